@@ -1,0 +1,36 @@
+# All that a fresh Debian or Ubuntu machine with Python (>= 3.11) and make needs: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: test lint demo benchmark clean
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Pictures go to demo-output/.
+demo: $(VENV)/.demo
+	$(BIN)/python -m mcpca.demo --output demo-output
+
+# BENCHMARK="--reference DIR" measures the authors' code beside ours; --help tells the rest.
+benchmark: $(VENV)/.benchmark
+	$(BIN)/python benchmarks/run.py $(BENCHMARK)
+
+clean:
+	rm -rf $(VENV) demo-output benchmark-output .pytest_cache .mypy_cache .ruff_cache
+
+# One stamp per set of extras: `make demo` installs no test tools and the other way round.
+$(VENV)/.%: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+# Debian and Ubuntu ship venv apart from Python.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); }

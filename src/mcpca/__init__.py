@@ -1,0 +1,34 @@
+"""Multi-context PCA: axes that explain variation in subsets of contexts, ``Cov(X_i) ~ A diag(b_i) A^T``."""
+
+from importlib.metadata import version
+
+from .canonical import Matching, ascore, match_components
+from .contexts import ContextCovariances, context_covariances
+from .decomposition import Decomposition, decompose
+from .estimator import MCPCA
+from .exceptions import IdentifiabilityWarning, NoStableRankError
+from .facets import Facets, facets
+from .identifiability import proportional_loadings
+from .loadings import nonnegative_loadings
+from .rank import RankChoice, choose_rank
+
+__all__ = [
+    "MCPCA",
+    "ContextCovariances",
+    "Decomposition",
+    "Facets",
+    "IdentifiabilityWarning",
+    "Matching",
+    "NoStableRankError",
+    "RankChoice",
+    "ascore",
+    "choose_rank",
+    "context_covariances",
+    "decompose",
+    "facets",
+    "match_components",
+    "nonnegative_loadings",
+    "proportional_loadings",
+]
+
+__version__ = version("mcpca")

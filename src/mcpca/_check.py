@@ -1,0 +1,206 @@
+"""Checks of arguments: each error names the argument, the value, the bound and the way out."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Report = Callable[[str, int, int], None]
+
+# Rounding leaves S slightly asymmetric or slightly indefinite; beyond these multiples of eps * |S| it is
+# the caller's mistake and not arithmetic's.
+_SYMMETRY_ULPS = 1e4
+_NEGATIVE_ULPS = 1e2
+_CHUNK = 2**18  # numbers in a temporary: 2 MB
+
+
+def as_generator(random_state: Any) -> np.random.Generator:
+    """Return a Generator of our own; NumPy's global generator is neither read nor moved."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31, size=4))
+    if random_state is not None and (isinstance(random_state, bool) or not isinstance(random_state, numbers.Integral)):
+        raise ValueError(
+            f"random_state={random_state!r} is a {type(random_state).__name__}; pass an integer, a "
+            "numpy.random.Generator, a RandomState, or None."
+        )
+    if random_state is not None and random_state < 0:
+        raise ValueError(f"random_state={random_state} is negative; pass an integer >= 0 or None.")
+    return np.random.default_rng(None if random_state is None else int(random_state))
+
+
+def as_report(verbose: Any) -> Report:
+    """Turn ``verbose`` into a function of (stage, done, total)."""
+    if callable(verbose):
+        return verbose  # type: ignore[no-any-return]
+    if not isinstance(verbose, (bool, numbers.Integral)):
+        raise ValueError(f"verbose={verbose!r}; pass True, False or a function of (stage, done, total).")
+    return _print_stage if verbose else _ignore_stage
+
+
+def _ignore_stage(stage: str, done: int, total: int) -> None:
+    """Say nothing."""
+
+
+def _print_stage(stage: str, done: int, total: int) -> None:
+    import sys
+
+    print(f"[mcpca] {stage}: {done}/{total}", file=sys.stderr, flush=True)
+
+
+def check_integer(value: Any, name: str, low: int, high: int | None = None, way_out: str = "") -> int:
+    """Return ``value`` as an int within [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ValueError(f"{name}={value!r} is not an integer (got {type(value).__name__}); pass a whole number.")
+    bound = f"{name} >= {low}" if high is None else f"{low} <= {name} <= {high}"
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{name}={value} is out of bounds: {bound} is needed. {way_out}".strip())
+    return int(value)
+
+
+def check_real(value: Any, name: str, low: float, high: float, way_out: str = "") -> float:
+    """Return ``value`` as a float within [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= value <= high:
+        raise ValueError(f"{name}={value!r} is out of bounds: {low} <= {name} <= {high} is needed. {way_out}".strip())
+    return float(value)
+
+
+def check_rank(r: Any, p: int, name: str = "n_components") -> int:
+    """Return the rank as an int in [1, p]."""
+    return check_integer(r, name, 1, p, f"MCPCA needs 1 <= {name} <= n_features; choose a rank of at most {p}.")
+
+
+def check_rows(X: Any, where: str) -> Array:
+    """Return one context's rows as a finite 2-D float32 or float64 array, without a copy where possible."""
+    if scipy.sparse.issparse(X):
+        raise TypeError(
+            f"{where} is a sparse matrix, and sparse data are not supported; pass a dense array (X.toarray()), or "
+            "reduce it first: make_pipeline(TruncatedSVD(400), MCPCA(r))."
+        )
+    non_numeric = _non_numeric_columns(X)
+    if non_numeric:
+        raise ValueError(f"{where} has non-numeric columns {non_numeric}; drop or encode them.")
+    A = np.asarray(X)
+    if A.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {where} has dtype {A.dtype}; pass real numbers.")
+    if A.ndim != 2:
+        raise ValueError(
+            f"{where} must be 2-D (n_samples, n_features), got shape {A.shape}. "
+            "Reshape your data: X.reshape(-1, 1) if it has a single feature, X.reshape(1, -1) if a single sample."
+        )
+    if A.shape[1] == 0:
+        raise ValueError(f"{where} has 0 feature(s) (shape={A.shape}) while a minimum of 1 is required.")
+    if A.dtype not in (np.float32, np.float64):
+        try:
+            A = A.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{where} has dtype {A.dtype}, which is not numeric ({error}); pass numbers.") from error
+    return A
+
+
+def _non_numeric_columns(X: Any) -> list[Any]:
+    """Names of a DataFrame's columns that no cast to float can take; other inputs have none."""
+    if not (hasattr(X, "dtypes") and hasattr(X, "columns")):
+        return []
+    kinds = [getattr(np.dtype(d), "kind", "O") if isinstance(d, np.dtype) else _extension_kind(d) for d in X.dtypes]
+    return [c for c, kind in zip(X.columns, kinds, strict=True) if kind not in "biuf"]
+
+
+def _extension_kind(dtype: Any) -> str:
+    """NumPy's letter for a pandas or polars column type."""
+    is_numeric = getattr(dtype, "_is_numeric", None)
+    if is_numeric is None:
+        is_numeric = getattr(dtype, "is_numeric", lambda: False)()
+    return "f" if is_numeric else "O"
+
+
+def check_finite(A: Array, where: str, features: Array | None) -> None:
+    """Raise with the number and the place of NaN and infinite values."""
+    # The sum of finite numbers may overflow, so it only opens the door to the exact test.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(A.sum(dtype=np.float64)):
+            return
+    bad = ~np.isfinite(A)
+    if not bad.any():
+        return
+    columns = np.flatnonzero(bad.any(axis=0))
+    names = [str(features[c]) if features is not None else str(c) for c in columns[:5]]
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    raise ValueError(
+        f"{where} contains {int(np.isnan(A).sum())} NaN and {int(np.isinf(A).sum())} infinite (inf) values, in "
+        f"feature(s) {', '.join(names)}{more}; impute or drop them before fitting."
+    )
+
+
+def check_covariances(S: Any, name: str = "S", rng: np.random.Generator | None = None) -> Array:
+    """Return ``S`` as a float (k, p, p) stack of finite, symmetric, positive semi-definite matrices.
+
+    Symmetry and finiteness are tested by one random probe, ``S_i x`` against ``S_i^T x``: O(k p^2) without a
+    temporary of the stack's size. Definiteness is a Cholesky factorisation of ``S_i`` shifted by rounding.
+    """
+    A = np.asarray(S)
+    if A.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has dtype {A.dtype}; pass real covariances.")
+    if A.ndim != 3 or A.shape[1] != A.shape[2]:
+        hint = " A single matrix is S[None]." if A.ndim == 2 else ""
+        raise ValueError(f"{name} must be a (k, p, p) stack of covariances, got shape {A.shape}.{hint}")
+    if 0 in A.shape:
+        raise ValueError(f"{name} is empty: shape {A.shape}; pass at least one context and one feature.")
+    if A.dtype not in (np.float32, np.float64):
+        try:
+            A = A.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name} has dtype {A.dtype}, which is not numeric ({error}).") from error
+    k, p, _ = A.shape
+    x = (np.random.default_rng(0) if rng is None else rng).uniform(0.5, 1.5, p).astype(A.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        right, left = A @ x, np.einsum("p,kpq->kq", x, A)
+    if not (np.isfinite(right).all() and np.isfinite(left).all()):
+        bad = ~np.isfinite(A)
+        if bad.any():
+            contexts = np.flatnonzero(bad.any(axis=(1, 2)))
+            raise ValueError(
+                f"{name} contains {int(bad.sum())} NaN or infinite values, in context(s) {contexts[:5].tolist()}; "
+                "recompute those covariances from finite data."
+            )
+    eps = float(np.finfo(A.dtype).eps)
+    scale = np.sqrt(np.einsum("kpq,kpq->k", A, A, dtype=np.float64))
+    skew = np.abs(right.astype(np.float64) - left).max(axis=1)
+    bad_context = np.flatnonzero(skew > _SYMMETRY_ULPS * eps * np.sqrt(p) * scale)
+    if bad_context.size:
+        i = int(bad_context[0])
+        gap = float(np.abs(A[i] - A[i].T).max())
+        raise ValueError(
+            f"{name}[{i}] is not symmetric: |S - S^T| reaches {gap:.3g} where |S| is {scale[i]:.3g}; "
+            "pass covariances, or (S + S.transpose(0, 2, 1)) / 2 if the asymmetry is only noise."
+        )
+    _check_definite(A, scale, eps, name)
+    return A
+
+
+def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
+    """Raise when an eigenvalue is negative beyond rounding; memory O(p^2)."""
+    k, p, _ = S.shape
+    step = max(1, _CHUNK // (p * p))
+    shift = np.where(scale > 0, _NEGATIVE_ULPS * eps * p * scale, 1)
+    diagonal = np.arange(p)
+    for start in range(0, k, step):
+        shifted = S[start : start + step].astype(np.float64)
+        shifted[:, diagonal, diagonal] += shift[start : start + step, None]
+        try:
+            np.linalg.cholesky(shifted)
+        except np.linalg.LinAlgError:
+            smallest = np.linalg.eigvalsh(S[start : start + step].astype(np.float64))[:, 0]
+            i = start + int(np.argmin(smallest / np.maximum(scale[start : start + step], np.finfo(float).tiny)))
+            raise ValueError(
+                f"{name}[{i}] is not positive semi-definite: its smallest eigenvalue is {smallest[i - start]:.3g} and "
+                f"|S| is {scale[i]:.3g}; a covariance has none below 0. Pass covariances, not correlations with gaps "
+                "or differences of covariances."
+            ) from None

@@ -1,0 +1,68 @@
+"""Gaussian contexts with planted components: the paper's synthetic experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._check import Array, as_generator, check_integer, check_rank, check_real
+
+
+@dataclass(frozen=True)
+class PlantedContexts:
+    """Rows, their context labels, and the truth behind them.
+
+    ``X`` (n, p) with contexts in order, ``y`` (n,), ``components`` (p, r), ``loadings`` (k, r), ``noise`` the standard
+    deviation of what was added to every feature.
+    """
+
+    X: Array
+    y: Array
+    components: Array
+    loadings: Array
+    noise: float
+
+    @property
+    def covariances(self) -> Array:
+        """The population covariances ``A diag(b_i) A^T + noise^2 I`` (k, p, p)."""
+        A = self.components
+        return (A * self.loadings[:, None, :]) @ A.T + self.noise**2 * np.eye(len(A))
+
+
+def make_contexts(
+    n_contexts: int = 10,
+    n_features: int = 30,
+    n_components: int = 5,
+    *,
+    n_samples: int = 200,
+    density: float = 1.0,
+    noise: float = 0.0,
+    orthogonal: bool = False,
+    random_state: Any = None,
+) -> PlantedContexts:
+    """Draw rows from ``N(0, A diag(b_i) A^T + noise^2 I)`` in each context.
+
+    A is a normalised Gaussian matrix (orthonormalised if ``orthogonal``); entries of B are absolute values of standard
+    normals, each present with probability ``density``, every component in at least one context. The paper's experiment is
+    ``make_contexts(50, 100, 60, n_samples=1000, density=0.2)``.
+    """
+    k, p = check_integer(n_contexts, "n_contexts", 1), check_integer(n_features, "n_features", 1)
+    r, n = check_rank(n_components, p), check_integer(n_samples, "n_samples", 1)
+    density = check_real(density, "density", 0, 1)
+    noise = check_real(noise, "noise", 0, np.inf)
+    rng = as_generator(random_state)
+    A = rng.standard_normal((p, r))
+    A = np.linalg.qr(A)[0] if orthogonal else A / np.linalg.norm(A, axis=0)
+    size = np.abs(rng.standard_normal((k, r)))
+    present = rng.random((k, r)) < density
+    absent = np.flatnonzero(~present.any(axis=0))
+    present[rng.integers(k, size=len(absent)), absent] = True
+    B = size * present
+    X = np.empty((k * n, p))
+    for i in range(k):
+        X[i * n : (i + 1) * n] = (rng.standard_normal((n, r)) * np.sqrt(B[i])) @ A.T
+    if noise:
+        X += noise * rng.standard_normal(X.shape)
+    return PlantedContexts(X, np.repeat(np.arange(k), n), A, B, noise)

@@ -1,0 +1,20 @@
+"""The errors and warnings that are ours alone; everything else is a ValueError or TypeError."""
+
+__all__ = ["IdentifiabilityWarning", "NoStableRankError"]
+
+
+class IdentifiabilityWarning(UserWarning):
+    """Two MCPCs have proportional loadings, so the data cannot tell them apart.
+
+    If ``b_j`` is proportional to ``b_l`` the pair ``(a_j, a_l)`` can be rotated without changing any
+    covariance (the paper's Proposition on explicit identifiability): what the two axes span is
+    meaningful, the axes themselves are not.
+    """
+
+
+class NoStableRankError(ValueError):
+    """No candidate rank passed the stability rule; ``choice`` holds the whole curve."""
+
+    def __init__(self, message: str, choice: object) -> None:
+        super().__init__(message)
+        self.choice = choice

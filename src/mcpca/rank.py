@@ -1,0 +1,201 @@
+"""The paper's rule for the rank: the largest candidate at which runs from different seeds agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_real
+from .canonical import ascore
+from .solvers import get_solver
+from .subspace import Core, compress, numerical_rank
+
+_MAX_CANDIDATES = 20
+_SCREE_END = 50
+
+
+@dataclass(frozen=True)
+class RankChoice:
+    """The curve behind a choice of rank.
+
+    Attributes
+    ----------
+    rank : int or None
+        The largest rank whose mean score passes; None when ``outcome`` is "none stable".
+    outcome : {"stable", "none stable"}
+    reason : str
+        The choice in a sentence.
+    ranks : ndarray (m,)
+        Candidates, ascending.
+    scores : ndarray (m, n_seed_pairs)
+        Mean matched |cos| of each pair of runs.
+    threshold : float
+    singular_values : ndarray
+        The scree: singular values of the flattening.
+    """
+
+    rank: int | None
+    outcome: str
+    reason: str
+    ranks: Array
+    scores: Array
+    threshold: float
+    singular_values: Array
+
+    @property
+    def mean_scores(self) -> Array:
+        """Mean over pairs of runs (m,): the curve that is compared with the threshold."""
+        return np.asarray(self.scores.mean(axis=1))
+
+
+def choose_rank(
+    S: Any,
+    ranks: Iterable[int] | None = None,
+    *,
+    n_seed_pairs: int = 5,
+    cos_sim_threshold: float = 0.8,
+    solver: str = "mspm",
+    random_state: Any = None,
+    tol: float = 1e-7,
+    max_iter: int = 200,
+    verbose: Any = False,
+) -> RankChoice:
+    """Choose the rank by the paper's stability rule.
+
+    For each candidate, ``n_seed_pairs`` pairs of runs start from different random numbers; the score of a pair is the
+    mean absolute cosine between matched components. The largest rank whose mean score exceeds ``cos_sim_threshold`` is
+    chosen. Agreement between seeds says that the answer is well determined by these data. It does not say that it is
+    above noise.
+
+    Parameters
+    ----------
+    S : array-like (k, p, p)
+        Covariances.
+    ranks : iterable of int, optional
+        Candidates. By default up to 20 of them, from 1 to the largest relative drop among the first 50 singular
+        values of the flattening.
+    n_seed_pairs, cos_sim_threshold : int, float
+        The paper's parameters.
+    solver, random_state, tol, max_iter, verbose
+        As in ``decompose``. The chosen rank is a function of ``random_state`` alone.
+
+    Returns
+    -------
+    RankChoice
+        Never raises for want of a stable rank: ``outcome`` is then "none stable" and ``rank`` None.
+
+    Notes
+    -----
+    Cost one basis, O(k p^3), and ``2 n_seed_pairs`` solves per candidate in the compressed space.
+    """
+    S = check_covariances(S)
+    return choose_rank_checked(
+        S,
+        ranks,
+        n_seed_pairs=n_seed_pairs,
+        cos_sim_threshold=cos_sim_threshold,
+        solver=solver,
+        rng=as_generator(random_state),
+        tol=tol,
+        max_iter=max_iter,
+        report=as_report(verbose),
+    )[0]
+
+
+def choose_rank_checked(
+    S: Array,
+    ranks: Iterable[int] | None,
+    *,
+    n_seed_pairs: int,
+    cos_sim_threshold: float,
+    solver: str,
+    rng: np.random.Generator,
+    tol: float,
+    max_iter: int,
+    report: Report,
+) -> tuple[RankChoice, Core]:
+    """``choose_rank`` for covariances known to be good; also returns the core, which any candidate can use."""
+    n_seed_pairs = check_integer(n_seed_pairs, "n_seed_pairs", 1)
+    threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
+    solve = get_solver(solver)
+    p = S.shape[1]
+    if ranks is None:
+        core = compress(S, min(p, _SCREE_END))
+        candidates = _candidates_from_scree(core.singular_values, numerical_rank(core.singular_values, S))
+    else:
+        candidates = _check_ranks(ranks, p)
+        core = compress(S, int(candidates[-1]))
+        _check_within_data(candidates, numerical_rank(core.singular_values, S))
+    scores = np.ones((len(candidates), n_seed_pairs))
+    seed = int(rng.integers(2**62))
+    for i, r in enumerate(candidates):
+        report("ranks", i, len(candidates))
+        if len(S) == 1:
+            continue  # PCA: every run gives the same axes
+        part = core.leading(int(r))
+        # Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
+        streams = [np.random.default_rng((seed, int(r), j)) for j in range(2 * n_seed_pairs)]
+        runs = [
+            solve(part.tensor, int(r), rng=stream, tol=tol, max_iter=max_iter, report=_silent).components
+            for stream in streams
+        ]
+        scores[i] = [ascore(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
+    report("ranks", len(candidates), len(candidates))
+    return _choose(candidates, scores, threshold, core.singular_values), core
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Say nothing of the runs inside a sweep."""
+
+
+def _choose(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:
+    means = scores.mean(axis=1)
+    passing = np.flatnonzero(means > threshold)
+    if len(passing):
+        best = passing[-1]
+        rank, outcome = int(ranks[best]), "stable"
+        reason = (
+            f"Rank {rank} is the largest of {len(ranks)} candidates at which runs from different seeds agree: mean "
+            f"|cos| {means[best]:.3f} > {threshold:g}."
+        )
+    else:
+        best = int(np.argmax(means))
+        rank, outcome = None, "none stable"
+        reason = (
+            f"No candidate rank passed: the best, {ranks[best]}, has mean |cos| {means[best]:.3f} <= {threshold:g} "
+            "between seeds. Try smaller ranks, lower cos_sim_threshold, or force one with n_components."
+        )
+    return RankChoice(rank, outcome, reason, ranks, scores, threshold, singular_values)
+
+
+def _candidates_from_scree(sigma: Array, rank: int) -> Array:
+    if rank == 0:
+        raise ValueError(
+            "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
+        )
+    floor = np.finfo(float).eps * sigma[0]
+    drops = sigma[: min(rank, _SCREE_END)] / np.maximum(np.append(sigma[1:], 0)[: min(rank, _SCREE_END)], floor)
+    last = int(np.argmax(drops)) + 1
+    return np.unique(np.linspace(1, last, min(last, _MAX_CANDIDATES)).round().astype(int))
+
+
+def _check_ranks(ranks: Iterable[int], p: int) -> Array:
+    try:
+        values = list(ranks)
+    except TypeError:
+        raise ValueError(f"rank_range={ranks!r} is not a list of ranks; pass for example range(2, 20).") from None
+    if not values:
+        raise ValueError("rank_range is empty; pass at least one candidate rank, for example range(2, 20).")
+    return np.unique(
+        [check_integer(v, "rank_range entry", 1, p, f"Keep candidates within 1 to {p} features.") for v in values]
+    )
+
+
+def _check_within_data(candidates: Array, rank: int) -> None:
+    if candidates[-1] > rank:
+        raise ValueError(
+            f"rank_range reaches {candidates[-1]}, above the numerical rank of the data, {rank}; keep candidates <= {rank}."
+        )

@@ -1,0 +1,19 @@
+"""The solvers: each takes the core and a rank, and returns components in core coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ._result import SolverResult
+from .mspm import mspm
+
+__all__ = ["SOLVERS", "SolverResult", "get_solver"]
+
+SOLVERS: dict[str, Callable[..., SolverResult]] = {"mspm": mspm}
+
+
+def get_solver(name: object) -> Callable[..., SolverResult]:
+    """Look a solver up by name."""
+    if not isinstance(name, str) or name not in SOLVERS:
+        raise ValueError(f"solver={name!r} is unknown; choose one of {sorted(SOLVERS)}.")
+    return SOLVERS[name]

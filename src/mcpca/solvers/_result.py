@@ -1,0 +1,22 @@
+"""What every solver returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .._check import Array
+
+
+@dataclass(frozen=True)
+class SolverResult:
+    """Components in core coordinates, and how the solver got there.
+
+    ``components`` (q, r) has unit columns; ``fit`` (r,) says how well each stands alone (see the solver);
+    ``message`` is a sentence for the user.
+    """
+
+    components: Array
+    fit: Array
+    n_iter: int
+    converged: bool
+    message: str
