@@ -94,8 +94,8 @@ def ascore(A: Any, A_ref: Any, *, method: str = "greedy") -> float:
     return float(match_components(A, A_ref, method=method).cosines.mean())
 
 
-def _columns(A: Any, name: str) -> Array:
-    A = np.asarray(A, dtype=np.float64)
+def _columns(value: Any, name: str) -> Array:
+    A: Array = np.asarray(value, dtype=np.float64)
     if A.ndim != 2 or 0 in A.shape:
         raise ValueError(f"{name} must be a non-empty (p, r) matrix, got shape {A.shape}.")
     if not np.isfinite(A).all():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from ._check import Array, Report, as_report, check_finite, check_rows
 
@@ -39,10 +40,12 @@ class ContextCovariances:
 class Contexts:
     """Rows of k named contexts, held without a copy.
 
-    Block i is ``sources[i]`` itself, or its rows ``rows[i]`` where all contexts share one unsorted matrix.
+    Block i is ``sources[i]`` itself, or its rows ``rows[i]`` where all contexts share one unsorted matrix. ``by_name``
+    is False where names are only positions: in a list, or a matrix without labels.
     """
 
     names: Array
+    by_name: bool
     feature_names: Array | None
     sources: Sequence[Array]
     rows: Sequence[Array] | None
@@ -79,7 +82,7 @@ class Contexts:
         if not np.isfinite(total).all():
             whole = self.sources[i] if self.rows is None else self.sources[i][self.rows[i]]
             check_finite(whole, f"X, context {self.names[i]!r},", self.feature_names)
-        return total / self.n_samples[i]
+        return np.asarray(total / self.n_samples[i])
 
     def scatter_about(self, i: int, mean: Array) -> Array:
         """``(X_i - mean)^T (X_i - mean)`` (p, p), centred before it is squared."""
@@ -90,6 +93,11 @@ class Contexts:
         for centred in chunks:
             scatter += centred.T @ centred
         return scatter
+
+    def second_moment(self, i: int, mean: Array) -> Array:
+        """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
+        self.mean(i)  # raises on NaN and infinite values
+        return np.asarray(self.scatter_about(i, mean) / self.n_samples[i])
 
     def covariances(self, report: Report) -> ContextCovariances:
         """Return all moments. Cost O(sum_i n_i p^2); memory the stack and a few megabytes."""
@@ -142,9 +150,9 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
         if y is not None:
             raise ValueError(
                 "y labels the rows of one 2-D X, but X already holds separate contexts "
-                f"({type(X).__name__} of {len(named[1])}); pass one or the other."
+                f"({type(X).__name__} of {len(named.blocks)}); pass one or the other."
             )
-        contexts = _from_blocks(*named)
+        contexts = _from_blocks(named)
     else:
         contexts = _from_labels(X, y)
     few = np.flatnonzero(contexts.n_samples < min_samples)
@@ -158,8 +166,19 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     return contexts
 
 
-def named_blocks(X: Any) -> tuple[Array, list[Any]] | None:
-    """Split a list, tuple, mapping or Series of contexts into names and blocks; None for one matrix."""
+class NamedBlocks(NamedTuple):
+    """Separate contexts as given: names (k,), their rows unchecked, and whether the names were the caller's."""
+
+    names: Array
+    blocks: list[Any]
+    by_name: bool
+
+
+def named_blocks(X: Any) -> NamedBlocks | None:
+    """Split a list, tuple, mapping or Series of contexts; None for one matrix."""
+    by_name = not isinstance(X, (list, tuple))
+    if scipy.sparse.issparse(X):
+        return None  # one of its formats is also a Mapping
     if isinstance(X, Mapping):
         names, blocks = list(X.keys()), list(X.values())
     elif hasattr(X, "items") and hasattr(X, "index") and getattr(X, "ndim", 0) == 1 and X.dtype == object:
@@ -173,7 +192,7 @@ def named_blocks(X: Any) -> tuple[Array, list[Any]] | None:
         return None
     if not blocks:
         raise ValueError(f"X is an empty {type(X).__name__}: 0 contexts. Pass at least one array of rows.")
-    return _name_array(names), blocks
+    return NamedBlocks(name_array(names), blocks, by_name)
 
 
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
@@ -187,7 +206,7 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
         codes = np.asarray(codes)
         _check_labels(codes.shape, n, missing=int((codes < 0).sum()))
         used, index = np.unique(codes, return_inverse=True)
-        return _name_array([categories[c] for c in used]), index
+        return name_array([categories[c] for c in used]), index
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -199,7 +218,7 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     # Mixed types cannot be sorted with one another: by type first, then by value.
     ordered = sorted(set(labels.tolist()), key=lambda v: (type(v).__name__, v))
     position = {name: i for i, name in enumerate(ordered)}
-    return _name_array(ordered), np.array([position[v] for v in labels.tolist()], dtype=np.intp)
+    return name_array(ordered), np.array([position[v] for v in labels.tolist()], dtype=np.intp)
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
@@ -207,7 +226,8 @@ def _is_nested_row_list(X: Sequence[Any]) -> bool:
     return len(X) > 0 and all(isinstance(row, (list, tuple)) and all(np.isscalar(v) for v in row) for row in X)
 
 
-def _from_blocks(names: Array, blocks: list[Any]) -> Contexts:
+def _from_blocks(named: NamedBlocks) -> Contexts:
+    names, blocks, by_name = named
     columns = [_column_names(block) for block in blocks]
     reference = next((c for c in columns if c is not None), None)
     arrays = []
@@ -222,7 +242,7 @@ def _from_blocks(names: Array, blocks: list[Any]) -> Contexts:
                 f"Contexts must share their features: context {names[0]!r} has {p} and context {name!r} has "
                 f"{A.shape[1]}. Select the common ones, or pass DataFrames to have them aligned by name."
             )
-    return Contexts(names, reference, arrays, None)
+    return Contexts(names, by_name, reference, arrays, None)
 
 
 def _from_labels(X: Any, y: Any) -> Contexts:
@@ -231,10 +251,10 @@ def _from_labels(X: Any, y: Any) -> Contexts:
     if len(A) == 0:
         raise ValueError(f"X has 0 samples (shape={A.shape}) while a minimum of 2 is required.")
     if len(names) == 1:
-        return Contexts(names, _column_names(X), [A], None)
+        return Contexts(names, y is not None, _column_names(X), [A], None)
     order = np.argsort(index, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(index))[:-1])
-    return Contexts(names, _column_names(X), [A] * len(names), rows)
+    return Contexts(names, True, _column_names(X), [A] * len(names), rows)
 
 
 def _align(block: Any, own: Array, reference: Array, name: Any) -> Any:
@@ -255,10 +275,10 @@ def _align(block: Any, own: Array, reference: Array, name: Any) -> Any:
 
 
 def _column_names(X: Any) -> Array | None:
-    return _name_array(list(X.columns)) if hasattr(X, "columns") else None
+    return name_array(list(X.columns)) if hasattr(X, "columns") else None
 
 
-def _name_array(names: Sequence[Any]) -> Array:
+def name_array(names: Sequence[Any]) -> Array:
     """Keep strings as strings and integers as integers; anything else as objects."""
     for kinds in (str, (int, np.integer)):
         if all(isinstance(n, kinds) and not isinstance(n, bool) for n in names):

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, check_covariances
 from .subspace import _times, context_chunks
-
-_PER = {"reconstruction": (None, "context"), "variance": (None, "context", "component", "both")}
 
 
 @dataclass(frozen=True)
@@ -97,3 +96,70 @@ def _measure_chunk(S: Array, A: Array, B: Array, G: Array, inverse: Array) -> tu
     singular = (sign <= 0) | (scale.min(axis=1, initial=np.inf) == 0) | (logdet < np.log(np.finfo(float).eps))
     losses = np.where(singular, np.inf, np.maximum(-logdet, 0))
     return norms, np.maximum(errors, 0), shares, off, rms, losses
+
+
+class FacetMethods:
+    """The four facets as methods of a fitted model, which holds them in ``_facets``."""
+
+    _facets: Facets
+
+    def reconstruction_error(self, per: str | None = None) -> Any:
+        """Return the average reconstruction error ``(1/k) sum_i ||S_i - A B_i A^T||_F^2`` of the fitted covariances.
+
+        Minimising it is finding the closest rank-r partially symmetric tensor. ``per="context"`` gives the k terms
+        ``||S_i - A B_i A^T||_F^2``; divide by ``squared_norms()`` for relative ones.
+        """
+        return _aggregate(self._measured().reconstruction_errors, per)
+
+    def squared_norms(self) -> Array:
+        """Return ``||S_i||_F^2`` of each context: the yardstick for the error and the variance explained."""
+        return self._measured().squared_norms
+
+    def variance_explained(self, per: str | None = None) -> Any:
+        """Return the average squared variance explained, ``(1/k) sum_i ||P(S_i)||_F^2``.
+
+        P is the projection on ``span{a_j a_j^T}``, and ``||S_i||^2 = ||S_i - P(S_i)||^2 + ||P(S_i)||^2``.
+        ``per="context"`` gives the k terms. ``per="component"`` gives r shares that add up to the average: with
+        ``P(S_i) = sum_j beta_ij a_j a_j^T`` the share of MCPC j is the average over contexts of
+        ``<S_i, beta_ij a_j a_j^T> = beta_ij a_j^T S_i a_j``. For orthogonal MCPCs this is ``(a_j^T S_i a_j)^2``.
+        Otherwise variance that two MCPCs could both explain is divided between them by the least-squares coefficients,
+        and a share can be negative where a coefficient is.
+        """
+        shares = self._measured().variance_shares
+        if per == "component":
+            return shares.mean(axis=0)
+        return _aggregate(shares.sum(axis=1), per, also="'component'")
+
+    def offdiagonal_correlation(self, per: str | None = None, *, normalized: bool = False) -> Any:
+        """Return the correlation left after projection, ``sum_i ||offdiag(A^+ S_i A^+T)||_F^2``.
+
+        Zero when the scores are uncorrelated in every context. ``per="context"`` gives the k terms. ``normalized=True``
+        gives instead the root mean square correlation between two different scores (average over contexts), which has
+        no units.
+        """
+        measured = self._measured()
+        if normalized:
+            return _aggregate(measured.offdiagonal_correlations, per)
+        return _aggregate(measured.offdiagonals, per, total=np.sum)
+
+    def likelihood_loss(self, per: str | None = None) -> Any:
+        """Return the common log-likelihood loss, ``sum_i log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``.
+
+        Twice the Kullback-Leibler divergence between the Gaussian models of the scores with and without correlations;
+        0 when they are uncorrelated in every context. Infinite where the scores of a context have a singular
+        covariance, as with fewer than r + 1 samples or an MCPC that does not vary there. ``per="context"`` gives the k
+        terms.
+        """
+        return _aggregate(self._measured().likelihood_losses, per, total=np.sum)
+
+    def _measured(self) -> Facets:
+        check_is_fitted(self)
+        return self._facets
+
+
+def _aggregate(values: Array, per: str | None, *, total: Any = np.mean, also: str = "") -> Any:
+    if per is None:
+        return float(total(values))
+    if per == "context":
+        return values
+    raise ValueError(f"per={per!r}; choose None, 'context'{' or ' + also if also else ''}.")

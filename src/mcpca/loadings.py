@@ -60,12 +60,12 @@ def solve_loadings(G: Array, H: Array) -> Array:
 
 def _pivot(G: Array, H: Array) -> Array:
     r = len(G)
-    scale = np.abs(H).max(axis=1, keepdims=True)
+    scale: Array = np.abs(H).max(axis=1, keepdims=True)
     H = H / np.where(scale > 0, scale, 1)  # rows of tiny contexts keep their relative accuracy
     try:
         positive = np.linalg.solve(G, H.T).T > 0
     except np.linalg.LinAlgError:
-        return scale * _active_set(G, H)
+        return np.asarray(scale * _active_set(G, H))
     B = np.zeros_like(H)
     todo = np.arange(len(H))
     patience = np.full(len(H), 3)
@@ -86,7 +86,7 @@ def _pivot(G: Array, H: Array) -> Array:
         B[todo[done]] = np.maximum(b[done], 0)
         wrong, count, todo = wrong[~done], count[~done], todo[~done]
         if not len(todo):
-            return scale * B
+            return np.asarray(scale * B)
         better = count < fewest[todo]
         fewest[todo] = np.where(better, count, fewest[todo])
         patience[todo] = np.where(better, 3, patience[todo] - 1)
@@ -96,7 +96,7 @@ def _pivot(G: Array, H: Array) -> Array:
         wrong[single] = identity[last[single]] > 0
         positive[todo] ^= wrong
     B[todo] = _active_set(G, H[todo])
-    return scale * B
+    return np.asarray(scale * B)
 
 
 def _active_set(G: Array, H: Array) -> Array:

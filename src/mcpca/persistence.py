@@ -13,10 +13,61 @@ from typing import Any
 import numpy as np
 
 from ._check import Array
+from .contexts import name_array
+from .facets import Facets
+from .rank import RankChoice
 
 FORMAT = "mcpca-model"
 VERSION = 1
 _HEADER = "header"
+
+
+_ARRAYS = ("components_", "loadings_", "projection_", "singular_values_", "n_samples_per_context_", "means_")
+_UNKNOWN_AFTER_COVARIANCES = ("n_samples_per_context_", "means_")
+_FACETS = tuple(Facets.__dataclass_fields__)
+
+
+def save_model(model: Any, path: Any) -> None:
+    """Write a fitted MCPCA to ``path``; see ``MCPCA.save``."""
+    arrays = {name: getattr(model, name) for name in _ARRAYS if getattr(model, name) is not None}
+    arrays |= {f"facet_{name}": getattr(model._facets, name) for name in _FACETS}
+    header: dict[str, Any] = {
+        "parameters": {name: _parameter_to_json(value) for name, value in model.get_params(deep=False).items()},
+        "contexts": _names_to_json(model.contexts_),
+        "feature_names": _names_to_json(getattr(model, "feature_names_in_", None)),
+        "n_iter": model.n_iter_,
+    }
+    choice = model.rank_choice_
+    if choice is not None:
+        arrays |= {"choice_ranks": choice.ranks, "choice_scores": choice.scores, "choice_scree": choice.singular_values}
+        header["choice"] = [choice.rank, choice.outcome, choice.reason, choice.threshold]
+    write_model(path, arrays, header)
+
+
+def load_model(cls: Any, path: Any) -> Any:
+    """Read an MCPCA that ``save_model`` wrote."""
+    arrays, header = read_model(path)
+    required = [*(n for n in _ARRAYS if n not in _UNKNOWN_AFTER_COVARIANCES), *(f"facet_{n}" for n in _FACETS)]
+    missing = [name for name in required if name not in arrays]
+    if missing:
+        raise ValueError(f"path={str(path)!r} lacks {missing}; it is not a complete MCPCA model.")
+    known = cls().get_params(deep=False)
+    # None stands for what was not kept, and is the default wherever that can be.
+    model = cls(**{n: v for n, v in header["parameters"].items() if n in known and not (n == "verbose" and v is None)})
+    for name in _ARRAYS:
+        setattr(model, name, arrays.get(name))
+    model.n_features_in_, model.n_components_ = map(int, model.components_.shape)
+    model.contexts_ = name_array(header["contexts"])
+    if header["feature_names"] is not None:
+        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+    model.n_iter_ = header["n_iter"]
+    model._facets = Facets(*(arrays[f"facet_{name}"] for name in _FACETS))
+    model.rank_choice_ = None
+    if "choice" in header:
+        rank, outcome, reason, threshold = header["choice"]
+        curve = arrays["choice_ranks"], arrays["choice_scores"]
+        model.rank_choice_ = RankChoice(rank, outcome, reason, *curve, threshold, arrays["choice_scree"])
+    return model
 
 
 def write_model(path: Any, arrays: dict[str, Array], header: dict[str, Any]) -> None:
@@ -49,17 +100,18 @@ def read_model(path: Any) -> tuple[dict[str, Array], dict[str, Any]]:
             raise KeyError("format")
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"path={str(path)!r} is not a complete MCPCA model ({len(content)} bytes; {type(error).__name__}: {error}). "
-            "It may be truncated or another kind of file; pass what MCPCA.save wrote."
+            f"path={str(path)!r} is not a complete MCPCA model ({len(content)} bytes; {type(error).__name__}: "
+            f"{error}). It may be truncated or another kind of file; pass what MCPCA.save wrote."
         ) from error
     if header["version"] > VERSION:
         raise ValueError(
-            f"path={str(path)!r} has format version {header['version']} and this mcpca reads up to {VERSION}; upgrade mcpca."
+            f"path={str(path)!r} has format version {header['version']} and this mcpca reads up to {VERSION}; upgrade "
+            "mcpca."
         )
     return arrays, header
 
 
-def names_to_json(names: Array | None) -> list[Any] | None:
+def _names_to_json(names: Array | None) -> list[Any] | None:
     """Names as JSON values; strings, integers, floats and booleans come back as they were."""
     if names is None:
         return None
@@ -70,10 +122,10 @@ def names_to_json(names: Array | None) -> list[Any] | None:
     return values
 
 
-def parameter_to_json(value: Any) -> Any:
+def _parameter_to_json(value: Any) -> Any:
     """Return a constructor parameter as JSON, or None for what only the run needed (generators, functions)."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (range, tuple, np.ndarray)):
-        value = [parameter_to_json(v) for v in value]
+        value = [_parameter_to_json(v) for v in value]
     return value if isinstance(value, (str, int, float, bool, list, type(None))) else None

@@ -197,5 +197,6 @@ def _check_ranks(ranks: Iterable[int], p: int) -> Array:
 def _check_within_data(candidates: Array, rank: int) -> None:
     if candidates[-1] > rank:
         raise ValueError(
-            f"rank_range reaches {candidates[-1]}, above the numerical rank of the data, {rank}; keep candidates <= {rank}."
+            f"rank_range reaches {candidates[-1]}, above the numerical rank of the data, {rank}; keep candidates <= "
+            f"{rank}."
         )

@@ -81,7 +81,7 @@ def flattening_basis(S: Array, q: int, r: int) -> tuple[Array, Array]:
         return U, sigma
     R = np.zeros((0, p))
     for part in context_chunks(S):
-        R = np.linalg.qr(np.vstack([R, S[part].astype(np.float64).reshape(-1, p)]), mode="r")
+        R = np.asarray(np.linalg.qr(np.vstack([R, S[part].astype(np.float64).reshape(-1, p)]), mode="r"))
     _, sigma, Vt = np.linalg.svd(R, full_matrices=False)
     return np.ascontiguousarray(Vt[:q].T), sigma[:q]
 
@@ -97,7 +97,7 @@ def _top_eigenpairs(G: Array, q: int, r: int) -> tuple[Array, Array]:
     """
     p = len(G)
     width = q + _SPARE
-    if _SMALL < p and 4 * width < p:
+    if p > max(_SMALL, 4 * width):
         Q = np.linalg.qr(G @ np.random.default_rng(0).standard_normal((p, width)))[0]
         for _ in range(_MAX_SWEEPS):
             Q = np.linalg.qr(G @ Q)[0]
@@ -172,7 +172,7 @@ def _times(S: Array, A: Array) -> Array:
 
 def _mix_contexts(S: Array, Q: Array) -> Array:
     """Return ``sum_i Q_ie S_i`` (e, p, p)."""
-    k, p, _ = S.shape
+    p = S.shape[1]
     mixed = np.zeros((Q.shape[1], p * p))
     for part in context_chunks(S):
         mixed += Q[part].T @ S[part].reshape(-1, p * p)

@@ -27,9 +27,10 @@ class DigitContexts:
 def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_state: Any = None) -> DigitContexts:
     """Superimpose digits on photographs in three contexts, as in the paper.
 
-    The first context is background: 8 x 8 patches of scikit-learn's two sample photographs, half from each. The second has
-    digits 0 and 2 on patches that come to four fifths from the first photograph, the third 1 and 2 with four fifths from the
-    second. Each digit is added with its own strength, uniform between 0 and ``strength``; pixels of both are in [0, 1].
+    The first context is background: 8 x 8 patches of scikit-learn's two sample photographs, half from each. The second
+    has digits 0 and 2 on patches that come to four fifths from the first photograph, the third 1 and 2 with four fifths
+    from the second. Each digit is added with its own strength, uniform between 0 and ``strength``; pixels of both are
+    in [0, 1].
     """
     n = check_integer(n_samples, "n_samples", 2)
     strength = check_real(strength, "strength", 0, 100)

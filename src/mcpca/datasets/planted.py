@@ -45,8 +45,8 @@ def make_contexts(
     """Draw rows from ``N(0, A diag(b_i) A^T + noise^2 I)`` in each context.
 
     A is a normalised Gaussian matrix (orthonormalised if ``orthogonal``); entries of B are absolute values of standard
-    normals, each present with probability ``density``, every component in at least one context. The paper's experiment is
-    ``make_contexts(50, 100, 60, n_samples=1000, density=0.2)``.
+    normals, each present with probability ``density``, every component in at least one context. The paper's experiment
+    is ``make_contexts(50, 100, 60, n_samples=1000, density=0.2)``.
     """
     k, p = check_integer(n_contexts, "n_contexts", 1), check_integer(n_features, "n_features", 1)
     r, n = check_rank(n_components, p), check_integer(n_samples, "n_samples", 1)

@@ -94,14 +94,14 @@ def mspm(T: Array, r: int, *, rng: np.random.Generator, tol: float, max_iter: in
 
 
 def _unit(z: Array) -> Array:
-    return z / np.linalg.norm(z, axis=-1, keepdims=True)
+    return np.asarray(z / np.linalg.norm(z, axis=-1, keepdims=True))
 
 
 def _row_space(T: Array, r: int) -> tuple[Array, Array, Array]:
     """Return U (q, r), D (r,) and V (r, q, e) with ``V_l = [T_1 u_l ... T_e u_l] / D_l``."""
     e, q, _ = T.shape
     F = T.reshape(e * q, q)
-    w, U = np.linalg.eigh(F.T @ F)
+    U = np.linalg.eigh(F.T @ F)[1]
     U = U[:, : q - r - 1 : -1] if r < q else U[:, ::-1]
     images = (F @ U).reshape(e, q, r)
     # From the images and not from w, which squaring has rounded.
@@ -187,7 +187,8 @@ def _newton(V: Array, a: Array, b: Array, tol: float, max_iter: int) -> _Peaks:
 
     Vb, c, s = contract(a, b)
     n_iter = 0
-    for n_iter in range(1, max_iter + 1):
+    while n_iter < max_iter and len(rows):
+        n_iter += 1
         X = (c @ by_matrix).reshape(-1, e, q).transpose(0, 2, 1)
         Va = (a @ by_feature).reshape(-1, r, e)
         da, db, ascending = _newton_step(a, b, c, s, X, Vb, Va)
@@ -206,8 +207,6 @@ def _newton(V: Array, a: Array, b: Array, tol: float, max_iter: int) -> _Peaks:
         for old, new in zip(peaks[:5], (a, b, c, s**2, length), strict=True):
             old[rows] = new
         going = length > tol
-        if not going.any():
-            break
         rows, a, b, c, s, Vb = rows[going], a[going], b[going], c[going], s[going], Vb[going]
     return peaks._replace(n_iter=n_iter)
 
@@ -221,7 +220,7 @@ def _newton_step(a: Array, b: Array, c: Array, s: Array, X: Array, Vb: Array, Va
     r, e = c.shape[1], b.shape[1]
 
     def off(u: Array, Z: Array) -> Array:
-        return Z - u[:, :, None] * np.matmul(u[:, None, :], Z)
+        return np.asarray(Z - u[:, :, None] * np.matmul(u[:, None, :], Z))
 
     S = s[:, None, None]
     g_a = off(a, np.matmul(X, b[:, :, None]))

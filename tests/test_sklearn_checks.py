@@ -1,0 +1,14 @@
+"""scikit-learn's own conformance checks."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from mcpca import MCPCA
+
+EXPECTED: dict[str, str] = {}
+
+
+@pytest.mark.filterwarnings("ignore::mcpca.IdentifiabilityWarning")
+@parametrize_with_checks([MCPCA(), MCPCA(n_components=1)], expected_failed_checks=lambda _: EXPECTED)
+def test_scikit_learn_conformance(estimator, check):
+    check(estimator)
