@@ -81,7 +81,7 @@ class Contexts:
                 total += chunk.sum(axis=0, dtype=np.float64)
         if not np.isfinite(total).all():
             whole = self.sources[i] if self.rows is None else self.sources[i][self.rows[i]]
-            check_finite(whole, f"X, context {self.names[i]!r},", self.feature_names)
+            check_finite(whole, f"X, context {self.names.tolist()[i]!r},", self.feature_names)
         return np.asarray(total / self.n_samples[i])
 
     def scatter_about(self, i: int, mean: Array) -> Array:
@@ -157,7 +157,8 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
         contexts = _from_labels(X, y)
     few = np.flatnonzero(contexts.n_samples < min_samples)
     if len(few):
-        shown = ", ".join(f"{contexts.names[i]!r} (n_samples = {contexts.n_samples[i]})" for i in few[:5])
+        names = contexts.names.tolist()
+        shown = ", ".join(f"{names[i]!r} (n_samples = {contexts.n_samples[i]})" for i in few[:5])
         more = f" and {len(few) - 5} more" if len(few) > 5 else ""
         raise ValueError(
             f"{len(few)} of {len(contexts.names)} contexts have fewer than {min_samples} samples: {shown}{more}. "
@@ -227,7 +228,7 @@ def _is_nested_row_list(X: Sequence[Any]) -> bool:
 
 
 def _from_blocks(named: NamedBlocks) -> Contexts:
-    names, blocks, by_name = named
+    blocks, names = named.blocks, named.names.tolist()
     columns = [_column_names(block) for block in blocks]
     reference = next((c for c in columns if c is not None), None)
     arrays = []
@@ -242,7 +243,7 @@ def _from_blocks(named: NamedBlocks) -> Contexts:
                 f"Contexts must share their features: context {names[0]!r} has {p} and context {name!r} has "
                 f"{A.shape[1]}. Select the common ones, or pass DataFrames to have them aligned by name."
             )
-    return Contexts(names, by_name, reference, arrays, None)
+    return Contexts(named.names, named.by_name, reference, arrays, None)
 
 
 def _from_labels(X: Any, y: Any) -> Contexts:

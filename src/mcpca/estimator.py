@@ -149,7 +149,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.max_iter = max_iter
         self.verbose = verbose
 
-    # Fitting -----------------------------------------------------------------------------------------------------
+    # Fitting
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model.
@@ -263,7 +263,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    # Scores ------------------------------------------------------------------------------------------------------
+    # Scores
 
     def transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
         """Return the scores of rows on the MCPCs: ``(x - mean) @ pinv(A).T``.
@@ -321,7 +321,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_finite(A, "X", getattr(self, "feature_names_in_", None))
         return A
 
-    # New contexts and quality ------------------------------------------------------------------------------------
+    # New contexts and quality
 
     def loadings_for(self, X: Any, y: Any = None) -> Array:
         """Return the loadings of new contexts on the fitted MCPCs.
@@ -397,7 +397,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_is_fitted(self)
         return proportional_loadings(self.loadings_, max_degrees)
 
-    # Files -------------------------------------------------------------------------------------------------------
+    # Files
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file, atomically: a crash on the way leaves the old file.

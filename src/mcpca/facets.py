@@ -83,14 +83,15 @@ def _measure_chunk(S: Array, A: Array, B: Array, G: Array, inverse: Array) -> tu
     errors = norms - 2 * np.einsum("kj,kj->k", h, B) + np.einsum("kj,jl,kl->k", B, G, B, optimize=True)
     shares = h * np.linalg.lstsq(G, h.T, rcond=None)[0].T
     scores = inverse @ cross @ inverse  # A^+ S_i A^+T
-    variances = np.einsum("kjj->kj", scores)
-    off = np.maximum(np.einsum("kjl,kjl->k", scores, scores) - (variances**2).sum(axis=1), 0)
-    scale = np.sqrt(np.maximum(variances, 0))
+    diagonal = np.einsum("kjj->kj", scores)  # a view
+    scale = np.sqrt(np.maximum(diagonal, 0))
+    diagonal[:] = 0
+    off = np.einsum("kjl,kjl->k", scores, scores)
     unit = np.where(scale > 0, scale, 1)
     correlations = scores / unit[:, :, None] / unit[:, None, :]
     r = A.shape[1]
+    rms = np.sqrt(np.einsum("kjl,kjl->k", correlations, correlations) / max(r * (r - 1), 1))
     np.einsum("kjj->kj", correlations)[:] = 1
-    rms = np.sqrt(np.maximum((correlations**2).sum(axis=(1, 2)) - r, 0) / max(r * (r - 1), 1))
     sign, logdet = np.linalg.slogdet(correlations)
     # log det Diag(C) - log det C is -log det of the correlation matrix, and infinite when that is singular.
     singular = (sign <= 0) | (scale.min(axis=1, initial=np.inf) == 0) | (logdet < np.log(np.finfo(float).eps))

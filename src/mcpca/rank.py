@@ -139,7 +139,9 @@ def choose_rank_checked(
         # Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
         streams = [np.random.default_rng((seed, int(r), j)) for j in range(2 * n_seed_pairs)]
         runs = [
-            solve(part.tensor, int(r), rng=stream, tol=tol, max_iter=max_iter, report=_silent).components
+            solve(
+                part.tensor, int(r), rng=stream, tol=tol, max_iter=max_iter, report=_silent, thorough=False
+            ).components
             for stream in streams
         ]
         scores[i] = [ascore(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
@@ -176,9 +178,10 @@ def _candidates_from_scree(sigma: Array, rank: int) -> Array:
         raise ValueError(
             "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
         )
-    floor = np.finfo(float).eps * sigma[0]
-    drops = sigma[: min(rank, _SCREE_END)] / np.maximum(np.append(sigma[1:], 0)[: min(rank, _SCREE_END)], floor)
-    last = int(np.argmax(drops)) + 1
+    # A drop after the last feature is no evidence, a drop to the rounding error of a lower rank is.
+    end = min(rank, _SCREE_END, len(sigma) - 1)
+    drops = sigma[:end] / np.maximum(sigma[1 : end + 1], np.finfo(float).eps * sigma[0])
+    last = int(np.argmax(drops)) + 1 if end else 1
     return np.unique(np.linspace(1, last, min(last, _MAX_CANDIDATES)).round().astype(int))
 
 

@@ -30,8 +30,9 @@ _POWER_STEPS = 40
 _NEWTON_STEPS = 15
 _MAX_STARTS = 64
 _SPARE_STARTS = 12
+_PLAIN_STARTS, _PLAIN_F = 3, 0.99
 # A maximum joins a block while it loses at most the square of this, as a share of F, to deflating the block.
-_APART = 0.05
+_APART = 0.02
 _F_WINDOW = 0.05
 # The joint refinement must stay where deflation left it: |cos| of each component, before and after.
 _SAME_BASIN = 0.9
@@ -51,8 +52,20 @@ class _Peaks(NamedTuple):
     n_iter: int
 
 
-def mspm(T: Array, r: int, *, rng: np.random.Generator, tol: float, max_iter: int, report: Report) -> SolverResult:
+def mspm(
+    T: Array,
+    r: int,
+    *,
+    rng: np.random.Generator,
+    tol: float,
+    max_iter: int,
+    report: Report,
+    thorough: bool = True,
+) -> SolverResult:
     """Find r components of the symmetric slices ``T`` (e, q, q).
+
+    ``thorough=False`` is the paper's plain run: per component one start, two more if it ends with F < 0.99, one
+    deflation at a time, no refinement. It shows how far the answer depends on chance, which ``choose_rank`` asks.
 
     ``fit`` is F at each component: 1 where the model is exact. Cost about ``60 r`` contractions of O(r q e) when
     contexts are many, up to ``60 r^2`` when they are few; memory O(r q e + 64 q max(r, e)).
@@ -67,19 +80,22 @@ def mspm(T: Array, r: int, *, rng: np.random.Generator, tol: float, max_iter: in
         report("components", len(found), r)
         left = r - len(found)
         W = V if left == r else np.tensordot(Q.T, V, axes=1)
-        m = min(left + _SPARE_STARTS, _MAX_STARTS)
+        m = min(left + _SPARE_STARTS, _MAX_STARTS) if thorough else _PLAIN_STARTS
         start = _unit(rng.standard_normal((m, q))), _unit(rng.standard_normal((m, e)))
         peaks = _climb(W, *start, tol, max_iter)
         n_iter += peaks.n_iter
         normal = _unit(peaks.a @ U / D)
-        block = _independent_block(peaks, peaks.c @ Q.T, normal, normals, tol)
+        if thorough:
+            block = _independent_block(peaks, peaks.c @ Q.T, normal, normals, tol)
+        else:
+            block = [int(np.argmax(np.where(peaks.F.max() > _PLAIN_F, peaks.F > _PLAIN_F, peaks.F)))]
         settled &= bool((peaks.step[block] <= tol).all())
         found, fits = np.vstack([found, peaks.a[block]]), np.append(fits, peaks.F[block])
         normals = np.vstack([normals, normal[block]])
         if len(found) < r:
             Q = np.linalg.qr(normals.T, mode="complete")[0][:, len(found) :]
     report("components", r, r)
-    C, refined = _refine_jointly(T, U, found.T)
+    C, refined = _refine_jointly(T, U, found.T) if thorough else (found.T, False)
     message = (
         "Every component is a maximum of F; deflation's order was removed."
         if refined

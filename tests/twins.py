@@ -1,0 +1,69 @@
+"""Slow, obvious twins of what the package does fast. Nothing here is shared with it."""
+
+import numpy as np
+from scipy.optimize import nnls
+
+
+def random_problem(rng, k, p, r, density=1.0):
+    """Exact A (p, r), B (k, r) and covariances (k, p, p)."""
+    A = rng.standard_normal((p, r))
+    A /= np.linalg.norm(A, axis=0)
+    B = np.abs(rng.standard_normal((k, r))) + 0.05
+    B *= rng.random((k, r)) < density
+    B[rng.integers(k, size=r), np.arange(r)] += 1
+    return A, B, compose(A, B)
+
+
+def compose(A, B):
+    return np.stack([A @ np.diag(b) @ A.T for b in B])
+
+
+def sampled_problem(rng, k, p, r, n, noise, density=1.0):
+    """A planted problem with sampling error: A, B and sample covariances."""
+    A, B, _ = random_problem(rng, k, p, r, density)
+    rows = [(rng.standard_normal((n, r)) * np.sqrt(b)) @ A.T + noise * rng.standard_normal((n, p)) for b in B]
+    return A, B, np.stack([np.cov(X, rowvar=False) for X in rows])
+
+
+def design_loadings(S, A):
+    """The reference's way: a (p^2, r) design, one context at a time."""
+    design = np.stack([np.outer(a, a).ravel() for a in A.T], axis=1)
+    return np.array([nnls(design, Si.ravel())[0] for Si in S])
+
+
+def sequential_mspm(S, r, rng, tries=3):
+    """Algorithm 1 in full coordinates: SVD of the flattening, power iterations, one deflation at a time."""
+    k, p, _ = S.shape
+    M = np.concatenate(list(S), axis=1)
+    U, D, Vt = np.linalg.svd(M, full_matrices=False)
+    U, D = U[:, :r], D[:r]
+    V = Vt[:r].reshape(r, k, p).transpose(0, 2, 1)  # r matrices (p, k)
+    A = np.zeros((p, r))
+    normals = np.zeros((r, 0))
+    keep = np.eye(r)
+    for j in range(r):
+        W = np.einsum("lc,lpk->cpk", keep, V)
+        best = (-1.0, None)
+        for _ in range(tries):
+            a, b = rng.standard_normal(p), rng.standard_normal(k)
+            a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
+            for _ in range(3000):
+                c = np.array([a @ Wl @ b for Wl in W])
+                X = np.einsum("c,cpk->pk", c, W)
+                a = X @ b / np.linalg.norm(X @ b)
+                b_new = a @ X / np.linalg.norm(a @ X)
+                if np.linalg.norm(b_new - b) < 1e-13:
+                    break
+                b = b_new
+            F = sum((a @ Wl @ b) ** 2 for Wl in W)
+            best = max(best, (F, a), key=lambda t: t[0])
+            if F > 0.99:
+                break
+        A[:, j] = best[1]
+        normals = np.column_stack([normals, U.T @ A[:, j] / D])
+        keep = np.linalg.qr(normals, mode="complete")[0][:, j + 1 :]
+    return A
+
+
+def relative_error(S, A, B):
+    return np.linalg.norm(S - compose(A, B)) ** 2 / np.linalg.norm(S) ** 2
