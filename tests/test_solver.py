@@ -1,6 +1,5 @@
 """The power method: planted truth, its slow twin, seeds, and the hard corners."""
 
-import importlib
 import warnings
 
 import numpy as np
@@ -8,10 +7,9 @@ import pytest
 import scipy.linalg
 
 from mcpca import ascore, decompose
+from mcpca.solvers import mspm
 from mcpca.subspace import compress
 from twins import compose, design_loadings, random_problem, relative_error, sampled_problem, sequential_mspm
-
-mspm_module = importlib.import_module("mcpca.solvers.mspm")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +189,7 @@ def test_proportional_loadings_still_reconstruct(rng):
 
 def test_newton_and_power_find_the_same_maxima(rng):
     _, _, S = sampled_problem(rng, 6, 20, 5, 300, 0.1)
-    _, _, V = mspm_module._row_space(compress(S, 5).tensor, 5)
+    _, _, V = mspm._row_space(compress(S, 5).tensor, 5)
     start = [rng.standard_normal((12, n)) for n in V.shape[1:]]
     a, b = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in start)
     for _ in range(3000):  # the twin: power iterations only
@@ -202,7 +200,7 @@ def test_newton_and_power_find_the_same_maxima(rng):
         b /= np.linalg.norm(b, axis=1, keepdims=True)
     F = (np.einsum("rqe,mq,me->mr", V, a, b) ** 2).sum(axis=1)
     nudged = [z + 1e-3 * rng.standard_normal(z.shape) for z in (a, b)]
-    peaks = mspm_module._newton(V, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in nudged), 1e-12, 50)
+    peaks = mspm._newton(V, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in nudged), 1e-12, 50)
     np.testing.assert_allclose(peaks.F, F, atol=1e-10)
     np.testing.assert_allclose(np.abs((peaks.a * a).sum(axis=1)), 1, atol=1e-8)
 
@@ -210,9 +208,9 @@ def test_newton_and_power_find_the_same_maxima(rng):
 def test_components_are_critical_points_of_f(rng):
     """Before the joint refinement each accepted maximum satisfies a = T(., b, c) / F and b = T(a, ., c) / F."""
     _, _, S = sampled_problem(rng, 4, 30, 6, 300, 0.1)
-    _, _, V = mspm_module._row_space(compress(S, 6).tensor, 6)
+    _, _, V = mspm._row_space(compress(S, 6).tensor, 6)
     start = [rng.standard_normal((20, n)) for n in V.shape[1:]]
-    peaks = mspm_module._climb(V, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
+    peaks = mspm._climb(V, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
     done = peaks.step <= 1e-10
     assert done.mean() > 0.5
     c = np.einsum("rqe,mq,me->mr", V, peaks.a, peaks.b)

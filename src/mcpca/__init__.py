@@ -7,9 +7,9 @@ from .contexts import ContextCovariances, context_covariances
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
 from .exceptions import IdentifiabilityWarning, NoStableRankError
-from .facets import Facets, facets
 from .identifiability import proportional_loadings
 from .loadings import nonnegative_loadings
+from .quality import Facets, facets
 from .rank import RankChoice, choose_rank
 
 __all__ = [

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from ._check import Array, Report, as_report, check_finite, check_rows
 
-_CHUNK = 2**20  # numbers in a centred copy of rows: 8 MB
+_CHUNK = 2**18  # numbers in a centred copy of rows: 2 MB
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,22 @@ class Contexts:
             check_finite(whole, f"X, context {self.names.tolist()[i]!r},", self.feature_names)
         return np.asarray(total / self.n_samples[i])
 
-    def scatter_about(self, i: int, mean: Array) -> Array:
-        """``(X_i - mean)^T (X_i - mean)`` (p, p), centred before it is squared."""
+    def scatter_about(self, i: int, mean: Array, out: Array) -> Array:
+        """Write ``(X_i - mean)^T (X_i - mean)`` to ``out`` (p, p), centred before it is squared."""
         mean = mean.astype(self.dtype)
-        chunks = (chunk - mean for chunk in self.chunks(i))
-        first = next(chunks)
-        scatter: Array = first.T @ first
-        for centred in chunks:
-            scatter += centred.T @ centred
-        return scatter
+        for j, chunk in enumerate(self.chunks(i)):
+            centred = chunk - mean
+            if j == 0:
+                np.matmul(centred.T, centred, out=out)
+            else:
+                out += centred.T @ centred
+        return out
 
     def second_moment(self, i: int, mean: Array) -> Array:
         """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
         self.mean(i)  # raises on NaN and infinite values
-        return np.asarray(self.scatter_about(i, mean) / self.n_samples[i])
+        scatter = np.empty((self.n_features, self.n_features), dtype=self.dtype)
+        return self.scatter_about(i, mean, scatter) / self.n_samples[i]
 
     def covariances(self, report: Report) -> ContextCovariances:
         """Return all moments. Cost O(sum_i n_i p^2); memory the stack and a few megabytes."""
@@ -110,7 +112,8 @@ class Contexts:
             if i % every == 0:
                 report("covariances", i, k)
             means[i] = self.mean(i)
-            np.divide(self.scatter_about(i, means[i]), counts[i] - 1, out=S[i])
+            scatter = self.scatter_about(i, means[i], out=S[i])
+            scatter /= counts[i] - 1
         report("covariances", k, k)
         if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
             raise ValueError(

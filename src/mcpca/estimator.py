@@ -15,10 +15,10 @@ from .centering import ContextMeans
 from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
 from .decomposition import decompose_checked
 from .exceptions import NoStableRankError
-from .facets import FacetMethods, measure
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .loadings import solve_loadings
 from .persistence import load_model, save_model
+from .quality import FacetMethods, measure
 from .rank import RankChoice, choose_rank_checked
 from .solvers import get_solver
 from .subspace import Core, variances_along

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._check import Array
 from .contexts import name_array
-from .facets import Facets
+from .quality import Facets
 from .rank import RankChoice
 
 FORMAT = "mcpca-model"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from . import mspm
 from ._result import SolverResult
-from .mspm import mspm
 
 __all__ = ["SOLVERS", "SolverResult", "get_solver"]
 
-SOLVERS: dict[str, Callable[..., SolverResult]] = {"mspm": mspm}
+SOLVERS: dict[str, Callable[..., SolverResult]] = {"mspm": mspm.solve}
 
 
 def get_solver(name: object) -> Callable[..., SolverResult]:

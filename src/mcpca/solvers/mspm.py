@@ -52,7 +52,7 @@ class _Peaks(NamedTuple):
     n_iter: int
 
 
-def mspm(
+def solve(
     T: Array,
     r: int,
     *,
