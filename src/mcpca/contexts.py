@@ -99,7 +99,7 @@ class Contexts:
         """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
         self.mean(i)  # raises on NaN and infinite values
         scatter = np.empty((self.n_features, self.n_features), dtype=self.dtype)
-        return self.scatter_about(i, mean, scatter) / self.n_samples[i]
+        return np.asarray(self.scatter_about(i, mean, scatter) / self.n_samples[i])
 
     def covariances(self, report: Report) -> ContextCovariances:
         """Return all moments. Cost O(sum_i n_i p^2); memory the stack and a few megabytes."""

@@ -3,7 +3,8 @@
 ``U`` holds the top left singular vectors of the flattening ``M = [S_1 ... S_k]``, that is the top eigenvectors
 of ``sum_i S_i S_i``; its singular values are the paper's scree plot. The core is ``T_i = U^T S_i U``. It keeps
 ``q = 3 r`` directions and not just r: with few contexts an MCPC may lean out of the top r singular vectors, and
-cutting it off there costs accuracy (on digits over photographs, 0.1 of the correlation with the true digit).
+cutting it off there costs accuracy (on the paper's digits over photographs, r = 17, the best |correlation| of an MCPC
+with the mean digit 0 falls from 0.95 to between 0.82 and 0.89).
 """
 
 from __future__ import annotations

@@ -11,12 +11,10 @@ from .._check import Array
 class SolverResult:
     """Components in core coordinates, and how the solver got there.
 
-    ``components`` (q, r) has unit columns; ``fit`` (r,) says how well each stands alone (see the solver);
-    ``message`` is a sentence for the user.
+    ``components`` (q, r) has unit columns; ``message`` is a sentence for the user.
     """
 
     components: Array
-    fit: Array
     n_iter: int
     converged: bool
     message: str

@@ -67,14 +67,14 @@ def solve(
     ``thorough=False`` is the paper's plain run: per component one start, two more if it ends with F < 0.99, one
     deflation at a time, no refinement. It shows how far the answer depends on chance, which ``choose_rank`` asks.
 
-    ``fit`` is F at each component: 1 where the model is exact. Cost about ``60 r`` contractions of O(r q e) when
-    contexts are many, up to ``60 r^2`` when they are few; memory O(r q e + 64 q max(r, e)).
+    Cost about ``60 r`` contractions of O(r q e) when contexts are many, up to ``60 r^2`` when they are few; memory
+    O(r q e + 64 q max(r, e)).
     """
     e, q, _ = T.shape
     U, D, V = _row_space(T, r)
     normals = np.zeros((0, r))  # deflated directions, in V's coordinates
     Q = np.eye(r)
-    found, fits = np.zeros((0, q)), np.zeros(0)
+    found = np.zeros((0, q))
     n_iter, settled = 0, True
     while len(found) < r:
         report("components", len(found), r)
@@ -90,23 +90,22 @@ def solve(
         else:
             block = [int(np.argmax(np.where(peaks.F.max() > _PLAIN_F, peaks.F > _PLAIN_F, peaks.F)))]
         settled &= bool((peaks.step[block] <= tol).all())
-        found, fits = np.vstack([found, peaks.a[block]]), np.append(fits, peaks.F[block])
+        found = np.vstack([found, peaks.a[block]])
         normals = np.vstack([normals, normal[block]])
         if len(found) < r:
             Q = np.linalg.qr(normals.T, mode="complete")[0][:, len(found) :]
     report("components", r, r)
     C, refined = _refine_jointly(T, U, found.T) if thorough else (found.T, False)
-    message = (
-        "Every component is a maximum of F; deflation's order was removed."
-        if refined
-        else (
-            "Components depend on the order of deflation: loadings are close to proportional or the model is far from "
-            "exact at this rank, so the axes are less certain than what they span."
+    if refined:
+        message = "Converged; the order of deflation was removed."
+    elif settled:
+        message = (
+            "Converged, but components depend on the order of deflation: loadings are close to proportional or the model "
+            "is far from exact at this rank, so the axes are less certain than what they span."
         )
-    )
-    if not (settled or refined):
+    else:
         message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
-    return SolverResult(C, fits, n_iter, settled or refined, message)
+    return SolverResult(C, n_iter, settled or refined, message)
 
 
 def _unit(z: Array) -> Array:
@@ -308,8 +307,9 @@ def _refine_jointly(T: Array, U: Array, C: Array) -> tuple[Array, bool]:
     With all others out, the space is spanned by the one matrix ``[T_1 w_j ... T_e w_j]``, W the inverse transpose of
     ``U^T C``. Its rank-one direction is ``c_j`` exactly when ``sum_i R_i[l, j] R_i[j, j] = 0`` for all l != j, with
     ``R_i = W^T T_i W``. To first order a change ``C <- C (I + E)`` gives ``R_i[l, j] - E_lj R_i[j, j] -
-    E_jl R_i[l, l]``: a 2 x 2 system for each pair, all pairs at once. Cost O(e r^3) a step. The starting point is
-    kept if this does not converge near it.
+    E_jl R_i[l, l]``: a 2 x 2 system for each pair, all pairs at once. (These are the equations of unweighted joint
+    diagonalisation in UWEDGE, Tichavsky and Yeredor, IEEE Trans. Signal Process. 57, 2009: deflating all others at once
+    is diagonalising.) Cost O(e r^3) a step. The starting point is kept if this does not converge near it.
     """
     r = C.shape[1]
     core = U.T @ T @ U
@@ -327,7 +327,7 @@ def _refine_jointly(T: Array, U: Array, C: Array) -> tuple[Array, bool]:
                 pull * size[:, None] - K * pull.T, det, out=np.zeros_like(K), where=det > 1e-13 * np.outer(size, size)
             )
             np.fill_diagonal(E, 0)
-            step = float(np.abs(E * np.sqrt(np.outer(1 / size, size)) ** 0.5).max(initial=0))
+            step = float(np.abs(E).max())
             if not np.isfinite(step):
                 return C, False
             W = np.linalg.solve(np.eye(r) + E, W)
