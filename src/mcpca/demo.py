@@ -21,7 +21,6 @@ import numpy as np
 from ._check import Array
 from ._optional import require
 from .datasets import DigitContexts, load_digit_contexts
-from .datasets.digits import _CONTEXTS as PLANTED
 from .datasets.digits import SIDE
 from .estimator import MCPCA
 from .exceptions import IdentifiabilityWarning
@@ -63,10 +62,10 @@ class DigitMatch:
         return self.planted == self.carrying
 
 
-def match_digits(model: MCPCA, mean_digits: Mapping[int, Array]) -> list[DigitMatch]:
+def match_digits(model: MCPCA, data: DigitContexts) -> list[DigitMatch]:
     """Find for each digit the MCPC with the highest absolute correlation with its mean image."""
     matches = []
-    for digit, image in mean_digits.items():
+    for digit, image in data.mean_digits.items():
         correlations = np.corrcoef(image, model.components_, rowvar=False)[0, 1:]
         j = int(np.argmax(np.abs(correlations)))
         b = model.loadings_[:, j]
@@ -77,7 +76,7 @@ def match_digits(model: MCPCA, mean_digits: Mapping[int, Array]) -> list[DigitMa
                 sign=float(np.sign(correlations[j])),
                 correlation=float(np.abs(correlations[j])),
                 shares=b / (b.sum() or 1),
-                planted=frozenset(i for i, name in enumerate(model.contexts_) if digit in PLANTED[name]),
+                planted=frozenset(i for i, name in enumerate(model.contexts_) if digit in data.planted[name]),
                 carrying=frozenset(carrying_contexts(b).tolist()),
             )
         )
@@ -315,7 +314,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         model, proportional = _fit(data, options.n_components, options.seed)
     except ValueError as error:
         return _fail(str(error))
-    matches = match_digits(model, data.mean_digits)
+    matches = match_digits(model, data)
     print(f"{len(model.contexts_)} contexts of {options.n_samples} images, {model.n_components_} MCPCs. Loadings:\n")
     print(loadings_table(model), "", describe(model, matches), sep="\n")
     if proportional:

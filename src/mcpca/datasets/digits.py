@@ -18,9 +18,14 @@ _FIRST_PHOTO = {"background": 0.5, "0 and 2": 0.8, "1 and 2": 0.2}
 
 @dataclass(frozen=True)
 class DigitContexts:
-    """``contexts`` maps each context's name to rows (n, 64); ``mean_digits`` maps 0, 1, 2 to their mean image (64,)."""
+    """Rows, and the truth behind them.
+
+    ``contexts`` maps each context's name to rows (n, 64), ``planted`` to the digits superimposed there; ``mean_digits``
+    maps 0, 1, 2 to their mean image (64,).
+    """
 
     contexts: dict[str, Array]
+    planted: dict[str, tuple[int, ...]]
     mean_digits: dict[int, Array]
 
 
@@ -46,7 +51,7 @@ def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_
             chosen = images[rng.choice(np.flatnonzero(labels == digit), n)]
             rows += chosen * rng.uniform(0, strength, (n, 1))
         contexts[name] = rows
-    return DigitContexts(contexts, {d: images[labels == d].mean(axis=0) for d in (0, 1, 2)})
+    return DigitContexts(contexts, dict(_CONTEXTS), {d: images[labels == d].mean(axis=0) for d in (0, 1, 2)})
 
 
 def _patches(photo: Array, n: int, rng: np.random.Generator) -> Array:

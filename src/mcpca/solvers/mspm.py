@@ -100,8 +100,8 @@ def solve(
         message = "Converged; the order of deflation was removed."
     elif settled:
         message = (
-            "Converged, but components depend on the order of deflation: loadings are close to proportional or the model "
-            "is far from exact at this rank, so the axes are less certain than what they span."
+            "Converged, but components depend on the order of deflation: loadings are close to proportional or the "
+            "model is far from exact at this rank, so the axes are less certain than what they span."
         )
     else:
         message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
