@@ -41,7 +41,7 @@ SHAPES = [
     Shape("Fig. 2B", 100, 50, 60, 0.0),
     Shape("TCGA", 400, 30, 30, 0.1),
     Shape("lung atlas", 400, 100, 5, 0.1),
-    Shape("Perturb-seq", 100, 1872, 50, 0.1, n_samples=100),
+    Shape("Perturb-seq", 100, 1872, 50, 0.1, n_samples=300),  # the paper keeps perturbations with at least 300 cells
     Shape("primates", 500, 5, 9, 0.1),
     Shape("text", 768, 12, 10, 0.1),
     Shape("MNIST", 784, 3, 17, 0.1),

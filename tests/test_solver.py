@@ -153,14 +153,15 @@ def test_equivariance(rng):
     np.testing.assert_allclose(rotated.loadings, base.loadings, atol=1e-7)
 
 
-def test_many_contexts_are_compressed_without_loss(rng):
-    """Above a few hundred contexts the k axis is compressed; the answer must not notice."""
-    A, _, S = sampled_problem(rng, 230, 16, 4, 40, 0.2)
+@pytest.mark.parametrize("seed", range(3))
+def test_many_contexts_are_compressed_without_loss(seed, monkeypatch):
+    """Above a few hundred contexts the k axis is compressed; the error must not notice."""
+    A, _, S = sampled_problem(np.random.default_rng(seed), 230, 16, 4, 40, 0.2)
     assert len(compress(S, 4).tensor) < 230
-    few = decompose(S[:200], 4, random_state=0)
-    assert len(compress(S[:200], 4).tensor) == 200
-    many = decompose(S, 4, random_state=0)
-    assert 1 - ascore(many.components, A) < 1.2 * (1 - ascore(few.components, A))
+    compressed = 1 - ascore(decompose(S, 4, random_state=0).components, A)
+    monkeypatch.setattr("mcpca.subspace.context_basis", lambda S, U: np.eye(len(S)))
+    assert len(compress(S, 4).tensor) == 230
+    assert compressed < 1.05 * (1 - ascore(decompose(S, 4, random_state=0).components, A))
 
 
 def test_float32_is_kept_and_close(rng):

@@ -14,8 +14,8 @@ from ._check import Array
 _TIE = 1e-7
 
 
-def canonical_order(A: Array, B: Array) -> tuple[Array, Array]:
-    """Sort columns by total variance (column sums of B) and make each one's largest entry positive.
+def canonical_order(A: Array, B: Array) -> tuple[Array, Array, Array]:
+    """Sort columns by total variance (column sums of B), make each one's largest entry positive; return the order too.
 
     Ties in the total are broken by the position of the largest entry, ties in the largest entry by the first of
     them: neither depends on the seed.
@@ -27,7 +27,7 @@ def canonical_order(A: Array, B: Array) -> tuple[Array, Array]:
     top = total.max(initial=0)
     steps = np.round(total / (top * _TIE)) if top > 0 else total
     order = np.lexsort((peak, -steps))
-    return np.ascontiguousarray(A[:, order]), np.ascontiguousarray(B[:, order])
+    return np.ascontiguousarray(A[:, order]), np.ascontiguousarray(B[:, order]), order
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import scipy.sparse
 
 from ._check import Array, Report, as_report, check_finite, check_rows
 
-_CHUNK = 2**18  # numbers in a centred copy of rows: 2 MB
+_MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ContextCovariances:
 class Contexts:
     """Rows of k named contexts, held without a copy.
 
-    Block i is ``sources[i]`` itself, or its rows ``rows[i]`` where all contexts share one unsorted matrix. ``by_name``
+    Context i is the rows ``rows[i]`` (a slice, or indices where rows are not in order) of ``sources[i]``. ``by_name``
     is False where names are only positions: in a list, or a matrix without labels.
     """
 
@@ -48,12 +48,8 @@ class Contexts:
     by_name: bool
     feature_names: Array | None
     sources: Sequence[Array]
-    rows: Sequence[Array] | None
-
-    @property
-    def n_samples(self) -> Array:
-        """Rows per context (k,)."""
-        return np.array([len(b) for b in (self.sources if self.rows is None else self.rows)], dtype=np.intp)
+    rows: Sequence[slice | Array]
+    n_samples: Array
 
     @property
     def n_features(self) -> int:
@@ -65,61 +61,72 @@ class Contexts:
         """float32 when every context is, float64 otherwise."""
         return np.result_type(*{source.dtype for source in self.sources})
 
-    def chunks(self, i: int) -> Iterator[Array]:
-        """Rows of context i, a few megabytes at a time."""
-        source = self.sources[i]
-        step = max(1, _CHUNK // source.shape[1])
-        index = None if self.rows is None else self.rows[i]
-        for start in range(0, int(self.n_samples[i]), step):
-            yield source[start : start + step] if index is None else source[index[start : start + step]]
-
-    def mean(self, i: int) -> Array:
-        """Mean of context i (p,) in float64; raises when it holds NaN or infinite values."""
-        total = np.zeros(self.n_features)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for chunk in self.chunks(i):
-                total += chunk.sum(axis=0, dtype=np.float64)
-        if not np.isfinite(total).all():
-            whole = self.sources[i] if self.rows is None else self.sources[i][self.rows[i]]
-            check_finite(whole, f"X, context {self.names.tolist()[i]!r},", self.feature_names)
-        return np.asarray(total / self.n_samples[i])
-
-    def scatter_about(self, i: int, mean: Array, out: Array) -> Array:
-        """Write ``(X_i - mean)^T (X_i - mean)`` to ``out`` (p, p), centred before it is squared."""
-        mean = mean.astype(self.dtype)
-        for j, chunk in enumerate(self.chunks(i)):
-            centred = chunk - mean
-            if j == 0:
-                np.matmul(centred.T, centred, out=out)
-            else:
-                out += centred.T @ centred
-        return out
-
     def second_moment(self, i: int, mean: Array) -> Array:
         """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
-        self.mean(i)  # raises on NaN and infinite values
-        scatter = np.empty((self.n_features, self.n_features), dtype=self.dtype)
-        return np.asarray(self.scatter_about(i, mean, scatter) / self.n_samples[i])
+        work, scatter = self._work(), np.empty((self.n_features, self.n_features), dtype=self.dtype)
+        self._check_finite(i, self._mean(i, work))
+        self._scatter(i, mean, scatter, work)
+        return np.asarray(scatter / self.n_samples[i])
 
     def covariances(self, report: Report) -> ContextCovariances:
-        """Return all moments. Cost O(sum_i n_i p^2); memory the stack and a few megabytes."""
-        counts, p = self.n_samples, self.n_features
-        k = len(counts)
+        """Return all moments. Cost O(sum_i n_i p^2); memory the stack and an eighth of it."""
+        k, p = len(self.names), self.n_features
         means = np.empty((k, p))
         S = np.empty((k, p, p), dtype=self.dtype)
+        work = self._work()
         every = max(1, k // 20)
-        for i in range(k):
-            if i % every == 0:
-                report("covariances", i, k)
-            means[i] = self.mean(i)
-            scatter = self.scatter_about(i, means[i], out=S[i])
-            scatter /= counts[i] - 1
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
+            for i in range(k):
+                if i % every == 0:
+                    report("covariances", i, k)
+                means[i] = self._mean(i, work)
+                self._scatter(i, means[i], S[i], work)
+                S[i] /= self.n_samples[i] - 1
         report("covariances", k, k)
+        for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
+            self._check_finite(int(bad), means[bad])
         if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
             raise ValueError(
                 f"X is too large for {self.dtype}: its squares overflow. Divide it by a constant, or pass float64."
             )
-        return ContextCovariances(S, means.astype(self.dtype), counts, self.names, self.feature_names)
+        return ContextCovariances(S, means.astype(self.dtype), self.n_samples, self.names, self.feature_names)
+
+    def _work(self) -> Array:
+        """Room for centred rows, used again and again: an eighth of the covariance stack, or half a megabyte."""
+        p = self.n_features
+        rows = max(_MIN_CHUNK // p, len(self.names) * p // 8, 1)
+        return np.empty((min(rows, int(self.n_samples.max())), p), dtype=self.dtype)
+
+    def _mean(self, i: int, work: Array) -> Array:
+        """Mean of context i (p,) in float64."""
+        n = int(self.n_samples[i])
+        parts = (self._rows(i, j, min(j + len(work), n)) for j in range(0, n, len(work)))
+        # In float64 a product with ones is the faster sum; float32 is summed in float64.
+        sums = (np.ones(len(x)) @ x if x.dtype == np.float64 else x.sum(axis=0, dtype=np.float64) for x in parts)
+        return np.asarray(sum(sums) / n)
+
+    def _scatter(self, i: int, mean: Array, out: Array, work: Array) -> None:
+        """Write ``(X_i - mean)^T (X_i - mean)`` to ``out`` (p, p), centred before it is squared."""
+        mean = mean.astype(self.dtype)
+        n = int(self.n_samples[i])
+        for j in range(0, n, len(work)):
+            centred = work[: min(len(work), n - j)]
+            np.subtract(self._rows(i, j, j + len(centred)), mean, out=centred)
+            if j == 0:
+                np.matmul(centred.T, centred, out=out)
+            else:
+                out += centred.T @ centred
+
+    def _rows(self, i: int, start: int, stop: int) -> Array:
+        rows = self.rows[i]
+        if isinstance(rows, slice):
+            return self.sources[i][rows.start + start : rows.start + stop]
+        return self.sources[i][rows[start:stop]]
+
+    def _check_finite(self, i: int, mean: Array) -> None:
+        if not np.isfinite(mean).all():
+            where = f"X, context {self.names.tolist()[i]!r},"
+            check_finite(self.sources[i][self.rows[i]], where, self.feature_names)
 
 
 def context_covariances(X: Any, y: Any = None, *, verbose: Any = False) -> ContextCovariances:
@@ -246,7 +253,8 @@ def _from_blocks(named: NamedBlocks) -> Contexts:
                 f"Contexts must share their features: context {names[0]!r} has {p} and context {name!r} has "
                 f"{A.shape[1]}. Select the common ones, or pass DataFrames to have them aligned by name."
             )
-    return Contexts(named.names, named.by_name, reference, arrays, None)
+    rows = [slice(0, len(A)) for A in arrays]
+    return Contexts(named.names, named.by_name, reference, arrays, rows, np.array([len(A) for A in arrays]))
 
 
 def _from_labels(X: Any, y: Any) -> Contexts:
@@ -254,11 +262,14 @@ def _from_labels(X: Any, y: Any) -> Contexts:
     names, index = (np.array([0]), np.zeros(len(A), dtype=np.intp)) if y is None else encode_labels(y, len(A))
     if len(A) == 0:
         raise ValueError(f"X has 0 samples (shape={A.shape}) while a minimum of 2 is required.")
-    if len(names) == 1:
-        return Contexts(names, y is not None, _column_names(X), [A], None)
-    order = np.argsort(index, kind="stable")
-    rows = np.split(order, np.cumsum(np.bincount(index))[:-1])
-    return Contexts(names, True, _column_names(X), [A] * len(names), rows)
+    counts = np.bincount(index, minlength=len(names))
+    ends = np.cumsum(counts)
+    rows: Sequence[slice | Array]
+    if (np.diff(index) >= 0).all():
+        rows = [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
+    else:
+        rows = np.split(np.argsort(index, kind="stable"), ends[:-1])
+    return Contexts(names, y is not None, _column_names(X), [A] * len(names), rows, counts)
 
 
 def _align(block: Any, own: Array, reference: Array, name: Any) -> Any:

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_rank, check_real
 from .canonical import canonical_order
 from .loadings import solve_loadings
+from .quality import Facets, complete, score_moments
 from .solvers import get_solver
 from .subspace import Core, compress, numerical_rank, variances_along
 
@@ -83,9 +84,8 @@ def decompose(
     get_solver(solver)
     S = check_covariances(S)
     r = check_rank(r, S.shape[1], "r")
-    return decompose_checked(
-        S, r, solver=solver, rng=as_generator(random_state), report=as_report(verbose), tol=tol, max_iter=max_iter
-    )
+    rng, report = as_generator(random_state), as_report(verbose)
+    return decompose_checked(S, r, solver=solver, rng=rng, report=report, tol=tol, max_iter=max_iter)[0]
 
 
 def decompose_checked(
@@ -98,8 +98,12 @@ def decompose_checked(
     tol: float,
     max_iter: int,
     core: Core | None = None,
-) -> Decomposition:
-    """``decompose`` for covariances known to be good; ``core`` is reused when given."""
+    with_facets: bool = False,
+) -> tuple[Decomposition, Facets | None]:
+    """``decompose`` for covariances known to be good; ``core`` is reused when given.
+
+    The facets come at little more than the price of the loadings, from the same pass over the covariances.
+    """
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     if core is None:
@@ -124,13 +128,13 @@ def decompose_checked(
     if not converged:
         warnings.warn(message, ConvergenceWarning, stacklevel=4)
     report("loadings", 0, 1)
-    B = solve_loadings((A.T @ A) ** 2, variances_along(S, A))
+    moments = score_moments(S, A) if with_facets else None
+    h = variances_along(S, A) if moments is None else moments.variances
+    A, B, order = canonical_order(A, solve_loadings((A.T @ A) ** 2, h))
+    measured = None if moments is None else complete(moments._replace(variances=h[:, order]), A, B)
     report("loadings", 1, 1)
-    A, B = canonical_order(A, B)
-    dtype = S.dtype
-    return Decomposition(
-        A.astype(dtype, copy=False), B.astype(dtype, copy=False), core.singular_values, n_iter, converged, message
-    )
+    A, B = A.astype(S.dtype, copy=False), B.astype(S.dtype, copy=False)
+    return Decomposition(A, B, core.singular_values, n_iter, converged, message), measured
 
 
 def _principal_axes(S: Array, r: int) -> Array:

@@ -223,9 +223,8 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             if choice.rank is None:
                 raise NoStableRankError(choice.reason, choice)
             r = choice.rank
-        result = decompose_checked(S, int(r), rng=rng, core=core, **options)
+        result, measured = decompose_checked(S, int(r), rng=rng, core=core, with_facets=True, **options)
         A, B = result.components, result.loadings
-        measured = measure(S, A, B)
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
         if matrix is not None:
@@ -244,7 +243,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.n_samples_per_context_ = None if means is None else moments.n_samples
         self.singular_values_ = result.singular_values
         self.n_iter_ = max(1, result.n_iter)
-        self._facets = measured
+        self._facets = measured  # type: ignore[assignment]  # asked for above
         warn_if_proportional(B, self.get_feature_names_out())
         return self
 

@@ -6,7 +6,7 @@ All four need only ``A^T S_i A`` (r, r) and ``||S_i||_F`` of each context.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -69,34 +69,56 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
 
 def measure(S: Array, A: Array, B: Array) -> Facets:
     """``facets`` for arrays known to be good."""
-    A, B = A.astype(np.float64), B.astype(np.float64)
+    return complete(score_moments(S, A), A, B)
+
+
+class ScoreMoments(NamedTuple):
+    """What the facets need of each context when only A is known: variances (k, r) along A, and (k,) each."""
+
+    variances: Array
+    squared_norms: Array
+    offdiagonals: Array
+    offdiagonal_correlations: Array
+    likelihood_losses: Array
+
+
+def score_moments(S: Array, A: Array) -> ScoreMoments:
+    """Pass once over the covariances; memory O(p r) beside the result."""
+    A = A.astype(np.float64)
     inverse = np.linalg.pinv(A.T @ A, hermitian=True)
+    parts = [_moments_of_chunk(S[part], A, inverse) for part in context_chunks(S)]
+    return ScoreMoments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
+    """Add what depends on the loadings."""
+    A, B = A.astype(np.float64), B.astype(np.float64)
+    h, norms, *rest = moments
     G = (A.T @ A) ** 2
-    parts = [_measure_chunk(S[part], A, B[part], G, inverse) for part in context_chunks(S)]
-    return Facets(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _measure_chunk(S: Array, A: Array, B: Array, G: Array, inverse: Array) -> tuple[Array, ...]:
-    cross = A.T @ _times(S, A)  # A^T S_i A
-    h = np.einsum("kjj->kj", cross)
-    norms = np.einsum("kpq,kpq->k", S, S, dtype=np.float64)
-    errors = norms - 2 * np.einsum("kj,kj->k", h, B) + np.einsum("kj,jl,kl->k", B, G, B, optimize=True)
+    errors = norms - 2 * np.einsum("kj,kj->k", h, B) + np.einsum("kj,kj->k", B @ G, B)
     shares = h * np.linalg.lstsq(G, h.T, rcond=None)[0].T
-    scores = inverse @ cross @ inverse  # A^+ S_i A^+T
+    return Facets(norms, np.maximum(errors, 0), shares, *rest)
+
+
+def _moments_of_chunk(S: Array, A: Array, inverse: Array) -> tuple[Array, ...]:
+    r = A.shape[1]
+    cross = A.T @ _times(S, A)  # A^T S_i A
+    norms = np.einsum("kpq,kpq->k", S, S, dtype=np.float64)
+    h = np.einsum("kjj->kj", cross).copy()
+    scores = inverse @ (cross.reshape(-1, r) @ inverse).reshape(cross.shape)  # A^+ S_i A^+T
     diagonal = np.einsum("kjj->kj", scores)  # a view
     scale = np.sqrt(np.maximum(diagonal, 0))
     diagonal[:] = 0
     off = np.einsum("kjl,kjl->k", scores, scores)
     unit = np.where(scale > 0, scale, 1)
     correlations = scores / unit[:, :, None] / unit[:, None, :]
-    r = A.shape[1]
     rms = np.sqrt(np.einsum("kjl,kjl->k", correlations, correlations) / max(r * (r - 1), 1))
     np.einsum("kjj->kj", correlations)[:] = 1
     sign, logdet = np.linalg.slogdet(correlations)
     # log det Diag(C) - log det C is -log det of the correlation matrix, and infinite when that is singular.
     singular = (sign <= 0) | (scale.min(axis=1, initial=np.inf) == 0) | (logdet < np.log(np.finfo(float).eps))
     losses = np.where(singular, np.inf, np.maximum(-logdet, 0))
-    return norms, np.maximum(errors, 0), shares, off, rms, losses
+    return h, norms, off, rms, losses
 
 
 class FacetMethods:

@@ -2,9 +2,9 @@
 
 ``U`` holds the top left singular vectors of the flattening ``M = [S_1 ... S_k]``, that is the top eigenvectors
 of ``sum_i S_i S_i``; its singular values are the paper's scree plot. The core is ``T_i = U^T S_i U``. It keeps
-``q = 3 r`` directions and not just r: with few contexts an MCPC may lean out of the top r singular vectors, and
-cutting it off there costs accuracy (on the paper's digits over photographs, r = 17, the best |correlation| of an MCPC
-with the mean digit 0 falls from 0.95 to between 0.82 and 0.89).
+more than r directions: with few contexts an MCPC may lean out of the top r singular vectors, and cutting it off there
+costs accuracy (on the paper's digits over photographs, r = 17, the best |correlation| of an MCPC with the mean digit 0
+falls from 0.95 to between 0.82 and 0.89).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from ._check import Array
 
-_WIDTH = 3
+_FEW = 5
 _CHUNK = 2**21  # numbers in a temporary: 16 MB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
 _GRAM_LIMIT = 1e-5
@@ -34,13 +34,15 @@ class Core:
     tensor: Array
     basis: Array | None
     singular_values: Array
+    n_contexts: int
 
     def leading(self, r: int) -> Core:
         """Return the core that rank ``r`` would have got, from the same basis."""
-        q = _WIDTH * r
+        q = width(r, self.n_contexts)
         if self.basis is None or q >= self.tensor.shape[1]:
             return self
-        return Core(np.ascontiguousarray(self.tensor[:, :q, :q]), self.basis[:, :q], self.singular_values)
+        tensor = np.ascontiguousarray(self.tensor[:, :q, :q])
+        return Core(tensor, self.basis[:, :q], self.singular_values, self.n_contexts)
 
     def lift(self, C: Array) -> Array:
         """Take columns from core coordinates back to features."""
@@ -124,16 +126,15 @@ def numerical_rank(singular_values: Array, S: Array) -> int:
 def compress(S: Array, r: int) -> Core:
     """Return the core for ranks up to ``r``.
 
-    Cost O(k p^3) for the basis and O(k p^2 q) for the core; memory O(p^2 + k q^2), at most a quarter of the
-    stack (where 3 r exceeds p / 2 the core is the stack itself, uncopied).
+    Cost O(k p^3) for the basis and O(k p^2 q) for the core; memory O(p^2 + k q^2), at most a quarter of the stack
+    (where q is too close to p for that, the core is the stack itself, uncopied).
     """
     k, p, _ = S.shape
-    q = _WIDTH * r
-    narrow = 2 * q <= p
-    U, sigma = flattening_basis(S, min(p, max(q, r + 10)), r)
-    q = min(q, U.shape[1])
-    Q = context_basis(S, U[:, :q], q) if k > max(2 * q, 200) else None
-    basis = np.ascontiguousarray(U[:, :q]) if narrow else None
+    q, e = min(p, width(r, k)), min(p, r + _SPARE)
+    U, sigma = flattening_basis(S, max(q, e), r)
+    Q = context_basis(S, U[:, :e]) if k > max(2 * e, 200) else None
+    fits = (k if Q is None else e) * q * q <= max(k * p * p // 4, _CHUNK // 2)
+    basis = np.ascontiguousarray(U[:, :q]) if q < p and fits else None
     if Q is not None:
         mixed = _mix_contexts(S, Q)
         tensor = mixed if basis is None else basis.T @ mixed @ basis
@@ -141,17 +142,22 @@ def compress(S: Array, r: int) -> Core:
         tensor = S.astype(np.float64, copy=False)
     else:
         tensor = np.concatenate([basis.T @ _times(S[part], basis) for part in context_chunks(S)])
-    return Core(tensor, basis, sigma)
+    return Core(tensor, basis, sigma, k)
 
 
-def context_basis(S: Array, U: Array, e: int) -> Array:
+def width(r: int, k: int) -> int:
+    """Return q, the directions kept for rank r: 3 r for up to 5 contexts, and closer to r the more there are."""
+    return r + -(-2 * r * min(k, _FEW) // k)
+
+
+def context_basis(S: Array, U: Array) -> Array:
     """Return (k, e) orthonormal combinations of contexts that carry the loadings of every MCPC.
 
     In the model ``u_l^T S_i u_l = sum_j b_ij (u_l . a_j)^2``: the variances along the columns of U already span
     the columns of B. One step of subspace iteration on the (k, p^2) unfolding then averages noise out. No random
     number is involved, and permuting contexts permutes the answer. Cost O(k p^2 e), memory O(e p^2 + k e).
     """
-    Q = np.linalg.qr(variances_along(S, U[:, :e]))[0]
+    Q = np.linalg.qr(variances_along(S, U))[0]
     mixed = _mix_contexts(S, Q)
     flat = mixed.reshape(len(mixed), -1).T
     k = len(S)

@@ -37,7 +37,8 @@ _F_WINDOW = 0.05
 # The joint refinement must stay where deflation left it: |cos| of each component, before and after.
 _SAME_BASIN = 0.9
 _REFINE_STEPS = 100
-_REFINE_TOL = 1e-11
+_REFINE_TOL = 1e-9
+_COARSE = 1e-4
 _BATCH = 2**22  # numbers in a Newton temporary: 32 MB
 
 
@@ -70,8 +71,41 @@ def solve(
     Cost about ``60 r`` contractions of O(r q e) when contexts are many, up to ``60 r^2`` when they are few; memory
     O(r q e + 64 q max(r, e)).
     """
-    e, q, _ = T.shape
     U, D, V = _row_space(T, r)
+    if not thorough:
+        C, n_iter, settled = _deflate(U, D, V, rng, tol, max_iter, report, thorough)
+        return SolverResult(C, n_iter, settled, "A plain run, for comparison with others.")
+    # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
+    C, n_iter, settled = _deflate(U, D, V, rng, max(tol, _COARSE), max_iter, report, thorough)
+    C, refined = _refine_jointly(T, U, C)
+    if not refined and tol < _COARSE:
+        C, more, settled = _deflate(U, D, V, rng, tol, max_iter, report, thorough)
+        n_iter += more
+        C, refined = _refine_jointly(T, U, C)
+    if refined:
+        message = "Converged; the order of deflation was removed."
+    elif settled:
+        message = (
+            "Converged, but components depend on the order of deflation: loadings are close to proportional or the "
+            "model is far from exact at this rank, so the axes are less certain than what they span."
+        )
+    else:
+        message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
+    return SolverResult(C, n_iter, settled or refined, message)
+
+
+def _deflate(
+    U: Array,
+    D: Array,
+    V: Array,
+    rng: np.random.Generator,
+    tol: float,
+    max_iter: int,
+    report: Report,
+    thorough: bool,
+) -> tuple[Array, int, bool]:
+    """Find maxima and take them out until there are r; return them (q, r), the iterations, and whether all settled."""
+    r, q, e = V.shape
     normals = np.zeros((0, r))  # deflated directions, in V's coordinates
     Q = np.eye(r)
     found = np.zeros((0, q))
@@ -81,8 +115,10 @@ def solve(
         left = r - len(found)
         W = V if left == r else np.tensordot(Q.T, V, axes=1)
         m = min(left + _SPARE_STARTS, _MAX_STARTS) if thorough else _PLAIN_STARTS
-        start = _unit(rng.standard_normal((m, q))), _unit(rng.standard_normal((m, e)))
-        peaks = _climb(W, *start, tol, max_iter)
+        a, b = _unit(rng.standard_normal((m, q))), _unit(rng.standard_normal((m, e)))
+        if thorough and left == r:
+            a, b = _pencil_starts(U, D, V, rng, a, b)
+        peaks = _climb(W, a, b, tol, max_iter)
         n_iter += peaks.n_iter
         normal = _unit(peaks.a @ U / D)
         if thorough:
@@ -95,17 +131,30 @@ def solve(
         if len(found) < r:
             Q = np.linalg.qr(normals.T, mode="complete")[0][:, len(found) :]
     report("components", r, r)
-    C, refined = _refine_jointly(T, U, found.T) if thorough else (found.T, False)
-    if refined:
-        message = "Converged; the order of deflation was removed."
-    elif settled:
-        message = (
-            "Converged, but components depend on the order of deflation: loadings are close to proportional or the "
-            "model is far from exact at this rank, so the axes are less certain than what they span."
-        )
-    else:
-        message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
-    return SolverResult(C, n_iter, settled or refined, message)
+    return found.T, n_iter, settled
+
+
+def _pencil_starts(U: Array, D: Array, V: Array, rng: np.random.Generator, a: Array, b: Array) -> tuple[Array, Array]:
+    """Replace all but a few random starts by the common axes of two combinations of contexts.
+
+    With two contexts at full rank these are the answer (the generalised eigenproblem); with more they are a start for
+    each component where random ones would find some twice.
+    """
+    r = len(D)
+    M = np.einsum("qs,rqe->esr", U, V, optimize=True) * D  # U^T T_i U
+    try:
+        L = np.linalg.cholesky(M.sum(axis=0))
+    except np.linalg.LinAlgError:  # not covariances but combinations of them
+        return a, b
+    whitener = np.linalg.inv(L)
+    mixed = whitener @ np.tensordot(rng.standard_normal(len(M)), M, axes=1) @ whitener.T
+    Z = np.linalg.eigh((mixed + mixed.T) / 2)[1]
+    n = min(r, len(a) - _SPARE_STARTS)
+    chosen = rng.permutation(r)[:n]
+    W = whitener.T @ Z[:, chosen]
+    a[:n] = _unit((U @ L @ Z[:, chosen]).T)
+    b[:n] = _unit(np.einsum("sj,est,tj->je", W, M, W, optimize=True))
+    return a, b
 
 
 def _unit(z: Array) -> Array:
@@ -320,6 +369,8 @@ def _refine_jointly(T: Array, U: Array, C: Array) -> tuple[Array, bool]:
             d = np.einsum("ejj->ej", R)
             K = d.T @ d
             size = np.diag(K)
+            if not (size > 0).all():
+                return C, False
             pull = np.einsum("elj,ej->lj", R, d)
             det = size[:, None] * size[None, :] - K**2
             np.fill_diagonal(det, 1)
@@ -330,8 +381,7 @@ def _refine_jointly(T: Array, U: Array, C: Array) -> tuple[Array, bool]:
             step = float(np.abs(E).max())
             if not np.isfinite(step):
                 return C, False
-            W = np.linalg.solve(np.eye(r) + E, W)
-            W *= np.linalg.norm(np.linalg.inv(W), axis=0)[:, None]
+            W = np.linalg.solve(np.eye(r) + E, W) / size[:, None] ** 0.25  # keeps every d_j near unit length
             if step < _REFINE_TOL:
                 break
         else:
