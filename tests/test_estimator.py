@@ -208,6 +208,14 @@ def test_score_is_the_share_of_squared_covariance(X_list, model):
     assert model.score(np.vstack(X_list), np.repeat(list("abcdef"), 100)) == pytest.approx(expected)
 
 
+def test_score_of_new_rows_is_about_the_fitted_means(X_list, model, rng):
+    fresh = {name: X[rng.permutation(100)[:30]] + 0.3 for name, X in zip("abcdef", X_list, strict=True)}
+    centred = [rows - mean for rows, mean in zip(fresh.values(), model.means_, strict=True)]
+    S = np.stack([c.T @ c / 30 for c in centred])
+    left = np.linalg.norm(S - compose(model.components_, model.loadings_)) ** 2
+    assert model.score(fresh) == pytest.approx(1 - left / np.linalg.norm(S) ** 2)
+
+
 def test_score_judges_new_rows_and_prefers_the_true_rank(data):
     half = np.arange(len(data.X)) % 2 == 0
     scores = {

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, check_covariances
-from .subspace import _times, context_chunks
+from .subspace import congruence, context_chunks
 
 
 @dataclass(frozen=True)
@@ -102,23 +102,26 @@ def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
 
 def _moments_of_chunk(S: Array, A: Array, inverse: Array) -> tuple[Array, ...]:
     r = A.shape[1]
-    cross = A.T @ _times(S, A)  # A^T S_i A
+    cross = congruence(S, A)  # A^T S_i A, as (r, k, r)
     norms = np.einsum("kpq,kpq->k", S, S, dtype=np.float64)
-    h = np.einsum("kjj->kj", cross).copy()
-    scores = inverse @ (cross.reshape(-1, r) @ inverse).reshape(cross.shape)  # A^+ S_i A^+T
+    h = np.einsum("jkj->kj", cross).copy()
+    half = (inverse @ cross.reshape(r, -1)).reshape(-1, r) @ inverse
+    scores = np.ascontiguousarray(half.reshape(cross.shape).transpose(1, 0, 2))  # A^+ S_i A^+T
     diagonal = np.einsum("kjj->kj", scores)  # a view
-    scale = np.sqrt(np.maximum(diagonal, 0))
+    v = np.maximum(diagonal, 0)
     diagonal[:] = 0
-    off = np.einsum("kjl,kjl->k", scores, scores)
-    unit = np.where(scale > 0, scale, 1)
-    correlations = scores / unit[:, :, None] / unit[:, None, :]
-    rms = np.sqrt(np.einsum("kjl,kjl->k", correlations, correlations) / max(r * (r - 1), 1))
-    np.einsum("kjj->kj", correlations)[:] = 1
-    sign, logdet = np.linalg.slogdet(correlations)
-    # log det Diag(C) - log det C is -log det of the correlation matrix, and infinite when that is singular.
-    singular = (sign <= 0) | (scale.min(axis=1, initial=np.inf) == 0) | (logdet < np.log(np.finfo(float).eps))
-    losses = np.where(singular, np.inf, np.maximum(-logdet, 0))
-    return h, norms, off, rms, losses
+    squares = scores * scores
+    off = squares.sum(axis=(1, 2))
+    weights = np.divide(1, v, out=np.zeros_like(v), where=v > 0)
+    correlations = np.matmul(np.matmul(weights[:, None, :], squares), weights[:, :, None])[:, 0, 0]
+    rms = np.sqrt(correlations / max(r * (r - 1), 1))
+    varies = (v > 0).all(axis=1)
+    diagonal[:] = np.where(varies[:, None], v, 1)
+    sign, logdet = np.linalg.slogdet(scores)
+    losses = np.log(diagonal).sum(axis=1) - logdet
+    # The determinant of a correlation matrix; rounding makes it eps and not 0 when the matrix is singular.
+    singular = ~varies | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
+    return h, norms, off, rms, np.where(singular, np.inf, np.maximum(losses, 0))
 
 
 class FacetMethods:

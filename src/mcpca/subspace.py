@@ -17,7 +17,7 @@ import numpy as np
 from ._check import Array
 
 _FEW = 5
-_CHUNK = 2**21  # numbers in a temporary: 16 MB
+_CHUNK = 2**20  # numbers in a temporary: 8 MB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
 _GRAM_LIMIT = 1e-5
 _SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
@@ -133,7 +133,7 @@ def compress(S: Array, r: int) -> Core:
     q, e = min(p, width(r, k)), min(p, r + _SPARE)
     U, sigma = flattening_basis(S, max(q, e), r)
     Q = context_basis(S, U[:, :e]) if k > max(2 * e, 200) else None
-    fits = (k if Q is None else e) * q * q <= max(k * p * p // 4, _CHUNK // 2)
+    fits = (k if Q is None else e) * q * q <= max(k * p * p // 4, _CHUNK)
     basis = np.ascontiguousarray(U[:, :q]) if q < p and fits else None
     if Q is not None:
         mixed = _mix_contexts(S, Q)
@@ -141,7 +141,8 @@ def compress(S: Array, r: int) -> Core:
     elif basis is None:
         tensor = S.astype(np.float64, copy=False)
     else:
-        tensor = np.concatenate([basis.T @ _times(S[part], basis) for part in context_chunks(S)])
+        parts = [congruence(S[part], basis).transpose(1, 0, 2) for part in context_chunks(S)]
+        tensor = np.concatenate(parts)
     return Core(tensor, basis, sigma, k)
 
 
@@ -153,11 +154,12 @@ def width(r: int, k: int) -> int:
 def context_basis(S: Array, U: Array) -> Array:
     """Return (k, e) orthonormal combinations of contexts that carry the loadings of every MCPC.
 
-    In the model ``u_l^T S_i u_l = sum_j b_ij (u_l . a_j)^2``: the variances along the columns of U already span
-    the columns of B. One step of subspace iteration on the (k, p^2) unfolding then averages noise out. No random
-    number is involved, and permuting contexts permutes the answer. Cost O(k p^2 e), memory O(e p^2 + k e).
+    In the model the variance of feature f is ``sum_j b_ij a_fj^2``: already e combinations of features' variances (here
+    with weights ``u_fl^2``) span the columns of B. One step of subspace iteration on the (k, p^2) unfolding then
+    averages noise out. No random number is involved, and permuting contexts permutes the answer. Cost O(k p^2 e),
+    memory O(e p^2 + k e).
     """
-    Q = np.linalg.qr(variances_along(S, U))[0]
+    Q = np.linalg.qr(np.einsum("kpp->kp", S).astype(np.float64) @ U**2)[0]
     mixed = _mix_contexts(S, Q)
     flat = mixed.reshape(len(mixed), -1).T
     k = len(S)
@@ -167,14 +169,20 @@ def context_basis(S: Array, U: Array) -> Array:
 
 def variances_along(S: Array, A: Array) -> Array:
     """Return ``h_ij = a_j^T S_i a_j`` (k, r) in float64. Cost O(k p^2 r), memory O(p r) beside the result."""
-    return np.concatenate([np.einsum("kpr,pr->kr", _times(S[part], A), A) for part in context_chunks(S)])
+    return np.concatenate([np.einsum("rkp,pr->kr", _half(S[part], A), A) for part in context_chunks(S)])
 
 
-def _times(S: Array, A: Array) -> Array:
-    """Return ``S_i A`` for all i by one matrix product (k p, p) x (p, r)."""
+def congruence(S: Array, A: Array) -> Array:
+    """Return ``A^T S_i A`` for symmetric ``S_i`` as (r, k, r), contexts in the middle: two products and no loop."""
+    half = _half(S, A)
+    r, k, p = half.shape
+    return np.asarray(half.reshape(r * k, p) @ A).reshape(r, k, r)
+
+
+def _half(S: Array, A: Array) -> Array:
+    """Return ``a_j^T S_i`` as (r, k, p)."""
     k, p, _ = S.shape
-    product: Array = (S.astype(np.float64, copy=False).reshape(k * p, p) @ A).reshape(k, p, A.shape[1])
-    return product
+    return np.asarray(A.T @ S.astype(np.float64, copy=False).reshape(k * p, p).T).reshape(-1, k, p)
 
 
 def _mix_contexts(S: Array, Q: Array) -> Array:

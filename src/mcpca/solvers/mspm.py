@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array, Report
+from ..subspace import congruence
 from ._result import SolverResult
 
 _POWER_STEPS = 40
@@ -365,13 +366,13 @@ def _refine_jointly(T: Array, U: Array, C: Array) -> tuple[Array, bool]:
     try:
         W = np.linalg.inv(U.T @ C)
         for _ in range(_REFINE_STEPS):
-            R = W @ (core.reshape(-1, r) @ W.T).reshape(core.shape)
-            d = np.einsum("ejj->ej", R)
+            R = congruence(core, W.T)  # (r, e, r)
+            d = np.einsum("jej->ej", R)
             K = d.T @ d
             size = np.diag(K)
             if not (size > 0).all():
                 return C, False
-            pull = np.einsum("elj,ej->lj", R, d)
+            pull = np.einsum("lej,ej->lj", R, d)
             det = size[:, None] * size[None, :] - K**2
             np.fill_diagonal(det, 1)
             E = np.divide(
