@@ -171,6 +171,13 @@ def test_float32_is_kept_and_close(rng):
     np.testing.assert_allclose(single.components, double.components, atol=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-24, 1, 1e24])
+def test_float32_with_many_contexts_at_any_scale(rng, scale):
+    _, _, S = sampled_problem(rng, 230, 10, 3, 60, 0.1)
+    double, single = decompose(S, 3, random_state=0), decompose((S * scale).astype(np.float32), 3, random_state=0)
+    np.testing.assert_allclose(single.components, double.components, atol=1e-4)
+
+
 def test_zero_context_and_constant_feature_load_zero(rng):
     _A, _B, S = random_problem(rng, 5, 9, 3)
     S = np.pad(S, ((0, 1), (0, 1), (0, 1)))

@@ -17,7 +17,7 @@ import numpy as np
 from ._check import Array
 
 _FEW = 5
-_CHUNK = 2**20  # numbers in a temporary: 8 MB
+_CHUNK = 2**19  # numbers in a temporary: 4 MB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
 _GRAM_LIMIT = 1e-5
 _SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
@@ -133,10 +133,10 @@ def compress(S: Array, r: int) -> Core:
     q, e = min(p, width(r, k)), min(p, r + _SPARE)
     U, sigma = flattening_basis(S, max(q, e), r)
     Q = context_basis(S, U[:, :e]) if k > max(2 * e, 200) else None
-    fits = (k if Q is None else e) * q * q <= max(k * p * p // 4, _CHUNK)
+    fits = (k if Q is None else e) * q * q <= max(k * p * p // 4, 2 * _CHUNK)
     basis = np.ascontiguousarray(U[:, :q]) if q < p and fits else None
     if Q is not None:
-        mixed = _mix_contexts(S, Q)
+        mixed = _mix_contexts(S, Q).astype(np.float64, copy=False)
         tensor = mixed if basis is None else basis.T @ mixed @ basis
     elif basis is None:
         tensor = S.astype(np.float64, copy=False)
@@ -160,11 +160,9 @@ def context_basis(S: Array, U: Array) -> Array:
     memory O(e p^2 + k e).
     """
     Q = np.linalg.qr(np.einsum("kpp->kp", S).astype(np.float64) @ U**2)[0]
-    mixed = _mix_contexts(S, Q)
-    flat = mixed.reshape(len(mixed), -1).T
-    k = len(S)
-    Y = np.concatenate([S[part].reshape(-1, flat.shape[0]) @ flat for part in context_chunks(S)])
-    return np.linalg.qr(Y.reshape(k, -1))[0]
+    flat = _mix_contexts(S, Q).reshape(Q.shape[1], -1).T
+    flat /= np.abs(flat).max()  # squares of large float32 would overflow
+    return np.linalg.qr((S.reshape(len(S), -1) @ flat).astype(np.float64))[0]
 
 
 def variances_along(S: Array, A: Array) -> Array:
@@ -186,9 +184,6 @@ def _half(S: Array, A: Array) -> Array:
 
 
 def _mix_contexts(S: Array, Q: Array) -> Array:
-    """Return ``sum_i Q_ie S_i`` (e, p, p)."""
-    p = S.shape[1]
-    mixed = np.zeros((Q.shape[1], p * p))
-    for part in context_chunks(S):
-        mixed += Q[part].T @ S[part].reshape(-1, p * p)
-    return mixed.reshape(-1, p, p)
+    """Return ``sum_i Q_ie S_i`` (e, p, p) by one product, in the precision of S."""
+    k, p, _ = S.shape
+    return np.asarray(Q.T.astype(S.dtype, copy=False) @ S.reshape(k, p * p)).reshape(-1, p, p)

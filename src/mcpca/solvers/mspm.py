@@ -31,6 +31,7 @@ _POWER_STEPS = 40
 _NEWTON_STEPS = 15
 _MAX_STARTS = 64
 _SPARE_STARTS = 12
+_RANDOM_STARTS = 4
 _PLAIN_STARTS, _PLAIN_F = 3, 0.99
 # A maximum joins a block while it loses at most the square of this, as a share of F, to deflating the block.
 _APART = 0.02
@@ -74,15 +75,16 @@ def solve(
     """
     U, D, V = _row_space(T, r)
     if not thorough:
-        C, n_iter, settled = _deflate(U, D, V, rng, tol, max_iter, report, thorough)
+        C, n_iter, settled = _deflate(U, D, V, None, rng, tol, max_iter, report)
         return SolverResult(C, n_iter, settled, "A plain run, for comparison with others.")
+    M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
     # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
-    C, n_iter, settled = _deflate(U, D, V, rng, max(tol, _COARSE), max_iter, report, thorough)
-    C, refined = _refine_jointly(T, U, C)
+    C, n_iter, settled = _deflate(U, D, V, M, rng, max(tol, _COARSE), max_iter, report)
+    C, refined = _refine_jointly(T, U, M, C)
     if not refined and tol < _COARSE:
-        C, more, settled = _deflate(U, D, V, rng, tol, max_iter, report, thorough)
+        C, more, settled = _deflate(U, D, V, M, rng, tol, max_iter, report)
         n_iter += more
-        C, refined = _refine_jointly(T, U, C)
+        C, refined = _refine_jointly(T, U, M, C)
     if refined:
         message = "Converged; the order of deflation was removed."
     elif settled:
@@ -99,14 +101,18 @@ def _deflate(
     U: Array,
     D: Array,
     V: Array,
+    M: Array | None,
     rng: np.random.Generator,
     tol: float,
     max_iter: int,
     report: Report,
-    thorough: bool,
 ) -> tuple[Array, int, bool]:
-    """Find maxima and take them out until there are r; return them (q, r), the iterations, and whether all settled."""
+    """Find maxima and take them out until there are r; return them (q, r), the iterations, and whether all settled.
+
+    ``M`` (e, r, r), the slices in the basis U, gives informed starts; None makes it a plain run.
+    """
     r, q, e = V.shape
+    thorough = M is not None
     normals = np.zeros((0, r))  # deflated directions, in V's coordinates
     Q = np.eye(r)
     found = np.zeros((0, q))
@@ -117,8 +123,8 @@ def _deflate(
         W = V if left == r else np.tensordot(Q.T, V, axes=1)
         m = min(left + _SPARE_STARTS, _MAX_STARTS) if thorough else _PLAIN_STARTS
         a, b = _unit(rng.standard_normal((m, q))), _unit(rng.standard_normal((m, e)))
-        if thorough and left == r:
-            a, b = _pencil_starts(U, D, V, rng, a, b)
+        if M is not None and left == r:
+            a, b = _pencil_starts(U, M, rng, a, b)
         peaks = _climb(W, a, b, tol, max_iter)
         n_iter += peaks.n_iter
         normal = _unit(peaks.a @ U / D)
@@ -135,14 +141,13 @@ def _deflate(
     return found.T, n_iter, settled
 
 
-def _pencil_starts(U: Array, D: Array, V: Array, rng: np.random.Generator, a: Array, b: Array) -> tuple[Array, Array]:
+def _pencil_starts(U: Array, M: Array, rng: np.random.Generator, a: Array, b: Array) -> tuple[Array, Array]:
     """Replace all but a few random starts by the common axes of two combinations of contexts.
 
     With two contexts at full rank these are the answer (the generalised eigenproblem); with more they are a start for
     each component where random ones would find some twice.
     """
-    r = len(D)
-    M = np.einsum("qs,rqe->esr", U, V, optimize=True) * D  # U^T T_i U
+    r = len(M[0])
     try:
         L = np.linalg.cholesky(M.sum(axis=0))
     except np.linalg.LinAlgError:  # not covariances but combinations of them
@@ -150,11 +155,11 @@ def _pencil_starts(U: Array, D: Array, V: Array, rng: np.random.Generator, a: Ar
     whitener = np.linalg.inv(L)
     mixed = whitener @ np.tensordot(rng.standard_normal(len(M)), M, axes=1) @ whitener.T
     Z = np.linalg.eigh((mixed + mixed.T) / 2)[1]
-    n = min(r, len(a) - _SPARE_STARTS)
+    n = min(r, len(a) - _RANDOM_STARTS)
     chosen = rng.permutation(r)[:n]
     W = whitener.T @ Z[:, chosen]
     a[:n] = _unit((U @ L @ Z[:, chosen]).T)
-    b[:n] = _unit(np.einsum("sj,est,tj->je", W, M, W, optimize=True))
+    b[:n] = _unit(np.einsum("jej->je", congruence(M, W)))
     return a, b
 
 
@@ -351,22 +356,21 @@ def _append_direction(basis: Array, taken: Array, row: Array) -> Array:
     return np.vstack([basis, _unit(row)])
 
 
-def _refine_jointly(T: Array, U: Array, C: Array) -> tuple[Array, bool]:
+def _refine_jointly(T: Array, U: Array, M: Array, C: Array) -> tuple[Array, bool]:
     """Take each component with all the others deflated, until none moves.
 
     With all others out, the space is spanned by the one matrix ``[T_1 w_j ... T_e w_j]``, W the inverse transpose of
     ``U^T C``. Its rank-one direction is ``c_j`` exactly when ``sum_i R_i[l, j] R_i[j, j] = 0`` for all l != j, with
-    ``R_i = W^T T_i W``. To first order a change ``C <- C (I + E)`` gives ``R_i[l, j] - E_lj R_i[j, j] -
+    ``R_i = W^T M_i W``. To first order a change ``C <- C (I + E)`` gives ``R_i[l, j] - E_lj R_i[j, j] -
     E_jl R_i[l, l]``: a 2 x 2 system for each pair, all pairs at once. (These are the equations of unweighted joint
     diagonalisation in UWEDGE, Tichavsky and Yeredor, IEEE Trans. Signal Process. 57, 2009: deflating all others at once
     is diagonalising.) Cost O(e r^3) a step. The starting point is kept if this does not converge near it.
     """
     r = C.shape[1]
-    core = U.T @ T @ U
     try:
         W = np.linalg.inv(U.T @ C)
         for _ in range(_REFINE_STEPS):
-            R = congruence(core, W.T)  # (r, e, r)
+            R = congruence(M, W.T)  # (r, e, r)
             d = np.einsum("jej->ej", R)
             K = d.T @ d
             size = np.diag(K)
