@@ -16,6 +16,7 @@ from problems import SHAPES, Shape
 
 
 def seconds(call: Callable, *args: object, **options: object) -> float:
+    time.sleep(0.2)  # BLAS threads of whatever ran before go on spinning for a while
     start = time.perf_counter()
     call(*args, **options)
     return time.perf_counter() - start

@@ -193,8 +193,10 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     step = max(1, _CHUNK // (p * p))
     shift = np.where(scale > 0, _NEGATIVE_ULPS * eps * p * scale, 1)
     diagonal = np.arange(p)
+    room = np.empty((min(step, k), p, p))
     for start in range(0, k, step):
-        shifted = S[start : start + step].astype(np.float64)
+        shifted = room[: min(step, k - start)]
+        shifted[:] = S[start : start + step]
         shifted[:, diagonal, diagonal] += shift[start : start + step, None]
         try:
             np.linalg.cholesky(shifted)
