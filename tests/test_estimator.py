@@ -224,6 +224,11 @@ def test_score_judges_new_rows_and_prefers_the_true_rank(data):
     assert scores[4] > scores[2] + 0.05
 
 
+def test_score_of_unknown_contexts_points_to_stratified_folds(X_list, model):
+    with pytest.raises(ValueError, match=r"Contexts \['z'\] were not seen in fit.*StratifiedKFold"):
+        model.score({"z": X_list[0]})
+
+
 def test_score_of_single_rows_and_of_a_new_context(X_list, model):
     assert np.isfinite(model.score({"a": X_list[0][:1], "b": X_list[1][:3]}))
     assert 0 < model.score(X_list[0]) <= 1

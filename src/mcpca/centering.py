@@ -11,6 +11,8 @@ import numpy as np
 from ._check import Array
 from .contexts import encode_labels
 
+_OWN_MEAN = "Pass center='own' to centre new contexts by their own means, or give a mean."
+
 
 @dataclass(frozen=True)
 class ContextMeans:
@@ -26,14 +28,13 @@ class ContextMeans:
         means, counts = self._known(), np.asarray(self.counts, dtype=np.float64)
         return np.asarray(counts @ means / counts.sum())
 
-    def of(self, names: list[Any]) -> list[Array]:
+    def of(self, names: list[Any], way_out: str = _OWN_MEAN) -> list[Array]:
         """Means of the named contexts."""
         means, position = self._known(), self.positions()
         unknown = [name for name in names if name not in position]
         if unknown:
             raise ValueError(
-                f"Contexts {_shorten(unknown)} were not seen in fit (known: {_shorten(self.names.tolist())}). Pass "
-                "center='own' to centre new contexts by their own means, or give a mean."
+                f"Contexts {_shorten(unknown)} were not seen in fit (known: {_shorten(self.names.tolist())}). {way_out}"
             )
         return [means[position[name]] for name in names]
 

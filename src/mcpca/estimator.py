@@ -382,7 +382,8 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             B = self.loadings_for(S)
         else:
             if contexts.by_name:
-                means, position = fitted.of(contexts.names.tolist()), fitted.positions()
+                way_out = "Cross-validate with StratifiedKFold, so that every fold has rows of every context."
+                means, position = fitted.of(contexts.names.tolist(), way_out), fitted.positions()
                 B = self.loadings_[[position[name] for name in contexts.names.tolist()]]
             else:
                 means, B = fitted.in_order(len(contexts.names)), self.loadings_
