@@ -88,9 +88,19 @@ def check_rows(X: Any, where: str) -> Array:
     non_numeric = _non_numeric_columns(X)
     if non_numeric:
         raise ValueError(f"{where} has non-numeric columns {non_numeric}; drop or encode them.")
-    A = np.asarray(X)
+    if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
+        raise ValueError(f"{where} has {int(np.ma.count_masked(X))} masked values; fill them, or drop those rows.")
+    try:
+        A = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"{where} has rows of different lengths ({error}); pass a rectangular array.") from error
     if A.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {where} has dtype {A.dtype}; pass real numbers.")
+    if A.ndim == 0:
+        raise ValueError(
+            f"{where} is a {type(X).__name__} and not rows; pass a 2-D array or DataFrame, a list of them (one per "
+            "context), a dict {name: array}, or a (k, p, p) stack of covariances."
+        )
     if A.ndim != 2:
         raise ValueError(
             f"{where} must be 2-D (n_samples, n_features), got shape {A.shape}. "
