@@ -88,8 +88,9 @@ def check_rows(X: Any, where: str) -> Array:
     non_numeric = _non_numeric_columns(X)
     if non_numeric:
         raise ValueError(f"{where} has non-numeric columns {non_numeric}; drop or encode them.")
-    if np.ma.isMaskedArray(X) and np.ma.is_masked(X):
-        raise ValueError(f"{where} has {int(np.ma.count_masked(X))} masked values; fill them, or drop those rows.")
+    masked = int(np.ma.getmaskarray(X).sum()) if isinstance(X, np.ma.MaskedArray) else 0
+    if masked:
+        raise ValueError(f"{where} has {masked} masked values; fill them, or drop those rows.")
     try:
         A = np.asarray(X)
     except ValueError as error:

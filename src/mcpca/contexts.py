@@ -65,10 +65,10 @@ class Contexts:
 
     def second_moment(self, i: int, mean: Array) -> Array:
         """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
-        work, moment = self._work(), np.empty((self.n_features, self.n_features), dtype=self.dtype)
-        own = self._mean(i, work)
+        moment = np.empty((self.n_features, self.n_features), dtype=self.dtype)
+        own = self._mean(i)
         self._check_finite(i, own)
-        self._scatter(i, own, moment, work)
+        self._scatter(i, own, moment, None)
         moment /= self.n_samples[i]
         moment += np.outer(own - mean, own - mean)
         return moment
@@ -78,13 +78,14 @@ class Contexts:
         k, p = len(self.names), self.n_features
         means = np.empty((k, p))
         S = np.empty((k, p, p), dtype=self.dtype)
-        work = self._work()
+        in_place = self.dtype == np.float64 and all(isinstance(rows, slice) for rows in self.rows)
+        work = None if in_place else self._work()
         every = max(1, k // 20)
         with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
             for i in range(k):
                 if i % every == 0:
                     report("covariances", i, k)
-                means[i] = self._mean(i, work)
+                means[i] = self._mean(i)
                 self._scatter(i, means[i], S[i], work)
                 S[i] /= self.n_samples[i] - 1
         report("covariances", k, k)
@@ -96,21 +97,26 @@ class Contexts:
             )
         return ContextCovariances(S, means.astype(self.dtype), self.n_samples, self.names, self.feature_names)
 
-    def _work(self) -> Array:
-        """Room for centred rows, used again and again: an eighth of the covariance stack, or half a megabyte."""
+    @property
+    def _step(self) -> int:
+        """Rows taken at a time where they are copied: an eighth of the covariance stack, or half a megabyte."""
         p = self.n_features
-        rows = max(_MIN_CHUNK // p, len(self.names) * p // 8, 1)
-        return np.empty((min(rows, int(self.n_samples.max())), p), dtype=self.dtype)
+        return max(_MIN_CHUNK // p, len(self.names) * p // 8, 1)
 
-    def _mean(self, i: int, work: Array) -> Array:
+    def _work(self) -> Array:
+        """Room for centred rows, used again and again."""
+        return np.empty((min(self._step, int(self.n_samples.max())), self.n_features), dtype=self.dtype)
+
+    def _mean(self, i: int) -> Array:
         """Mean of context i (p,) in float64."""
         n = int(self.n_samples[i])
-        parts = (self._rows(i, j, min(j + len(work), n)) for j in range(0, n, len(work)))
+        step = n if isinstance(self.rows[i], slice) else self._step
+        parts = (self._rows(i, j, min(j + step, n)) for j in range(0, n, step))
         # In float64 a product with ones is the faster sum; float32 is summed in float64.
         sums = (np.ones(len(x)) @ x if x.dtype == np.float64 else x.sum(axis=0, dtype=np.float64) for x in parts)
         return np.asarray(sum(sums) / n)
 
-    def _scatter(self, i: int, mean: Array, out: Array, work: Array) -> None:
+    def _scatter(self, i: int, mean: Array, out: Array, work: Array | None) -> None:
         """Write ``(X_i - mean)^T (X_i - mean)`` to ``out`` (p, p), for the mean of these very rows.
 
         ``X^T X - n mean mean^T`` needs no copy of the rows, and loses as many digits as ``1 + mean^2 / variance`` has:
@@ -125,6 +131,7 @@ class Contexts:
                 out -= np.outer(n * mean, mean)
                 return
         mean = mean.astype(self.dtype)
+        work = self._work() if work is None else work
         for j in range(0, n, len(work)):
             centred = work[: min(len(work), n - j)]
             np.subtract(self._rows(i, j, j + len(centred)), mean, out=centred)
