@@ -171,9 +171,13 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         contexts = read_contexts(X, y)
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
+        features = BaseEstimator()  # takes scikit-learn's attributes of the features, and its errors
+        if named_blocks(X) is None:
+            validate_data(features, X, reset=True, skip_check_array=True)
+        else:
+            _set_features(features, contexts.n_features, contexts.feature_names)
         moments = contexts.covariances(report)
-        matrix = X if named_blocks(X) is None else None
-        return self._fit_moments(moments, moments.means, report, matrix)
+        return self._fit_moments(moments, moments.means, report, features)
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -194,10 +198,12 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         if self.n_components is not None:
             check_rank(self.n_components, p)
         contexts = np.arange(k) if context_names is None else _check_names(context_names, k, "context_names")
-        features = None if feature_names is None else _check_names(feature_names, p, "feature_names")
+        names = None if feature_names is None else _check_names(feature_names, p, "feature_names")
         counts = None if n_samples is None else _check_counts(n_samples, k)
-        moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, features)
-        self._fit_moments(moments, None, as_report(self.verbose), None)
+        features = BaseEstimator()
+        _set_features(features, p, names)
+        moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
+        self._fit_moments(moments, None, as_report(self.verbose), features)
         self.n_samples_per_context_ = counts
         return self
 
@@ -205,7 +211,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         get_solver(self.solver)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
-    def _fit_moments(self, moments: ContextCovariances, means: Array | None, report: Report, matrix: Any) -> Self:
+    def _fit_moments(self, moments: ContextCovariances, means: Array | None, report: Report, features: Any) -> Self:
         S, rng = moments.covariances, as_generator(self.random_state)
         options: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice: RankChoice | None = None
@@ -227,12 +233,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         A, B = result.components, result.loadings
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
-        if matrix is not None:
-            validate_data(self, matrix, reset=True, skip_check_array=True)
-        else:
-            self.n_features_in_ = S.shape[1]
-            if moments.feature_names is not None and moments.feature_names.dtype.kind == "U":
-                self.feature_names_in_ = moments.feature_names.astype(object)
+        self.__dict__.update(vars(features))
         self.components_ = A
         self.loadings_ = B
         self.projection_ = np.linalg.pinv(A)
@@ -413,6 +414,13 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """Read a model that ``save`` wrote."""
         model: Self = load_model(cls, path)
         return model
+
+
+def _set_features(target: Any, p: int, names: Array | None) -> None:
+    """Set what scikit-learn's ``validate_data`` would set for a matrix."""
+    target.n_features_in_ = p
+    if names is not None and names.dtype.kind == "U":
+        target.feature_names_in_ = names.astype(object)
 
 
 def _check_names(names: Any, n: int, argument: str) -> Array:
