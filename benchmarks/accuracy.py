@@ -1,5 +1,6 @@
-"""Claims: on planted problems the mean of 1 - Ascore is at most 1.05 times the reference's on the same data, and the
-answer does not depend on the seed.
+"""Claims: as accurate as the reference on planted problems, and independent of the seed.
+
+The mean of 1 - Ascore is to be at most 1.05 times the reference's on the same data.
 """
 
 from __future__ import annotations
