@@ -44,6 +44,28 @@ def test_chunks_equal_whole(blocks, monkeypatch):
     np.testing.assert_allclose(chunked.covariances, whole.covariances, atol=1e-12)
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_workers_do_not_change_the_covariances(rng, monkeypatch, shuffled):
+    y = np.repeat(np.arange(40), 25)
+    X, y = rng.standard_normal((1000, 6)), rng.permutation(y) if shuffled else y
+    results = []
+    for workers in (1, 2, 5):
+        monkeypatch.setattr("mcpca.contexts.n_workers", lambda workers=workers: workers)
+        results.append(context_covariances(X, y).covariances)
+    np.testing.assert_allclose(results[1], results[0], atol=1e-13)
+    np.testing.assert_array_equal(results[2], results[1])
+
+
+def test_nan_in_one_of_many_contexts_is_found_by_the_workers(rng, monkeypatch):
+    monkeypatch.setattr("mcpca.contexts.n_workers", lambda: 2)
+    X = rng.standard_normal((1000, 6))
+    X[777, 3] = np.nan
+    with pytest.raises(
+        ValueError, match=r"context 31, contains 1 NaN and 0 infinite \(inf\) values, in feature\(s\) 3"
+    ):
+        context_covariances(X, np.repeat(np.arange(40), 25))
+
+
 def test_a_large_mean_costs_no_accuracy(rng):
     X = rng.standard_normal((100, 3))
     shifted = context_covariances([X + 1e7]).covariances

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from ._check import Array, Report, as_report, check_finite, check_rows
+from ._parallel import each, n_workers
 
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
 _SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
@@ -79,16 +80,20 @@ class Contexts:
         means = np.empty((k, p))
         S = np.empty((k, p, p), dtype=self.dtype)
         in_place = self.dtype == np.float64 and all(isinstance(rows, slice) for rows in self.rows)
-        work = None if in_place else self._work()
-        every = max(1, k // 20)
-        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
-            for i in range(k):
-                if i % every == 0:
-                    report("covariances", i, k)
-                means[i] = self._mean(i)
-                self._scatter(i, means[i], S[i], work)
-                S[i] /= self.n_samples[i] - 1
-        report("covariances", k, k)
+        # With fewer contexts the threads of BLAS are better used inside a product, and temporaries count.
+        workers = n_workers() if k >= 8 * n_workers() else 1
+
+        def fill(indices: Array) -> None:
+            work = None if in_place else self._work(workers)
+            with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
+                for i in indices.tolist():
+                    means[i] = self._mean(i)
+                    self._scatter(i, means[i], S[i], work)
+                    S[i] /= self.n_samples[i] - 1
+
+        pieces = np.array_split(np.arange(k), min(k, 20))
+        for piece, _ in zip(pieces, each(fill, pieces, workers), strict=True):
+            report("covariances", int(piece[-1]) + 1, k)
         for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
             self._check_finite(int(bad), means[bad])
         if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
@@ -103,9 +108,10 @@ class Contexts:
         p = self.n_features
         return max(_MIN_CHUNK // p, len(self.names) * p // 8, 1)
 
-    def _work(self) -> Array:
+    def _work(self, workers: int = 1) -> Array:
         """Room for centred rows, used again and again."""
-        return np.empty((min(self._step, int(self.n_samples.max())), self.n_features), dtype=self.dtype)
+        rows = min(max(self._step // workers, 1), int(self.n_samples.max()))
+        return np.empty((rows, self.n_features), dtype=self.dtype)
 
     def _mean(self, i: int) -> Array:
         """Mean of context i (p,) in float64."""
