@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._check import Array
-from .contexts import encode_labels
+from .contexts import encode_labels, rows_by_context
 
 _OWN_MEAN = "Pass center='own' to centre new contexts by their own means, or give a mean."
 
@@ -64,8 +64,7 @@ class ContextMeans:
         if y is None or center == "overall":
             return [(slice(None), A.mean(axis=0) if center == "own" else self.overall())]
         names, index = encode_labels(y, len(A))
-        order = np.argsort(index, kind="stable")
-        groups = np.split(order, np.cumsum(np.bincount(index))[:-1])
+        groups = rows_by_context(index)
         if center == "own":
             return [(rows, A[rows].mean(axis=0)) for rows in groups]
         means = center if isinstance(center, Mapping) else {}

@@ -81,7 +81,8 @@ class Contexts:
         S = np.empty((k, p, p), dtype=self.dtype)
         in_place = self.dtype == np.float64 and all(isinstance(rows, slice) for rows in self.rows)
         # With fewer contexts the threads of BLAS are better used inside a product, and temporaries count.
-        workers = n_workers() if k >= 8 * n_workers() else 1
+        available = n_workers()
+        workers = available if k >= 8 * available else 1
 
         def fill(indices: Array) -> None:
             work = None if in_place else self._work(workers)
@@ -261,6 +262,15 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     return name_array(ordered), np.array([position[v] for v in labels.tolist()], dtype=np.intp)
 
 
+def rows_by_context(index: Array) -> Sequence[slice | Array]:
+    """Group rows by the index of their context: slices where rows are in order, lists of rows otherwise."""
+    counts = np.bincount(index)
+    ends = np.cumsum(counts)
+    if (np.diff(index) >= 0).all():
+        return [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
+    return np.split(np.argsort(index, kind="stable"), ends[:-1])
+
+
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
     """Whether a list is a matrix written as rows of plain numbers, and not contexts."""
     return len(X) > 0 and all(isinstance(row, (list, tuple)) and all(np.isscalar(v) for v in row) for row in X)
@@ -292,13 +302,7 @@ def _from_labels(X: Any, y: Any) -> Contexts:
     if len(A) == 0:
         raise ValueError(f"X has 0 samples (shape={A.shape}) while a minimum of 2 is required.")
     counts = np.bincount(index, minlength=len(names))
-    ends = np.cumsum(counts)
-    rows: Sequence[slice | Array]
-    if (np.diff(index) >= 0).all():
-        rows = [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
-    else:
-        rows = np.split(np.argsort(index, kind="stable"), ends[:-1])
-    return Contexts(names, y is not None, _column_names(X), [A] * len(names), rows, counts)
+    return Contexts(names, y is not None, _column_names(X), [A] * len(names), rows_by_context(index), counts)
 
 
 def _align(block: Any, own: Array, reference: Array, name: Any) -> Any:

@@ -312,14 +312,15 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         if hasattr(X, "shape") and len(X.shape) == 2:
             validate_data(self, X, reset=False, skip_check_array=True)
         A = check_rows(X, "X")
-        if A.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {A.shape[1]} features, but MCPCA is expecting {self.n_features_in_} features as input."
-            )
+        self._check_n_features(A.shape[1])
         if len(A) == 0:
             raise ValueError(f"X has 0 samples (shape={A.shape}) while a minimum of 1 is required.")
         check_finite(A, "X", getattr(self, "feature_names_in_", None))
         return A
+
+    def _check_n_features(self, p: int) -> None:
+        if p != self.n_features_in_:
+            raise ValueError(f"X has {p} features, but MCPCA is expecting {self.n_features_in_} features as input.")
 
     # New contexts and quality
 
@@ -339,32 +340,33 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """
         check_is_fitted(self)
         S, single = self._covariances_of(X, y)
-        A = self.components_.astype(np.float64)
-        B = solve_loadings((A.T @ A) ** 2, variances_along(S, A)).astype(self.loadings_.dtype, copy=False)
+        B = self._loadings_on(S)
         return np.asarray(B[0] if single else B)
+
+    def _loadings_on(self, S: Array) -> Array:
+        A = self.components_.astype(np.float64)
+        return solve_loadings((A.T @ A) ** 2, variances_along(S, A)).astype(self.loadings_.dtype, copy=False)
 
     def _covariances_of(self, X: Any, y: Any) -> tuple[Array, bool]:
         """Return covariances (k, p, p) of new contexts, and whether there is just one and it was not labelled."""
         p = self.n_features_in_
         if isinstance(X, np.ndarray) and X.ndim == 3:
             S = check_covariances(X, "X")
-            if S.shape[1] != p:
-                raise ValueError(f"X has {S.shape[1]} features, but MCPCA is expecting {p} features as input.")
+            self._check_n_features(S.shape[1])
             return S, False
-        if y is None and named_blocks(X) is None:
+        single = y is None and named_blocks(X) is None
+        if not single:
+            contexts = self._read_new(X, y, min_samples=2)
+        else:
             A = self._check_new_rows(X)
             if A.shape == (p, p) and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
                 return check_covariances(A[None], "X"), True
-        contexts = self._read_new(X, y, min_samples=2)
-        single = not contexts.by_name and named_blocks(X) is None
+            contexts = read_contexts(A)
         return contexts.covariances(as_report(False)).covariances, single
 
     def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
         contexts = read_contexts(self._check_new_rows(X) if named_blocks(X) is None else X, y, min_samples=min_samples)
-        if contexts.n_features != self.n_features_in_:
-            raise ValueError(
-                f"X has {contexts.n_features} features, but MCPCA is expecting {self.n_features_in_} features as input."
-            )
+        self._check_n_features(contexts.n_features)
         return contexts
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -380,7 +382,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         fitted = self._means()
         if not contexts.by_name and len(contexts.names) == 1 < len(self.contexts_):
             S = self._covariances_of(X, None)[0]
-            B = self.loadings_for(S)
+            B = self._loadings_on(S)
         else:
             if contexts.by_name:
                 way_out = "Cross-validate with StratifiedKFold, so that every fold has rows of every context."

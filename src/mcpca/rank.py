@@ -131,6 +131,7 @@ def choose_rank_checked(
         _check_within_data(candidates, numerical_rank(core.singular_values, S))
     scores = np.ones((len(candidates), n_seed_pairs))
     seed = int(rng.integers(2**62))
+    silent = as_report(False)  # of the runs inside the sweep
     for i, r in enumerate(candidates):
         report("ranks", i, len(candidates))
         if len(S) == 1:
@@ -139,18 +140,12 @@ def choose_rank_checked(
         # Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
         streams = [np.random.default_rng((seed, int(r), j)) for j in range(2 * n_seed_pairs)]
         runs = [
-            solve(
-                part.tensor, int(r), rng=stream, tol=tol, max_iter=max_iter, report=_silent, thorough=False
-            ).components
+            solve(part.tensor, int(r), rng=stream, tol=tol, max_iter=max_iter, report=silent, thorough=False).components
             for stream in streams
         ]
         scores[i] = [ascore(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
     report("ranks", len(candidates), len(candidates))
     return _choose(candidates, scores, threshold, core.singular_values), core
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Say nothing of the runs inside a sweep."""
 
 
 def _choose(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:

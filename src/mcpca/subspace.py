@@ -99,9 +99,9 @@ def _top_eigenpairs(G: Array, q: int, r: int) -> tuple[Array, Array]:
     multiplied still spin on the cores that the other needs.)
     """
     p = len(G)
-    width = q + _SPARE
-    if p > max(_SMALL, 4 * width):
-        Q = np.linalg.qr(G @ np.random.default_rng(0).standard_normal((p, width)))[0]
+    columns = q + _SPARE
+    if p > max(_SMALL, 4 * columns):
+        Q = np.linalg.qr(G @ np.random.default_rng(0).standard_normal((p, columns)))[0]
         for _ in range(_MAX_SWEEPS):
             Q = np.linalg.qr(G @ Q)[0]
             Z = G @ Q

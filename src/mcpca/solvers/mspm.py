@@ -7,10 +7,10 @@ matrices of that space are exactly ``a_j b_j^T``. The method climbs
     F(a, b) = sum_l (a^T V_l b)^2,   the squared cosine between a b^T and the space,
 
 to a local maximum, where F near 1 means that a is a component; takes the component out of the space; repeats.
-Three changes make it fast, and none moves what it converges to:
+Three things differ from doing this one start and one component at a time:
 
-* starts advance together, as matrix products; those that the power method has not settled after a while take
-  Newton steps, which do not mind that F is flat when contexts are few;
+* starts advance together, as matrix products, the first of them informed (``_pencil_starts``); those that the power
+  method has not settled after a while take Newton steps, which do not mind that F is flat when contexts are few;
 * every maximum of a round is accepted that taking out the others would not touch (below); with many contexts
   that is all of them, with few contexts it is one at a time;
 * at the end each component is taken once more with all the others out of the space, which removes the dependence
