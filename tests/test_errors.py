@@ -26,6 +26,10 @@ CASES = {
         lambda X: MCPCA(2).fit(blocks_with(X, np.nan)),
         r"context 1, contains 1 NaN and 0 infinite \(inf\) values, in feature\(s\) 2; impute or drop",
     ),
+    "both infinities, scored in float32": (
+        lambda X: MCPCA(2, random_state=0).fit(X).score({0: np.float32([[1, 2, 3, 4, np.inf], [1, 2, 3, 4, -np.inf]])}),
+        r"contains 0 NaN and 2 infinite",
+    ),
     "inf": (lambda X: MCPCA(2).fit(blocks_with(X, -np.inf)), r"context 1, contains 0 NaN and 1 infinite"),
     "nan named": (
         lambda X: MCPCA(2).fit({"lung": pd.DataFrame(blocks_with(X, np.nan, 0)[0], columns=list("abcde"))}),

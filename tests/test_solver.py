@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from mcpca import ascore, decompose
+from mcpca import ascore, decompose, subspace
+from mcpca._check import check_covariances
 from mcpca.solvers import mspm
 from mcpca.subspace import compress
 from twins import compose, design_loadings, random_problem, relative_error, sampled_problem, sequential_mspm
@@ -197,7 +198,9 @@ def test_proportional_loadings_still_reconstruct(rng):
 
 def test_newton_and_power_find_the_same_maxima(rng):
     _, _, S = sampled_problem(rng, 6, 20, 5, 300, 0.1)
-    _, _, V = mspm._row_space(compress(S, 5).tensor, 5)
+    T = compress(S, 5).tensor
+    U, D = mspm._row_space(T, 5)
+    V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((12, n)) for n in V.shape[1:]]
     a, b = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in start)
     for _ in range(3000):  # the twin: power iterations only
@@ -208,7 +211,9 @@ def test_newton_and_power_find_the_same_maxima(rng):
         b /= np.linalg.norm(b, axis=1, keepdims=True)
     F = (np.einsum("rqe,mq,me->mr", V, a, b) ** 2).sum(axis=1)
     nudged = [z + 1e-3 * rng.standard_normal(z.shape) for z in (a, b)]
-    peaks = mspm._newton(V, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in nudged), 1e-12, 50)
+    peaks = mspm._newton(
+        mspm._layouts(T, U / D), *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in nudged), 1e-12, 50
+    )
     np.testing.assert_allclose(peaks.F, F, atol=1e-10)
     np.testing.assert_allclose(np.abs((peaks.a * a).sum(axis=1)), 1, atol=1e-8)
 
@@ -216,9 +221,11 @@ def test_newton_and_power_find_the_same_maxima(rng):
 def test_components_are_critical_points_of_f(rng):
     """Before the joint refinement each accepted maximum satisfies a = T(., b, c) / F and b = T(a, ., c) / F."""
     _, _, S = sampled_problem(rng, 4, 30, 6, 300, 0.1)
-    _, _, V = mspm._row_space(compress(S, 6).tensor, 6)
+    T = compress(S, 6).tensor
+    U, D = mspm._row_space(T, 6)
+    V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((20, n)) for n in V.shape[1:]]
-    peaks = mspm._climb(V, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
+    peaks = mspm._climb(T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
     done = peaks.step <= 1e-10
     assert done.mean() > 0.5
     c = np.einsum("rqe,mq,me->mr", V, peaks.a, peaks.b)
@@ -242,3 +249,27 @@ def test_verbose_prints_to_stderr(rng, capsys):
     out = capsys.readouterr()
     assert out.out == ""
     assert "components: 3/3" in out.err
+
+
+def test_products_and_gram_find_the_same_basis(rng, monkeypatch):
+    """Four contexts go by products S_i (S_i Q), five by the Gram matrix; both equal a plain SVD."""
+    _A, _B, S = random_problem(rng, 4, 240, 5)
+    S = S + 0.01 * np.eye(240)
+    left, sigma, _ = np.linalg.svd(np.hstack(list(S)), full_matrices=False)
+    for few in (0, 4):
+        monkeypatch.setattr(subspace, "_VERY_FEW", few)
+        U, values = subspace.flattening_basis(S, 15, 5)
+        np.testing.assert_allclose(values[:5], sigma[:5], rtol=1e-10)
+        np.testing.assert_allclose(np.linalg.norm(U[:, :5].T @ left[:, :5]), np.sqrt(5), rtol=1e-10)
+
+
+@pytest.mark.parametrize("p", [40, 128, 129, 300])
+def test_definiteness_by_blocks_agrees_with_eigenvalues(rng, p):
+    Q = np.linalg.qr(rng.standard_normal((p, p)))[0]
+    w = np.linspace(0, 1, p)  # singular, and still a covariance
+    S = np.array([(Q * w) @ Q.T, (Q * w**2) @ Q.T])
+    check_covariances(S)
+    w[p // 2] = -1e-9
+    bad = np.array([S[0], (Q * w) @ Q.T])
+    with pytest.raises(ValueError, match=r"S\[1\] is not positive semi-definite: its smallest eigenvalue is -1e-09"):
+        check_covariances(bad)

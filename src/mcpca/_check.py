@@ -18,6 +18,7 @@ Report = Callable[[str, int, int], None]
 _SYMMETRY_ULPS = 1e4
 _NEGATIVE_ULPS = 1e2
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
+_BLOCK, _WHOLE = 48, 128  # columns of a block; up to how many are not split
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
@@ -201,16 +202,11 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     """Raise when an eigenvalue is negative beyond rounding; memory O(p^2)."""
     k, p, _ = S.shape
-    step = max(1, _CHUNK // (p * p))
+    step = max(1, min(_CHUNK, S.size // 16) // (p * p))
     shift = np.where(scale > 0, _NEGATIVE_ULPS * eps * p * scale, 1)
-    diagonal = np.arange(p)
-    room = np.empty((min(step, k), p, p))
     for start in range(0, k, step):
-        shifted = room[: min(step, k - start)]
-        shifted[:] = S[start : start + step]
-        shifted[:, diagonal, diagonal] += shift[start : start + step, None]
         try:
-            np.linalg.cholesky(shifted)
+            _factor(S[start : start + step], shift[start : start + step])
         except np.linalg.LinAlgError:
             smallest = np.linalg.eigvalsh(S[start : start + step].astype(np.float64))[:, 0]
             i = start + int(np.argmin(smallest / np.maximum(scale[start : start + step], np.finfo(float).tiny)))
@@ -219,3 +215,23 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
                 f"|S| is {scale[i]:.3g}; a covariance has none below 0. Pass covariances, not correlations with gaps "
                 "or differences of covariances."
             ) from None
+
+
+def _factor(S: Array, shift: Array) -> None:
+    """Cholesky's factorisation of ``S_i + shift_i I``, only to see whether it exists.
+
+    By blocks of columns, of which only what lies below the diagonal is kept: half the room of S at most.
+    """
+    p = S.shape[1]
+    width = p if p <= _WHOLE else max(_BLOCK, p // 12)
+    below: list[Array] = []  # per block, the rows of the factor that are still to be used
+    for j in range(0, p, width):
+        panel = S[:, j:, j : j + width].astype(np.float64)
+        diagonal = np.arange(panel.shape[2])
+        panel[:, diagonal, diagonal] += shift[:, None]
+        for rows in below:
+            panel -= rows @ rows[:, : len(diagonal)].transpose(0, 2, 1)
+        head = np.linalg.cholesky(panel[:, : len(diagonal)])
+        if j + width < p:
+            below = [rows[:, len(diagonal) :] for rows in below]
+            below.append(panel[:, len(diagonal) :] @ np.linalg.inv(head).transpose(0, 2, 1))

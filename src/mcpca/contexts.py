@@ -13,6 +13,7 @@ import scipy.sparse
 from ._check import Array, Report, as_report, check_finite, check_rows
 from ._parallel import each, n_workers
 
+_OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
 _SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 
@@ -67,11 +68,12 @@ class Contexts:
     def second_moment(self, i: int, mean: Array) -> Array:
         """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
         moment = np.empty((self.n_features, self.n_features), dtype=self.dtype)
-        own = self._mean(i)
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
+            own = self._mean(i)
         self._check_finite(i, own)
         self._scatter(i, own, moment, None)
         moment /= self.n_samples[i]
-        moment += np.outer(own - mean, own - mean)
+        _add_outer(moment, 1, own - mean)
         return moment
 
     def covariances(self, report: Report) -> ContextCovariances:
@@ -135,7 +137,7 @@ class Contexts:
             np.matmul(X.T, X, out=out)
             squares = np.diagonal(out)
             if (squares <= _SAFE_RATIO * (squares - n * mean**2)).all():
-                out -= np.outer(n * mean, mean)
+                _add_outer(out, -n, mean)
                 return
         mean = mean.astype(self.dtype)
         work = self._work() if work is None else work
@@ -157,6 +159,12 @@ class Contexts:
         if not np.isfinite(mean).all():
             where = f"X, context {self.names.tolist()[i]!r},"
             check_finite(self.sources[i][self.rows[i]], where, self.feature_names)
+
+
+def _add_outer(out: Array, factor: float, x: Array) -> None:
+    """Add ``factor x x^T`` to ``out`` (p, p), some rows at a time: a whole p x p array would count."""
+    for i in range(0, len(x), _OUTER_ROWS):
+        out[i : i + _OUTER_ROWS] += np.outer(factor * x[i : i + _OUTER_ROWS], x)
 
 
 def context_covariances(X: Any, y: Any = None, *, verbose: Any = False) -> ContextCovariances:

@@ -9,14 +9,14 @@ falls from 0.95 to between 0.82 and 0.89).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ._check import Array
 
-_FEW = 5
+_FEW, _VERY_FEW = 5, 4
 _CHUNK = 2**19  # numbers in a temporary: 4 MB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
 _GRAM_LIMIT = 1e-5
@@ -74,14 +74,27 @@ def flattening_gram(S: Array) -> Array:
 def flattening_basis(S: Array, q: int, r: int) -> tuple[Array, Array]:
     """Return the top ``q`` left singular vectors (p, q) and singular values (q,) of ``[S_1 ... S_k]``.
 
-    Cost O(k p^3 + p^3), memory O(p^2). Squaring loses singular values below 1e-8 of the first, so where the first
-    ``r`` of them reach far down a chunked QR is taken instead: several times the time, no squaring.
+    Cost O(k p^3 + p^3), memory O(p^2); with four contexts or fewer, of which one p x p array would be a quarter,
+    the products ``S_i (S_i Q)`` stand in for the Gram matrix as long as they converge. Squaring loses singular
+    values below 1e-8 of the first, so where the first ``r`` of them reach far down a chunked QR is taken instead:
+    several times the time, no squaring.
     """
-    p = S.shape[1]
-    w, U = _top_eigenpairs(flattening_gram(S), q, r)
-    sigma = np.sqrt(np.maximum(w, 0))
+    k, p, _ = S.shape
+    top = None
+    if p > max(_SMALL, 4 * (q + _SPARE)):
+        if k <= _VERY_FEW:
+            top = _subspace_iteration(lambda Q: _twice(S, Q), p, q, r)
+        else:
+            gram = flattening_gram(S)
+            top = _subspace_iteration(lambda Q: gram @ Q, p, q, r)
+    if top is None:
+        # NumPy's eigh, and not SciPy's, which could stop at q: each brings a BLAS of its own, and the threads of the
+        # one that has just multiplied still spin on the cores that the other needs.
+        w, U = np.linalg.eigh(flattening_gram(S))
+        top = w[::-1][:q], np.ascontiguousarray(U[:, ::-1][:, :q])
+    sigma = np.sqrt(np.maximum(top[0], 0))
     if sigma[0] > 0 and sigma[r - 1] > _GRAM_LIMIT * sigma[0]:
-        return U, sigma
+        return top[1], sigma
     R = np.zeros((0, p))
     for part in context_chunks(S):
         R = np.asarray(np.linalg.qr(np.vstack([R, S[part].astype(np.float64).reshape(-1, p)]), mode="r"))
@@ -89,31 +102,34 @@ def flattening_basis(S: Array, q: int, r: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(Vt[:q].T), sigma[:q]
 
 
-def _top_eigenpairs(G: Array, q: int, r: int) -> tuple[Array, Array]:
-    """Return the top ``q`` eigenvalues and eigenvectors of a positive semi-definite G, largest first.
+def _twice(S: Array, Q: Array) -> Array:
+    """Return ``sum_i S_i (S_i Q)`` in float64."""
+    out = np.zeros_like(Q)
+    for part in context_chunks(S):
+        F = S[part].astype(np.float64, copy=False).reshape(-1, len(Q))
+        out += F.T @ (F @ Q)
+    return out
 
-    Block subspace iteration when q is small beside p: the block is q wide, so the top r converge as fast as
-    eigenvalue q is below eigenvalue r, and they are certified by their residuals; what lies between r and q is only
-    a good subspace, which is all that is asked of it. Anything not certified goes to LAPACK. (To NumPy's, and not to
-    SciPy's, which could stop at q: each brings a BLAS of its own, and the threads of the one that has just
-    multiplied still spin on the cores that the other needs.)
+
+def _subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) -> tuple[Array, Array] | None:
+    """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
+
+    The block is q wide and a little more, so the top r converge as fast as eigenvalue q is below eigenvalue r, and
+    they are certified by their residuals; what lies between r and q is only a good subspace, which is all that is
+    asked of it. None when a dozen sweeps did not certify them.
     """
-    p = len(G)
-    columns = q + _SPARE
-    if p > max(_SMALL, 4 * columns):
-        Q = np.linalg.qr(G @ np.random.default_rng(0).standard_normal((p, columns)))[0]
-        for _ in range(_MAX_SWEEPS):
-            Q = np.linalg.qr(G @ Q)[0]
-            Z = G @ Q
-            w, rotation = np.linalg.eigh(Q.T @ Z)
-            w, rotation = w[::-1], rotation[:, ::-1]
-            Q, Z = Q @ rotation, Z @ rotation
-            residual = np.linalg.norm(Z[:, :r] - Q[:, :r] * w[:r], axis=0).max()
-            if residual <= max(1e-12 * w[r - 1], 8 * np.finfo(float).eps * w[0]):
-                return w[:q], np.ascontiguousarray(Q[:, :q])
-            Q = Z
-    w, U = np.linalg.eigh(G)
-    return w[::-1][:q], np.ascontiguousarray(U[:, ::-1][:, :q])
+    Z = times(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
+    for _ in range(_MAX_SWEEPS):
+        Z = times(np.linalg.qr(Z)[0])
+        Q = np.linalg.qr(Z)[0]
+        Z = times(Q)
+        w, rotation = np.linalg.eigh(Q.T @ Z)
+        w, rotation = w[::-1], rotation[:, ::-1]
+        residual = np.linalg.norm(Z @ rotation[:, :r] - (Q @ rotation[:, :r]) * w[:r], axis=0).max()
+        if residual <= max(1e-12 * w[r - 1], 8 * np.finfo(float).eps * w[0]):
+            return w[:q], Q @ np.ascontiguousarray(rotation[:, :q])
+        del Q  # before the next one is made
+    return None
 
 
 def numerical_rank(singular_values: Array, S: Array) -> int:

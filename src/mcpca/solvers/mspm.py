@@ -40,8 +40,8 @@ _F_WINDOW = 0.05
 _SAME_BASIN = 0.9
 _REFINE_STEPS = 100
 _REFINE_TOL = 1e-9
-_COARSE = 1e-4
-_BATCH = 2**22  # numbers in a Newton temporary: 32 MB
+_COARSE, _SINGLE = 1e-4, 1e-2
+_BATCH = 2**19  # numbers in a Newton temporary: 4 MB
 
 
 class _Peaks(NamedTuple):
@@ -70,19 +70,19 @@ def solve(
     ``thorough=False`` is the paper's plain run: per component one start, two more if it ends with F < 0.99, one
     deflation at a time, no refinement. It shows how far the answer depends on chance, which ``choose_rank`` asks.
 
-    Cost about ``60 r`` contractions of O(r q e) when contexts are many, up to ``60 r^2`` when they are few; memory
+    Cost about ``60 r`` contractions of O(q^2 e) when contexts are many, up to ``60 r^2`` when they are few; memory
     O(r q e + 64 q max(r, e)).
     """
-    U, D, V = _row_space(T, r)
+    U, D = _row_space(T, r)
     if not thorough:
-        C, n_iter, settled = _deflate(U, D, V, None, rng, tol, max_iter, report)
+        C, n_iter, settled = _deflate(T, U, D, None, rng, tol, max_iter, report)
         return SolverResult(C, n_iter, settled, "A plain run, for comparison with others.")
     M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
     # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
-    C, n_iter, settled = _deflate(U, D, V, M, rng, max(tol, _COARSE), max_iter, report)
+    C, n_iter, settled = _deflate(T, U, D, M, rng, max(tol, _COARSE), max_iter, report)
     C, refined = _refine_jointly(T, U, M, C)
     if not refined and tol < _COARSE:
-        C, more, settled = _deflate(U, D, V, M, rng, tol, max_iter, report)
+        C, more, settled = _deflate(T, U, D, M, rng, tol, max_iter, report)
         n_iter += more
         C, refined = _refine_jointly(T, U, M, C)
     if refined:
@@ -98,9 +98,9 @@ def solve(
 
 
 def _deflate(
+    T: Array,
     U: Array,
     D: Array,
-    V: Array,
     M: Array | None,
     rng: np.random.Generator,
     tol: float,
@@ -111,21 +111,22 @@ def _deflate(
 
     ``M`` (e, r, r), the slices in the basis U, gives informed starts; None makes it a plain run.
     """
-    r, q, e = V.shape
+    e, (q, r) = len(T), U.shape
     thorough = M is not None
     normals = np.zeros((0, r))  # deflated directions, in V's coordinates
     Q = np.eye(r)
     found = np.zeros((0, q))
     n_iter, settled = 0, True
+    # Half the time, for four digits, where the directions of the space are not too unequal for it.
+    rounded = T.astype(np.float32) if tol >= _COARSE and D[-1] > _SINGLE * D[0] else T
     while len(found) < r:
         report("components", len(found), r)
         left = r - len(found)
-        W = V if left == r else np.tensordot(Q.T, V, axes=1)
         m = min(left + _SPARE_STARTS, _MAX_STARTS) if thorough else _PLAIN_STARTS
         a, b = _unit(rng.standard_normal((m, q))), _unit(rng.standard_normal((m, e)))
         if M is not None and left == r:
             a, b = _pencil_starts(U, M, rng, a, b)
-        peaks = _climb(W, a, b, tol, max_iter)
+        peaks = _climb(T, (U / D) @ Q, a, b, tol, max_iter, rounded)
         n_iter += peaks.n_iter
         normal = _unit(peaks.a @ U / D)
         if thorough:
@@ -167,63 +168,76 @@ def _unit(z: Array) -> Array:
     return np.asarray(z / np.linalg.norm(z, axis=-1, keepdims=True))
 
 
-def _row_space(T: Array, r: int) -> tuple[Array, Array, Array]:
-    """Return U (q, r), D (r,) and V (r, q, e) with ``V_l = [T_1 u_l ... T_e u_l] / D_l``."""
+def _row_space(T: Array, r: int) -> tuple[Array, Array]:
+    """Return U (q, r) and D (r,): ``V_l = [T_1 u_l ... T_e u_l] / D_l`` are orthonormal."""
     e, q, _ = T.shape
     F = T.reshape(e * q, q)
     U = np.linalg.eigh(F.T @ F)[1]
     U = U[:, : q - r - 1 : -1] if r < q else U[:, ::-1]
-    images = (F @ U).reshape(e, q, r)
-    # From the images and not from w, which squaring has rounded.
-    D = np.sqrt(np.einsum("eqr,eqr->r", images, images))
-    return U, D, np.ascontiguousarray((images / D).transpose(2, 1, 0))
+    # From the images and not from the eigenvalues, which squaring has rounded.
+    return U, np.linalg.norm(F @ U, axis=0)
 
 
-def _climb(V: Array, a: Array, b: Array, tol: float, max_iter: int) -> _Peaks:
-    """Take all starts to maxima of F, and the best of them as far as ``max_iter`` allows."""
-    power = _power(V, a, b, tol)
+def _climb(T: Array, P: Array, a: Array, b: Array, tol: float, max_iter: int, rounded: Array | None = None) -> _Peaks:
+    """Take all starts to maxima of F, and the best of them as far as ``max_iter`` allows.
+
+    ``rounded`` is T in the precision that the power method is to work in.
+    """
+    rounded = T if rounded is None else rounded
+    power = _power(rounded, P.astype(rounded.dtype, copy=False), a, b, tol)
     slow = np.flatnonzero(power.step > tol)
     if not len(slow):
         return power
-    r, q, e = V.shape
+    layouts = _layouts(T, P)
+    e, q, _ = T.shape
+    r = P.shape[1]
     size = max(1, _BATCH // (q * (r + e) + r * r))
     n_iter = power.n_iter
     for i in range(0, len(slow), size):
-        n_iter += _newton_into(power, V, slow[i : i + size], tol, _NEWTON_STEPS)
+        n_iter += _newton_into(power, layouts, slow[i : i + size], tol, _NEWTON_STEPS)
     best = np.array([np.argmax(power.F)])
     if power.step[best[0]] > tol and max_iter > _NEWTON_STEPS:
-        n_iter += _newton_into(power, V, best, tol, max_iter - _NEWTON_STEPS)
+        n_iter += _newton_into(power, layouts, best, tol, max_iter - _NEWTON_STEPS)
     return power._replace(n_iter=n_iter)
 
 
-def _newton_into(peaks: _Peaks, V: Array, rows: Array, tol: float, max_iter: int) -> int:
+def _newton_into(peaks: _Peaks, layouts: tuple[Array, Array, Array], rows: Array, tol: float, max_iter: int) -> int:
     """Continue the given rows of ``peaks`` in place; return the number of steps."""
-    better = _newton(V, peaks.a[rows], peaks.b[rows], tol, max_iter)
+    better = _newton(layouts, peaks.a[rows], peaks.b[rows], tol, max_iter)
     for old, new in zip(peaks[:5], better[:5], strict=True):
         old[rows] = new
     return better.n_iter
 
 
-def _layouts(V: Array) -> tuple[Array, Array]:
-    """Return V as (e, r q) and (r, e q): contracting contexts or matrices is then one product, starts first."""
-    r, q, e = V.shape
-    by_context = np.ascontiguousarray(V.transpose(2, 0, 1)).reshape(e, r * q)
-    return by_context, np.ascontiguousarray(V.transpose(0, 2, 1)).reshape(r, e * q)
+def _layouts(T: Array, P: Array) -> tuple[Array, Array, Array]:
+    """Return V as (e, r q), (r, e q) and (q, r e): contracting any one index is then one product, starts first."""
+    e, q, _ = T.shape
+    r = P.shape[1]
+    V = (T.reshape(e * q, q) @ P).reshape(e, q, r)
+    by_context = np.ascontiguousarray(V.transpose(0, 2, 1)).reshape(e, r * q)
+    by_matrix = np.ascontiguousarray(V.transpose(2, 0, 1)).reshape(r, e * q)
+    return by_context, by_matrix, np.ascontiguousarray(V.transpose(1, 2, 0)).reshape(q, r * e)
 
 
-def _power(V: Array, a: Array, b: Array, tol: float) -> _Peaks:
-    """Alternate ``a <- T(., b, c)``, ``b <- T(a, ., c)`` with ``c = T(a, b, .)``, all normalised."""
-    r, q, e = V.shape
+def _power(T: Array, P: Array, a: Array, b: Array, tol: float) -> _Peaks:
+    """Alternate ``a <- T(., b, c)``, ``b <- T(a, ., c)`` with ``c = T(a, b, .)``, all normalised.
+
+    The slices of the space are ``V_l = [T_1 p_l ... T_e p_l]``, so contracting them is contracting T, once over
+    contexts and once over features: V itself is not formed.
+    """
+    e, q, _ = T.shape
     m = len(a)
-    by_context, by_matrix = _layouts(V)
-    peaks = _Peaks(a.copy(), b.copy(), np.zeros((m, r)), np.zeros(m), np.full(m, np.inf), 0)
+    over_contexts, over_features = T.reshape(e, q * q), T.reshape(e * q, q).T
+    peaks = _Peaks(a.copy(), b.copy(), np.zeros((m, P.shape[1])), np.zeros(m), np.full(m, np.inf), 0)
     rows = np.arange(m)
+    a, b = a.astype(T.dtype, copy=False), b.astype(T.dtype, copy=False)
     for n_iter in range(1, _POWER_STEPS + 1):
-        Vb = (b @ by_context).reshape(-1, r, q)
-        c = np.matmul(Vb, a[:, :, None])[:, :, 0]
-        a = _unit(np.matmul(c[:, None, :], Vb)[:, 0])
-        X = (c @ by_matrix).reshape(-1, e, q)
-        previous, b = b, _unit(np.matmul(X, a[:, :, None])[:, :, 0])
+        Tb = (b @ over_contexts).reshape(-1, q, q)
+        c = np.matmul(Tb, a[:, :, None])[:, :, 0] @ P
+        w = c @ P.T
+        a = _unit(np.matmul(Tb, w[:, :, None])[:, :, 0])
+        Tw = (w @ over_features).reshape(-1, e, q)
+        previous, b = b, _unit(np.matmul(Tw, a[:, :, None])[:, :, 0])
         if n_iter % 4 and n_iter < _POWER_STEPS:
             continue
         step = np.linalg.norm(b - previous, axis=1)
@@ -237,15 +251,13 @@ def _power(V: Array, a: Array, b: Array, tol: float) -> _Peaks:
     return peaks._replace(n_iter=n_iter)
 
 
-def _newton(V: Array, a: Array, b: Array, tol: float, max_iter: int) -> _Peaks:
+def _newton(layouts: tuple[Array, Array, Array], a: Array, b: Array, tol: float, max_iter: int) -> _Peaks:
     """Newton's method for the critical points of ``c^T T(a, b)`` over three unit spheres, kept ascending.
 
     Where a Newton step does not raise F a power step, which always does, is taken instead.
     """
-    r, q, e = V.shape
-    m = len(a)
-    by_context, by_matrix = _layouts(V)
-    by_feature = np.ascontiguousarray(V.transpose(1, 0, 2)).reshape(q, r * e)
+    by_context, by_matrix, by_feature = layouts
+    (m, q), e, r = a.shape, b.shape[1], len(by_matrix)
     peaks = _Peaks(a.copy(), b.copy(), np.zeros((m, r)), np.zeros(m), np.full(m, np.inf), 0)
     rows = np.arange(m)
 
