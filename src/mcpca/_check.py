@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ._parallel import each, n_workers
+
 Array = NDArray[Any]
 Report = Callable[[str, int, int], None]
 
@@ -18,7 +20,7 @@ Report = Callable[[str, int, int], None]
 _SYMMETRY_ULPS = 1e4
 _NEGATIVE_ULPS = 1e2
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
-_BLOCK, _WHOLE = 48, 128  # columns of a block; up to how many are not split
+_BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
@@ -202,28 +204,41 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     """Raise when an eigenvalue is negative beyond rounding; memory O(p^2)."""
     k, p, _ = S.shape
-    step = max(1, min(_CHUNK, S.size // 16) // (p * p))
+    # Many contexts: side by side, each with a copy and its factor. Few: with half a copy, by the threads of BLAS.
+    available = n_workers() if p > _WHOLE else 1
+    workers = available if k >= 16 * available else 1
+    step = max(1, min(_CHUNK, S.size // 16) // (p * p)) if workers == 1 else 1
+    width = p if workers > 1 or p <= _WHOLE else max(_BLOCK, p // 12)
     shift = np.where(scale > 0, _NEGATIVE_ULPS * eps * p * scale, 1)
-    for start in range(0, k, step):
+    failed: list[slice] = []
+
+    def attempt(part: slice) -> None:
         try:
-            _factor(S[start : start + step], shift[start : start + step])
+            _factor(S[part], shift[part], width)
         except np.linalg.LinAlgError:
-            smallest = np.linalg.eigvalsh(S[start : start + step].astype(np.float64))[:, 0]
-            i = start + int(np.argmin(smallest / np.maximum(scale[start : start + step], np.finfo(float).tiny)))
-            raise ValueError(
-                f"{name}[{i}] is not positive semi-definite: its smallest eigenvalue is {smallest[i - start]:.3g} and "
-                f"|S| is {scale[i]:.3g}; a covariance has none below 0. Pass covariances, not correlations with gaps "
-                "or differences of covariances."
-            ) from None
+            failed.append(part)
+
+    for _ in each(attempt, [slice(i, i + step) for i in range(0, k, step)], workers):
+        if failed:
+            break
+    if failed:
+        part = min(failed, key=lambda part: part.start)
+        smallest = np.linalg.eigvalsh(S[part].astype(np.float64))[:, 0]
+        worst = int(np.argmin(smallest / np.maximum(scale[part], np.finfo(float).tiny)))
+        i = part.start + worst
+        raise ValueError(
+            f"{name}[{i}] is not positive semi-definite: its smallest eigenvalue is {smallest[worst]:.3g} and "
+            f"|S| is {scale[i]:.3g}; a covariance has none below 0. Pass covariances, not correlations with gaps "
+            "or differences of covariances."
+        )
 
 
-def _factor(S: Array, shift: Array) -> None:
+def _factor(S: Array, shift: Array, width: int) -> None:
     """Cholesky's factorisation of ``S_i + shift_i I``, only to see whether it exists.
 
-    By blocks of columns, of which only what lies below the diagonal is kept: half the room of S at most.
+    By blocks of columns, of which only what lies below the diagonal is kept: with narrow ones half the room of S.
     """
     p = S.shape[1]
-    width = p if p <= _WHOLE else max(_BLOCK, p // 12)
     below: list[Array] = []  # per block, the rows of the factor that are still to be used
     for j in range(0, p, width):
         panel = S[:, j:, j : j + width].astype(np.float64)
