@@ -89,7 +89,10 @@ CASES = {
     "categories missing": (lambda X: MCPCA(2).fit(X, pd.Categorical(["a"] * 39 + [None])), "y has 1 missing labels"),
     "y with a list": (lambda X: MCPCA(2).fit([X, X], [0] * 80), "X already holds separate contexts"),
     "duplicate names": (lambda X: MCPCA(2).fit(pd.Series([X, X], index=["a", "a"])), r"more than once: \['a'\]"),
-    "solver": (lambda X: MCPCA(2, solver="magic").fit(X), r"solver='magic' is unknown; choose one of \['mspm'\]"),
+    "solver": (
+        lambda X: MCPCA(2, solver="magic").fit(X),
+        r"solver='magic' is unknown; choose one of \['lsq', 'ml', 'mspm'\]",
+    ),
     "random_state": (lambda X: MCPCA(2, random_state=1.5).fit(X), "random_state=1.5 is a float; pass an integer"),
     "random_state < 0": (lambda X: MCPCA(2, random_state=-1).fit(X), "random_state=-1 is negative"),
     "tol": (lambda X: MCPCA(2, tol=1.0).fit(X), r"tol=1.0 is out of bounds: 1e-15 <= tol <= 0.01"),

@@ -199,7 +199,7 @@ def test_proportional_loadings_still_reconstruct(rng):
 def test_newton_and_power_find_the_same_maxima(rng):
     _, _, S = sampled_problem(rng, 6, 20, 5, 300, 0.1)
     T = compress(S, 5).tensor
-    U, D = mspm._row_space(T, 5)
+    U, D = mspm.row_space(T, 5)
     V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((12, n)) for n in V.shape[1:]]
     a, b = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in start)
@@ -222,7 +222,7 @@ def test_components_are_critical_points_of_f(rng):
     """Before the joint refinement each accepted maximum satisfies a = T(., b, c) / F and b = T(a, ., c) / F."""
     _, _, S = sampled_problem(rng, 4, 30, 6, 300, 0.1)
     T = compress(S, 6).tensor
-    U, D = mspm._row_space(T, 6)
+    U, D = mspm.row_space(T, 6)
     V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((20, n)) for n in V.shape[1:]]
     peaks = mspm._climb(T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)

@@ -2,28 +2,35 @@
 
 from importlib.metadata import version
 
+from .bootstrap import Bootstrap
 from .canonical import Matching, ascore, match_components
 from .contexts import ContextCovariances, context_covariances
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
 from .exceptions import IdentifiabilityWarning, NoStableRankError
 from .identifiability import proportional_loadings
+from .inference import Presence
 from .loadings import nonnegative_loadings
+from .precision import Precision, cramer_rao_bound
 from .quality import Facets, facets
 from .rank import RankChoice, choose_rank
 
 __all__ = [
     "MCPCA",
+    "Bootstrap",
     "ContextCovariances",
     "Decomposition",
     "Facets",
     "IdentifiabilityWarning",
     "Matching",
     "NoStableRankError",
+    "Precision",
+    "Presence",
     "RankChoice",
     "ascore",
     "choose_rank",
     "context_covariances",
+    "cramer_rao_bound",
     "decompose",
     "facets",
     "match_components",

@@ -201,6 +201,17 @@ def check_covariances(S: Any, name: str = "S") -> Array:
     return A
 
 
+def check_counts(n_samples: Any, k: int) -> Array:
+    """Return numbers of samples (k,) of contexts."""
+    counts = np.asarray(n_samples)
+    counts = np.full(k, counts) if counts.ndim == 0 else counts
+    if counts.shape != (k,) or counts.dtype.kind not in "iu" or (counts < 2).any():
+        raise ValueError(
+            f"n_samples={n_samples!r}: one integer >= 2 per context is needed, {k} of them or one for all."
+        )
+    return counts
+
+
 def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     """Raise when an eigenvalue is negative beyond rounding; memory O(p^2)."""
     k, p, _ = S.shape

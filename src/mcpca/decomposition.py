@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_rank, check_real
+from ._check import (
+    Array,
+    Report,
+    as_generator,
+    as_report,
+    check_counts,
+    check_covariances,
+    check_integer,
+    check_rank,
+    check_real,
+)
 from .canonical import canonical_order
 from .loadings import solve_loadings
 from .quality import Facets, complete, score_moments
-from .solvers import get_solver
+from .solvers import Settings, SolverResult, check_solver, get_solver
 from .subspace import Core, compress, numerical_rank, variances_along
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """``S_i ~ components @ diag(loadings[i]) @ components.T``.
+    """``S_i ~ components @ diag(loadings[i]) @ components.T``, with ``solver="ml"`` plus noise.
 
     Attributes
     ----------
@@ -30,11 +41,17 @@ class Decomposition:
     singular_values : ndarray
         The largest singular values of the flattening ``[S_1 ... S_k]``: the scree.
     n_iter : int
-        Solver iterations, each a batch of starts.
+        Solver iterations, each a batch of starts or a second-order step.
     converged : bool
         Whether the solver met its tolerance.
     message : str
         What the solver has to say, in a sentence.
+    noise : ndarray or None
+        Variance beside the components, from ``solver="ml"``: (k,) for isotropic and pooled noise, (p,) for diagonal.
+    gradient : float or None
+        How far from a stationary point: of "lsq" the norm of the projected gradient in all features, as a share of
+        ``sum_i ||S_i||_F^2``; of "ml" the mean square distance to the maximum in standard errors (Newton's decrement
+        per parameter); None of the others.
     """
 
     components: Array
@@ -43,6 +60,8 @@ class Decomposition:
     n_iter: int
     converged: bool
     message: str
+    noise: Array | None = None
+    gradient: float | None = None
 
 
 def decompose(
@@ -50,6 +69,10 @@ def decompose(
     r: int,
     *,
     solver: str = "mspm",
+    orthogonal: bool = False,
+    noise: str | None = "isotropic",
+    n_samples: Any = None,
+    context_weights: Any = None,
     random_state: Any = None,
     tol: float = 1e-7,
     max_iter: int = 200,
@@ -63,12 +86,23 @@ def decompose(
         Covariances: symmetric, positive semi-definite. float32 is kept in float32 and worked on in float64.
     r : int
         Rank, 1 <= r <= p and at most the numerical rank of ``[S_1 ... S_k]``.
-    solver : {"mspm"}
-        The multi-subspace power method, the paper's.
+    solver : {"mspm", "lsq", "ml"}
+        "mspm": the multi-subspace power method, the paper's. "lsq": a stationary point of the squared error, the
+        paper's definition. "ml": maximum likelihood in a Gaussian model with noise.
+    orthogonal : bool
+        Orthonormal components: by least squares with "mspm" and "lsq", by likelihood with "ml".
+    noise : {"isotropic", "pooled", "diagonal", None}
+        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none.
+    n_samples : int or array-like (k,), optional
+        Rows behind each covariance: the weights of contexts in the likelihood. All alike when not given.
+    context_weights : array-like (k,), optional
+        Positive weights of contexts in the squared error (in the likelihood they multiply ``n_samples``). With them a
+        weighted copy of S is made.
     random_state : int, Generator, RandomState or None
         Decides the starts. Where the model is identifiable the answer does not depend on it.
     tol, max_iter : float, int
-        When a start is taken as converged, and after how many second-order steps it is given up.
+        When a solver is taken as converged: the length of a step on the unit sphere for "mspm", ``gradient`` of the
+        result for "lsq" and "ml"; and after how many second-order steps it is given up.
     verbose : bool or callable
         True prints progress to stderr; a function is called with (stage, done, total).
 
@@ -81,11 +115,15 @@ def decompose(
     Cost O(k p^3 + k p^2 r) and the solver's; memory O(p^2 + k r^2) beside S, which is not copied.
     One context is PCA: its eigenvectors, since a single covariance does not determine more.
     """
-    get_solver(solver)
+    options = check_solver(solver, orthogonal, noise)
     S = check_covariances(S)
     r = check_rank(r, S.shape[1], "r")
+    counts = None if n_samples is None else check_counts(n_samples, len(S))
+    weights = None if context_weights is None else check_weights(context_weights, np.arange(len(S)))
     rng, report = as_generator(random_state), as_report(verbose)
-    return decompose_checked(S, r, solver=solver, rng=rng, report=report, tol=tol, max_iter=max_iter)[0]
+    return decompose_checked(
+        S, r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
+    )[0]
 
 
 def decompose_checked(
@@ -93,6 +131,10 @@ def decompose_checked(
     r: int,
     *,
     solver: str,
+    orthogonal: bool,
+    noise: str | None,
+    counts: Array | None,
+    weights: Array | None,
     rng: np.random.Generator,
     report: Report,
     tol: float,
@@ -100,15 +142,19 @@ def decompose_checked(
     core: Core | None = None,
     with_facets: bool = False,
 ) -> tuple[Decomposition, Facets | None]:
-    """``decompose`` for covariances known to be good; ``core`` is reused when given.
+    """``decompose`` for covariances known to be good; ``core`` is reused when given and no weights are.
 
     The facets come at little more than the price of the loadings, from the same pass over the covariances.
     """
-    tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
+    tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere, or a relative gradient.")
     max_iter = check_integer(max_iter, "max_iter", 1)
+    likelihood = solver == "ml"
+    seen = S
+    if weights is not None and not likelihood:
+        seen, core = S * np.sqrt(weights)[:, None, None].astype(S.dtype), None
     if core is None:
         report("basis", 0, 1)
-        core = compress(S, r)
+        core = compress(seen, r)
         report("basis", 1, 1)
     rank = numerical_rank(core.singular_values, S)
     if r > rank:
@@ -119,25 +165,52 @@ def decompose_checked(
             if rank
             else "The covariances are all zero: no feature varies in any context, so there is nothing to decompose."
         )
-    if len(S) == 1:
-        A, n_iter, converged, message = _principal_axes(S[0], r), 1, True, "One context: the answer is PCA's."
-    else:
-        part = core.leading(r)
-        result = get_solver(solver)(part.tensor, r, rng=rng, tol=tol, max_iter=max_iter, report=report)
-        A, n_iter, converged, message = part.lift(result.components), result.n_iter, result.converged, result.message
-    if not converged:
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+    freedom = np.ones(len(S)) if counts is None else counts - 1.0
+    if weights is not None and likelihood:
+        freedom = freedom * weights
+    settings = Settings(rng, tol, max_iter, report, freedom, noise)
+    result = get_solver(solver, orthogonal, len(S))(seen, core, r, settings)
+    if not result.converged:
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=4)
     report("loadings", 0, 1)
-    moments = score_moments(S, A) if with_facets else None
-    h = variances_along(S, A) if moments is None else moments.variances
-    A, B, order = canonical_order(A, solve_loadings((A.T @ A) ** 2, h))
-    measured = None if moments is None else complete(moments._replace(variances=h[:, order]), A, B)
+    A, B, measured = _loadings_and_facets(S, result, with_facets)
     report("loadings", 1, 1)
     A, B = A.astype(S.dtype, copy=False), B.astype(S.dtype, copy=False)
-    return Decomposition(A, B, core.singular_values, n_iter, converged, message), measured
+    found = result.noise if result.noise is None else result.noise.astype(S.dtype, copy=False)
+    return Decomposition(
+        A, B, core.singular_values, result.n_iter, result.converged, result.message, found, result.gradient
+    ), measured
 
 
-def _principal_axes(S: Array, r: int) -> Array:
-    """Top eigenvectors of one covariance, without squaring it."""
-    vectors: Array = np.linalg.eigh(S.astype(np.float64))[1][:, ::-1][:, :r]
-    return vectors
+def _loadings_and_facets(S: Array, result: SolverResult, with_facets: bool) -> tuple[Array, Array, Facets | None]:
+    """Order components; loadings are the solver's own or follow by least squares."""
+    A, B = result.components, result.loadings
+    if B is not None and not with_facets:
+        return *canonical_order(A, B)[:2], None
+    moments = score_moments(S, A) if with_facets else None
+    h = variances_along(S, A) if moments is None else moments.variances
+    A, B, order = canonical_order(A, solve_loadings((A.T @ A) ** 2, h) if B is None else B)
+    return A, B, None if moments is None else complete(moments._replace(variances=h[:, order]), A, B)
+
+
+def check_weights(context_weights: Any, contexts: Array) -> Array:
+    """Return positive weights (k,) from an array in the order of ``contexts`` or a dict by name."""
+    names = contexts.tolist()
+    if isinstance(context_weights, Mapping):
+        missing = [name for name in names if name not in context_weights]
+        unknown = [name for name in context_weights if name not in names]
+        if missing or unknown:
+            raise ValueError(
+                f"context_weights lacks {missing[:5]} and has unknown contexts {unknown[:5]}; give one weight to each "
+                f"of the {len(names)} contexts."
+            )
+        context_weights = [context_weights[name] for name in names]
+    try:
+        weights = np.asarray(context_weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty(0)
+    if weights.shape != (len(names),) or not np.isfinite(weights).all() or not (weights > 0).all():
+        raise ValueError(
+            f"context_weights={context_weights!r}: one positive number per context is needed, {len(names)} of them."
+        )
+    return np.asarray(weights / weights.mean())

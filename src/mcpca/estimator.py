@@ -10,18 +10,29 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._check import Array, Report, as_generator, as_report, check_covariances, check_finite, check_rank, check_rows
+from ._check import (
+    Array,
+    Report,
+    as_generator,
+    as_report,
+    check_counts,
+    check_covariances,
+    check_finite,
+    check_rank,
+    check_rows,
+)
 from .centering import ContextMeans
-from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
-from .decomposition import decompose_checked
+from .contexts import ContextCovariances, name_array, named_blocks, read_contexts
+from .decomposition import check_weights, decompose_checked
 from .exceptions import NoStableRankError
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
-from .loadings import solve_loadings
+from .inference import UncertaintyMethods
+from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
-from .quality import FacetMethods, measure
+from .quality import FacetMethods
 from .rank import RankChoice, choose_rank_checked
-from .solvers import get_solver
-from .subspace import Core, variances_along
+from .solvers import check_solver
+from .subspace import Core
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -35,10 +46,10 @@ def _over_contexts(cls: _Class) -> _Class:
 
     def spread(method: Any) -> Any:
         @functools.wraps(method)
-        def over_contexts(self: Any, X: Any, y: Any = None, *, center: Any = None) -> Any:
+        def over_contexts(self: Any, X: Any, y: Any = None, *, center: Any = None, **options: Any) -> Any:
             named = named_blocks(X)
             if named is None:
-                return method(self, X, y, center=center)
+                return method(self, X, y, center=center, **options)
             check_is_fitted(self)
             if y is not None:
                 raise ValueError(f"y labels the rows of one 2-D X, but X is a {type(X).__name__} of contexts; drop y.")
@@ -47,7 +58,15 @@ def _over_contexts(cls: _Class) -> _Class:
                 centers = [center] * len(names)
             else:
                 centers = means.of(names) if named.by_name else means.in_order(len(names))
-            results = [method(self, block, center=c) for block, c in zip(named.blocks, centers, strict=True)]
+            known = names if named.by_name else self.contexts_.tolist() if center is None else [None] * len(names)
+            labels = [
+                None if name is None else name_array([name]).repeat(len(block))
+                for name, block in zip(known, named.blocks, strict=True)
+            ]
+            results = [
+                method(self, block, label, center=c, **options)
+                for block, label, c in zip(named.blocks, labels, centers, strict=True)
+            ]
             return dict(zip(names, results, strict=True)) if named.by_name else results
 
         return over_contexts
@@ -58,7 +77,14 @@ def _over_contexts(cls: _Class) -> _Class:
 
 
 @_over_contexts
-class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class MCPCA(
+    FacetMethods,
+    NewContextMethods,
+    UncertaintyMethods,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
+):
     """Multi-context principal component analysis.
 
     Finds axes that explain variation in subsets of contexts, and how much of each axis every context carries:
@@ -68,8 +94,17 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     ----------
     n_components : int or None
         Rank r, 1 <= r <= n_features. None chooses it by ``choose_rank``.
-    solver : {"mspm"}
-        The multi-subspace power method, then non-negative least squares for the loadings.
+    solver : {"mspm", "lsq", "ml"}
+        "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
+        stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
+        ``docs/solvers.md`` says when to prefer which.
+    orthogonal : bool
+        Orthonormal MCPCs: by least squares with "mspm" and "lsq", by likelihood with "ml".
+    noise : {"isotropic", "pooled", "diagonal", None}
+        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none.
+    context_weights : array-like (k,) or dict {context: weight}, optional
+        Positive weights of contexts in the squared error; with "ml", whose weights are the numbers of rows, they
+        multiply those. In the order of ``contexts_``.
     rank_range : iterable of int, optional
         Candidate ranks for ``n_components=None``; by default taken from the scree.
     n_seed_pairs, cos_sim_threshold : int, float
@@ -77,7 +112,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     random_state : int, Generator, RandomState or None
         Decides every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
-        Convergence of the solver: step on the unit sphere, and second-order steps.
+        Convergence of the solver (see ``decompose``), and its second-order steps.
     verbose : bool or callable
         True prints progress to stderr; a function is called with (stage, done, total).
 
@@ -99,6 +134,9 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     means_ : ndarray (k, n_features) or None
         Mean of each context; None after ``fit_covariances``.
     n_samples_per_context_ : ndarray (k,) or None
+    noise_variance_ : ndarray or None
+        With ``solver="ml"``: the variance beside the MCPCs, (k,) for isotropic and pooled noise (then all alike), (p,)
+        for diagonal noise.
     singular_values_ : ndarray
         The scree: singular values of ``[S_1 ... S_k]``.
     n_iter_ : int
@@ -131,6 +169,9 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         n_components: int | None = None,
         *,
         solver: str = "mspm",
+        orthogonal: bool = False,
+        noise: str | None = "isotropic",
+        context_weights: Any = None,
         rank_range: Any = None,
         n_seed_pairs: int = 5,
         cos_sim_threshold: float = 0.8,
@@ -141,6 +182,9 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     ) -> None:
         self.n_components = n_components
         self.solver = solver
+        self.orthogonal = orthogonal
+        self.noise = noise
+        self.context_weights = context_weights
         self.rank_range = rank_range
         self.n_seed_pairs = n_seed_pairs
         self.cos_sim_threshold = cos_sim_threshold
@@ -177,7 +221,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         else:
             _set_features(features, contexts.n_features, contexts.feature_names)
         moments = contexts.covariances(report)
-        return self._fit_moments(moments, moments.means, report, features)
+        return self._fit_moments(moments, moments.means, moments.n_samples, report, features)
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -199,21 +243,22 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             check_rank(self.n_components, p)
         contexts = np.arange(k) if context_names is None else _check_names(context_names, k, "context_names")
         names = None if feature_names is None else _check_names(feature_names, p, "feature_names")
-        counts = None if n_samples is None else _check_counts(n_samples, k)
+        counts = None if n_samples is None else check_counts(n_samples, k)
         features = BaseEstimator()
         _set_features(features, p, names)
         moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
-        self._fit_moments(moments, None, as_report(self.verbose), features)
-        self.n_samples_per_context_ = counts
-        return self
+        return self._fit_moments(moments, None, counts, as_report(self.verbose), features)
 
     def _check_parameters(self) -> None:
-        get_solver(self.solver)
+        check_solver(self.solver, self.orthogonal, self.noise)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
-    def _fit_moments(self, moments: ContextCovariances, means: Array | None, report: Report, features: Any) -> Self:
+    def _fit_moments(
+        self, moments: ContextCovariances, means: Array | None, counts: Array | None, report: Report, features: Any
+    ) -> Self:
         S, rng = moments.covariances, as_generator(self.random_state)
-        options: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "report": report}
+        weights = None if self.context_weights is None else check_weights(self.context_weights, moments.contexts)
+        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice: RankChoice | None = None
         core: Core | None = None
         r = self.n_components
@@ -229,7 +274,17 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             if choice.rank is None:
                 raise NoStableRankError(choice.reason, choice)
             r = choice.rank
-        result, measured = decompose_checked(S, int(r), rng=rng, core=core, with_facets=True, **options)
+        result, measured = decompose_checked(
+            S,
+            int(r),
+            **check_solver(self.solver, self.orthogonal, self.noise),
+            counts=counts,
+            weights=weights,
+            rng=rng,
+            core=core,
+            with_facets=True,
+            **options,
+        )
         A, B = result.components, result.loadings
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
@@ -241,10 +296,15 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.rank_choice_ = choice
         self.contexts_ = moments.contexts
         self.means_ = means
-        self.n_samples_per_context_ = None if means is None else moments.n_samples
+        self.n_samples_per_context_ = counts
+        self.noise_variance_ = result.noise
         self.singular_values_ = result.singular_values
         self.n_iter_ = max(1, result.n_iter)
         self._facets = measured  # type: ignore[assignment]  # asked for above
+        self._evidence = None
+        if result.noise is not None:
+            beside = self._gaussian("").likelihood(S, np.ones(len(S)))
+            self._evidence = beside.R, beside.rest
         warn_if_proportional(B, self.get_feature_names_out())
         return self
 
@@ -265,7 +325,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     # Scores
 
-    def transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
+    def transform(self, X: Any, y: Any = None, *, center: Any = None, posterior: bool = False) -> Any:
         """Return the scores of rows on the MCPCs: ``(x - mean) @ pinv(A).T``.
 
         Parameters
@@ -279,6 +339,9 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             None is the context's fitted mean where contexts are known (by ``y``, list or dict), and the overall mean
             of the fitted rows otherwise, which keeps differences between contexts visible. "own" centres each context
             by its mean in ``X``: the way for contexts that ``fit`` has not seen, as is an explicit mean.
+        posterior : bool
+            With ``solver="ml"``: the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - mean)``, which shrink
+            towards 0 by the noise as in probabilistic PCA; without ``y``, by the average loadings and noise.
 
         Returns
         -------
@@ -287,8 +350,14 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_is_fitted(self)
         A = self._check_new_rows(X)
         Z = np.empty((len(A), self.n_components_), dtype=np.result_type(A, self.projection_))
-        for rows, mean in self._means().by_rows(A, y, center):
-            Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ self.projection_.T
+        projections = self._posterior_projections(y, len(A)) if posterior else [(slice(None), self.projection_)]
+        groups = self._means().by_rows(A, y, center)
+        if posterior and len(projections) > 1 and len(groups) == 1:
+            groups = [(rows, groups[0][1]) for rows, _ in projections]
+        if len(projections) == 1:
+            projections = projections * len(groups)
+        for (rows, mean), (_, projection) in zip(groups, projections, strict=True):
+            Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ projection.T
         return Z
 
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
@@ -322,78 +391,7 @@ class MCPCA(FacetMethods, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         if p != self.n_features_in_:
             raise ValueError(f"X has {p} features, but MCPCA is expecting {self.n_features_in_} features as input.")
 
-    # New contexts and quality
-
-    def loadings_for(self, X: Any, y: Any = None) -> Array:
-        """Return the loadings of new contexts on the fitted MCPCs.
-
-        Parameters
-        ----------
-        X : rows (n, p), covariance (p, p), stack (k, p, p), or a list or dict of contexts
-            A symmetric, positive semi-definite (p, p) matrix is read as a covariance, any other matrix as rows.
-        y : array-like (n,), optional
-            Context label of each row.
-
-        Returns
-        -------
-        ndarray (r,) for one context, (k, r) for several (in the order given; sorted by label with ``y``)
-        """
-        check_is_fitted(self)
-        S, single = self._covariances_of(X, y)
-        B = self._loadings_on(S)
-        return np.asarray(B[0] if single else B)
-
-    def _loadings_on(self, S: Array) -> Array:
-        A = self.components_.astype(np.float64)
-        return solve_loadings((A.T @ A) ** 2, variances_along(S, A)).astype(self.loadings_.dtype, copy=False)
-
-    def _covariances_of(self, X: Any, y: Any) -> tuple[Array, bool]:
-        """Return covariances (k, p, p) of new contexts, and whether there is just one and it was not labelled."""
-        p = self.n_features_in_
-        if isinstance(X, np.ndarray) and X.ndim == 3:
-            S = check_covariances(X, "X")
-            self._check_n_features(S.shape[1])
-            return S, False
-        single = y is None and named_blocks(X) is None
-        if not single:
-            contexts = self._read_new(X, y, min_samples=2)
-        else:
-            A = self._check_new_rows(X)
-            if A.shape == (p, p) and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
-                return check_covariances(A[None], "X"), True
-            contexts = read_contexts(A)
-        return contexts.covariances(as_report(False)).covariances, single
-
-    def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
-        contexts = read_contexts(self._check_new_rows(X) if named_blocks(X) is None else X, y, min_samples=min_samples)
-        self._check_n_features(contexts.n_features)
-        return contexts
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the share of squared covariance that the model predicts in these rows, 1 at best.
-
-        ``1 - sum_i ||S_i - A diag(b_i) A^T||_F^2 / sum_i ||S_i||_F^2``, with ``S_i`` the second moment of the given
-        rows about the fitted mean of their context, and A, b_i as fitted: on new rows an honest test, also with one row
-        in a context. Without ``y``, where the model has several contexts, ``X`` is a new context, centred by its own
-        mean, on which the loadings are fitted.
-        """
-        check_is_fitted(self)
-        contexts = self._read_new(X, y, min_samples=1)
-        fitted = self._means()
-        if not contexts.by_name and len(contexts.names) == 1 < len(self.contexts_):
-            S = self._covariances_of(X, None)[0]
-            B = self._loadings_on(S)
-        else:
-            if contexts.by_name:
-                way_out = "Cross-validate with StratifiedKFold, so that every fold has rows of every context."
-                means, position = fitted.of(contexts.names.tolist(), way_out), fitted.positions()
-                B = self.loadings_[[position[name] for name in contexts.names.tolist()]]
-            else:
-                means, B = fitted.in_order(len(contexts.names)), self.loadings_
-            S = np.stack([contexts.second_moment(i, mean) for i, mean in enumerate(means)])
-        result = measure(S, self.components_, B)
-        total = float(result.squared_norms.sum())
-        return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0
+    # Quality
 
     def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
         """Return pairs of MCPCs whose loadings are proportional up to ``max_degrees``: not identifiable apart."""
@@ -432,13 +430,3 @@ def _check_names(names: Any, n: int, argument: str) -> Array:
             f"{argument} has {len(values)} entries, {len(set(values))} of them distinct; {n} distinct are needed."
         )
     return name_array(values)
-
-
-def _check_counts(n_samples: Any, k: int) -> Array:
-    counts = np.asarray(n_samples)
-    counts = np.full(k, counts) if counts.ndim == 0 else counts
-    if counts.shape != (k,) or counts.dtype.kind not in "iu" or (counts < 2).any():
-        raise ValueError(
-            f"n_samples={n_samples!r}: one integer >= 2 per context is needed, {k} of them or one for all."
-        )
-    return counts

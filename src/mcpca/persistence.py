@@ -22,8 +22,16 @@ VERSION = 1
 _HEADER = "header"
 
 
-_ARRAYS = ("components_", "loadings_", "projection_", "singular_values_", "n_samples_per_context_", "means_")
-_UNKNOWN_AFTER_COVARIANCES = ("n_samples_per_context_", "means_")
+_ARRAYS = (
+    "components_",
+    "loadings_",
+    "projection_",
+    "singular_values_",
+    "n_samples_per_context_",
+    "means_",
+    "noise_variance_",
+)
+_OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
 _FACETS = tuple(Facets.__dataclass_fields__)
 
 
@@ -37,6 +45,8 @@ def save_model(model: Any, path: Any) -> None:
         "feature_names": _names_to_json(getattr(model, "feature_names_in_", None)),
         "n_iter": model.n_iter_,
     }
+    if model._evidence is not None:
+        arrays |= {"score_covariances": model._evidence[0], "variance_outside": model._evidence[1]}
     choice = model.rank_choice_
     if choice is not None:
         arrays |= {"choice_ranks": choice.ranks, "choice_scores": choice.scores, "choice_scree": choice.singular_values}
@@ -47,7 +57,7 @@ def save_model(model: Any, path: Any) -> None:
 def load_model(cls: Any, path: Any) -> Any:
     """Read an MCPCA that ``save_model`` wrote."""
     arrays, header = read_model(path)
-    required = [*(n for n in _ARRAYS if n not in _UNKNOWN_AFTER_COVARIANCES), *(f"facet_{n}" for n in _FACETS)]
+    required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
     missing = [name for name in required if name not in arrays]
     if missing:
         raise ValueError(f"path={str(path)!r} lacks {missing}; it is not a complete MCPCA model.")
@@ -62,6 +72,8 @@ def load_model(cls: Any, path: Any) -> Any:
         model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
     model.n_iter_ = header["n_iter"]
     model._facets = Facets(*(arrays[f"facet_{name}"] for name in _FACETS))
+    evidence = arrays.get("score_covariances"), arrays.get("variance_outside")
+    model._evidence = None if evidence[0] is None else evidence
     model.rank_choice_ = None
     if "choice" in header:
         rank, outcome, reason, threshold = header["choice"]
@@ -128,4 +140,6 @@ def _parameter_to_json(value: Any) -> Any:
         value = value.item()
     if isinstance(value, (range, tuple, np.ndarray)):
         value = [_parameter_to_json(v) for v in value]
-    return value if isinstance(value, (str, int, float, bool, list, type(None))) else None
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        value = {name: _parameter_to_json(v) for name, v in value.items()}
+    return value if isinstance(value, (str, int, float, bool, list, dict, type(None))) else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_real
 from .canonical import ascore
-from .solvers import get_solver
+from .solvers.mspm import solve_core
 from .subspace import Core, compress, numerical_rank
 
 _MAX_CANDIDATES = 20
@@ -57,7 +57,6 @@ def choose_rank(
     *,
     n_seed_pairs: int = 5,
     cos_sim_threshold: float = 0.8,
-    solver: str = "mspm",
     random_state: Any = None,
     tol: float = 1e-7,
     max_iter: int = 200,
@@ -79,8 +78,9 @@ def choose_rank(
         values of the flattening.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters.
-    solver, random_state, tol, max_iter, verbose
-        As in ``decompose``. The chosen rank is a function of ``random_state`` alone.
+    random_state, tol, max_iter, verbose
+        As in ``decompose``; the runs are the power method's, whose starts are random. The chosen rank is a function
+        of ``random_state`` alone.
 
     Returns
     -------
@@ -97,7 +97,6 @@ def choose_rank(
         ranks,
         n_seed_pairs=n_seed_pairs,
         cos_sim_threshold=cos_sim_threshold,
-        solver=solver,
         rng=as_generator(random_state),
         tol=tol,
         max_iter=max_iter,
@@ -111,7 +110,6 @@ def choose_rank_checked(
     *,
     n_seed_pairs: int,
     cos_sim_threshold: float,
-    solver: str,
     rng: np.random.Generator,
     tol: float,
     max_iter: int,
@@ -120,7 +118,6 @@ def choose_rank_checked(
     """``choose_rank`` for covariances known to be good; also returns the core, which any candidate can use."""
     n_seed_pairs = check_integer(n_seed_pairs, "n_seed_pairs", 1)
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-    solve = get_solver(solver)
     p = S.shape[1]
     if ranks is None:
         core = compress(S, min(p, _SCREE_END))
@@ -139,10 +136,8 @@ def choose_rank_checked(
         part = core.leading(int(r))
         # Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
         streams = [np.random.default_rng((seed, int(r), j)) for j in range(2 * n_seed_pairs)]
-        runs = [
-            solve(part.tensor, int(r), rng=stream, tol=tol, max_iter=max_iter, report=silent, thorough=False).components
-            for stream in streams
-        ]
+        options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "report": silent, "thorough": False}
+        runs = [solve_core(part.tensor, int(r), rng=stream, **options).components for stream in streams]
         scores[i] = [ascore(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
     report("ranks", len(candidates), len(candidates))
     return _choose(candidates, scores, threshold, core.singular_values), core

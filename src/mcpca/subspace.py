@@ -157,9 +157,19 @@ def compress(S: Array, r: int) -> Core:
     elif basis is None:
         tensor = S.astype(np.float64, copy=False)
     else:
-        parts = [congruence(S[part], basis).transpose(1, 0, 2) for part in context_chunks(S)]
-        tensor = np.concatenate(parts)
+        tensor = project(S, basis)
     return Core(tensor, basis, sigma, k)
+
+
+def project(S: Array, basis: Array) -> Array:
+    """Return ``U^T S_i U`` (k, q, q) for ``basis`` U (p, q). Cost O(k p^2 q)."""
+    return np.concatenate([congruence(S[part], basis).transpose(1, 0, 2) for part in context_chunks(S)])
+
+
+def orthonormal(columns: Array) -> Array:
+    """Return an orthonormal basis of the span of ``columns`` (p, m), without directions that are rounding only."""
+    U, w, _ = np.linalg.svd(columns / np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny), False)
+    return np.ascontiguousarray(U[:, w > 1e-12 * w[0]])
 
 
 def width(r: int, k: int) -> int:
@@ -183,17 +193,17 @@ def context_basis(S: Array, U: Array) -> Array:
 
 def variances_along(S: Array, A: Array) -> Array:
     """Return ``h_ij = a_j^T S_i a_j`` (k, r) in float64. Cost O(k p^2 r), memory O(p r) beside the result."""
-    return np.concatenate([np.einsum("rkp,pr->kr", _half(S[part], A), A) for part in context_chunks(S)])
+    return np.concatenate([np.einsum("rkp,pr->kr", images(S[part], A), A) for part in context_chunks(S)])
 
 
 def congruence(S: Array, A: Array) -> Array:
     """Return ``A^T S_i A`` for symmetric ``S_i`` as (r, k, r), contexts in the middle: two products and no loop."""
-    half = _half(S, A)
+    half = images(S, A)
     r, k, p = half.shape
     return np.asarray(half.reshape(r * k, p) @ A).reshape(r, k, r)
 
 
-def _half(S: Array, A: Array) -> Array:
+def images(S: Array, A: Array) -> Array:
     """Return ``a_j^T S_i`` as (r, k, p)."""
     k, p, _ = S.shape
     return np.asarray(A.T @ S.astype(np.float64, copy=False).reshape(k * p, p).T).reshape(-1, k, p)

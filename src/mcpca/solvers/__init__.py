@@ -1,19 +1,44 @@
-"""The solvers: each takes the core and a rank, and returns components in core coordinates."""
+"""The solvers: each takes covariances with their core and a rank, and returns components."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from . import mspm
-from ._result import SolverResult
+import numpy as np
 
-__all__ = ["SOLVERS", "SolverResult", "get_solver"]
+from .._check import Array
+from ..subspace import Core
+from . import lsq, ml, mspm
+from ._interface import Settings, SolverResult
+from .ml import NOISES
 
-SOLVERS: dict[str, Callable[..., SolverResult]] = {"mspm": mspm.solve}
+__all__ = ["NOISES", "SOLVERS", "Settings", "SolverResult", "check_solver", "get_solver"]
+
+Solver = Callable[[Array, Core, int, Settings], SolverResult]
+
+SOLVERS: dict[str, Solver] = {"mspm": mspm.solve, "lsq": lsq.solve, "ml": ml.solve}
 
 
-def get_solver(name: object) -> Callable[..., SolverResult]:
-    """Look a solver up by name."""
-    if not isinstance(name, str) or name not in SOLVERS:
-        raise ValueError(f"solver={name!r} is unknown; choose one of {sorted(SOLVERS)}.")
-    return SOLVERS[name]
+def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str, Any]:
+    """Check the three choices that make a solver, and return them by name."""
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise ValueError(f"solver={solver!r} is unknown; choose one of {sorted(SOLVERS)}.")
+    if not isinstance(orthogonal, (bool, np.bool_)):
+        raise ValueError(f"orthogonal={orthogonal!r}; choose True or False.")
+    if noise not in NOISES:
+        raise ValueError(f"noise={noise!r} is unknown; choose one of {list(NOISES)}.")
+    return {"solver": solver, "orthogonal": bool(orthogonal), "noise": noise}
+
+
+def get_solver(solver: str, orthogonal: bool, n_contexts: int) -> Solver:
+    """Return the solver for choices that ``check_solver`` has passed."""
+    if n_contexts == 1:
+        return ml.solve_one if solver == "ml" else _principal_axes
+    return SOLVERS[solver]
+
+
+def _principal_axes(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+    """Top eigenvectors of one covariance, without squaring it."""
+    A = np.linalg.eigh(S[0].astype(np.float64))[1][:, ::-1][:, :r]
+    return SolverResult(A, 1, True, "One context: the answer is PCA's.")

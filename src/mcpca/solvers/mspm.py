@@ -19,13 +19,15 @@ Three things differ from doing this one start and one component at a time:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from .._check import Array, Report
-from ..subspace import congruence
-from ._result import SolverResult
+from ..subspace import Core, congruence
+from ._diagonalise import pair_step
+from ._interface import Settings, SolverResult
 
 _POWER_STEPS = 40
 _NEWTON_STEPS = 15
@@ -55,7 +57,21 @@ class _Peaks(NamedTuple):
     n_iter: int
 
 
-def solve(
+def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+    """Find r components of the covariances behind ``core``; only the core is looked at."""
+    part = core.leading(r)
+    result = solve_core(
+        part.tensor,
+        r,
+        rng=settings.rng,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+        report=settings.report,
+    )
+    return replace(result, components=part.lift(result.components))
+
+
+def solve_core(
     T: Array,
     r: int,
     *,
@@ -65,15 +81,15 @@ def solve(
     report: Report,
     thorough: bool = True,
 ) -> SolverResult:
-    """Find r components of the symmetric slices ``T`` (e, q, q).
+    """Find r components (q, r) of the symmetric slices ``T`` (e, q, q).
 
     ``thorough=False`` is the paper's plain run: per component one start, two more if it ends with F < 0.99, one
     deflation at a time, no refinement. It shows how far the answer depends on chance, which ``choose_rank`` asks.
 
     Cost about ``60 r`` contractions of O(q^2 e) when contexts are many, up to ``60 r^2`` when they are few; memory
-    O(r q e + 64 q max(r, e)).
+    O(q^2 (e + 64)).
     """
-    U, D = _row_space(T, r)
+    U, D = row_space(T, r)
     if not thorough:
         C, n_iter, settled = _deflate(T, U, D, None, rng, tol, max_iter, report)
         return SolverResult(C, n_iter, settled, "A plain run, for comparison with others.")
@@ -168,7 +184,7 @@ def _unit(z: Array) -> Array:
     return np.asarray(z / np.linalg.norm(z, axis=-1, keepdims=True))
 
 
-def _row_space(T: Array, r: int) -> tuple[Array, Array]:
+def row_space(T: Array, r: int) -> tuple[Array, Array]:
     """Return U (q, r) and D (r,): ``V_l = [T_1 u_l ... T_e u_l] / D_l`` are orthonormal."""
     e, q, _ = T.shape
     F = T.reshape(e * q, q)
@@ -373,10 +389,8 @@ def _refine_jointly(T: Array, U: Array, M: Array, C: Array) -> tuple[Array, bool
 
     With all others out, the space is spanned by the one matrix ``[T_1 w_j ... T_e w_j]``, W the inverse transpose of
     ``U^T C``. Its rank-one direction is ``c_j`` exactly when ``sum_i R_i[l, j] R_i[j, j] = 0`` for all l != j, with
-    ``R_i = W^T M_i W``. To first order a change ``C <- C (I + E)`` gives ``R_i[l, j] - E_lj R_i[j, j] -
-    E_jl R_i[l, l]``: a 2 x 2 system for each pair, all pairs at once. (These are the equations of unweighted joint
-    diagonalisation in UWEDGE, Tichavsky and Yeredor, IEEE Trans. Signal Process. 57, 2009: deflating all others at once
-    is diagonalising.) Cost O(e r^3) a step. The starting point is kept if this does not converge near it.
+    ``R_i = W^T M_i W``: those are the equations of unweighted joint diagonalisation, solved for all pairs at once
+    (``pair_step``). Cost O(e r^3) a step. The starting point is kept if this does not converge near it.
     """
     r = C.shape[1]
     try:
@@ -384,17 +398,10 @@ def _refine_jointly(T: Array, U: Array, M: Array, C: Array) -> tuple[Array, bool
         for _ in range(_REFINE_STEPS):
             R = congruence(M, W.T)  # (r, e, r)
             d = np.einsum("jej->ej", R)
-            K = d.T @ d
-            size = np.diag(K)
+            size = np.einsum("ej,ej->j", d, d)
             if not (size > 0).all():
                 return C, False
-            pull = np.einsum("lej,ej->lj", R, d)
-            det = size[:, None] * size[None, :] - K**2
-            np.fill_diagonal(det, 1)
-            E = np.divide(
-                pull * size[:, None] - K * pull.T, det, out=np.zeros_like(K), where=det > 1e-13 * np.outer(size, size)
-            )
-            np.fill_diagonal(E, 0)
+            E = pair_step(R, d)
             step = float(np.abs(E).max())
             if not np.isfinite(step):
                 return C, False

@@ -1,0 +1,96 @@
+"""Resampling rows within contexts: how far loadings and components move from sample to sample."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._check import Array, Report
+from ._parallel import each, n_workers
+from .canonical import match_components
+from .contexts import Contexts
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Fits of n resamples, matched to the fitted model.
+
+    Attributes
+    ----------
+    lower, upper : ndarray (k, r)
+        Interval for each loading at ``confidence``: the estimate less what resampling exceeds it by (the basic, or
+        reverse percentile, interval), kept non-negative.
+    standard_errors : ndarray (k, r)
+        Standard deviation of each loading over resamples.
+    angles : ndarray (n, r)
+        Angle in degrees between each MCPC of a resample and that of the model.
+    angle_bounds : ndarray (r,)
+        Angle within which a share ``confidence`` of the resamples stays.
+    loadings : ndarray (n, k, r)
+        Loadings of every resample.
+    confidence : float
+    n_failed : int
+        Resamples that could not be fitted (a rank that their rows do not have), which are left out.
+    """
+
+    lower: Array
+    upper: Array
+    standard_errors: Array
+    angles: Array
+    angle_bounds: Array
+    loadings: Array
+    confidence: float
+    n_failed: int
+
+
+def resample(
+    unfitted: Any,
+    contexts: Contexts,
+    A: Array,
+    B: Array,
+    n: int,
+    confidence: float,
+    rng: np.random.Generator,
+    report: Report,
+) -> Bootstrap:
+    """Fit ``n`` resamples; one stream of random numbers each, so that threads do not change the answer."""
+    streams = rng.spawn(n)
+    blocks = [np.asarray(source)[rows] for source, rows in zip(contexts.sources, contexts.rows, strict=True)]
+    loadings = np.full((n, *B.shape), np.nan)
+    angles = np.full((n, A.shape[1]), np.nan)
+
+    def fit_one(i: int) -> None:
+        stream = streams[i]
+        drawn = [block[stream.integers(len(block), size=len(block))] for block in blocks]
+        model = type(unfitted)(**{**unfitted.get_params(), "random_state": stream})
+        try:
+            model.fit(drawn)
+        except ValueError:
+            return
+        match = match_components(model.components_, A)
+        loadings[i] = model.loadings_[:, match.indices]
+        angles[i] = np.degrees(np.arccos(np.minimum(match.cosines, 1)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of single resamples: convergence, near-proportional loadings
+        for done, _ in enumerate(each(fit_one, range(n), n_workers())):
+            report("resamples", done + 1, n)
+    good = np.isfinite(angles).all(axis=1)
+    if good.sum() < 2:
+        raise ValueError(f"None of {n} resamples could be fitted: too few rows per context for rank {A.shape[1]}.")
+    loadings, angles = loadings[good], angles[good]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(loadings, [tail, 1 - tail], axis=0)
+    return Bootstrap(
+        np.maximum(2 * B - high, 0),
+        np.maximum(2 * B - low, 0),
+        loadings.std(axis=0, ddof=1),
+        angles,
+        np.quantile(angles, confidence, axis=0),
+        loadings,
+        confidence,
+        int(n - good.sum()),
+    )

@@ -1,0 +1,188 @@
+"""What is certain about a fitted model: standard errors, tests of presence, resampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2, false_discovery_control
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from ._check import Array, as_generator, as_report, check_integer, check_real
+from .bootstrap import Bootstrap, resample
+from .contexts import read_contexts
+from .likelihood import Likelihood, fit_contexts
+from .precision import Precision, precision_of
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Is MCPC j present in context i? One entry for each pair, (k, r).
+
+    Attributes
+    ----------
+    statistics : ndarray
+        Likelihood ratio: twice the log-likelihood that is lost when the loading is 0.
+    p_values : ndarray
+        Of "the loading is 0". Zero is the end of its range, so the statistic is 0 half of the time and chi-square
+        with one degree of freedom otherwise.
+    adjusted : ndarray
+        p-values corrected for the k r tests by ``method``.
+    present : ndarray of bool
+        ``adjusted <= alpha``.
+    alpha : float
+    method : str
+        "fdr" (Benjamini and Hochberg) or "holm".
+    """
+
+    statistics: Array
+    p_values: Array
+    adjusted: Array
+    present: Array
+    alpha: float
+    method: str
+
+
+def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str) -> Presence:
+    """Test every loading of ``model``, with A as it is and the rest of the context fitted anew."""
+    k, r = model.B.shape
+    full = fit_contexts(model, noise_free=noise_free)
+    statistics = np.empty((k, r))
+    allowed = np.ones((k, r), dtype=bool)
+    for j in range(r):
+        allowed[:, j] = False
+        # A context that does without the component anyway has nothing to lose.
+        without = fit_contexts(full, allowed=allowed, noise_free=noise_free)
+        statistics[:, j] = model.n * np.maximum(without.deviances - full.deviances, 0)
+        allowed[:, j] = True
+    statistics[full.B <= 0] = 0
+    p_values = np.where(statistics > 0, chi2.sf(statistics, 1) / 2, 1.0)
+    adjusted = (false_discovery_control(p_values.ravel()) if method == "fdr" else _holm(p_values.ravel())).reshape(k, r)
+    return Presence(statistics, p_values, adjusted, adjusted <= alpha, alpha, method)
+
+
+def _holm(p: Array) -> Array:
+    order = np.argsort(p)
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    out = np.empty_like(p)
+    out[order] = np.minimum(stepped, 1)
+    return out
+
+
+class UncertaintyMethods:
+    """Standard errors, tests and the bootstrap of a fitted model."""
+
+    components_: Array
+    loadings_: Array
+    n_samples_per_context_: Array | None
+    noise: str | None
+    _evidence: tuple[Array, Array] | None
+    _gaussian: Any
+
+    def standard_errors(self) -> Precision:
+        """Return standard errors from Fisher's information of the fitted model.
+
+        For each MCPC the root mean square angle to the truth, in degrees; for each loading its standard error. They
+        hold for ``solver="ml"`` (others are less accurate than that), for many samples, and as far as the Gaussian
+        model does; ``bootstrap`` asks the rows instead. Diagonal noise is taken as known.
+
+        Notes
+        -----
+        Cost O(k r^5 + r^6), memory O(r^4).
+        """
+        check_is_fitted(self)
+        model = self._gaussian("standard_errors()")
+        return precision_of(model, self._counts("standard_errors()"), pooled=self.noise == "pooled")
+
+    def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
+        """Test for every MCPC and context whether the MCPC is there at all.
+
+        A likelihood-ratio test of a zero loading, the end of its range, with the other loadings and the noise of the
+        context fitted anew and the MCPCs as they are; corrected for the number of tests. Needs ``solver="ml"``.
+
+        Parameters
+        ----------
+        alpha : float
+            Level at which ``present`` is told.
+        method : {"fdr", "holm"}
+            Correction: the share of false discoveries (Benjamini and Hochberg), or the chance of a single one (Holm).
+        """
+        check_is_fitted(self)
+        alpha = check_real(alpha, "alpha", 0, 1, "It is a probability.")
+        if method not in ("fdr", "holm"):
+            raise ValueError(f"method={method!r}; choose 'fdr' or 'holm'.")
+        model = self._gaussian("presence()")
+        counts = self._counts("presence()")
+        R, rest = self._evidence or (None, None)
+        if R is None or rest is None:
+            raise ValueError("This model was saved by an older mcpca, without what the test needs; fit it again.")
+        white = model.white
+        beside = Likelihood(white.T @ white, model.B, model.s, R, rest, counts - 1.0, len(white) - white.shape[1])
+        return presence_of(beside, noise_free=self.noise == "isotropic", alpha=alpha, method=method)
+
+    def bootstrap(
+        self,
+        X: Any,
+        y: Any = None,
+        n: int = 200,
+        *,
+        confidence: float = 0.95,
+        random_state: Any = None,
+        verbose: Any = False,
+    ) -> Bootstrap:
+        """Resample the rows of each context, fit again, and see how far the answer moves.
+
+        Parameters
+        ----------
+        X, y
+            The rows that the model was fitted on.
+        n : int
+            Resamples. Intervals need some hundreds.
+        confidence : float
+            Level of the intervals.
+        random_state : int, Generator, RandomState or None
+            Decides the resamples; the answer does not depend on the number of threads.
+        verbose : bool or callable
+            Progress, as in ``fit``.
+
+        Returns
+        -------
+        Bootstrap
+            Intervals for the loadings, and for each MCPC the angle within which it stays. Fits are matched to this
+            model's MCPCs.
+
+        Notes
+        -----
+        n times the cost of ``fit``, as many fits at a time as BLAS has threads. The rank stays as it is.
+        """
+        check_is_fitted(self)
+        n = check_integer(n, "n", 2)
+        confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
+        contexts = read_contexts(X, y)
+        self._check_same_contexts(contexts.names)
+        unfitted = clone(self).set_params(n_components=self.components_.shape[1], verbose=False)
+        return resample(
+            unfitted,
+            contexts,
+            self.components_.astype(np.float64),
+            self.loadings_,
+            n,
+            confidence,
+            as_generator(random_state),
+            as_report(verbose),
+        )
+
+    def _check_same_contexts(self, names: Array) -> None:
+        fitted = self.contexts_.tolist()  # type: ignore[attr-defined]
+        if names.tolist() != fitted:
+            raise ValueError(
+                f"The bootstrap needs the rows that the model was fitted on: contexts {names.tolist()[:5]} were given, "
+                f"and it was fitted on {fitted[:5]}."
+            )
+
+    def _counts(self, purpose: str) -> Array:
+        if self.n_samples_per_context_ is None:
+            raise ValueError(f"{purpose} needs the number of rows of each context; pass n_samples to fit_covariances.")
+        return self.n_samples_per_context_

@@ -1,0 +1,209 @@
+"""The Gaussian model ``x ~ N(mean_i, Sigma_i)``, ``Sigma_i = A B_i A^T + s_i I``, and what is needed of it.
+
+Everything happens in r dimensions. With ``G = A^T A``, ``N = G^-1``, ``W = N A^T`` the pseudoinverse of A,
+
+    Omega_i = B_i + s_i N,   P_i = Omega_i^-1 = A^T Sigma_i^-1 A,   R_i = W S_i W^T,
+    log det Sigma_i   = log det Omega_i + log det G + (p - r) log s_i,
+    tr Sigma_i^-1 S_i = tr P_i R_i + (tr S_i - tr G R_i) / s_i.
+
+No power of B is taken, so loadings may be zero. Write a change of A as ``dA = A X + Z`` with ``A^T Z = 0``. The scale
+of a column is B's business, so ``X_jj = 0``. With ``D_i = P_i - P_i R_i P_i`` the negative log-likelihood
+``L = sum_i n_i/2 (log det Sigma_i + tr Sigma_i^-1 S_i)`` has the derivatives
+
+    X: sum_i n_i D_i B_i      b_i: n_i/2 diag D_i      log s_i: n_i/2 (s_i tr D_i N + p - r - rest_i / s_i)
+    Z: - sum_i n_i/s_i S_i W^T P_i B_i, less its part in the span of A,
+
+and Fisher's information is ``I(d, d') = sum_i n_i/2 tr(P_i dOmega_i P_i dOmega'_i)`` with
+``dOmega_i = X B_i + B_i X^T + dB_i + s_i N dlog s_i`` (to which ``log s_i`` adds ``n_i/2 (p - r)``). Z is apart from
+all the rest: its information is ``sum_i n_i/s_i B_i P_i B_i`` (r, r) for each of the p - r directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ._check import Array
+from .subspace import congruence, context_chunks
+
+_CONTEXT_STEPS, _CONTEXT_BACKTRACKS = 100, 20
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The model at one point, and the data that it is compared with.
+
+    ``G`` (r, r) is ``A^T A``, ``B`` (k, r), ``s`` (k,) noise variances; ``R`` (k, r, r) is ``W S_i W^T``, ``rest`` (k,)
+    the variance outside the span of A; ``n`` (k,) the weights of contexts and ``outside`` = p - r.
+    """
+
+    G: Array
+    B: Array
+    s: Array
+    R: Array
+    rest: Array
+    n: Array
+    outside: int
+
+    @cached_property
+    def N(self) -> Array:
+        """Return ``(A^T A)^-1``."""
+        inverse: Array = np.linalg.inv(self.G)
+        return (inverse + inverse.T) / 2
+
+    @cached_property
+    def Omega(self) -> Array:
+        """Covariance of noisy scores (k, r, r)."""
+        Omega = self.s[:, None, None] * self.N
+        diagonal = np.arange(len(self.N))
+        Omega[:, diagonal, diagonal] += self.B
+        return Omega
+
+    @cached_property
+    def P(self) -> Array:
+        """Precision of noisy scores (k, r, r)."""
+        inverse: Array = np.linalg.inv(self.Omega)
+        return inverse
+
+    @cached_property
+    def deviances(self) -> Array:
+        """Return ``log det Sigma_i + tr Sigma_i^-1 S_i`` (k,); infinite where the model has no density."""
+        sign, logdet = np.linalg.slogdet(self.Omega)
+        sign_G, logdet_G = np.linalg.slogdet(self.G)
+        if sign_G <= 0:
+            return np.full(len(self.B), np.inf)
+        terms = logdet + logdet_G + np.einsum("kab,kab->k", self.P, self.R)
+        if self.outside:
+            terms = terms + self.outside * np.log(self.s) + self.rest / self.s
+        return np.where(sign > 0, terms, np.inf)
+
+    @cached_property
+    def value(self) -> float:
+        """Return ``L`` without its constant ``n p log(2 pi) / 2``."""
+        return float(self.n @ self.deviances) / 2
+
+    @cached_property
+    def D(self) -> Array:
+        """Return ``P - P R P`` (k, r, r)."""
+        return np.asarray(self.P - self.P @ self.R @ self.P)
+
+    def gradient(self) -> tuple[Array, Array, Array]:
+        """Return derivatives by X (r, r) with a zero diagonal, by b (k, r) and by log s (k,)."""
+        n, D = self.n, self.D
+        X = np.einsum("k,klj,kj->lj", n, D, self.B, optimize=True)
+        np.fill_diagonal(X, 0)
+        b = n[:, None] / 2 * np.einsum("kjj->kj", D)
+        log_s = n / 2 * (self.s * np.einsum("kab,ab->k", D, self.N))
+        if self.outside:
+            log_s = log_s + n / 2 * (self.outside - self.rest / self.s)
+        return X, b, log_s
+
+    def information(self, X: Array, b: Array, log_s: Array) -> tuple[Array, Array, Array]:
+        """Return Fisher's information applied to a change (X, b, log s)."""
+        n = self.n
+        XB = X * self.B[:, None, :]
+        dOmega = XB + XB.transpose(0, 2, 1) + (self.s * log_s)[:, None, None] * self.N
+        diagonal = np.arange(len(self.N))
+        dOmega[:, diagonal, diagonal] += b
+        Y = self.P @ dOmega @ self.P
+        out = np.einsum("klj,kj->lj", Y, n[:, None] * self.B)
+        np.fill_diagonal(out, 0)
+        out_b = n[:, None] / 2 * np.einsum("kjj->kj", Y)
+        return out, out_b, n / 2 * (self.s * np.einsum("kab,ab->k", Y, self.N) + self.outside * log_s)
+
+    def context_information(self) -> Array:
+        """Fisher's information (k, r + 1, r + 1) of ``(b_i, log s_i)`` in each context."""
+        r = len(self.N)
+        k = len(self.B)
+        PN = self.P @ self.N
+        out = np.empty((k, r + 1, r + 1))
+        out[:, :r, :r] = self.P**2
+        cross = self.s[:, None] * np.einsum("kab,kba->ka", PN, self.P)
+        out[:, :r, r] = out[:, r, :r] = cross
+        out[:, r, r] = self.s**2 * np.einsum("kab,kba->k", PN, PN) + self.outside
+        return np.asarray(out * (self.n / 2)[:, None, None])
+
+    def outside_information(self) -> Array:
+        """Fisher's information (r, r) of the part of A in each direction outside its span."""
+        return np.asarray(np.einsum("k,kj,kjl,kl->jl", self.n / self.s, self.B, self.P, self.B, optimize=True))
+
+    def pair_information(self) -> tuple[Array, Array]:
+        """Return H, K (r, r): were ``P_i`` diagonal, ``(X_lj, X_jl)`` would have ``[[H_lj, K_lj], [K_lj, H_jl]]``."""
+        precision = np.einsum("kjj->kj", self.P)
+        weighted = self.n[:, None] * precision
+        H = weighted.T @ (precision * self.B**2)
+        K = (weighted * self.B).T @ (precision * self.B)
+        return H, K
+
+
+def likelihood_of(
+    S: Array, A: Array, B: Array, s: Array, n: Array, *, scale: Array | None = None, unit: float = 1.0
+) -> Likelihood:
+    """Return the model at (A, B, s) beside covariances ``S`` (k, p, p).
+
+    With ``scale`` (p,), features are multiplied by it first: A is then that of the scaled features. S is divided by
+    ``unit``. Cost O(k p^2 r), memory O(k r^2).
+    """
+    p = len(A)
+    G = A.T @ A
+    N = np.linalg.inv(G)
+    scaled = A if scale is None else scale[:, None] * A
+    cross = np.concatenate([congruence(S[part], scaled).transpose(1, 0, 2) for part in context_chunks(S)])
+    R = N @ (cross / unit) @ N
+    variances = np.einsum("kpp->kp", S).astype(np.float64) / unit
+    trace = variances.sum(axis=1) if scale is None else variances @ scale**2
+    rest = np.maximum(trace - np.einsum("kab,ab->k", R, G), 0)
+    return Likelihood(G, B, s, R, rest, n, p - len(G))
+
+
+def fit_contexts(
+    model: Likelihood, *, allowed: Array | None = None, noise_free: bool = True, floor: float = 0.0
+) -> Likelihood:
+    """Maximise the likelihood over ``b_i >= 0`` and ``s_i`` in every context, for the A behind ``model``.
+
+    ``allowed`` (k, r) says which loadings may differ from zero; ``noise_free=False`` keeps s. Fisher scoring for all
+    contexts at once, each with a step length of its own. Cost O(k r^3) a step.
+    """
+    k, r = model.B.shape
+    allowed = np.ones((k, r), dtype=bool) if allowed is None else allowed
+    model = replace(model, B=np.where(allowed, model.B, 0), n=np.full(k, 2.0))
+    diagonal = np.arange(r + 1)
+    todo = np.ones(k, dtype=bool)
+    for _ in range(_CONTEXT_STEPS):
+        _, gb, gs = model.gradient()
+        g = np.column_stack([gb, gs])
+        moving = noise_free & ((model.s > floor) | (gs < 0))
+        mask = np.column_stack([allowed & ((model.B > 0) | (gb < 0)), moving]) & todo[:, None]
+        block = np.where(mask[:, :, None] & mask[:, None, :], model.context_information(), 0)
+        size = np.where(mask, np.einsum("kjj->kj", block), 1)
+        block[:, diagonal, diagonal] = np.where(size > 0, size * (1 + 1e-10), 1)
+        d = -np.linalg.solve(block, np.where(mask, g, 0)[:, :, None])[:, :, 0]
+        gain = -np.einsum("kj,kj->k", np.where(mask, g, 0), d)
+        todo &= gain > 1e-12
+        if not todo.any():
+            break
+        model, improved = _line_search(model, d, gain, todo, floor)
+        todo &= improved
+    return model
+
+
+def _line_search(model: Likelihood, d: Array, gain: Array, todo: Array, floor: float) -> tuple[Likelihood, Array]:
+    """Halve the step of each context until its deviance falls; those that never do stay where they are."""
+    t = np.where(todo, 1.0, 0.0)
+    improved = ~todo
+    B, s = model.B.copy(), model.s.copy()
+    for _ in range(_CONTEXT_BACKTRACKS):
+        trial = replace(
+            model,
+            B=np.maximum(model.B + t[:, None] * d[:, :-1], 0),
+            s=np.maximum(model.s * np.exp(np.clip(t * d[:, -1], -2, 2)), floor),
+        )
+        better = ~improved & (trial.deviances < model.deviances - 1e-4 * t * gain)
+        B[better], s[better] = trial.B[better], trial.s[better]
+        improved |= better
+        if improved.all():
+            break
+        t = np.where(improved, 0, t / 2)
+    return replace(model, B=B, s=s), improved

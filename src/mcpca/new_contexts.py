@@ -1,0 +1,145 @@
+"""A fitted model meets rows: loadings of new contexts, scores on held-out rows, expected scores given the noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._check import Array, as_report, check_covariances
+from .contexts import Contexts, encode_labels, named_blocks, read_contexts, rows_by_context
+from .gaussian import GaussianModel
+from .loadings import solve_loadings
+from .quality import measure
+from .subspace import variances_along
+
+
+class NewContextMethods:
+    """``loadings_for`` and ``score`` of a fitted model, and the Gaussian model behind it."""
+
+    components_: Array
+    loadings_: Array
+    noise_variance_: Array | None
+    n_samples_per_context_: Array | None
+    contexts_: Array
+    n_features_in_: int
+    noise: str | None
+
+    _check_n_features: Any
+    _check_new_rows: Any
+    _means: Any
+
+    def loadings_for(self, X: Any, y: Any = None) -> Array:
+        """Return the loadings of new contexts on the fitted MCPCs.
+
+        Parameters
+        ----------
+        X : rows (n, p), covariance (p, p), stack (k, p, p), or a list or dict of contexts
+            A symmetric, positive semi-definite (p, p) matrix is read as a covariance, any other matrix as rows.
+        y : array-like (n,), optional
+            Context label of each row.
+
+        Returns
+        -------
+        ndarray (r,) for one context, (k, r) for several (in the order given; sorted by label with ``y``)
+
+        Notes
+        -----
+        By non-negative least squares, or with ``solver="ml"`` by likelihood, each new context with a noise of its own
+        (diagonal noise stays as fitted).
+        """
+        check_is_fitted(self)
+        S, single = self._covariances_of(X, y)
+        B = self._loadings_on(S)
+        return np.asarray(B[0] if single else B)
+
+    def _loadings_on(self, S: Array) -> Array:
+        A = self.components_.astype(np.float64)
+        if self.noise_variance_ is not None:
+            B = self._gaussian("").fit_new(S).B
+        else:
+            B = solve_loadings((A.T @ A) ** 2, variances_along(S, A))
+        return B.astype(self.loadings_.dtype, copy=False)
+
+    def _gaussian(self, purpose: str) -> GaussianModel:
+        """Return the fitted Gaussian model, or explain that there is none."""
+        if self.noise_variance_ is None:
+            raise ValueError(
+                f"{purpose} needs a model of the noise; fit with solver='ml' and noise='isotropic', 'pooled' or "
+                "'diagonal'."
+            )
+        A, B, noise = (x.astype(np.float64) for x in (self.components_, self.loadings_, self.noise_variance_))
+        return GaussianModel(A, B, noise, self.noise == "diagonal")
+
+    def _posterior_projections(self, y: Any, n_rows: int) -> list[tuple[Any, Array]]:
+        """Pair groups of rows with the (r, p) matrix that gives their expected scores."""
+        model = self._gaussian("posterior=True")
+        counts = self.n_samples_per_context_
+        weights = np.ones(len(self.contexts_)) if counts is None else counts
+        if y is None:
+            return [(slice(None), model.posterior_projection(None, weights))]
+        names, index = encode_labels(y, n_rows)
+        position = self._means().positions()
+        unknown = [name for name in names.tolist() if name not in position]
+        if unknown:
+            raise ValueError(
+                f"posterior=True needs the loadings of each context, and {unknown[:5]} were not seen in fit. Drop y to "
+                "shrink by the average context, or posterior."
+            )
+        groups = zip(rows_by_context(index), names.tolist(), strict=True)
+        return [(rows, model.posterior_projection(position[name], weights)) for rows, name in groups]
+
+    def _covariances_of(self, X: Any, y: Any) -> tuple[Array, bool]:
+        """Return covariances (k, p, p) of new contexts, and whether there is just one and it was not labelled."""
+        p = self.n_features_in_
+        if isinstance(X, np.ndarray) and X.ndim == 3:
+            S = check_covariances(X, "X")
+            self._check_n_features(S.shape[1])
+            return S, False
+        single = y is None and named_blocks(X) is None
+        if not single:
+            contexts = self._read_new(X, y, min_samples=2)
+        else:
+            A = self._check_new_rows(X)
+            if A.shape == (p, p) and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
+                return check_covariances(A[None], "X"), True
+            contexts = read_contexts(A)
+        return contexts.covariances(as_report(False)).covariances, single
+
+    def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
+        contexts = read_contexts(self._check_new_rows(X) if named_blocks(X) is None else X, y, min_samples=min_samples)
+        self._check_n_features(contexts.n_features)
+        return contexts
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return how well the model predicts these rows; larger is better.
+
+        With ``solver="ml"`` and noise: the mean log-likelihood of a row, given the fitted mean, loadings and noise of
+        its context. Otherwise the share of squared covariance that is predicted, 1 at best:
+        ``1 - sum_i ||S_i - A diag(b_i) A^T||_F^2 / sum_i ||S_i||_F^2``, with ``S_i`` the second moment of the given
+        rows about the fitted mean of their context, and A, b_i as fitted: on new rows an honest test, also with one row
+        in a context. Without ``y``, where the model has several contexts, ``X`` is a new context, centred by its own
+        mean, on which the loadings (and isotropic noise) are fitted.
+        """
+        check_is_fitted(self)
+        contexts = self._read_new(X, y, min_samples=1)
+        fitted = self._means()
+        new = not contexts.by_name and len(contexts.names) == 1 < len(self.contexts_)
+        if new:
+            index, S = np.zeros(1, dtype=int), self._covariances_of(X, None)[0]
+        else:
+            if contexts.by_name:
+                way_out = "Cross-validate with StratifiedKFold, so that every fold has rows of every context."
+                means, position = fitted.of(contexts.names.tolist(), way_out), fitted.positions()
+                index = np.array([position[name] for name in contexts.names.tolist()])
+            else:
+                means, index = fitted.in_order(len(contexts.names)), np.arange(len(contexts.names))
+            S = np.stack([contexts.second_moment(i, mean) for i, mean in enumerate(means)])
+        if self.noise_variance_ is not None:
+            model = self._gaussian("score")
+            beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)
+            return float(np.average(model.log_likelihoods(beside), weights=contexts.n_samples))
+        result = measure(S, self.components_, self._loadings_on(S) if new else self.loadings_[index])
+        total = float(result.squared_norms.sum())
+        return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0

@@ -1,0 +1,291 @@
+"""Maximum likelihood in ``Sigma_i = A B_i A^T + noise``, B >= 0: the paper's fourth facet, with room for noise.
+
+Stage 1 (``_weighted``) is a joint diagonalisation of the core in r dimensions with a likelihood's weights. Stage 2
+(``_scoring``) maximises the likelihood itself, in a core that is made anew from A, the gradient in all features and the
+last change of A until that gradient is small. Every accepted step raises the likelihood; a stage that cannot improve
+returns what it was given.
+
+The noise is ``s_i I`` ("isotropic"), ``s I`` ("pooled"), or ``diag(psi)`` for all contexts ("diagonal"). The last
+becomes ``I`` in features divided by ``sqrt(psi)``, and psi takes a scoring step of its own between cores. Without noise
+(None) the model has no density outside the span of A, which is then that of the top singular vectors, and the
+likelihood is that of the scores in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._check import Array
+from ..likelihood import Likelihood, likelihood_of
+from ..subspace import Core, compress, congruence, context_chunks, images, orthonormal, project
+from . import mspm
+from ._interface import Settings, SolverResult
+from ._scoring import Data, climb, score_weights
+from ._weighted import correlation_left, weighted_diagonaliser
+
+NOISES = ("isotropic", "pooled", "diagonal", None)
+_FLOOR = 1e-9  # of the mean variance of a feature: noise is not taken below it
+_RELATIVE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
+_EXACT = 1e-8  # below this there is no noise to speak of, and stage 1 is all there is to do
+_CORES, _DIAGONAL_ROUNDS = 10, 80
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """Components (p, r), loadings (k, r), noise in units of ``unit``, the decrement left, steps taken."""
+
+    A: Array
+    B: Array
+    noise: Array | None
+    decrement: float
+    n_iter: int
+
+
+def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+    """Maximise the likelihood; noise and weights of contexts as in ``settings``.
+
+    Cost O(k p^2 r) whenever the core is made anew, a few times, and O(k q^2 r + k r^3) a step in it; memory
+    O(k q (q + r)) beside the covariances.
+    """
+    p = S.shape[1]
+    kind, n = settings.noise, settings.degrees_of_freedom
+    trace = np.einsum("kpp->k", S).astype(np.float64)
+    unit = float(trace.mean()) / p  # of variance; all that follows is in it
+    if kind == "diagonal":
+        # The top singular vectors are those of the noisiest features, unless features are put on a common scale.
+        psi = _unique_variances(S, n, r) / unit
+        scale = 1 / np.sqrt(psi)
+        white = S * scale * scale[:, None]
+        A, B, _ = _first_stage(white, compress(white, r), r, np.einsum("kpp->k", white) / unit, unit, settings)
+        found = _diagonal_noise(S, unit, *_unit_columns(A / scale[:, None], B), psi, settings)
+    else:
+        part = core.leading(r)
+        A, B, noise = _first_stage(S, part, r, trace / unit, unit, settings)
+        if kind is None:
+            found = _without_noise(S, unit, A, B, settings)
+        elif p > r and float(np.median(noise)) < _EXACT:
+            found = _Estimate(A, B, _shared(np.maximum(noise, _FLOOR), n, kind), 0.0, 1)
+        else:
+            found = _in_growing_cores(S, trace / unit, unit, part, A, B, noise, settings)
+    noise_found = None if found.noise is None else found.noise * unit
+    converged = found.decrement <= settings.tol
+    message = _message(found, settings.tol)
+    return SolverResult(found.A, max(1, found.n_iter), converged, message, found.B * unit, noise_found, found.decrement)
+
+
+def _first_stage(
+    S: Array, core: Core, r: int, trace: Array, unit: float, settings: Settings
+) -> tuple[Array, Array, Array]:
+    """Return components (p, r), loadings and the noise of each context, from a weighted joint diagonalisation.
+
+    The power method helps out where that does not converge.
+    """
+    k, p, _ = S.shape
+    n = settings.degrees_of_freedom
+    T = core.tensor if len(core.tensor) == k else S if core.basis is None else project(S, core.basis)
+    U, _ = mspm.row_space(T / unit, r)
+    M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2)) / unit
+    outside = np.maximum(trace - np.einsum("kjj->k", M), 0)
+    noise = outside / (p - r) if p > r and settings.noise is not None else np.zeros(k)
+    settings.report("likelihood", 0, 2)
+    W, converged = weighted_diagonaliser(M, noise, n, settings.rng)
+    if W is None or not converged:
+        A = mspm.solve(S, core, r, settings).components
+        other = np.linalg.pinv(U.T @ (A if core.basis is None else core.basis.T @ A))
+        W = other if W is None else min(W, other, key=lambda W: correlation_left(M, W, noise, n))
+    t = np.einsum("jej->ej", congruence(M, W.T))
+    B = np.maximum(t - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
+    settings.report("likelihood", 1, 2)
+    return *_unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise
+
+
+def _unique_variances(S: Array, n: Array, r: int) -> Array:
+    """Return a first guess of the noise of each feature: what the others do not predict (Joreskog's, of all rows)."""
+    p = S.shape[1]
+    pooled = np.tensordot(n / n.sum(), S.astype(np.float64, copy=False), axes=1)
+    variances = np.diag(pooled)
+    ridge = np.maximum(variances, variances.max() * _FLOOR) * 1e-3
+    unique = 1 / np.diag(np.linalg.inv(pooled + np.diag(ridge)))
+    return np.asarray(np.maximum(unique * (1 - r / (2 * p)), ridge))
+
+
+def solve_one(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+    """One context: the axes of probabilistic PCA (in features divided by their noise where that is diagonal)."""
+    p = S.shape[1]
+    n, kind = settings.degrees_of_freedom, settings.noise
+    trace = np.einsum("kpp->k", S).astype(np.float64)
+    unit = float(trace[0]) / p
+    psi, steps, decrement = np.ones(p), 0, 0.0
+    variances = np.einsum("kpp->p", S) / unit
+    floor = np.maximum(1e-4 * variances, _FLOOR)
+    if kind == "diagonal":
+        psi = _unique_variances(S, n, r) / unit
+    for _ in range(_DIAGONAL_ROUNDS if kind == "diagonal" else 1):
+        steps += 1
+        scale = 1 / np.sqrt(psi)
+        w, V = np.linalg.eigh(scale[:, None] * S[0] * scale / unit)
+        w, V = w[::-1], V[:, ::-1][:, :r]
+        noise = max(float(w[r:].mean()), _FLOOR) if r < p else _FLOOR
+        level = 0.0 if kind is None else 1.0 if kind == "diagonal" else noise
+        A, B = _unit_columns(V / scale[:, None], np.maximum(w[None, :r] - level, 0))
+        if kind != "diagonal":
+            break
+        better, gain = _noise_step(S, unit, A, B, psi, floor, n)
+        decrement = gain / (A.size + B.size + p)
+        if better is None or decrement <= settings.tol:
+            break
+        psi = better
+    found = None if kind is None else psi if kind == "diagonal" else np.full(1, noise)
+    message = "One context: the axes are those of PCA." if kind != "diagonal" else "One context: factor analysis."
+    converged = decrement <= settings.tol
+    return SolverResult(A, steps, converged, message, B * unit, None if found is None else found * unit, decrement)
+
+
+def _message(found: _Estimate, tol: float) -> str:
+    distance = np.sqrt(max(found.decrement, 0.0))
+    if found.decrement == 0:
+        return (
+            "Covariances have rank r up to rounding: the likelihood is unbounded, and its limit, the weighted "
+            "diagonalisation of stage 1, is the answer."
+        )
+    if found.decrement <= tol:
+        return f"Converged: {distance:.1e} standard errors (root mean square) from the maximum."
+    return (
+        f"Stage 2 stopped {distance:.1e} standard errors (root mean square) from the maximum, where it could not "
+        "improve further or ran out of max_iter."
+    )
+
+
+def _shared(noise: Array, n: Array, kind: str | None) -> Array:
+    return np.full(len(n), float(n @ noise / n.sum())) if kind == "pooled" else noise
+
+
+def _without_noise(S: Array, unit: float, A: Array, B: Array, settings: Settings) -> _Estimate:
+    """Climb in the span of A: the likelihood of scores."""
+    U = orthonormal(A)
+    T = project(S, U) / unit
+    data = Data(T, np.einsum("kjj->k", T), settings.degrees_of_freedom, U.shape[1], np.full(len(S), _FLOOR), "fixed")
+    point, decrement, steps = climb(data, U.T @ A, B, data.floor, settings.tol, settings.max_iter)
+    return _Estimate(U @ point.A, point.model.B, None, decrement, steps)
+
+
+def _in_growing_cores(
+    S: Array, trace: Array, unit: float, core: Core, A: Array, B: Array, noise: Array, settings: Settings
+) -> _Estimate:
+    """Climb in the core; make it anew until the gradient in all features is small, too."""
+    k, r = B.shape
+    n, tol = settings.degrees_of_freedom, settings.tol
+    basis = core.basis
+    T = (core.tensor if len(core.tensor) == k else S if basis is None else project(S, basis)) / unit
+    floor = np.full(k, max(_FLOOR, _RELATIVE_FLOOR * float(n @ noise) / float(n.sum())))
+    if len(A) == r:  # no direction is left to see the noise in: start from half of what it can be
+        noise = np.maximum(np.linalg.eigvalsh(T)[:, 0], 0) / 2
+    s = _shared(np.maximum(noise, floor), n, settings.noise)
+    n_iter, decrement = 0, np.inf
+    for _ in range(_CORES):
+        data = Data(T, trace, n, len(A), floor, str(settings.noise))
+        C = A if basis is None else basis.T @ A
+        point, inside, steps = climb(data, C, B, s, tol / 2, settings.max_iter)
+        n_iter += steps
+        previous, A = A, point.A if basis is None else basis @ point.A
+        model = point.model
+        B, s = model.B, model.s
+        if basis is None:
+            return _Estimate(A, B, s, inside, n_iter)
+        gradient, outside = _outside(S, unit, np.ones(len(A)), A, model)
+        decrement, before = inside + outside, decrement
+        if decrement <= tol or decrement > 0.5 * before:
+            break
+        basis = orthonormal(np.hstack([A, gradient, A - previous])) if 3 * r < len(A) else None
+        T = (S if basis is None else project(S, basis)) / unit
+    return _Estimate(A, B, s, decrement, n_iter)
+
+
+def _outside(S: Array, unit: float, scale: Array, A: Array, model: Likelihood) -> tuple[Array, float]:
+    """Return the gradient by A outside its span, in all features times ``scale``, and its share of the decrement."""
+    Y = np.zeros_like(A)
+    weights = score_weights(model).reshape(A.shape[1], len(S), A.shape[1])
+    for part in context_chunks(S):
+        SA = images(S[part], scale[:, None] * A)
+        Y += SA.reshape(-1, len(A)).T @ weights[:, part].reshape(-1, A.shape[1])
+    Y *= scale[:, None] / unit
+    gradient = A @ (model.N @ (A.T @ Y)) - Y
+    information = model.outside_information()
+    gain = np.einsum("pj,pj->", gradient, gradient @ np.linalg.pinv(information, hermitian=True))
+    return gradient, float(gain) / (A.size + model.B.size + len(model.s))
+
+
+def _diagonal_noise(S: Array, unit: float, A: Array, B: Array, psi: Array, settings: Settings) -> _Estimate:
+    """Alternate between A, B given the noise of each feature, and the noise given A, B."""
+    k, p, _ = S.shape
+    r = A.shape[1]
+    n, tol = settings.degrees_of_freedom, settings.tol
+    variances = n @ np.einsum("kpp->kp", S) / n.sum() / unit
+    floor = np.maximum(1e-4 * variances, _FLOOR)
+    ones = np.ones(k)
+    change = np.zeros((p, 0))
+    n_iter, decrement = 0, np.inf
+    for _ in range(_DIAGONAL_ROUNDS):
+        scale = 1 / np.sqrt(psi)
+        white = scale[:, None] * A
+        model = likelihood_of(S, white, B, np.ones(len(S)), n, scale=scale, unit=unit)
+        gradient, _ = _outside(S, unit, scale, white, model)
+        whole = np.hstack([white, gradient, scale[:, None] * change])
+        basis = orthonormal(whole) if 3 * r < p else np.eye(p)
+        T = project(S, scale[:, None] * basis) / unit
+        in_white = np.einsum("kpp,p->k", S, scale**2) / unit
+        data = Data(T, in_white, n, p, ones, "fixed")
+        point, inside, steps = climb(data, basis.T @ white, B, ones, tol / 2, 5)
+        n_iter += steps
+        white, B = basis @ point.A, point.model.B
+        _, outside = _outside(S, unit, scale, white, point.model)
+        previous, (A, B) = A, _unit_columns(white / scale[:, None], B)
+        change = A - previous
+        psi_new, gain = _noise_step(S, unit, A, B, psi, floor, n)
+        decrement = inside + outside + gain / (A.size + B.size + p)
+        if psi_new is None or decrement <= tol:
+            break
+        psi = psi_new
+    return _Estimate(A, B, psi, decrement, n_iter)
+
+
+def _unit_columns(A: Array, B: Array) -> tuple[Array, Array]:
+    size = np.linalg.norm(A, axis=0)
+    return A / size, B * size**2
+
+
+def _noise_step(
+    S: Array, unit: float, A: Array, B: Array, psi: Array, floor: Array, n: Array
+) -> tuple[Array | None, float]:
+    """Take a scoring step for log psi given A and B, and twice its promise; None if it does not raise the likelihood.
+
+    With ``Sigma_i^-1 = I + A J_i A^T`` in white features, the gradient is half of
+    ``sum_i n_i diag(Sigma_i^-1 - Sigma_i^-1 S_i Sigma_i^-1)``; only the diagonal of the information is used.
+    """
+    scale = 1 / np.sqrt(psi)
+    white = scale[:, None] * A
+    model = likelihood_of(S, white, B, np.ones(len(S)), n, scale=scale, unit=unit)
+    J = model.N @ model.P @ model.N - model.N
+    precision = n.sum() + np.einsum("pa,ab,pb->p", white, np.tensordot(n, J, axes=1), white, optimize=True)
+    cross = model.G @ model.R @ model.G
+    fitted = np.einsum("pa,ab,pb->p", white, np.einsum("k,kab->ab", n, J @ cross @ J), white, optimize=True)
+    fitted += n @ np.einsum("kpp->kp", S) * scale**2 / unit
+    for part in context_chunks(S):
+        SA = images(S[part], scale[:, None] * white) * (scale / unit)  # (r, k, p)
+        J_SA = np.einsum("kab,bkp->ap", n[part, None, None] * J[part], SA, optimize=True)
+        fitted += 2 * np.einsum("pa,ap->p", white, J_SA)
+    gradient = (precision - fitted) / 2
+    information = precision**2 / (2 * n.sum())
+    step = -gradient / np.maximum(information, np.finfo(float).tiny)
+    step = np.where((psi <= floor) & (step < 0), 0, np.clip(step, -1, 1))
+    gain = -float(gradient @ step)
+    value = model.value + n.sum() / 2 * np.log(psi).sum()
+    for t in 0.5 ** np.arange(12):
+        trial = np.maximum(psi * np.exp(t * step), floor)
+        scale = 1 / np.sqrt(trial)
+        moved = likelihood_of(S, scale[:, None] * A, B, np.ones(len(S)), n, scale=scale, unit=unit)
+        if moved.value + n.sum() / 2 * np.log(trial).sum() < value - 1e-4 * t * gain:
+            return trial, gain
+    return None, gain
