@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from .bootstrap import Bootstrap
 from .canonical import Matching, ascore, match_components
+from .common_components import CommonComponents, common_principal_components
 from .contexts import ContextCovariances, context_covariances
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
@@ -18,6 +19,7 @@ from .rank import RankChoice, choose_rank
 __all__ = [
     "MCPCA",
     "Bootstrap",
+    "CommonComponents",
     "ContextCovariances",
     "Decomposition",
     "Facets",
@@ -29,6 +31,7 @@ __all__ = [
     "RankChoice",
     "ascore",
     "choose_rank",
+    "common_principal_components",
     "context_covariances",
     "cramer_rao_bound",
     "decompose",

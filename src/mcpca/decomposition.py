@@ -165,7 +165,8 @@ def decompose_checked(
             if rank
             else "The covariances are all zero: no feature varies in any context, so there is nothing to decompose."
         )
-    freedom = np.ones(len(S)) if counts is None else counts - 1.0
+    # How many samples is not known: only their ratios matter, and when the likelihood counts as converged.
+    freedom = np.full(len(S), 1000.0) if counts is None else counts - 1.0
     if weights is not None and likelihood:
         freedom = freedom * weights
     settings = Settings(rng, tol, max_iter, report, freedom, noise)

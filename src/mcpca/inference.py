@@ -78,6 +78,7 @@ class UncertaintyMethods:
     loadings_: Array
     n_samples_per_context_: Array | None
     noise: str | None
+    orthogonal: bool
     _evidence: tuple[Array, Array] | None
     _gaussian: Any
 
@@ -94,7 +95,8 @@ class UncertaintyMethods:
         """
         check_is_fitted(self)
         model = self._gaussian("standard_errors()")
-        return precision_of(model, self._counts("standard_errors()"), pooled=self.noise == "pooled")
+        counts = self._counts("standard_errors()")
+        return precision_of(model, counts, pooled=self.noise == "pooled", orthogonal=self.orthogonal)
 
     def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is there at all.

@@ -104,8 +104,8 @@ def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = Fal
     return precision_of(GaussianModel(A / norms, B, variances, diagonal), counts, pooled=False)
 
 
-def precision_of(model: GaussianModel, counts: Array, *, pooled: bool) -> Precision:
-    """Return the standard errors of an efficient estimate of ``model``."""
+def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogonal: bool = False) -> Precision:
+    """Return the standard errors of an efficient estimate of ``model``; of orthonormal columns when they had to be."""
     k, r = model.B.shape
     white = model.white
     G = white.T @ white
@@ -117,7 +117,11 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool) -> Precis
         blocks = blocks[:, :r, :r]
     try:
         inverse = np.linalg.inv(blocks)
-        covariance = _covariance_of_X(beside, inverse, known, pooled)
+        covariance = (
+            _covariance_of_rotations(beside, inverse, pooled)
+            if orthogonal
+            else _covariance_of_X(beside, inverse, known, pooled)
+        )
         outside = np.linalg.inv(beside.outside_information())
     except np.linalg.LinAlgError:
         raise ValueError(_not_identifiable(model.B)) from None
@@ -164,6 +168,32 @@ def _covariance_of_X(model: Likelihood, inverse: Array, known: bool, pooled: boo
     full[:] = 0
     full[np.ix_(free, free)] = np.linalg.inv(correlations) / size / size[:, None]
     return full
+
+
+def _covariance_of_rotations(model: Likelihood, inverse: Array, pooled: bool) -> Array:
+    """Return what ``_covariance_of_X`` does for orthonormal A, where X is skew and every pair is on its own.
+
+    ``P_i`` is diagonal then, and turning pair (l, j) by theta changes ``Omega_i[l, j]`` by ``(b_ij - b_il) theta``.
+    """
+    r = model.B.shape[1]
+    n, precision = model.n, np.einsum("kjj->kj", model.P)
+    H, K = model.pair_information()
+    size = H + H.T - 2 * K
+    if (size[~np.eye(r, dtype=bool)] <= 1e-12 * H.max(initial=0)).any():
+        raise np.linalg.LinAlgError
+    np.fill_diagonal(size, np.inf)
+    variances = 1 / size
+    full = np.zeros((r, r, r, r))
+    row, column = np.indices((r, r))
+    full[row, column, row, column] = variances
+    full[row, column, column, row] = -variances
+    out = np.zeros((r * r + pooled, r * r + pooled))
+    out[: r * r, : r * r] = full.reshape(r * r, r * r)
+    if pooled:
+        own = n[:, None] / 2 * model.s[:, None] * precision**2
+        total = model.context_information()[:, r, r].sum()
+        out[-1, -1] = 1 / (total - np.einsum("kj,kjl,kl->", own, inverse, own))
+    return out
 
 
 def _cross_information(model: Likelihood, part: slice, known: bool, pooled: bool) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from .._check import Array
 from ..subspace import Core
 from . import lsq, ml, mspm
+from . import orthogonal as orthonormal
 from ._interface import Settings, SolverResult
 from .ml import NOISES
 
@@ -28,6 +29,11 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
         raise ValueError(f"orthogonal={orthogonal!r}; choose True or False.")
     if noise not in NOISES:
         raise ValueError(f"noise={noise!r} is unknown; choose one of {list(NOISES)}.")
+    if solver == "ml" and orthogonal and noise == "diagonal":
+        raise ValueError(
+            "orthogonal=True with noise='diagonal': axes that are orthogonal are not so once features are divided by "
+            "their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
+        )
     return {"solver": solver, "orthogonal": bool(orthogonal), "noise": noise}
 
 
@@ -35,6 +41,8 @@ def get_solver(solver: str, orthogonal: bool, n_contexts: int) -> Solver:
     """Return the solver for choices that ``check_solver`` has passed."""
     if n_contexts == 1:
         return ml.solve_one if solver == "ml" else _principal_axes
+    if orthogonal:
+        return orthonormal.solve_ml if solver == "ml" else orthonormal.solve
     return SOLVERS[solver]
 
 
