@@ -21,6 +21,7 @@ _CHUNK = 2**19  # numbers in a temporary: 4 MB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
 _GRAM_LIMIT = 1e-5
 _SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
+ALL_FEATURES, _WIDEST = 200, 6
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,20 @@ def orthonormal(columns: Array) -> Array:
     """Return an orthonormal basis of the span of ``columns`` (p, m), without directions that are rounding only."""
     U, w, _ = np.linalg.svd(columns / np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny), False)
     return np.ascontiguousarray(U[:, w > 1e-12 * w[0]])
+
+
+def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array | None:
+    """Return the next basis for a solver that has come to ``A`` (p, r) in ``basis`` and finds a gradient outside it.
+
+    The gradient is added; a basis that has grown to ``_WIDEST`` times r starts again from A, the gradient and the last
+    change of A (as in LOBPCG). None, all features, where that is no more.
+    """
+    p, r = A.shape
+    if p <= max(ALL_FEATURES, 3 * r):
+        return None
+    size = np.maximum(np.linalg.norm(gradient, axis=0), np.finfo(float).tiny)
+    keep = basis is not None and basis.shape[1] + r <= _WIDEST * r
+    return orthonormal(np.hstack([basis if keep else A, gradient / size, change][: 2 if keep else 3]))
 
 
 def width(r: int, k: int) -> int:

@@ -1,7 +1,9 @@
-"""Fisher scoring for A, B >= 0 and the noise in the coordinates of a core; ``likelihood`` has the equations.
+"""The likelihood raised over A, B >= 0 and the noise, in the coordinates of a core; ``likelihood`` has the equations.
 
-The part of A outside its span is solved for exactly. The rest, r^2 + k (r + 1) unknowns, goes by conjugate gradients,
-preconditioned by pairs (as if the scores' precisions were diagonal) and by contexts (their exact information).
+First by Fisher scoring: the part of A outside its span is solved for exactly; the rest, r^2 + k (r + 1) unknowns, goes
+by conjugate gradients, preconditioned by pairs (as if the scores' precisions were diagonal) and by contexts (their
+exact information). Where the model holds that converges in four or five steps. Where it has not, the exact Hessian
+takes over, with the same preconditioner.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from ..likelihood import Likelihood
 from ..subspace import images
 from ._diagonalise import solve_pairs
 from ._newton import conjugate_gradients
+from ._observed import ObservedHessian
 
-_CG_STEPS = 30
+_SCORING_STEPS = 6  # after which the Hessian takes the place of its mean
+_CG_STEPS, _NEWTON_CG_STEPS = 30, 60
 _BACKTRACKS = 15
 
 
@@ -70,7 +74,8 @@ def climb(data: Data, A: Array, B: Array, s: Array, tol: float, max_iter: int) -
     parameters = A.size + B.size + len(s)
     decrement = np.inf
     for step in range(max_iter):
-        direction = _scoring_direction(data, point)
+        exact = step >= _SCORING_STEPS
+        direction = _direction(data, point, exact) or (_direction(data, point, False) if exact else None)
         if direction is None:
             return point, decrement, step
         dA, dB, ds, gain = direction
@@ -99,70 +104,113 @@ def _try(data: Data, A: Array, B: Array, s: Array) -> Point | None:
         return None
 
 
-def _scoring_direction(data: Data, point: Point) -> tuple[Array, Array, Array, float] | None:
-    """Return (dA, dB, dlog s) and how much log-likelihood it promises, twice over; None if there is no way up."""
-    A, model, _ = point
-    (k, r), q = model.B.shape, len(A)
-    shared, fixed = data.noise == "pooled", data.noise == "fixed"
-    gX, gb, gs = model.gradient()
-    # Loadings on their way to 0 and within a tenth of a standard error of it go there on their own: bending the joint
-    # step at the bound could make it go down.
-    own = model.n[:, None] / 2 * np.einsum("kjj->kj", model.P) ** 2
-    free = (0.1 / np.sqrt(own) < model.B) | (gb < 0)
-    moving = np.full(k, not fixed)
-    if data.noise == "isotropic":
-        moving = (model.s > data.floor) | (gs < 0)
-    m = 1 if shared else k
+def _direction(data: Data, point: Point, exact: bool) -> tuple[Array, Array, Array, float] | None:
+    """Return (dA, dB, dlog s) and twice the log-likelihood that it promises; None if there is no way up.
 
-    def pack(X: Array, b: Array, s: Array) -> Array:
-        s = np.where(moving, s, 0)
-        return np.concatenate([X.ravel(), np.where(free, b, 0).ravel(), s.sum(keepdims=True) if shared else s])
-
-    def unpack(v: Array) -> tuple[Array, Array, Array]:
-        return v[: r * r].reshape(r, r), v[r * r : -m].reshape(k, r), np.broadcast_to(v[-m:], (k,))
-
+    By Fisher's information or, ``exact``, by the Hessian.
+    """
     try:
+        metric = _Metric(data, point)
+    except np.linalg.LinAlgError:
+        return None
+    A, model, TA = point
+    gX, gb, gs = metric.gradient
+    gZ = outside_gradient(point)
+    g = metric.pack(gX, gb, gs)
+    if exact:
+        N, r = model.N, A.shape[1]
+        hessian = ObservedHessian(data.T, A, model, TA)
+        full = np.concatenate([(A @ (N @ gX) + gZ).ravel(), g[r * r :]])
+
+        def split(v: Array) -> tuple[Array, Array, Array]:
+            return v[: A.size].reshape(A.shape), *metric.unpack(np.concatenate([np.zeros(r * r), v[A.size :]]))[1:]
+
+        def times(v: Array) -> Array:
+            dA, db, ds = hessian(*split(v))
+            return np.concatenate([dA.ravel(), metric.pack(np.zeros((r, r)), db, ds)[r * r :]])
+
+        def precondition(v: Array) -> Array:
+            by_A = v[: A.size].reshape(A.shape)
+            X = A.T @ by_A
+            np.fill_diagonal(X, 0)
+            inside = metric.precondition(np.concatenate([X.ravel(), v[A.size :]]))
+            outside = (by_A - A @ (N @ (A.T @ by_A))) @ metric.outside_inverse
+            return np.concatenate([(A @ inside[: r * r].reshape(r, r) + outside).ravel(), inside[r * r :]])
+
+        d = conjugate_gradients(times, full, precondition, rtol=0.03, max_iter=_NEWTON_CG_STEPS)
+        dA, dB, ds = split(d)
+        gain = -float(np.vdot(full, d))
+    else:
+        d = conjugate_gradients(
+            lambda v: metric.pack(*model.information(*metric.unpack(v))),
+            g,
+            metric.precondition,
+            rtol=0.03,
+            max_iter=_CG_STEPS,
+        )
+        X, dB, ds = metric.unpack(d)
+        dZ = -gZ @ metric.outside_inverse
+        dA = A @ X + dZ
+        gain = -float(np.vdot(g, d)) - float(np.vdot(gZ, dZ))
+    gain -= float(np.vdot(gb, metric.leaving))
+    if not (np.isfinite(gain) and gain > 0):
+        return None
+    return dA, dB + metric.leaving, np.array(ds), gain
+
+
+class _Metric:
+    """Which unknowns are free, how they are packed in a vector, and the preconditioner."""
+
+    def __init__(self, data: Data, point: Point) -> None:
+        model = point.model
+        self.k, self.r = model.B.shape
+        self.shared = data.noise == "pooled"
+        self.gradient = model.gradient()
+        _, gb, gs = self.gradient
+        # Loadings on their way to 0 and within a tenth of a standard error of it go there on their own: bending the
+        # joint step at the bound could make it go down.
+        own = model.n[:, None] / 2 * np.einsum("kjj->kj", model.P) ** 2
+        near = model.B * np.sqrt(own) <= 0.1
+        self.free = ~near | (gb < 0)
+        self.leaving = np.maximum(np.where(self.free | (model.B <= 0), 0, -gb / own), -model.B)
+        self.moving = np.full(self.k, data.noise != "fixed")
+        if data.noise == "isotropic":
+            self.moving = (model.s > data.floor) | (gs < 0)
         block = model.context_information()
-        if shared:
-            common = float(block[:, r, r].sum())
-            block = block[:, :r, :r]
-        mask = free if shared else np.column_stack([free, moving])
+        self.common = float(block[:, self.r, self.r].sum())
+        if self.shared:
+            block = block[:, : self.r, : self.r]
+        mask = self.free if self.shared else np.column_stack([self.free, self.moving])
         size = np.maximum(np.einsum("kjj->kj", block), np.finfo(float).tiny)
         block = np.where(mask[:, :, None] & mask[:, None, :], block, 0)
         width = np.arange(block.shape[1])
         block[:, width, width] = np.where(mask, size * (1 + 1e-10), 1)
-        inverse = np.linalg.inv(block)
+        self.inverse = np.linalg.inv(block)
         outside = model.outside_information()
-        outside_inverse = np.linalg.inv(outside + 1e-12 * max(float(np.diag(outside).max()), 1e-300) * np.eye(r))
-    except np.linalg.LinAlgError:
-        return None
-    H, K = model.pair_information()
+        ridge = 1e-12 * max(float(np.diag(outside).max()), np.finfo(float).tiny)
+        self.outside_inverse = np.linalg.inv(outside + ridge * np.eye(self.r))
+        self.H, self.K = model.pair_information()
 
-    def precondition(v: Array) -> Array:
-        X, b, s = unpack(v)
-        EX = solve_pairs(H, K, X)
-        bs = b if shared else np.column_stack([b, s])
-        out = np.matmul(inverse, bs[:, :, None])[:, :, 0]
-        return pack(EX, out[:, :r], s / (k * common) if shared else out[:, r])
+    def pack(self, X: Array, b: Array, s: Array) -> Array:
+        """Put a change (X, b, log s) in a vector, without what is not free."""
+        s = np.where(self.moving, s, 0)
+        return np.concatenate(
+            [X.ravel(), np.where(self.free, b, 0).ravel(), s.sum(keepdims=True) if self.shared else s]
+        )
 
-    def information(v: Array) -> Array:
-        return pack(*model.information(*unpack(v)))
+    def unpack(self, v: Array) -> tuple[Array, Array, Array]:
+        """Return (X, b, log s) of a vector."""
+        k, r = self.k, self.r
+        end = r * r + k * r
+        return v[: r * r].reshape(r, r), v[r * r : end].reshape(k, r), np.broadcast_to(v[end:], (k,))
 
-    g = pack(gX, gb, gs)
-    d = conjugate_gradients(information, g, precondition, rtol=0.03, max_iter=_CG_STEPS)
-    X, dB, ds = unpack(d)
-    alone = np.where(free | (model.B <= 0), 0, -gb / own)
-    dB = dB + np.maximum(alone, -model.B)
-    gain = -float(np.vdot(g, d)) - float(np.vdot(gb, np.maximum(alone, -model.B)))
-    dA = A @ X
-    if q > r:
-        gZ = outside_gradient(point)
-        dZ = -gZ @ outside_inverse
-        gain -= float(np.vdot(gZ, dZ))
-        dA = dA + dZ
-    if not (np.isfinite(gain) and gain > 0):
-        return None
-    return dA, dB, np.array(ds), gain
+    def precondition(self, v: Array) -> Array:
+        """Solve pairs and contexts, each on their own."""
+        X, b, s = self.unpack(v)
+        bs = b if self.shared else np.column_stack([b, s])
+        out = np.matmul(self.inverse, bs[:, :, None])[:, :, 0]
+        by_s = s / (self.k * self.common) if self.shared else out[:, self.r]
+        return self.pack(solve_pairs(self.H, self.K, X), out[:, : self.r], by_s)
 
 
 def outside_gradient(point: Point) -> Array:

@@ -24,12 +24,12 @@ import numpy as np
 
 from .._check import Array
 from ..loadings import solve_loadings
-from ..subspace import Core, context_chunks, images, orthonormal, project
+from ..subspace import ALL_FEATURES, Core, context_chunks, grow, images, project
 from . import mspm
 from ._interface import Settings, SolverResult
 from ._newton import conjugate_gradients
 
-_CORES = 40
+_CORES, _PATIENCE = 40, 4
 _CG_STEPS = 120
 _BACKTRACKS = 25
 _INNER = 0.1  # the gradient in the core is taken this far below the one in all features
@@ -56,15 +56,15 @@ def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
     change = np.zeros((len(A), 0))
     part = core.leading(r)
     basis, T = part.basis, part.tensor if len(part.tensor) == len(S) else None
-    gradient, size = _full_gradient(S, A), np.inf
+    gradient, size, stalled = _full_gradient(S, A), np.inf, 0
     for attempt in range(_CORES):
         settings.report("cores", attempt, _CORES)
         size, before = float(np.linalg.norm(gradient)) / scale, size
-        if size <= settings.tol or (attempt > 3 and size > 0.7 * before):
+        stalled = stalled + 1 if size > 0.9 * before else 0
+        if size <= settings.tol or stalled == _PATIENCE:
             break
-        if attempt:
-            columns = [A, gradient / np.maximum(np.linalg.norm(gradient, axis=0), np.finfo(float).tiny), change]
-            basis, T = orthonormal(np.hstack(columns)) if 3 * r < len(A) else None, None
+        if attempt or len(A) <= ALL_FEATURES:
+            basis, T = grow(basis, A, gradient, change), None
         if T is None:
             T = S.astype(np.float64, copy=False) if basis is None else project(S, basis)
         goal = settings.tol if basis is None else max(settings.tol, _INNER * size)

@@ -19,7 +19,17 @@ import numpy as np
 
 from .._check import Array
 from ..likelihood import Likelihood, likelihood_of
-from ..subspace import Core, compress, congruence, context_chunks, images, orthonormal, project
+from ..subspace import (
+    ALL_FEATURES,
+    Core,
+    compress,
+    congruence,
+    context_chunks,
+    grow,
+    images,
+    orthonormal,
+    project,
+)
 from . import mspm
 from ._interface import Settings, SolverResult
 from ._scoring import Data, climb, score_weights
@@ -29,7 +39,7 @@ NOISES = ("isotropic", "pooled", "diagonal", None)
 _FLOOR = 1e-9  # of the mean variance of a feature: noise is not taken below it
 _RELATIVE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
 _EXACT = 1e-8  # below this there is no noise to speak of, and stage 1 is all there is to do
-_CORES, _DIAGONAL_ROUNDS = 10, 80
+_CORES, _PATIENCE, _DIAGONAL_ROUNDS = 30, 4, 80
 
 
 @dataclass(frozen=True)
@@ -177,28 +187,28 @@ def _in_growing_cores(
     """Climb in the core; make it anew until the gradient in all features is small, too."""
     k, r = B.shape
     n, tol = settings.degrees_of_freedom, settings.tol
-    basis = core.basis
-    T = (core.tensor if len(core.tensor) == k else S if basis is None else project(S, basis)) / unit
+    basis = core.basis if len(A) > ALL_FEATURES else None
+    T = (S if basis is None else core.tensor if len(core.tensor) == k else project(S, basis)) / unit
     floor = np.full(k, max(_FLOOR, _RELATIVE_FLOOR * float(n @ noise) / float(n.sum())))
     if len(A) == r:  # no direction is left to see the noise in: start from half of what it can be
         noise = np.maximum(np.linalg.eigvalsh(T)[:, 0], 0) / 2
     s = _shared(np.maximum(noise, floor), n, settings.noise)
-    n_iter, decrement = 0, np.inf
+    n_iter, decrement, stalled = 0, np.inf, 0
     for _ in range(_CORES):
         data = Data(T, trace, n, len(A), floor, str(settings.noise))
         C = A if basis is None else basis.T @ A
         point, inside, steps = climb(data, C, B, s, tol / 2, settings.max_iter)
         n_iter += steps
         previous, A = A, point.A if basis is None else basis @ point.A
-        model = point.model
-        B, s = model.B, model.s
+        B, s = point.model.B, point.model.s
         if basis is None:
             return _Estimate(A, B, s, inside, n_iter)
-        gradient, outside = _outside(S, unit, np.ones(len(A)), A, model)
+        gradient, outside = _outside(S, unit, np.ones(len(A)), A, point.model)
         decrement, before = inside + outside, decrement
-        if decrement <= tol or decrement > 0.5 * before:
+        stalled = stalled + 1 if decrement > 0.8 * before else 0
+        if decrement <= tol or stalled == _PATIENCE:
             break
-        basis = orthonormal(np.hstack([A, gradient, A - previous])) if 3 * r < len(A) else None
+        basis = grow(basis, A, gradient, A - previous)
         T = (S if basis is None else project(S, basis)) / unit
     return _Estimate(A, B, s, decrement, n_iter)
 
