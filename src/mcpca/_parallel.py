@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn, which needs it
+
+_Part = TypeVar("_Part")
+
+_CACHED = 2**16  # numbers of a piece that stay in a core's cache: half a megabyte
+_WORTHWHILE = 2 * 10**7  # operations below which threads cost more than they bring
 
 
 @cache
@@ -27,3 +32,17 @@ def each(call: Callable[[Any], None], pieces: Sequence[Any], workers: int) -> It
         return
     with _blas().limit(limits=1), ThreadPoolExecutor(workers) as pool:
         yield from pool.map(call, pieces)
+
+
+def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]:
+    """Return ``call`` of slices of k contexts, each of which means about r^2 numbers and r^3 operations.
+
+    Slices depend on k and r alone, so that sums over them come out the same whatever the threads.
+    """
+    step = max(1, _CACHED // (r * r))
+    pieces = [slice(i, min(i + step, k)) for i in range(0, k, step)]
+    workers = n_workers() if k * r**3 > _WORTHWHILE and len(pieces) > 1 else 1
+    if workers < 2:
+        return [call(piece) for piece in pieces]
+    with _blas().limit(limits=1), ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(call, pieces))

@@ -50,8 +50,8 @@ class Decomposition:
         Variance beside the components, from ``solver="ml"``: (k,) for isotropic and pooled noise, (p,) for diagonal.
     gradient : float or None
         How far from a stationary point: of "lsq" the norm of the projected gradient in all features, as a share of
-        ``sum_i ||S_i||_F^2``; of "ml" the mean square distance to the maximum in standard errors (Newton's decrement
-        per parameter); None of the others.
+        ``sum_i ||S_i||_F^2``; of "ml" the distance to the maximum in standard errors (root mean square over
+        parameters, from Newton's decrement); None of the others.
     """
 
     components: Array
@@ -102,7 +102,7 @@ def decompose(
         Decides the starts. Where the model is identifiable the answer does not depend on it.
     tol, max_iter : float, int
         When a solver is taken as converged: the length of a step on the unit sphere for "mspm", ``gradient`` of the
-        result for "lsq" and "ml"; and after how many second-order steps it is given up.
+        result for "lsq", and for "ml" a ten-thousandth of it; and after how many second-order steps it is given up.
     verbose : bool or callable
         True prints progress to stderr; a function is called with (stage, done, total).
 

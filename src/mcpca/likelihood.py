@@ -26,9 +26,11 @@ from functools import cached_property
 import numpy as np
 
 from ._check import Array
+from ._parallel import over_contexts
 from .subspace import congruence, context_chunks
 
 _CONTEXT_STEPS, _CONTEXT_BACKTRACKS = 100, 20
+_LARGE = 10**6
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,36 @@ class Likelihood:
     @cached_property
     def P(self) -> Array:
         """Precision of noisy scores (k, r, r)."""
-        inverse: Array = np.linalg.inv(self.Omega)
-        return inverse
+        return np.concatenate(over_contexts(lambda part: np.linalg.inv(self.Omega[part]), *self.B.shape))
+
+    @cached_property
+    def _rounded(self) -> tuple[Array, Array]:
+        """P and N P, in float32 where they are large and not too unequal: the information is for directions only."""
+        P = self.P
+        if P.size > _LARGE and np.abs(P).max() < 1e12 * np.abs(P).mean():
+            P = P.astype(np.float32)
+        N = self.N.astype(P.dtype, copy=False)
+        return P, np.concatenate(over_contexts(lambda part: N @ P[part], *self.B.shape))
 
     @cached_property
     def deviances(self) -> Array:
         """Return ``log det Sigma_i + tr Sigma_i^-1 S_i`` (k,); infinite where the model has no density."""
-        sign, logdet = np.linalg.slogdet(self.Omega)
-        sign_G, logdet_G = np.linalg.slogdet(self.G)
-        if sign_G <= 0:
-            return np.full(len(self.B), np.inf)
-        terms = logdet + logdet_G + np.einsum("kab,kab->k", self.P, self.R)
+
+        def of(part: slice) -> Array:
+            try:
+                factors = np.linalg.cholesky(self.Omega[part])
+            except np.linalg.LinAlgError:
+                sign, logdet = np.linalg.slogdet(self.Omega[part])
+                logdet = np.where(sign > 0, logdet, np.inf)
+            else:
+                logdet = 2 * np.log(np.einsum("kjj->kj", factors)).sum(axis=1)
+            return np.asarray(logdet + np.einsum("kab,kab->k", self.P[part], self.R[part]))
+
+        sign, logdet = np.linalg.slogdet(self.G)
+        terms = np.concatenate(over_contexts(of, *self.B.shape)) + (logdet if sign > 0 else np.inf)
         if self.outside:
             terms = terms + self.outside * np.log(self.s) + self.rest / self.s
-        return np.where(sign > 0, terms, np.inf)
+        return np.asarray(terms)
 
     @cached_property
     def value(self) -> float:
@@ -87,12 +105,13 @@ class Likelihood:
     @cached_property
     def D(self) -> Array:
         """Return ``P - P R P`` (k, r, r)."""
-        return np.asarray(self.P - self.P @ self.R @ self.P)
+        P, R = self.P, self.R
+        return np.concatenate(over_contexts(lambda part: P[part] - P[part] @ R[part] @ P[part], *self.B.shape))
 
     def gradient(self) -> tuple[Array, Array, Array]:
         """Return derivatives by X (r, r) with a zero diagonal, by b (k, r) and by log s (k,)."""
         n, D = self.n, self.D
-        X = np.einsum("k,klj,kj->lj", n, D, self.B, optimize=True)
+        X = np.einsum("klj,kj->lj", D, n[:, None] * self.B)
         np.fill_diagonal(X, 0)
         b = n[:, None] / 2 * np.einsum("kjj->kj", D)
         log_s = n / 2 * (self.s * np.einsum("kab,ab->k", D, self.N))
@@ -102,32 +121,57 @@ class Likelihood:
 
     def information(self, X: Array, b: Array, log_s: Array) -> tuple[Array, Array, Array]:
         """Return Fisher's information applied to a change (X, b, log s)."""
-        n = self.n
-        XB = X * self.B[:, None, :]
-        dOmega = XB + XB.transpose(0, 2, 1) + (self.s * log_s)[:, None, None] * self.N
-        diagonal = np.arange(len(self.N))
-        dOmega[:, diagonal, diagonal] += b
-        Y = self.P @ dOmega @ self.P
-        out = np.einsum("klj,kj->lj", Y, n[:, None] * self.B)
+        P_all, N_P_all = self._rounded
+        dtype = P_all.dtype
+        X, b, N = X.astype(dtype, copy=False), b.astype(dtype, copy=False), self.N.astype(dtype, copy=False)
+        B_all, nB, ds = self.B.astype(dtype, copy=False), self.n[:, None] * self.B, self.s * log_s
+        diagonal = np.arange(len(N))
+
+        def of(part: slice) -> tuple[Array, Array, Array]:
+            B, P = B_all[part], P_all[part]
+            r = len(N)
+            dOmega = X * B[:, None, :]
+            dOmega += dOmega.transpose(0, 2, 1)
+            if log_s.any():
+                dOmega += ds[part, None, None].astype(dtype) * N
+            dOmega[:, diagonal, diagonal] += b[part]
+            half = P @ dOmega
+            # P dOmega P n B, summed over contexts, is one product; of P dOmega P alone only the diagonal is needed.
+            right = (P * nB[part, None, :].astype(dtype)).reshape(-1, r)
+            by_X = half.transpose(1, 0, 2).reshape(r, -1) @ right
+            by_b = self.n[part, None] / 2 * np.einsum("kja,kja->kj", half, P)
+            by_s = self.s[part] * np.einsum("kab,kab->k", half, N_P_all[part])
+            return by_X, by_b, self.n[part] / 2 * (by_s + self.outside * log_s[part])
+
+        by_X, by_b, by_s = zip(*over_contexts(of, *self.B.shape), strict=True)
+        out = np.asarray(np.sum(by_X, axis=0, dtype=np.float64))
         np.fill_diagonal(out, 0)
-        out_b = n[:, None] / 2 * np.einsum("kjj->kj", Y)
-        return out, out_b, n / 2 * (self.s * np.einsum("kab,ab->k", Y, self.N) + self.outside * log_s)
+        return out, np.concatenate(by_b), np.concatenate(by_s)
 
     def context_information(self) -> Array:
         """Fisher's information (k, r + 1, r + 1) of ``(b_i, log s_i)`` in each context."""
-        r = len(self.N)
-        k = len(self.B)
-        PN = self.P @ self.N
+        k, r = self.B.shape
         out = np.empty((k, r + 1, r + 1))
-        out[:, :r, :r] = self.P**2
-        cross = self.s[:, None] * np.einsum("kab,kba->ka", PN, self.P)
-        out[:, :r, r] = out[:, r, :r] = cross
-        out[:, r, r] = self.s**2 * np.einsum("kab,kba->k", PN, PN) + self.outside
-        return np.asarray(out * (self.n / 2)[:, None, None])
+
+        def fill(part: slice) -> None:
+            P, s, block = self.P[part], self.s[part], out[part]
+            PN = P @ self.N
+            block[:, :r, :r] = P**2
+            block[:, :r, r] = block[:, r, :r] = s[:, None] * np.einsum("kab,kba->ka", PN, P)
+            block[:, r, r] = s**2 * np.einsum("kab,kba->k", PN, PN) + self.outside
+            block *= (self.n[part] / 2)[:, None, None]
+
+        over_contexts(fill, k, r)
+        return out
 
     def outside_information(self) -> Array:
         """Fisher's information (r, r) of the part of A in each direction outside its span."""
-        return np.asarray(np.einsum("k,kj,kjl,kl->jl", self.n / self.s, self.B, self.P, self.B, optimize=True))
+        weighted = (self.n / self.s)[:, None] * self.B
+
+        def of(part: slice) -> Array:
+            return np.asarray((weighted[part, :, None] * self.P[part] * self.B[part, None, :]).sum(axis=0))
+
+        return np.asarray(np.sum(over_contexts(of, *self.B.shape), axis=0))
 
     def pair_information(self) -> tuple[Array, Array]:
         """Return H, K (r, r): were ``P_i`` diagonal, ``(X_lj, X_jl)`` would have ``[[H_lj, K_lj], [K_lj, H_jl]]``."""

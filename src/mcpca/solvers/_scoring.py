@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array
+from .._parallel import over_contexts
 from ..likelihood import Likelihood
 from ..subspace import images
 from ._diagonalise import solve_pairs
@@ -57,8 +58,7 @@ def evaluate(data: Data, A: Array, B: Array, s: Array) -> Point:
     cross = (TA.reshape(-1, TA.shape[2]) @ A).reshape(r, -1, r)
     G = A.T @ A
     N = np.linalg.inv(G)
-    R = (N @ cross.reshape(r, -1)).reshape(-1, r) @ N
-    R = np.ascontiguousarray(R.reshape(cross.shape).transpose(1, 0, 2))
+    R = np.concatenate(over_contexts(lambda part: N @ cross[:, part].transpose(1, 0, 2) @ N, *B.shape))
     rest = np.maximum(data.trace - np.einsum("kab,ab->k", R, G), 0)
     return Point(A, Likelihood(G, B, s, R, rest, data.n, data.p - r), TA)
 
@@ -75,7 +75,10 @@ def climb(data: Data, A: Array, B: Array, s: Array, tol: float, max_iter: int) -
     decrement = np.inf
     for step in range(max_iter):
         exact = step >= _SCORING_STEPS
-        direction = _direction(data, point, exact) or (_direction(data, point, False) if exact else None)
+        enough = tol * parameters / 2
+        direction = _direction(data, point, exact, enough)
+        if direction is None and exact:
+            direction = _direction(data, point, False, enough)
         if direction is None:
             return point, decrement, step
         dA, dB, ds, gain = direction
@@ -104,7 +107,7 @@ def _try(data: Data, A: Array, B: Array, s: Array) -> Point | None:
         return None
 
 
-def _direction(data: Data, point: Point, exact: bool) -> tuple[Array, Array, Array, float] | None:
+def _direction(data: Data, point: Point, exact: bool, enough: float) -> tuple[Array, Array, Array, float] | None:
     """Return (dA, dB, dlog s) and twice the log-likelihood that it promises; None if there is no way up.
 
     By Fisher's information or, ``exact``, by the Hessian.
@@ -117,6 +120,11 @@ def _direction(data: Data, point: Point, exact: bool) -> tuple[Array, Array, Arr
     gX, gb, gs = metric.gradient
     gZ = outside_gradient(point)
     g = metric.pack(gX, gb, gs)
+    alone = -float(np.vdot(gb, metric.leaving))
+    # What the preconditioner alone promises is near enough to see that there is nothing left to gain.
+    gain = alone + float(np.vdot(g, metric.precondition(g))) + float(np.vdot(gZ, gZ @ metric.outside_inverse))
+    if 0 < gain <= enough:
+        return np.zeros_like(A), np.zeros_like(gb), np.zeros_like(gs), gain
     if exact:
         N, r = model.N, A.shape[1]
         hessian = ObservedHessian(data.T, A, model, TA)
@@ -152,7 +160,7 @@ def _direction(data: Data, point: Point, exact: bool) -> tuple[Array, Array, Arr
         dZ = -gZ @ metric.outside_inverse
         dA = A @ X + dZ
         gain = -float(np.vdot(g, d)) - float(np.vdot(gZ, dZ))
-    gain -= float(np.vdot(gb, metric.leaving))
+    gain += alone
     if not (np.isfinite(gain) and gain > 0):
         return None
     return dA, dB + metric.leaving, np.array(ds), gain
@@ -182,10 +190,14 @@ class _Metric:
             block = block[:, : self.r, : self.r]
         mask = self.free if self.shared else np.column_stack([self.free, self.moving])
         size = np.maximum(np.einsum("kjj->kj", block), np.finfo(float).tiny)
-        block = np.where(mask[:, :, None] & mask[:, None, :], block, 0)
         width = np.arange(block.shape[1])
-        block[:, width, width] = np.where(mask, size * (1 + 1e-10), 1)
-        self.inverse = np.linalg.inv(block)
+
+        def invert(part: slice) -> Array:
+            free = np.where(mask[part, :, None] & mask[part, None, :], block[part], 0)
+            free[:, width, width] = np.where(mask[part], size[part] * (1 + 1e-10), 1)
+            return np.asarray(np.linalg.inv(free))
+
+        self.inverse = np.concatenate(over_contexts(invert, self.k, block.shape[1]))
         outside = model.outside_information()
         ridge = 1e-12 * max(float(np.diag(outside).max()), np.finfo(float).tiny)
         self.outside_inverse = np.linalg.inv(outside + ridge * np.eye(self.r))
@@ -222,5 +234,12 @@ def outside_gradient(point: Point) -> Array:
 
 def score_weights(model: Likelihood) -> Array:
     """Return ``n_i/s_i N P_i B_i`` as (r k, r), contexts second."""
-    F = model.N @ model.P * ((model.n / model.s)[:, None] * model.B)[:, None, :]
-    return np.ascontiguousarray(F.transpose(1, 0, 2)).reshape(-1, F.shape[2])
+    k, r = model.B.shape
+    weights = (model.n / model.s)[:, None] * model.B
+    out = np.empty((r, k, r))
+
+    def fill(part: slice) -> None:
+        out[:, part] = (model.N @ model.P[part] * weights[part, None, :]).transpose(1, 0, 2)
+
+    over_contexts(fill, k, r)
+    return out.reshape(-1, r)

@@ -39,6 +39,8 @@ NOISES = ("isotropic", "pooled", "diagonal", None)
 _FLOOR = 1e-9  # of the mean variance of a feature: noise is not taken below it
 _RELATIVE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
 _EXACT = 1e-8  # below this there is no noise to speak of, and stage 1 is all there is to do
+# Root mean square distance to the maximum, in standard errors and units of tol: 1e-3 of them by default.
+_STANDARD_ERRORS = 1e4
 _CORES, _PATIENCE, _DIAGONAL_ROUNDS = 30, 4, 80
 
 
@@ -80,9 +82,10 @@ def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
         else:
             found = _in_growing_cores(S, trace / unit, unit, part, A, B, noise, settings)
     noise_found = None if found.noise is None else found.noise * unit
-    converged = found.decrement <= settings.tol
-    message = _message(found, settings.tol)
-    return SolverResult(found.A, max(1, found.n_iter), converged, message, found.B * unit, noise_found, found.decrement)
+    distance = float(np.sqrt(max(found.decrement, 0.0)))
+    converged = distance <= _STANDARD_ERRORS * settings.tol
+    message = _message(distance, converged)
+    return SolverResult(found.A, max(1, found.n_iter), converged, message, found.B * unit, noise_found, distance)
 
 
 def _first_stage(
@@ -94,9 +97,13 @@ def _first_stage(
     """
     k, p, _ = S.shape
     n = settings.degrees_of_freedom
-    T = core.tensor if len(core.tensor) == k else S if core.basis is None else project(S, core.basis)
-    U, _ = mspm.row_space(T / unit, r)
-    M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2)) / unit
+    if core.basis is not None:
+        U = np.eye(core.basis.shape[1], r)
+        whole = len(core.tensor) == k
+        M = (core.tensor[:, :r, :r] if whole else project(S, np.ascontiguousarray(core.basis[:, :r]))) / unit
+    else:
+        U, _ = mspm.row_space(S.astype(np.float64, copy=False), r)
+        M = project(S, U) / unit
     outside = np.maximum(trace - np.einsum("kjj->k", M), 0)
     noise = outside / (p - r) if p > r and settings.noise is not None else np.zeros(k)
     settings.report("likelihood", 0, 2)
@@ -144,23 +151,23 @@ def solve_one(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
             break
         better, gain = _noise_step(S, unit, A, B, psi, floor, n)
         decrement = gain / (A.size + B.size + p)
-        if better is None or decrement <= settings.tol:
+        if better is None or decrement <= (_STANDARD_ERRORS * settings.tol) ** 2:
             break
         psi = better
     found = None if kind is None else psi if kind == "diagonal" else np.full(1, noise)
     message = "One context: the axes are those of PCA." if kind != "diagonal" else "One context: factor analysis."
-    converged = decrement <= settings.tol
-    return SolverResult(A, steps, converged, message, B * unit, None if found is None else found * unit, decrement)
+    distance = float(np.sqrt(max(decrement, 0.0)))
+    converged = distance <= _STANDARD_ERRORS * settings.tol
+    return SolverResult(A, steps, converged, message, B * unit, None if found is None else found * unit, distance)
 
 
-def _message(found: _Estimate, tol: float) -> str:
-    distance = np.sqrt(max(found.decrement, 0.0))
-    if found.decrement == 0:
+def _message(distance: float, converged: bool) -> str:
+    if distance == 0:
         return (
             "Covariances have rank r up to rounding: the likelihood is unbounded, and its limit, the weighted "
             "diagonalisation of stage 1, is the answer."
         )
-    if found.decrement <= tol:
+    if converged:
         return f"Converged: {distance:.1e} standard errors (root mean square) from the maximum."
     return (
         f"Stage 2 stopped {distance:.1e} standard errors (root mean square) from the maximum, where it could not "
@@ -177,7 +184,9 @@ def _without_noise(S: Array, unit: float, A: Array, B: Array, settings: Settings
     U = orthonormal(A)
     T = project(S, U) / unit
     data = Data(T, np.einsum("kjj->k", T), settings.degrees_of_freedom, U.shape[1], np.full(len(S), _FLOOR), "fixed")
-    point, decrement, steps = climb(data, U.T @ A, B, data.floor, settings.tol, settings.max_iter)
+    point, decrement, steps = climb(
+        data, U.T @ A, B, data.floor, (_STANDARD_ERRORS * settings.tol) ** 2, settings.max_iter
+    )
     return _Estimate(U @ point.A, point.model.B, None, decrement, steps)
 
 
@@ -186,7 +195,7 @@ def _in_growing_cores(
 ) -> _Estimate:
     """Climb in the core; make it anew until the gradient in all features is small, too."""
     k, r = B.shape
-    n, tol = settings.degrees_of_freedom, settings.tol
+    n, tol = settings.degrees_of_freedom, (_STANDARD_ERRORS * settings.tol) ** 2
     basis = core.basis if len(A) > ALL_FEATURES else None
     T = (S if basis is None else core.tensor if len(core.tensor) == k else project(S, basis)) / unit
     floor = np.full(k, max(_FLOOR, _RELATIVE_FLOOR * float(n @ noise) / float(n.sum())))
@@ -231,7 +240,7 @@ def _diagonal_noise(S: Array, unit: float, A: Array, B: Array, psi: Array, setti
     """Alternate between A, B given the noise of each feature, and the noise given A, B."""
     k, p, _ = S.shape
     r = A.shape[1]
-    n, tol = settings.degrees_of_freedom, settings.tol
+    n, tol = settings.degrees_of_freedom, (_STANDARD_ERRORS * settings.tol) ** 2
     variances = n @ np.einsum("kpp->kp", S) / n.sum() / unit
     floor = np.maximum(1e-4 * variances, _FLOOR)
     ones = np.ones(k)
