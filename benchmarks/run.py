@@ -1,6 +1,6 @@
 """Measure what the package claims: prints tables, writes them as JSON and Markdown, and draws the picture.
 
-python benchmarks/run.py [--reference DIR] [--digits DIR] [--only speed accuracy memory digits] [--trials 40]
+python benchmarks/run.py [--reference DIR] [--data DIR] [--only SECTION ...] [--trials 40] [--repeats 5]
 """
 
 from __future__ import annotations
@@ -16,13 +16,29 @@ import scipy
 import sklearn
 
 import accuracy
+import coverage
 import digits
+import efficiency
+import fuzz
 import mcpca
 import memory
+import solvers
 import speed
 from reference import load_reference
 
-SECTIONS = ("speed", "accuracy", "memory", "digits")
+SECTIONS = (
+    "speed",
+    "accuracy",
+    "memory",
+    "digits",
+    "efficiency",
+    "low rank",
+    "solvers",
+    "errors",
+    "held out",
+    "coverage",
+)
+SECTIONS += ("fuzz",)
 
 
 def show(value: object) -> str:
@@ -73,12 +89,14 @@ def draw(results: dict[str, list[dict]], path: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reference", metavar="DIR", help="checkout of the authors' code, measured beside ours")
-    parser.add_argument("--digits", metavar="DIR", help="folder with mnist.npz and backgrounds_28x28.npz")
+    parser.add_argument("--data", metavar="DIR", help="folder of real data, one folder each (see real_data.py)")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
     parser.add_argument(
         "--trials", type=int, default=40, help="data sets per shape for accuracy (an eighth on Perturb-seq)"
     )
     parser.add_argument("--repeats", type=int, default=5, help="timings per shape")
+    parser.add_argument("--resamples", type=int, default=200, help="of the bootstrap, for its coverage")
+    parser.add_argument("--problems", type=int, default=10_000, help="random problems of the fuzz test")
     parser.add_argument("--output", default="benchmark-output", type=Path)
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
@@ -91,7 +109,14 @@ def main() -> int:
         "speed": lambda: speed.measure(reference, args.repeats, log),
         "accuracy": lambda: accuracy.measure(reference, args.trials, log),
         "memory": lambda: memory.measure(log),
-        "digits": lambda: digits.measure(reference, args.digits, log) if args.digits else [],
+        "digits": lambda: digits.measure(reference, f"{args.data}/mnist_backgrounds", log) if args.data else [],
+        "efficiency": lambda: efficiency.measure(max(1, args.trials // 2), log),
+        "low rank": lambda: efficiency.measure_low_rank(reference, args.trials, log),
+        "solvers": lambda: solvers.measure_time(args.repeats, log),
+        "errors": lambda: solvers.measure_errors(reference, args.data, log),
+        "held out": lambda: solvers.measure_held_out(args.data, 5, log) if args.data else [],
+        "coverage": lambda: coverage.measure(args.trials, args.resamples, log),
+        "fuzz": lambda: fuzz.measure(args.problems, log),
     }
     results = {name: measures[name]() for name in SECTIONS if name in args.only}
     versions = {"mcpca": mcpca.__version__, "numpy": np.__version__, "scipy": scipy.__version__}

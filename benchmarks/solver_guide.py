@@ -1,6 +1,6 @@
 """Which solver for which data: every solver on real data and on planted problems, judged by rows it has not seen.
 
-python benchmarks/solver_guide.py [--data DIR] [--planted] [--solvers mspm lsq ml] [--splits 5] [--only NAME ...]
+python benchmarks/solver_guide.py [--data DIR] [--planted] [--solvers mspm lsq ml ml-diagonal] [--splits 5] [--only NAME ...]
 
 The rows of each context are split into random halves; each half is fitted and judged on the other one. Columns:
 
@@ -23,7 +23,6 @@ The rows of each context are split into random halves; each half is fitted and j
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import platform
 import sys
@@ -50,12 +49,18 @@ from mcpca import (
     nonnegative_loadings,
 )
 from mcpca.datasets import make_contexts
-from mcpca.solvers import SOLVERS
+from mcpca.gaussian import GaussianModel
 from run import as_markdown
 
 FLOOR = 1e-3  # of the mean variance of a feature: the least noise given to a solver that has none of its own
 TINY = 1e-6  # the same where likelihood or a solver decides
-TAKES_SAMPLES = "n_samples" in inspect.signature(decompose).parameters
+SOLVERS = {
+    "mspm": {"solver": "mspm"},
+    "lsq": {"solver": "lsq"},
+    "ml": {"solver": "ml"},
+    "ml-pooled": {"solver": "ml", "noise": "pooled"},
+    "ml-diagonal": {"solver": "ml", "noise": "diagonal"},
+}
 # What the summary ranks solvers by, and whether more of it is better.
 JUDGES = {
     "held-out error": False,
@@ -145,12 +150,11 @@ def halves(X: np.ndarray, y: np.ndarray, seed: int) -> list[ContextCovariances]:
 
 def fit(data: ContextCovariances, r: int, solver: str) -> tuple[mcpca.Decomposition, float]:
     """Return the decomposition and the seconds it took."""
-    options = {"n_samples": data.n_samples} if TAKES_SAMPLES else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # counted
         warnings.simplefilter("ignore", IdentifiabilityWarning)
         start = time.perf_counter()
-        result = decompose(data.covariances, r, solver=solver, random_state=0, **options)
+        result = decompose(data.covariances, r, n_samples=data.n_samples, random_state=0, **SOLVERS[solver])
         return result, time.perf_counter() - start
 
 
@@ -200,12 +204,15 @@ def judge(fitted: ContextCovariances, other: ContextCovariances, result: mcpca.D
     """Measure a decomposition of one half on both."""
     S, A, B = fitted.covariances, result.components, result.loadings
     M = covariances(A, B)
-    own = getattr(result, "noise", None)
-    # A solver may find no noise at all, and a singular covariance has no density.
-    noise = outside_noise(S, A) if own is None else np.maximum(own, TINY * mean_variances(S))
     gaussian = Gaussian(M)
-    choices = np.stack([noise, gaussian.best_noise(S)], axis=1)
-    given, refitted = np.average(gaussian.log_likelihoods(other.covariances, choices), axis=0, weights=other.n_samples)
+    noise = outside_noise(S, A) if result.noise is None else result.noise
+    choices = [noise if len(noise) == len(S) else mean_variances(S), gaussian.best_noise(S)]
+    each = gaussian.log_likelihoods(other.covariances, np.stack(choices, axis=1))
+    given, refitted = np.average(each, axis=0, weights=other.n_samples)
+    if len(noise) != len(S):  # by feature
+        model = GaussianModel(A, B, noise, True)
+        densities = model.log_likelihoods(model.likelihood(other.covariances, other.n_samples))
+        given = float(np.average(densities, weights=other.n_samples)) / len(A)
     constant = np.maximum(mean_variances(S - M), 0)
     return {
         "training error": error(S, M),
@@ -334,7 +341,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", metavar="DIR", help="folder with the real data, one sub-folder per source")
     parser.add_argument("--planted", action="store_true", help="planted problems too")
-    parser.add_argument("--solvers", nargs="+", default=["mspm", "lsq", "ml"], metavar="NAME")
+    parser.add_argument("--solvers", nargs="+", default=["mspm", "lsq", "ml", "ml-diagonal"], choices=SOLVERS)
     parser.add_argument("--splits", type=int, default=5, help="random halves (planted problems 4, small data 10 times)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these data sets or planted problems only")
     parser.add_argument("--output", default="benchmark-output", type=Path)
@@ -347,10 +354,7 @@ def main() -> int:
     def log(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    for name in args.solvers:
-        if name not in SOLVERS:
-            print(f"Solver {name!r} is not in this version of mcpca: left out.\n")
-    solvers = [name for name in args.solvers if name in SOLVERS]
+    solvers = args.solvers
     sources = {name: (lambda name=name: real(name, args.data)) for name in real_data.NAMES if args.data}
     sources |= {problem.name: (lambda problem=problem: problem) for problem in planted_problems() if args.planted}
     if unknown := set(args.only or ()) - set(sources):

@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn, which
 
 _Part = TypeVar("_Part")
 
-_CACHED = 2**16  # numbers of a piece that stay in a core's cache: half a megabyte
+_CACHED = 2**17  # numbers of a piece that stay in a cache: a megabyte
 _WORTHWHILE = 2 * 10**7  # operations below which threads cost more than they bring
 
 
