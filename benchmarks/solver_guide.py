@@ -1,6 +1,6 @@
 """Which solver for which data: every solver on real data and on planted problems, judged by rows it has not seen.
 
-python benchmarks/solver_guide.py [--data DIR] [--planted] [--solvers mspm lsq ml ml-diagonal] [--splits 5] [--only NAME ...]
+python benchmarks/solver_guide.py [--data DIR] [--planted] [--solvers NAME ...] [--splits 5] [--only NAME ...]
 
 The rows of each context are split into random halves; each half is fitted and judged on the other one. Columns:
 

@@ -60,9 +60,7 @@ def measure_time(repeats: int, log: Callable[[str], None]) -> list[dict]:
                 "bar <=": 5,
             }
         )
-        log(
-            f"solvers  {shape.name}: ml / mspm {rows[-1]['ml / mspm']:.2f}, stage 2 {rows[-1]['stage 2 of ml / mspm']:.2f}"
-        )
+        log(f"solvers  {shape.name}: ml / mspm {rows[-1]['ml / mspm']:.2f}")
     return rows
 
 
