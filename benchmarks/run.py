@@ -16,29 +16,18 @@ import scipy
 import sklearn
 
 import accuracy
-import coverage
 import digits
 import efficiency
 import fuzz
+import intervals
 import mcpca
 import memory
 import solvers
 import speed
 from reference import load_reference
 
-SECTIONS = (
-    "speed",
-    "accuracy",
-    "memory",
-    "digits",
-    "efficiency",
-    "low rank",
-    "solvers",
-    "errors",
-    "held out",
-    "coverage",
-)
-SECTIONS += ("fuzz",)
+SECTIONS = ("speed", "accuracy", "memory", "digits")
+SECTIONS += ("efficiency", "low rank", "solvers", "errors", "held out", "intervals", "fuzz")
 
 
 def show(value: object) -> str:
@@ -115,7 +104,7 @@ def main() -> int:
         "solvers": lambda: solvers.measure_time(args.repeats, log),
         "errors": lambda: solvers.measure_errors(reference, args.data, log),
         "held out": lambda: solvers.measure_held_out(args.data, 5, log) if args.data else [],
-        "coverage": lambda: coverage.measure(args.trials, args.resamples, log),
+        "intervals": lambda: intervals.measure(args.trials, args.resamples, log),
         "fuzz": lambda: fuzz.measure(args.problems, log),
     }
     results = {name: measures[name]() for name in SECTIONS if name in args.only}

@@ -56,5 +56,5 @@ def measure(trials: int, resamples: int, log: Callable[[str], None]) -> list[dic
                 "loadings > 0.2 found at 5% FDR": share["found"],
             }
         )
-        log(f"coverage  {name}: {share}")
+        log(f"intervals  {name}: {share}")
     return rows
