@@ -6,10 +6,13 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA, FactorAnalysis
 
-from mcpca import MCPCA, ascore, context_covariances, cramer_rao_bound, decompose
+from mcpca import MCPCA, _parallel, ascore, context_covariances, cramer_rao_bound, decompose, likelihood, subspace
 from mcpca.datasets import make_contexts
 from mcpca.gaussian import GaussianModel
 from mcpca.likelihood import fit_contexts, likelihood_of
+from mcpca.solvers import lsq, ml
+from mcpca.solvers._observed import ObservedHessian
+from mcpca.solvers._scoring import Data, evaluate, outside_gradient
 from twins import random_problem, sampled_problem
 
 
@@ -76,6 +79,72 @@ def test_information_equals_the_dense_formula(point, rng):
     each = np.column_stack([db, ds])
     parts = model.information(np.zeros((3, 3)), db, ds)
     np.testing.assert_allclose(np.einsum("ka,kab,kb->", each, block, each), (parts[1] * db).sum() + parts[2] @ ds)
+
+
+def test_hessian_against_finite_differences(rng):
+    """In a core: q of p features, a gradient by inverses."""
+    k, q, r, p = 4, 6, 3, 9
+    _, _, T = sampled_problem(rng, k, q, r, 30, 0.5)
+    trace, n = np.einsum("kqq->k", T) + rng.uniform(0.5, 1, k), rng.uniform(10, 50, k)
+    A, B, s = rng.standard_normal((q, r)), rng.uniform(0, 2, (k, r)), rng.uniform(0.2, 0.6, k)
+    A /= np.linalg.norm(A, axis=0)
+
+    def gradient(A, B, s):
+        C = np.linalg.inv((A * B[:, None, :]) @ A.T + s[:, None, None] * np.eye(q))
+        Q = C - C @ T @ C
+        inside = np.einsum("kqq->k", Q) + (p - q) / s - (trace - np.einsum("kqq->k", T)) / s**2
+        by_A = np.einsum("k,kqm,mj,kj->qj", n, Q, A, B)
+        return by_A, n[:, None] / 2 * np.einsum("qj,kqm,mj->kj", A, Q, A), n / 2 * s * inside
+
+    data = Data(T, trace, n, p, np.zeros(k), "isotropic")
+    point = evaluate(data, A, B, s)
+    gX, gb, gs = point.model.gradient()
+    dense = gradient(A, B, s)
+    np.testing.assert_allclose(A.T @ dense[0] - np.diag(np.diag(A.T @ dense[0])), gX, atol=1e-9)
+    np.testing.assert_allclose(dense[0] - A @ np.linalg.lstsq(A, dense[0], rcond=None)[0], outside_gradient(point))
+    np.testing.assert_allclose(dense[1], gb)
+    np.testing.assert_allclose(dense[2], gs)
+    change = rng.standard_normal(A.shape), rng.standard_normal(B.shape), rng.standard_normal(k)
+    h = 1e-6
+    ends = [gradient(A + t * change[0], B + t * change[1], s * np.exp(t * change[2])) for t in (h, -h)]
+    products = ObservedHessian(T, A, point.model, point.TA)(*change)
+    for product, up, down in zip(products, *ends, strict=True):
+        np.testing.assert_allclose(product, (up - down) / (2 * h), atol=1e-6 * np.abs(product).max())
+
+
+@pytest.mark.parametrize("solver", ["lsq", "ml"])
+def test_growing_cores_end_where_all_features_do(solver, rng, monkeypatch):
+    """More features than are taken at once; the model is not true, so the answer leans out of the first core."""
+    _, _, S = sampled_problem(rng, 4, 240, 8, 60, 0.3)
+    grown = decompose(S, 3, solver=solver, n_samples=60, random_state=0, tol=1e-8)
+    monkeypatch.setattr(subspace, "ALL_FEATURES", 1000)
+    monkeypatch.setattr(lsq, "ALL_FEATURES", 1000)
+    monkeypatch.setattr(ml, "ALL_FEATURES", 1000)
+    whole = decompose(S, 3, solver=solver, n_samples=60, random_state=0, tol=1e-8)
+    assert grown.converged
+    np.testing.assert_allclose(np.abs((grown.components * whole.components).sum(axis=0)), 1, atol=1e-5)
+    np.testing.assert_allclose(grown.loadings, whole.loadings, atol=1e-3 * whole.loadings.max())
+
+
+def test_a_model_that_is_not_true_still_converges(rng):
+    """Twelve components in the data, four in the model: scoring alone would creep."""
+    _, _, S = sampled_problem(rng, 10, 30, 12, 100, 0.1)
+    result = decompose(S, 4, solver="ml", n_samples=100, random_state=0)
+    assert result.converged
+    assert result.n_iter < 60
+
+
+def test_many_contexts_in_float32_curvature_and_threads(monkeypatch):
+    data = make_contexts(60, 15, 6, n_samples=100, noise=0.3, density=0.5, random_state=0)
+    S = context_covariances(data.X, data.y).covariances
+    plain = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)
+    monkeypatch.setattr(likelihood, "_LARGE", 10)
+    monkeypatch.setattr(_parallel, "_CACHED", 100)
+    monkeypatch.setattr(_parallel, "_WORTHWHILE", 0)
+    other = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)
+    np.testing.assert_allclose(plain.components, other.components, atol=1e-4)
+    again = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)
+    np.testing.assert_array_equal(again.components, other.components)
 
 
 def test_no_slow_optimiser_does_better(rng):

@@ -45,21 +45,31 @@ def test_any_exact_model_is_reconstructed(shape, seed, scale, density):
         assert relative_error(S, result.components, result.loadings) < 1e-6
 
 
-@given(shapes, st.integers(0, 10**6))
-def test_any_covariances_give_finite_ordered_results(shape, seed):
+SOLVERS = [
+    *({"solver": "ml", "noise": noise} for noise in ("isotropic", "pooled", "diagonal", None)),
+    *({"solver": solver, "orthogonal": orthogonal} for solver in ("mspm", "lsq") for orthogonal in (False, True)),
+    {"solver": "ml", "orthogonal": True},
+]
+
+
+@settings(max_examples=300)
+@given(shapes, st.integers(0, 10**6), st.sampled_from(SOLVERS), st.sampled_from([1e-9, 1.0, 1e9]))
+def test_any_covariances_give_finite_ordered_results(shape, seed, solver, scale):
     k, p, r = shape
     rng = np.random.default_rng(seed)
     factors = rng.standard_normal((k, p, p)) * (rng.random((k, 1, p)) < 0.7) * rng.choice([0, 1, 1, 100], (k, 1, 1))
-    S = factors @ factors.transpose(0, 2, 1)
+    S = scale * factors @ factors.transpose(0, 2, 1)
     rank = np.linalg.matrix_rank(np.concatenate(list(S), axis=1), tol=1e-6 * max(np.abs(S).max(), 1e-300))
     if rank == 0:
         return
-    result = quietly(lambda: decompose(S, min(r, rank), random_state=seed))
+    result = quietly(lambda: decompose(S, min(r, rank), random_state=seed, **solver))
     assert np.isfinite(result.components).all()
     assert np.isfinite(result.loadings).all()
     totals = result.loadings.sum(axis=0)
     assert (np.diff(totals) <= 1e-6 * totals.max(initial=0)).all()
-    np.testing.assert_allclose(result.loadings, design_loadings(S, result.components), atol=1e-6 * np.abs(S).max())
+    assert (result.loadings >= 0).all()
+    if solver["solver"] != "ml":
+        np.testing.assert_allclose(result.loadings, design_loadings(S, result.components), atol=1e-6 * np.abs(S).max())
 
 
 @given(
