@@ -101,7 +101,8 @@ def _diagonalise(
 def correlation_left(M: Array, W: Array, noise: Array, n: Array) -> float:
     """Correlation left between scores: the sum over contexts of squared correlations off the diagonal."""
     R = congruence(M, W.T)
-    t = np.maximum(np.einsum("jej->ej", R), np.finfo(float).tiny)
+    t = np.einsum("jej->ej", R)
+    t = np.maximum(t, 1e-12 * max(float(t.max()), np.finfo(float).tiny))  # absent components weigh no more than this
     R = R - noise[None, :, None] * (W @ W.T)[:, None, :]
     squares = np.einsum("lej,el,ej->e", R**2, 1 / t, 1 / t, optimize=True)
     return float(n @ squares)

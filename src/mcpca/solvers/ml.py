@@ -38,10 +38,12 @@ from ._weighted import correlation_left, weighted_diagonaliser
 NOISES = ("isotropic", "pooled", "diagonal", None)
 _FLOOR = 1e-9  # of the mean variance of a feature: noise is not taken below it
 _RELATIVE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
+_COLLINEAR = 1e7
 _EXACT = 1e-8  # below this there is no noise to speak of, and stage 1 is all there is to do
 # Root mean square distance to the maximum, in standard errors and units of tol: 1e-3 of them by default.
 _STANDARD_ERRORS = 1e4
-_CORES, _PATIENCE, _DIAGONAL_ROUNDS = 30, 4, 80
+_CORES, _PATIENCE = 30, 4
+_DIAGONAL_ROUNDS, _WHITE_STEPS = 100, 5
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ def _first_stage(
         A = mspm.solve(S, core, r, settings).components
         other = np.linalg.pinv(U.T @ (A if core.basis is None else core.basis.T @ A))
         W = other if W is None else min(W, other, key=lambda W: correlation_left(M, W, noise, n))
+    if np.linalg.cond(W) > _COLLINEAR:  # components that coincide: any axes of their span are as good a start
+        W = np.eye(r)
     t = np.einsum("jej->ej", congruence(M, W.T))
     B = np.maximum(t - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
     settings.report("likelihood", 1, 2)
@@ -169,6 +173,10 @@ def _message(distance: float, converged: bool) -> str:
         )
     if converged:
         return f"Converged: {distance:.1e} standard errors (root mean square) from the maximum."
+    if not np.isfinite(distance):
+        return (
+            "Stage 2 could not start, components being all but collinear; these are those of stage 1. Lower the rank."
+        )
     return (
         f"Stage 2 stopped {distance:.1e} standard errors (root mean square) from the maximum, where it could not "
         "improve further or ran out of max_iter."
@@ -238,36 +246,44 @@ def _outside(S: Array, unit: float, scale: Array, A: Array, model: Likelihood) -
 
 def _diagonal_noise(S: Array, unit: float, A: Array, B: Array, psi: Array, settings: Settings) -> _Estimate:
     """Alternate between A, B given the noise of each feature, and the noise given A, B."""
-    k, p, _ = S.shape
-    r = A.shape[1]
     n, tol = settings.degrees_of_freedom, (_STANDARD_ERRORS * settings.tol) ** 2
     variances = n @ np.einsum("kpp->kp", S) / n.sum() / unit
     floor = np.maximum(1e-4 * variances, _FLOOR)
-    ones = np.ones(k)
-    change = np.zeros((p, 0))
+    change = np.zeros((len(A), 0))
     n_iter, decrement = 0, np.inf
     for _ in range(_DIAGONAL_ROUNDS):
-        scale = 1 / np.sqrt(psi)
-        white = scale[:, None] * A
-        model = likelihood_of(S, white, B, np.ones(len(S)), n, scale=scale, unit=unit)
-        gradient, _ = _outside(S, unit, scale, white, model)
-        whole = np.hstack([white, gradient, scale[:, None] * change])
-        basis = orthonormal(whole) if 3 * r < p else np.eye(p)
-        T = project(S, scale[:, None] * basis) / unit
-        in_white = np.einsum("kpp,p->k", S, scale**2) / unit
-        data = Data(T, in_white, n, p, ones, "fixed")
-        point, inside, steps = climb(data, basis.T @ white, B, ones, tol / 2, 5)
+        try:
+            moved, B_moved, left, steps = _climb_in_white(S, unit, A, B, psi, change, n, tol)
+            psi_new, gain = _noise_step(S, unit, moved, B_moved, psi, floor, n)
+        except np.linalg.LinAlgError:  # components have become collinear: stay with those before
+            break
         n_iter += steps
-        white, B = basis @ point.A, point.model.B
-        _, outside = _outside(S, unit, scale, white, point.model)
-        previous, (A, B) = A, _unit_columns(white / scale[:, None], B)
-        change = A - previous
-        psi_new, gain = _noise_step(S, unit, A, B, psi, floor, n)
-        decrement = inside + outside + gain / (A.size + B.size + p)
+        A, B, change = moved, B_moved, moved - A
+        decrement = left + gain / (A.size + B.size + len(psi))
         if psi_new is None or decrement <= tol:
             break
         psi = psi_new
     return _Estimate(A, B, psi, decrement, n_iter)
+
+
+def _climb_in_white(
+    S: Array, unit: float, A: Array, B: Array, psi: Array, change: Array, n: Array, tol: float
+) -> tuple[Array, Array, float, int]:
+    """Take a few steps for A and B in features divided by their noise; return A, B, the decrement left, the steps."""
+    p, r = A.shape
+    scale, ones = 1 / np.sqrt(psi), np.ones(len(S))
+    white, B = _unit_columns(scale[:, None] * A, B)
+    basis = np.eye(p)
+    if p > max(ALL_FEATURES, 3 * r):
+        model = likelihood_of(S, white, B, ones, n, scale=scale, unit=unit)
+        gradient, _ = _outside(S, unit, scale, white, model)
+        basis = orthonormal(np.hstack([white, gradient, scale[:, None] * change]))
+    T = project(S, scale[:, None] * basis) / unit
+    trace = np.einsum("kpp,p->k", S, scale**2) / unit
+    point, inside, steps = climb(Data(T, trace, n, p, ones, "fixed"), basis.T @ white, B, ones, tol / 2, _WHITE_STEPS)
+    white = basis @ point.A
+    _, outside = _outside(S, unit, scale, white, point.model)
+    return *_unit_columns(white / scale[:, None], point.model.B), inside + outside, steps
 
 
 def _unit_columns(A: Array, B: Array) -> tuple[Array, Array]:
