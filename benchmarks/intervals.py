@@ -31,9 +31,9 @@ def measure(trials: int, resamples: int, log: Callable[[str], None]) -> list[dic
             match = match_components(model.components_, data.components)
             order, truth = match.indices, data.loadings
             present, absent = truth > 0.05, truth == 0
-            B = model.loadings_[:, order]
             errors = model.standard_errors()
-            hits["Fisher"] += (np.abs(B - truth) <= 1.96 * errors.loadings[:, order])[present].tolist()
+            lower, upper = (end[:, order] for end in errors.intervals(model.loadings_))
+            hits["Fisher"] += ((lower <= truth) & (truth <= upper))[present].tolist()
             tests = model.presence()
             hits["rejected"] += (tests.p_values[:, order] <= 0.05)[absent].tolist()
             hits["found"] += tests.present[:, order][truth > 0.2].tolist()

@@ -12,6 +12,7 @@ from ._check import Array, Report
 from ._parallel import each, n_workers
 from .canonical import match_components
 from .contexts import Contexts
+from .precision import loading_intervals
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Bootstrap:
     Attributes
     ----------
     lower, upper : ndarray (k, r)
-        Interval for each loading at ``confidence``: the estimate less what resampling exceeds it by (the basic, or
-        reverse percentile, interval), kept non-negative.
+        Interval for each loading at ``confidence``, from the standard errors below: symmetric in the logarithm where
+        the loading is clearly above 0, cut off at 0 elsewhere.
     standard_errors : ndarray (k, r)
         Standard deviation of each loading over resamples.
     angles : ndarray (n, r)
@@ -82,12 +83,12 @@ def resample(
     if good.sum() < 2:
         raise ValueError(f"None of {n} resamples could be fitted: too few rows per context for rank {A.shape[1]}.")
     loadings, angles = loadings[good], angles[good]
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(loadings, [tail, 1 - tail], axis=0)
+    errors = loadings.std(axis=0, ddof=1)
+    lower, upper = loading_intervals(B.astype(np.float64), errors, confidence)
     return Bootstrap(
-        np.maximum(2 * B - high, 0),
-        np.maximum(2 * B - low, 0),
-        loadings.std(axis=0, ddof=1),
+        lower,
+        upper,
+        errors,
         angles,
         np.quantile(angles, confidence, axis=0),
         loadings,

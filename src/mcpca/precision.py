@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
-from ._check import Array, check_counts
+from ._check import Array, check_counts, check_real
 from .gaussian import GaussianModel
 from .identifiability import proportional_loadings
 from .likelihood import Likelihood
 
+_CLEAR = 0.4  # standard errors below this share of a loading make it clearly positive
 _CHUNK = 2**21  # numbers in a temporary: 16 MB
 
 
@@ -46,6 +48,14 @@ class Precision:
     ascore_loss: float
     n_samples: Array
 
+    def intervals(self, loadings: Any, confidence: float = 0.95) -> tuple[Array, Array]:
+        """Return the ends (k, r) of intervals for the given loadings, those that the standard errors belong to.
+
+        Loadings are variances: intervals are symmetric in their logarithms where they are clearly above 0, and cut
+        off at 0 elsewhere.
+        """
+        return loading_intervals(np.asarray(loadings, dtype=np.float64), self.loadings, confidence)
+
     def samples_for(self, degrees: float) -> Array:
         """Return how many samples per context bring each MCPC within ``degrees`` (r,), as root mean square angle.
 
@@ -54,6 +64,16 @@ class Precision:
         if not degrees > 0:
             raise ValueError(f"degrees={degrees!r} must be a positive angle.")
         return np.asarray(np.ceil(self.n_samples.mean() * (self.angles / degrees) ** 2).astype(np.int64))
+
+
+def loading_intervals(B: Array, errors: Array, confidence: float) -> tuple[Array, Array]:
+    """Return ``B exp(-+ z se / B)`` where the error is small beside B, ``B -+ z se`` cut off at 0 elsewhere."""
+    z = norm.ppf((1 + check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")) / 2)
+    relative = np.divide(errors, B, out=np.full_like(B, np.inf), where=B > 0)
+    clear = relative < _CLEAR
+    factor = np.exp(z * np.where(clear, relative, 0))
+    lower = np.where(clear, B / factor, np.maximum(B - z * errors, 0))
+    return lower, np.where(clear, B * factor, B + z * errors)
 
 
 def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = False) -> Precision:

@@ -30,7 +30,7 @@ from ..subspace import (
     orthonormal,
     project,
 )
-from . import mspm
+from . import lsq, mspm
 from ._interface import Settings, SolverResult
 from ._scoring import Data, climb, score_weights
 from ._weighted import correlation_left, weighted_diagonaliser
@@ -43,6 +43,7 @@ _EXACT = 1e-8  # below this there is no noise to speak of, and stage 1 is all th
 # Root mean square distance to the maximum, in standard errors and units of tol: 1e-3 of them by default.
 _STANDARD_ERRORS = 1e4
 _CORES, _PATIENCE = 30, 4
+_SMALL, _TRIAL_STEPS = 10**7, 8  # k q^2 r up to which a second start is tried, and how far before the better is chosen
 _DIAGONAL_ROUNDS, _WHITE_STEPS = 100, 5
 
 
@@ -108,6 +109,8 @@ def _first_stage(
         M = project(S, U) / unit
     outside = np.maximum(trace - np.einsum("kjj->k", M), 0)
     noise = outside / (p - r) if p > r and settings.noise is not None else np.zeros(k)
+    if p == r and settings.noise is not None:  # no direction is left to see it in: nearly all that it can be
+        noise = 0.9 * np.maximum(np.linalg.eigvalsh(M)[:, 0], 0)
     settings.report("likelihood", 0, 2)
     W, converged = weighted_diagonaliser(M, noise, n, settings.rng)
     if W is None or not converged:
@@ -207,10 +210,16 @@ def _in_growing_cores(
     basis = core.basis if len(A) > ALL_FEATURES else None
     T = (S if basis is None else core.tensor if len(core.tensor) == k else project(S, basis)) / unit
     floor = np.full(k, max(_FLOOR, _RELATIVE_FLOOR * float(n @ noise) / float(n.sum())))
-    if len(A) == r:  # no direction is left to see the noise in: start from half of what it can be
-        noise = np.maximum(np.linalg.eigvalsh(T)[:, 0], 0) / 2
     s = _shared(np.maximum(noise, floor), n, settings.noise)
     n_iter, decrement, stalled = 0, np.inf, 0
+    if T.size * r <= _SMALL:
+        data = Data(T, trace, n, len(A), floor, str(settings.noise))
+        starts = [(A, B), _least_squares_start(S, unit, core, r, s, settings)]
+        inside_basis = [(A if basis is None else basis.T @ A, B) for A, B in starts]
+        ends = [climb(data, C, B, s, tol / 2, _TRIAL_STEPS) for C, B in inside_basis]
+        best = min((end[0] for end in ends), key=lambda point: point.model.value)
+        A, B, s = best.A if basis is None else basis @ best.A, best.model.B, best.model.s
+        n_iter = sum(end[2] for end in ends)
     for _ in range(_CORES):
         data = Data(T, trace, n, len(A), floor, str(settings.noise))
         C = A if basis is None else basis.T @ A
@@ -228,6 +237,16 @@ def _in_growing_cores(
         basis = grow(basis, A, gradient, A - previous)
         T = (S if basis is None else project(S, basis)) / unit
     return _Estimate(A, B, s, decrement, n_iter)
+
+
+def _least_squares_start(
+    S: Array, unit: float, core: Core, r: int, noise: Array, settings: Settings
+) -> tuple[Array, Array]:
+    """Return the components of least squares and their loadings less the noise: a second start, of another kind."""
+    A = lsq.solve(S, core, r, settings).components
+    W = np.linalg.pinv(A)
+    own = np.concatenate([np.einsum("jkj->kj", congruence(S[part], W.T)) for part in context_chunks(S)]) / unit
+    return A, np.maximum(own - noise[:, None] * np.einsum("jp,jp->j", W, W), 0)
 
 
 def _outside(S: Array, unit: float, scale: Array, A: Array, model: Likelihood) -> tuple[Array, float]:
