@@ -84,7 +84,7 @@ def main() -> int:
         "--trials", type=int, default=40, help="data sets per shape for accuracy (an eighth on Perturb-seq)"
     )
     parser.add_argument("--repeats", type=int, default=5, help="timings per shape")
-    parser.add_argument("--resamples", type=int, default=200, help="of the bootstrap, for its coverage")
+    parser.add_argument("--resamples", type=int, default=100, help="of the bootstrap, for its coverage")
     parser.add_argument("--problems", type=int, default=10_000, help="random problems of the fuzz test")
     parser.add_argument("--output", default="benchmark-output", type=Path)
     args = parser.parse_args()
