@@ -27,7 +27,7 @@ import speed
 from reference import load_reference
 
 SECTIONS = ("speed", "accuracy", "memory", "digits")
-SECTIONS += ("efficiency", "low rank", "solvers", "errors", "held out", "intervals", "fuzz")
+SECTIONS += ("digits by solver", "efficiency", "low rank", "solvers", "errors", "held out", "intervals", "fuzz")
 
 
 def show(value: object) -> str:
@@ -99,6 +99,7 @@ def main() -> int:
         "accuracy": lambda: accuracy.measure(reference, args.trials, log),
         "memory": lambda: memory.measure(log),
         "digits": lambda: digits.measure(reference, f"{args.data}/mnist_backgrounds", log) if args.data else [],
+        "digits by solver": lambda: digits.measure_solvers(f"{args.data}/mnist_backgrounds", log) if args.data else [],
         "efficiency": lambda: efficiency.measure(max(1, args.trials // 2), log),
         "low rank": lambda: efficiency.measure_low_rank(reference, args.trials, log),
         "solvers": lambda: solvers.measure_time(args.repeats, log),
