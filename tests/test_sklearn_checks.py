@@ -6,9 +6,16 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from mcpca import MCPCA
 
 EXPECTED: dict[str, str] = {}
+ESTIMATORS = [
+    MCPCA(),
+    MCPCA(n_components=1),
+    MCPCA(n_components=1, solver="lsq"),
+    MCPCA(n_components=1, solver="ml"),
+    MCPCA(n_components=1, solver="ml", orthogonal=True),
+]
 
 
 @pytest.mark.filterwarnings("ignore::mcpca.IdentifiabilityWarning")
-@parametrize_with_checks([MCPCA(), MCPCA(n_components=1)], expected_failed_checks=lambda _: EXPECTED)
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: EXPECTED)
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)
