@@ -135,3 +135,23 @@ def test_scale_costs_no_accuracy(solver, scale):
     other = decompose(S * scale, 4, solver=solver, random_state=0)
     np.testing.assert_allclose(other.components, one.components, atol=1e-6)
     np.testing.assert_allclose(other.loadings / scale, one.loadings, atol=1e-6 * one.loadings.max())
+
+
+@pytest.mark.parametrize("solver", ["lsq", "ml"])
+def test_float32_stays_float32_and_agrees(solver, rng):
+    _, _, S = sampled_problem(rng, 5, 12, 3, 300, 0.3)
+    single = decompose(S.astype(np.float32), 3, solver=solver, n_samples=300, random_state=0)
+    double = decompose(S, 3, solver=solver, n_samples=300, random_state=0)
+    assert single.components.dtype == single.loadings.dtype == np.float32
+    np.testing.assert_allclose(single.components, double.components, atol=1e-4)
+    np.testing.assert_allclose(single.loadings, double.loadings, atol=1e-4 * double.loadings.max())
+
+
+def test_weights_of_the_power_method_scale_covariances(rng):
+    _, _, S = sampled_problem(rng, 5, 10, 3, 200, 0.2)
+    weights = np.array([1.0, 4, 2, 1, 2])
+    weighted = decompose(S, 3, context_weights=weights, random_state=0)
+    scaled = decompose(S * np.sqrt(weights)[:, None, None], 3, random_state=0)
+    match = [int(np.argmax(np.abs(a @ scaled.components))) for a in weighted.components.T]
+    np.testing.assert_allclose(np.abs((weighted.components * scaled.components[:, match]).sum(axis=0)), 1, atol=1e-10)
+    np.testing.assert_allclose(weighted.loadings, nonnegative_loadings(S, weighted.components), atol=1e-12)
