@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array
-from .._parallel import over_contexts
+from .._parallel import over_contexts, own_threads
 from ..likelihood import Likelihood
 from ..subspace import images
 from ._diagonalise import solve_pairs
@@ -23,6 +23,7 @@ from ._observed import ObservedHessian
 
 _SCORING_STEPS = 6  # after which the Hessian takes the place of its mean
 _CG_STEPS, _NEWTON_CG_STEPS = 30, 60
+_LARGE = 10**8  # k r^3 above which contexts are preconditioned by their diagonals
 _BACKTRACKS = 15
 
 
@@ -53,12 +54,16 @@ def evaluate(data: Data, A: Array, B: Array, s: Array) -> Point:
     """Return the model at unit columns with the same ``A B_i A^T``."""
     norms = np.linalg.norm(A, axis=0)
     A, B = A / norms, B * norms**2
-    r = A.shape[1]
-    TA = images(data.T, A)
-    cross = (TA.reshape(-1, TA.shape[2]) @ A).reshape(r, -1, r)
+    q, r = A.shape
     G = A.T @ A
     N = np.linalg.inv(G)
-    R = np.concatenate(over_contexts(lambda part: N @ cross[:, part].transpose(1, 0, 2) @ N, *B.shape))
+    TA, R = np.empty((r, len(B), q)), np.empty((len(B), r, r))
+
+    def fill(part: slice) -> None:
+        TA[:, part] = images(data.T[part], A)
+        R[part] = N @ (TA[:, part] @ A).transpose(1, 0, 2) @ N
+
+    over_contexts(fill, *B.shape)
     rest = np.maximum(data.trace - np.einsum("kab,ab->k", R, G), 0)
     return Point(A, Likelihood(G, B, s, R, rest, data.n, data.p - r), TA)
 
@@ -70,8 +75,12 @@ def climb(data: Data, A: Array, B: Array, s: Array, tol: float, max_iter: int) -
     mean square distance to the maximum in standard errors. Cost O(k q^2 r + k r^3) a step and O(k r^3) for each
     conjugate-gradient step in it.
     """
-    point = evaluate(data, A, B, s)
-    parameters = A.size + B.size + len(s)
+    with own_threads(*B.shape):
+        return _climb(data, evaluate(data, A, B, s), tol, max_iter)
+
+
+def _climb(data: Data, point: Point, tol: float, max_iter: int) -> tuple[Point, float, int]:
+    parameters = point.A.size + point.model.B.size + len(point.model.s)
     decrement = np.inf
     for step in range(max_iter):
         exact = step >= _SCORING_STEPS
@@ -166,6 +175,19 @@ def _direction(data: Data, point: Point, exact: bool, enough: float) -> tuple[Ar
     return dA, dB + metric.leaving, np.array(ds), gain
 
 
+def _inverse_blocks(block: Array, mask: Array) -> Array:
+    """Invert what is free of the information of every context."""
+    size = np.maximum(np.einsum("kjj->kj", block), np.finfo(float).tiny)
+    width = np.arange(block.shape[1])
+
+    def invert(part: slice) -> Array:
+        free = np.where(mask[part, :, None] & mask[part, None, :], block[part], 0)
+        free[:, width, width] = np.where(mask[part], size[part] * (1 + 1e-10), 1)
+        return np.asarray(np.linalg.inv(free))
+
+    return np.concatenate(over_contexts(invert, len(block), block.shape[1]))
+
+
 class _Metric:
     """Which unknowns are free, how they are packed in a vector, and the preconditioner."""
 
@@ -184,20 +206,17 @@ class _Metric:
         self.moving = np.full(self.k, data.noise != "fixed")
         if data.noise == "isotropic":
             self.moving = (model.s > data.floor) | (gs < 0)
-        block = model.context_information()
-        self.common = float(block[:, self.r, self.r].sum())
-        if self.shared:
-            block = block[:, : self.r, : self.r]
         mask = self.free if self.shared else np.column_stack([self.free, self.moving])
-        size = np.maximum(np.einsum("kjj->kj", block), np.finfo(float).tiny)
-        width = np.arange(block.shape[1])
-
-        def invert(part: slice) -> Array:
-            free = np.where(mask[part, :, None] & mask[part, None, :], block[part], 0)
-            free[:, width, width] = np.where(mask[part], size[part] * (1 + 1e-10), 1)
-            return np.asarray(np.linalg.inv(free))
-
-        self.inverse = np.concatenate(over_contexts(invert, self.k, block.shape[1]))
+        if self.k * self.r**3 > _LARGE:  # inverting a block for every context would cost more than it saves
+            own_s = model.n / 2 * ((model.s[:, None] * np.einsum("kjj,jj->kj", model.P, model.N)) ** 2).sum(axis=1)
+            own_s = own_s + model.n / 2 * model.outside
+            self.common = float(own_s.sum())
+            size = own if self.shared else np.column_stack([own, own_s])
+            self.inverse = np.where(mask, 1 / np.maximum(size, np.finfo(float).tiny), 0)
+        else:
+            block = model.context_information()
+            self.common = float(block[:, self.r, self.r].sum())
+            self.inverse = _inverse_blocks(block[:, : self.r, : self.r] if self.shared else block, mask)
         outside = model.outside_information()
         ridge = 1e-12 * max(float(np.diag(outside).max()), np.finfo(float).tiny)
         self.outside_inverse = np.linalg.inv(outside + ridge * np.eye(self.r))
@@ -220,7 +239,7 @@ class _Metric:
         """Solve pairs and contexts, each on their own."""
         X, b, s = self.unpack(v)
         bs = b if self.shared else np.column_stack([b, s])
-        out = np.matmul(self.inverse, bs[:, :, None])[:, :, 0]
+        out = self.inverse * bs if self.inverse.ndim == 2 else np.matmul(self.inverse, bs[:, :, None])[:, :, 0]
         by_s = s / (self.k * self.common) if self.shared else out[:, self.r]
         return self.pack(solve_pairs(self.H, self.K, X), out[:, : self.r], by_s)
 
