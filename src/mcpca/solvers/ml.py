@@ -215,6 +215,7 @@ def _in_growing_cores(
     if T.size * r <= _SMALL:
         data = Data(T, trace, n, len(A), floor, str(settings.noise))
         starts = [(A, B), _least_squares_start(S, unit, core, r, s, settings)]
+        starts = starts if np.linalg.cond(starts[1][0]) < _COLLINEAR else starts[:1]
         inside_basis = [(A if basis is None else basis.T @ A, B) for A, B in starts]
         ends = [climb(data, C, B, s, tol / 2, _TRIAL_STEPS) for C, B in inside_basis]
         best = min((end[0] for end in ends), key=lambda point: point.model.value)
