@@ -229,6 +229,14 @@ def test_bootstrap_is_reproducible_matched_and_covers(fitted):
     assert (truth <= 2 * first.angle_bounds[match.indices]).all()
 
 
+def test_bootstrap_knows_contexts_by_name():
+    data = make_contexts(3, 6, 2, n_samples=60, noise=0.3, random_state=0)
+    X = dict(zip("cab", np.split(data.X, 3), strict=True))
+    plain, named = (MCPCA(2, random_state=0, context_weights=w).fit(X) for w in ([3, 1, 2], {"a": 1, "b": 2, "c": 3}))
+    results = [model.bootstrap(X, n=5, random_state=0) for model in (plain, named)]
+    np.testing.assert_array_equal(results[0].loadings, results[1].loadings)
+
+
 def test_bootstrap_of_the_power_method(fitted):
     data, _ = fitted
     model = MCPCA(4, random_state=0).fit(data.X, data.y)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ _Part = TypeVar("_Part")
 
 _CACHED = 2**17  # numbers of a piece that stay in a cache: a megabyte
 _WORTHWHILE = 2 * 10**7  # operations below which threads cost more than they bring
+# Workers within ``own_threads``, where BLAS itself is down to one; 0 elsewhere, and in the workers' own threads.
+_reserved: ContextVar[int] = ContextVar("reserved", default=0)
 
 
 @cache
@@ -21,19 +24,13 @@ def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-@cache
-def _n_cores() -> int:
-    """Return what ``n_workers`` said at first, also while BLAS is kept to one thread."""
-    return n_workers()
-
-
 def n_workers() -> int:
     """Return the number of threads that BLAS may use here: the environment's limits are kept."""
     return max((library["num_threads"] for library in _blas().info()), default=1)
 
 
-def each(call: Callable[[Any], None], pieces: Sequence[Any], workers: int) -> Iterator[None]:
-    """Call ``call`` on every piece and yield after each, in order; with one worker BLAS keeps its threads."""
+def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> Iterator[_Part]:
+    """Yield ``call`` of every piece, in order; with one worker BLAS keeps its threads."""
     if workers < 2:
         yield from map(call, pieces)
         return
@@ -41,9 +38,19 @@ def each(call: Callable[[Any], None], pieces: Sequence[Any], workers: int) -> It
         yield from pool.map(call, pieces)
 
 
-def own_threads(k: int, r: int) -> Any:
-    """Keep BLAS to one thread where ``over_contexts`` would use several: its own go on spinning after a product."""
-    return _blas().limit(limits=1) if k * r**3 > _WORTHWHILE and _n_cores() > 1 else nullcontext()
+@contextmanager
+def own_threads(k: int, r: int) -> Iterator[None]:
+    """Keep BLAS to one thread where ``over_contexts`` uses several: its own go on spinning after a product."""
+    workers = n_workers() if _worthwhile(k, r) else 1
+    if workers < 2:
+        yield
+        return
+    token = _reserved.set(workers)
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _reserved.reset(token)
 
 
 def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]:
@@ -53,8 +60,9 @@ def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]
     """
     step = max(1, _CACHED // (r * r))
     pieces = [slice(i, min(i + step, k)) for i in range(0, k, step)]
-    workers = _n_cores() if k * r**3 > _WORTHWHILE and len(pieces) > 1 else 1
-    if workers < 2:
-        return [call(piece) for piece in pieces]
-    with _blas().limit(limits=1), ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(call, pieces))
+    workers = _reserved.get() or n_workers() if _worthwhile(k, r) and len(pieces) > 1 else 1
+    return list(each(call, pieces, workers))
+
+
+def _worthwhile(k: int, r: int) -> bool:
+    return k * r**3 > _WORTHWHILE

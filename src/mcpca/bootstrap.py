@@ -65,7 +65,9 @@ def resample(
 
     def fit_one(i: int) -> None:
         stream = streams[i]
-        drawn = [block[stream.integers(len(block), size=len(block))] for block in blocks]
+        drawn: Any = [block[stream.integers(len(block), size=len(block))] for block in blocks]
+        if contexts.by_name:  # which context_weights may go by
+            drawn = dict(zip(contexts.names.tolist(), drawn, strict=True))
         model = type(unfitted)(**{**unfitted.get_params(), "random_state": stream})
         try:
             model.fit(drawn)

@@ -23,12 +23,12 @@ from ..subspace import (
     ALL_FEATURES,
     Core,
     compress,
-    congruence,
     context_chunks,
     grow,
     images,
     orthonormal,
     project,
+    variances_along,
 )
 from . import lsq, mspm
 from ._interface import Settings, SolverResult
@@ -119,8 +119,7 @@ def _first_stage(
         W = other if W is None else min(W, other, key=lambda W: correlation_left(M, W, noise, n))
     if np.linalg.cond(W) > _COLLINEAR:  # components that coincide: any axes of their span are as good a start
         W = np.eye(r)
-    t = np.einsum("jej->ej", congruence(M, W.T))
-    B = np.maximum(t - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
+    B = np.maximum(variances_along(M, W.T) - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
     settings.report("likelihood", 1, 2)
     return *_unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise
 
@@ -246,7 +245,7 @@ def _least_squares_start(
     """Return the components of least squares and their loadings less the noise: a second start, of another kind."""
     A = lsq.solve(S, core, r, settings).components
     W = np.linalg.pinv(A)
-    own = np.concatenate([np.einsum("jkj->kj", congruence(S[part], W.T)) for part in context_chunks(S)]) / unit
+    own = variances_along(S, W.T) / unit
     return A, np.maximum(own - noise[:, None] * np.einsum("jp,jp->j", W, W), 0)
 
 

@@ -36,9 +36,7 @@ _TINY = float(np.finfo(float).tiny)
 def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
     """Orthonormal components by least squares, in the core."""
     part = core.leading(r)
-    result = solve_core(
-        part.tensor, r, rng=settings.rng, tol=settings.tol, max_iter=settings.max_iter, report=settings.report
-    )
+    result = solve_core(part.tensor, r, tol=settings.tol, max_iter=settings.max_iter, report=settings.report)
     return replace(result, components=part.lift(result.components))
 
 
@@ -78,7 +76,6 @@ def solve_core(
     T: Array,
     r: int,
     *,
-    rng: np.random.Generator,
     tol: float,
     max_iter: int,
     report: Report,
