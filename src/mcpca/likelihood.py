@@ -66,7 +66,8 @@ class Likelihood:
     @cached_property
     def P(self) -> Array:
         """Precision of noisy scores (k, r, r)."""
-        return np.concatenate(over_contexts(lambda part: np.linalg.inv(self.Omega[part]), *self.B.shape))
+        Omega = self.Omega  # here, and not by the first of the threads
+        return np.concatenate(over_contexts(lambda part: np.linalg.inv(Omega[part]), *self.B.shape))
 
     @cached_property
     def _rounded(self) -> tuple[Array, Array]:
@@ -80,16 +81,17 @@ class Likelihood:
     @cached_property
     def deviances(self) -> Array:
         """Return ``log det Sigma_i + tr Sigma_i^-1 S_i`` (k,); infinite where the model has no density."""
+        Omega, P = self.Omega, self.P
 
         def of(part: slice) -> Array:
             try:
-                factors = np.linalg.cholesky(self.Omega[part])
+                factors = np.linalg.cholesky(Omega[part])
             except np.linalg.LinAlgError:
-                sign, logdet = np.linalg.slogdet(self.Omega[part])
+                sign, logdet = np.linalg.slogdet(Omega[part])
                 logdet = np.where(sign > 0, logdet, np.inf)
             else:
                 logdet = 2 * np.log(np.einsum("kjj->kj", factors)).sum(axis=1)
-            return np.asarray(logdet + np.einsum("kab,kab->k", self.P[part], self.R[part]))
+            return np.asarray(logdet + np.einsum("kab,kab->k", P[part], self.R[part]))
 
         sign, logdet = np.linalg.slogdet(self.G)
         terms = np.concatenate(over_contexts(of, *self.B.shape)) + (logdet if sign > 0 else np.inf)
