@@ -22,12 +22,14 @@ import fuzz
 import intervals
 import mcpca
 import memory
+import ranks
 import solvers
 import speed
 from reference import load_reference
 
 SECTIONS = ("speed", "accuracy", "memory", "digits")
 SECTIONS += ("digits by solver", "efficiency", "low rank", "solvers", "errors", "held out", "intervals", "fuzz")
+SECTIONS += ("rank of noise", "planted rank", "rank sweep")
 
 
 def show(value: object) -> str:
@@ -107,6 +109,9 @@ def main() -> int:
         "held out": lambda: solvers.measure_held_out(args.data, 5, log) if args.data else [],
         "intervals": lambda: intervals.measure(args.trials, args.resamples, log),
         "fuzz": lambda: fuzz.measure(args.problems, log),
+        "rank of noise": lambda: ranks.measure_noise(args.trials, log),
+        "planted rank": lambda: ranks.measure_planted(args.trials, log),
+        "rank sweep": lambda: ranks.measure_sweep(reference, log),
     }
     results = {name: measures[name]() for name in SECTIONS if name in args.only}
     versions = {"mcpca": mcpca.__version__, "numpy": np.__version__, "scipy": scipy.__version__}

@@ -8,13 +8,15 @@ from .common_components import CommonComponents, common_principal_components
 from .contexts import ContextCovariances, context_covariances
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
-from .exceptions import IdentifiabilityWarning, NoStableRankError
+from .exceptions import IdentifiabilityWarning, NoStableRankError, NothingAboveNoiseError
 from .identifiability import proportional_loadings
 from .inference import Presence
 from .loadings import nonnegative_loadings
 from .precision import Precision, cramer_rao_bound
 from .quality import Facets, facets
 from .rank import RankChoice, choose_rank
+from .replication import Replicability
+from .selection import RankSelection, select_rank
 
 __all__ = [
     "MCPCA",
@@ -26,9 +28,12 @@ __all__ = [
     "IdentifiabilityWarning",
     "Matching",
     "NoStableRankError",
+    "NothingAboveNoiseError",
     "Precision",
     "Presence",
     "RankChoice",
+    "RankSelection",
+    "Replicability",
     "ascore",
     "choose_rank",
     "common_principal_components",
@@ -39,6 +44,7 @@ __all__ = [
     "match_components",
     "nonnegative_loadings",
     "proportional_loadings",
+    "select_rank",
 ]
 
 __version__ = version("mcpca")

@@ -39,6 +39,13 @@ def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> I
 
 
 @contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Keep BLAS to one thread, so that sums within a product come out the same however many jobs share the cores."""
+    with _blas().limit(limits=1):
+        yield
+
+
+@contextmanager
 def own_threads(k: int, r: int) -> Iterator[None]:
     """Keep BLAS to one thread where ``over_contexts`` uses several: its own go on spinning after a product."""
     workers = n_workers() if _worthwhile(k, r) else 1

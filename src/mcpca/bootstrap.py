@@ -13,6 +13,7 @@ from ._parallel import each, n_workers
 from .canonical import match_components
 from .contexts import Contexts
 from .precision import loading_intervals
+from .replication import refit
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,14 @@ def resample(
 ) -> Bootstrap:
     """Fit ``n`` resamples; one stream of random numbers each, so that threads do not change the answer."""
     streams = rng.spawn(n)
-    blocks = [np.asarray(source)[rows] for source, rows in zip(contexts.sources, contexts.rows, strict=True)]
     loadings = np.full((n, *B.shape), np.nan)
     angles = np.full((n, A.shape[1]), np.nan)
 
     def fit_one(i: int) -> None:
         stream = streams[i]
-        drawn: Any = [block[stream.integers(len(block), size=len(block))] for block in blocks]
-        if contexts.by_name:  # which context_weights may go by
-            drawn = dict(zip(contexts.names.tolist(), drawn, strict=True))
-        model = type(unfitted)(**{**unfitted.get_params(), "random_state": stream})
+        drawn = contexts.take([stream.integers(n, size=n) for n in contexts.n_samples.tolist()])
         try:
-            model.fit(drawn)
+            model = refit(unfitted, drawn, stream)
         except ValueError:
             return
         match = match_components(model.components_, A)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -65,6 +65,14 @@ class Contexts:
         """float32 when every context is, float64 otherwise."""
         return np.result_type(*{source.dtype for source in self.sources})
 
+    def take(self, rows: Sequence[Array]) -> Contexts:
+        """Return the same contexts with only these of their rows: indices within each context, also repeated ones."""
+        own = (
+            kept + mine.start if isinstance(mine, slice) else mine[kept]
+            for kept, mine in zip(rows, self.rows, strict=True)
+        )
+        return replace(self, rows=list(own), n_samples=np.array([len(kept) for kept in rows]))
+
     def second_moment(self, i: int, mean: Array) -> Array:
         """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
         moment = np.empty((self.n_features, self.n_features), dtype=self.dtype)
@@ -75,6 +83,11 @@ class Contexts:
         moment /= self.n_samples[i]
         _add_outer(moment, 1, own - mean)
         return moment
+
+    def variances_along(self, A: Array) -> Array:
+        """Return ``a_j^T S_i a_j`` (k, r) from the rows, without covariances. Cost O(n p r)."""
+        own = zip(self.sources, self.rows, strict=True)
+        return np.array([np.var(source[rows] @ A, axis=0, ddof=1, dtype=np.float64) for source, rows in own])
 
     def covariances(self, report: Report) -> ContextCovariances:
         """Return all moments. Cost O(sum_i n_i p^2); memory the stack and an eighth of it."""

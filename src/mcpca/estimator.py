@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -19,18 +20,20 @@ from ._check import (
     check_covariances,
     check_finite,
     check_rank,
+    check_real,
     check_rows,
 )
 from .centering import ContextMeans
-from .contexts import ContextCovariances, name_array, named_blocks, read_contexts
+from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
 from .decomposition import check_weights, decompose_checked
-from .exceptions import NoStableRankError
+from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
 from .rank import RankChoice, choose_rank_checked
+from .selection import RankSelection, can_select, select_rank_checked
 from .solvers import check_solver
 from .subspace import Core
 
@@ -93,7 +96,10 @@ class MCPCA(
     Parameters
     ----------
     n_components : int or None
-        Rank r, 1 <= r <= n_features. None chooses it by ``choose_rank``.
+        Rank r, 1 <= r <= n_features. None chooses it by ``select_rank``, and raises ``NothingAboveNoiseError`` where
+        nothing is above noise. ``choose_rank``, the paper's rule, takes its place where ``rank_range`` is given, and
+        where noise cannot be told: covariances without ``n_samples``, up to 100 rows in all, a context with fewer than
+        4 rows, a single feature.
     solver : {"mspm", "lsq", "ml"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
@@ -106,9 +112,9 @@ class MCPCA(
         Positive weights of contexts in the squared error; with "ml", whose weights are the numbers of rows, they
         multiply those. In the order of ``contexts_``.
     rank_range : iterable of int, optional
-        Candidate ranks for ``n_components=None``; by default taken from the scree.
+        Candidates for the paper's rule, ``choose_rank``, with ``n_components=None``.
     n_seed_pairs, cos_sim_threshold : int, float
-        The stability rule of ``choose_rank``.
+        The paper's rule; the second also of ``select_rank``, for agreement between halves of the rows.
     random_state : int, Generator, RandomState or None
         Decides every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
@@ -127,8 +133,8 @@ class MCPCA(
         ``pinv(A)``, which turns a centred row into scores.
     n_components_, r_ : int
         The rank.
-    rank_choice_ : RankChoice or None
-        The curve behind the rank when it was chosen.
+    rank_choice_ : RankSelection, RankChoice or None
+        What is behind the rank when it was chosen, by ``select_rank`` or by ``choose_rank``.
     contexts_ : ndarray (k,)
         Names of the contexts, the rows of ``loadings_``.
     means_ : ndarray (k, n_features) or None
@@ -221,7 +227,7 @@ class MCPCA(
         else:
             _set_features(features, contexts.n_features, contexts.feature_names)
         moments = contexts.covariances(report)
-        return self._fit_moments(moments, moments.means, moments.n_samples, report, features)
+        return self._fit_moments(moments, contexts, moments.n_samples, report, features)
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -253,27 +259,57 @@ class MCPCA(
         check_solver(self.solver, self.orthogonal, self.noise)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
+    def _choose_rank(
+        self,
+        moments: ContextCovariances,
+        contexts: Contexts | None,
+        counts: Array | None,
+        rng: np.random.Generator,
+        report: Report,
+    ) -> tuple[RankChoice | RankSelection, Core | None]:
+        """Return how the rank was chosen, and a core where one is at hand."""
+        S = moments.covariances
+        known = can_select(contexts, counts, S.shape[1])
+        if self.rank_range is None and known and counts is not None:
+            threshold = check_real(self.cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
+            selection = select_rank_checked(
+                contexts, replace(moments, n_samples=counts), threshold=threshold, rng=rng, report=report
+            )
+            if selection.rank == 0:
+                raise NothingAboveNoiseError(
+                    f"{selection.reason} n_components=None therefore finds no rank; to fit one all the same pass it, "
+                    "for example n_components=2, and mcpca.select_rank(X, y).plot() shows every criterion.",
+                    selection,
+                )
+            return selection, None
+        choice, core = choose_rank_checked(
+            S,
+            self.rank_range,
+            n_seed_pairs=self.n_seed_pairs,
+            cos_sim_threshold=self.cos_sim_threshold,
+            rng=rng,
+            report=report,
+        )
+        if choice.rank is None:
+            raise NoStableRankError(choice.reason, choice)
+        return choice, core
+
     def _fit_moments(
-        self, moments: ContextCovariances, means: Array | None, counts: Array | None, report: Report, features: Any
+        self,
+        moments: ContextCovariances,
+        contexts: Contexts | None,
+        counts: Array | None,
+        report: Report,
+        features: Any,
     ) -> Self:
         S, rng = moments.covariances, as_generator(self.random_state)
         weights = None if self.context_weights is None else check_weights(self.context_weights, moments.contexts)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
-        choice: RankChoice | None = None
-        core: Core | None = None
-        r = self.n_components
+        choice, core, r = None, None, self.n_components
         if r is None:
-            choice, core = choose_rank_checked(
-                S,
-                self.rank_range,
-                n_seed_pairs=self.n_seed_pairs,
-                cos_sim_threshold=self.cos_sim_threshold,
-                rng=rng,
-                **options,
-            )
-            if choice.rank is None:
-                raise NoStableRankError(choice.reason, choice)
+            choice, core = self._choose_rank(moments, contexts, counts, rng, report)
             r = choice.rank
+        assert r is not None
         result, measured = decompose_checked(
             S,
             int(r),
@@ -295,7 +331,7 @@ class MCPCA(
         self.n_components_ = int(r)
         self.rank_choice_ = choice
         self.contexts_ = moments.contexts
-        self.means_ = means
+        self.means_ = None if contexts is None else moments.means
         self.n_samples_per_context_ = counts
         self.noise_variance_ = result.noise
         self.singular_values_ = result.singular_values

@@ -1,6 +1,6 @@
 """The errors and warnings that are ours alone; everything else is a ValueError or TypeError."""
 
-__all__ = ["IdentifiabilityWarning", "NoStableRankError"]
+__all__ = ["IdentifiabilityWarning", "NoStableRankError", "NothingAboveNoiseError"]
 
 
 class IdentifiabilityWarning(UserWarning):
@@ -18,3 +18,11 @@ class NoStableRankError(ValueError):
     def __init__(self, message: str, choice: object) -> None:
         super().__init__(message)
         self.choice = choice
+
+
+class NothingAboveNoiseError(ValueError):
+    """No rank was given and none is above noise; ``selection`` holds what was looked at."""
+
+    def __init__(self, message: str, selection: object) -> None:
+        super().__init__(message)
+        self.selection = selection

@@ -15,6 +15,7 @@ from .bootstrap import Bootstrap, resample
 from .contexts import read_contexts
 from .likelihood import Likelihood, fit_contexts
 from .precision import Precision, precision_of
+from .replication import REPLICATES, Replicability, replicate
 
 
 @dataclass(frozen=True)
@@ -176,11 +177,61 @@ class UncertaintyMethods:
             as_report(verbose),
         )
 
+    def replicability(
+        self,
+        X: Any,
+        y: Any = None,
+        n_splits: int = 5,
+        *,
+        threshold: float = REPLICATES,
+        random_state: Any = None,
+        verbose: Any = False,
+    ) -> Replicability:
+        """Split the rows of each context into halves, fit both, and see which MCPCs both find.
+
+        An MCPC that comes back in the other half would come back in as many new samples as a half has. At a rank that
+        is too high some do not, and the more samples, the more do.
+
+        Parameters
+        ----------
+        X, y
+            The rows that the model was fitted on; at least 4 in every context.
+        n_splits : int
+            Random splits.
+        threshold : float
+            |cos| between the halves from which on an MCPC counts as replicating.
+        random_state, verbose
+            As in ``bootstrap``.
+
+        Returns
+        -------
+        Replicability
+            |cos| of each MCPC between halves, in the order of ``components_``.
+
+        Notes
+        -----
+        ``2 n_splits`` fits of half the rows with this model's parameters, as many at a time as BLAS has threads.
+        """
+        check_is_fitted(self)
+        n_splits = check_integer(n_splits, "n_splits", 1)
+        threshold = check_real(threshold, "threshold", 0, 1, "It is an absolute cosine.")
+        contexts = read_contexts(X, y)
+        self._check_same_contexts(contexts.names)
+        return replicate(
+            clone(self).set_params(n_components=self.components_.shape[1], verbose=False),
+            contexts,
+            self.components_.astype(np.float64),
+            n_splits,
+            threshold,
+            as_generator(random_state),
+            as_report(verbose),
+        )
+
     def _check_same_contexts(self, names: Array) -> None:
         fitted = self.contexts_.tolist()  # type: ignore[attr-defined]
         if names.tolist() != fitted:
             raise ValueError(
-                f"The bootstrap needs the rows that the model was fitted on: contexts {names.tolist()[:5]} were given, "
+                f"Resampling needs the rows that the model was fitted on: contexts {names.tolist()[:5]} were given, "
                 f"and it was fitted on {fitted[:5]}."
             )
 

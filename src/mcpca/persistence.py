@@ -16,6 +16,7 @@ from ._check import Array
 from .contexts import name_array
 from .quality import Facets
 from .rank import RankChoice
+from .selection import RankSelection
 
 FORMAT = "mcpca-model"
 VERSION = 1
@@ -48,7 +49,9 @@ def save_model(model: Any, path: Any) -> None:
     if model._evidence is not None:
         arrays |= {"score_covariances": model._evidence[0], "variance_outside": model._evidence[1]}
     choice = model.rank_choice_
-    if choice is not None:
+    if isinstance(choice, RankSelection):
+        header["selection"] = choice.to_json()
+    elif choice is not None:
         arrays |= {"choice_ranks": choice.ranks, "choice_scores": choice.scores, "choice_scree": choice.singular_values}
         header["choice"] = [choice.rank, choice.outcome, choice.reason, choice.threshold]
     write_model(path, arrays, header)
@@ -74,7 +77,7 @@ def load_model(cls: Any, path: Any) -> Any:
     model._facets = Facets(*(arrays[f"facet_{name}"] for name in _FACETS))
     evidence = arrays.get("score_covariances"), arrays.get("variance_outside")
     model._evidence = None if evidence[0] is None else evidence
-    model.rank_choice_ = None
+    model.rank_choice_ = RankSelection.from_json(header["selection"]) if "selection" in header else None
     if "choice" in header:
         rank, outcome, reason, threshold = header["choice"]
         curve = arrays["choice_ranks"], arrays["choice_scores"]

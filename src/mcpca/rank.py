@@ -10,9 +10,10 @@ import numpy as np
 
 from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_real
 from .canonical import ascore
-from .solvers.mspm import solve_core
+from .solvers._plain import plain_runs
 from .subspace import Core, compress, numerical_rank
 
+PLAIN_TOL, PLAIN_STEPS = 1e-4, 100
 _MAX_CANDIDATES = 20
 _SCREE_END = 50
 
@@ -58,8 +59,8 @@ def choose_rank(
     n_seed_pairs: int = 5,
     cos_sim_threshold: float = 0.8,
     random_state: Any = None,
-    tol: float = 1e-7,
-    max_iter: int = 200,
+    tol: float = PLAIN_TOL,
+    max_iter: int = PLAIN_STEPS,
     verbose: Any = False,
 ) -> RankChoice:
     """Choose the rank by the paper's stability rule.
@@ -78,9 +79,11 @@ def choose_rank(
         values of the flattening.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters.
-    random_state, tol, max_iter, verbose
-        As in ``decompose``; the runs are the power method's, whose starts are random. The chosen rank is a function
-        of ``random_state`` alone.
+    random_state, verbose
+        As in ``decompose``. The chosen rank is a function of ``random_state`` alone.
+    tol, max_iter : float, int
+        Length of the last power step, and the most steps of a start: the runs are the plain power method's. Cosines
+        between runs are wanted to a few digits only.
 
     Returns
     -------
@@ -89,7 +92,7 @@ def choose_rank(
 
     Notes
     -----
-    Cost one basis, O(k p^3), and ``2 n_seed_pairs`` solves per candidate in the compressed space.
+    Cost one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
     """
     S = check_covariances(S)
     return choose_rank_checked(
@@ -111,11 +114,13 @@ def choose_rank_checked(
     n_seed_pairs: int,
     cos_sim_threshold: float,
     rng: np.random.Generator,
-    tol: float,
-    max_iter: int,
     report: Report,
+    tol: float = PLAIN_TOL,
+    max_iter: int = PLAIN_STEPS,
 ) -> tuple[RankChoice, Core]:
     """``choose_rank`` for covariances known to be good; also returns the core, which any candidate can use."""
+    tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
     n_seed_pairs = check_integer(n_seed_pairs, "n_seed_pairs", 1)
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
     p = S.shape[1]
@@ -123,24 +128,30 @@ def choose_rank_checked(
         core = compress(S, min(p, _SCREE_END))
         candidates = _candidates_from_scree(core.singular_values, numerical_rank(core.singular_values, S))
     else:
-        candidates = _check_ranks(ranks, p)
+        candidates = check_ranks(ranks, p)
         core = compress(S, int(candidates[-1]))
-        _check_within_data(candidates, numerical_rank(core.singular_values, S))
+        check_within_data(candidates, numerical_rank(core.singular_values, S))
     scores = np.ones((len(candidates), n_seed_pairs))
     seed = int(rng.integers(2**62))
-    silent = as_report(False)  # of the runs inside the sweep
     for i, r in enumerate(candidates):
         report("ranks", i, len(candidates))
         if len(S) == 1:
             continue  # PCA: every run gives the same axes
-        part = core.leading(int(r))
-        # Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
-        streams = [np.random.default_rng((seed, int(r), j)) for j in range(2 * n_seed_pairs)]
-        options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "report": silent, "thorough": False}
-        runs = [solve_core(part.tensor, int(r), rng=stream, **options).components for stream in streams]
-        scores[i] = [ascore(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
+        scores[i] = seed_scores(core, int(r), n_seed_pairs, seed, tol, max_iter)
     report("ranks", len(candidates), len(candidates))
     return _choose(candidates, scores, threshold, core.singular_values), core
+
+
+def seed_scores(
+    core: Core, r: int, n_seed_pairs: int, seed: int, tol: float = PLAIN_TOL, max_iter: int = PLAIN_STEPS
+) -> Array:
+    """Return the mean matched |cos| of each of ``n_seed_pairs`` pairs of plain runs at rank ``r``.
+
+    Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
+    """
+    streams = [np.random.default_rng((seed, r, j)) for j in range(2 * n_seed_pairs)]
+    runs = plain_runs(core.leading(r).tensor, r, streams, tol, max_iter)
+    return np.array([ascore(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)])
 
 
 def _choose(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:
@@ -175,21 +186,22 @@ def _candidates_from_scree(sigma: Array, rank: int) -> Array:
     return np.unique(np.linspace(1, last, min(last, _MAX_CANDIDATES)).round().astype(int))
 
 
-def _check_ranks(ranks: Iterable[int], p: int) -> Array:
+def check_ranks(ranks: Iterable[int], p: int, name: str = "rank_range") -> Array:
+    """Return candidate ranks within 1 to p, ascending and each once."""
     try:
         values = list(ranks)
     except TypeError:
-        raise ValueError(f"rank_range={ranks!r} is not a list of ranks; pass for example range(2, 20).") from None
+        raise ValueError(f"{name}={ranks!r} is not a list of ranks; pass for example range(2, 20).") from None
     if not values:
-        raise ValueError("rank_range is empty; pass at least one candidate rank, for example range(2, 20).")
+        raise ValueError(f"{name} is empty; pass at least one candidate rank, for example range(2, 20).")
     return np.unique(
-        [check_integer(v, "rank_range entry", 1, p, f"Keep candidates within 1 to {p} features.") for v in values]
+        [check_integer(v, f"{name} entry", 1, p, f"Keep candidates within 1 to {p} features.") for v in values]
     )
 
 
-def _check_within_data(candidates: Array, rank: int) -> None:
+def check_within_data(candidates: Array, rank: int, name: str = "rank_range", data: str = "the data") -> None:
+    """Raise where a candidate exceeds the numerical rank of the data."""
     if candidates[-1] > rank:
         raise ValueError(
-            f"rank_range reaches {candidates[-1]}, above the numerical rank of the data, {rank}; keep candidates <= "
-            f"{rank}."
+            f"{name} reaches {candidates[-1]}, above the numerical rank of {data}, {rank}; keep candidates <= {rank}."
         )

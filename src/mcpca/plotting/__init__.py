@@ -5,6 +5,7 @@ Matplotlib is imported when a function is called; it comes with ``pip install "m
 
 from ._images import plot_component_images
 from ._loadings import plot_loadings
+from ._ranks import plot_rank_selection
 from ._scree import plot_scree
 
-__all__ = ["plot_component_images", "plot_loadings", "plot_scree"]
+__all__ = ["plot_component_images", "plot_loadings", "plot_rank_selection", "plot_scree"]

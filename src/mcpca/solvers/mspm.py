@@ -34,7 +34,6 @@ _NEWTON_STEPS = 15
 _MAX_STARTS = 64
 _SPARE_STARTS = 12
 _RANDOM_STARTS = 4
-_PLAIN_STARTS, _PLAIN_F = 3, 0.99
 # A maximum joins a block while it loses at most the square of this, as a share of F, to deflating the block.
 _APART = 0.02
 _F_WINDOW = 0.05
@@ -79,20 +78,13 @@ def solve_core(
     tol: float,
     max_iter: int,
     report: Report,
-    thorough: bool = True,
 ) -> SolverResult:
     """Find r components (q, r) of the symmetric slices ``T`` (e, q, q).
-
-    ``thorough=False`` is the paper's plain run: per component one start, two more if it ends with F < 0.99, one
-    deflation at a time, no refinement. It shows how far the answer depends on chance, which ``choose_rank`` asks.
 
     Cost about ``60 r`` contractions of O(q^2 e) when contexts are many, up to ``60 r^2`` when they are few; memory
     O(q^2 (e + 64)).
     """
     U, D = row_space(T, r)
-    if not thorough:
-        C, n_iter, settled = _deflate(T, U, D, None, rng, tol, max_iter, report)
-        return SolverResult(C, n_iter, settled, "A plain run, for comparison with others.")
     M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
     # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
     C, n_iter, settled = _deflate(T, U, D, M, rng, max(tol, _COARSE), max_iter, report)
@@ -117,7 +109,7 @@ def _deflate(
     T: Array,
     U: Array,
     D: Array,
-    M: Array | None,
+    M: Array,
     rng: np.random.Generator,
     tol: float,
     max_iter: int,
@@ -125,10 +117,9 @@ def _deflate(
 ) -> tuple[Array, int, bool]:
     """Find maxima and take them out until there are r; return them (q, r), the iterations, and whether all settled.
 
-    ``M`` (e, r, r), the slices in the basis U, gives informed starts; None makes it a plain run.
+    ``M`` (e, r, r), the slices in the basis U, gives informed starts.
     """
     e, (q, r) = len(T), U.shape
-    thorough = M is not None
     normals = np.zeros((0, r))  # deflated directions, in V's coordinates
     Q = np.eye(r)
     found = np.zeros((0, q))
@@ -138,17 +129,14 @@ def _deflate(
     while len(found) < r:
         report("components", len(found), r)
         left = r - len(found)
-        m = min(left + _SPARE_STARTS, _MAX_STARTS) if thorough else _PLAIN_STARTS
+        m = min(left + _SPARE_STARTS, _MAX_STARTS)
         a, b = _unit(rng.standard_normal((m, q))), _unit(rng.standard_normal((m, e)))
-        if M is not None and left == r:
+        if left == r:
             a, b = _pencil_starts(U, M, rng, a, b)
         peaks = _climb(T, (U / D) @ Q, a, b, tol, max_iter, rounded)
         n_iter += peaks.n_iter
         normal = _unit(peaks.a @ U / D)
-        if thorough:
-            block = _independent_block(peaks, peaks.c @ Q.T, normal, normals, tol)
-        else:
-            block = [int(np.argmax(np.where(peaks.F.max() > _PLAIN_F, peaks.F > _PLAIN_F, peaks.F)))]
+        block = _independent_block(peaks, peaks.c @ Q.T, normal, normals, tol)
         settled &= bool((peaks.step[block] <= tol).all())
         found = np.vstack([found, peaks.a[block]])
         normals = np.vstack([normals, normal[block]])

@@ -1,0 +1,118 @@
+"""Would it come back in other rows? Halves of every context, fitted apart and matched."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._check import Array, Report
+from ._parallel import each, n_workers
+from .canonical import match_components
+from .contexts import Contexts
+
+MIN_ROWS = 4
+REPLICATES = 0.9
+
+
+@dataclass(frozen=True)
+class Replicability:
+    """Which components two halves of the rows both find.
+
+    Attributes
+    ----------
+    cosines : ndarray (n_splits, r)
+        For each random split, |cos| between component j in one half and its match in the other.
+    threshold : float
+        What counts as coming back.
+    """
+
+    cosines: Array
+    threshold: float = REPLICATES
+
+    @property
+    def agreement(self) -> Array:
+        """Mean over splits (r,)."""
+        return np.asarray(self.cosines.mean(axis=0))
+
+    @property
+    def replicates(self) -> Array:
+        """Whether each component comes back (r,): ``agreement > threshold``."""
+        return self.agreement > self.threshold
+
+    @property
+    def n_replicating(self) -> int:
+        """How many components come back."""
+        return int(self.replicates.sum())
+
+
+def check_halves(contexts: Contexts, way_out: str) -> None:
+    """Raise where a context has too few rows for two covariances."""
+    few = [
+        f"{name!r} ({n})"
+        for name, n in zip(contexts.names.tolist(), contexts.n_samples.tolist(), strict=True)
+        if n < MIN_ROWS
+    ]
+    if few:
+        raise ValueError(
+            f"{len(few)} of {len(contexts.names)} contexts have fewer than {MIN_ROWS} rows, which do not make two "
+            f"halves of 2: {', '.join(few[:5])}{' and more' if len(few) > 5 else ''}. Drop or merge them, or {way_out}."
+        )
+
+
+def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tuple[Contexts, Contexts]:
+    """Return two parts that share no row: at random ``share`` of every context (at least 2 rows), and the rest."""
+    first, second = [], []
+    for n in contexts.n_samples.tolist():
+        order = rng.permutation(n)
+        cut = max(2, int(n * share))
+        first.append(np.sort(order[:cut]))
+        second.append(np.sort(order[cut:]))
+    return contexts.take(first), contexts.take(second)
+
+
+def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
+    """Return |cos| (r,) between matched columns of two halves' components, in the order of the ``whole``'s."""
+    cosines = match_components(second, first).cosines
+    return np.asarray(cosines[match_components(first, whole).indices])
+
+
+def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
+    """Return a model with the parameters of ``unfitted`` for other rows; warnings are the caller's to silence."""
+    blocks: Any = [source[rows] for source, rows in zip(contexts.sources, contexts.rows, strict=True)]
+    if contexts.by_name:  # which context_weights may go by
+        blocks = dict(zip(contexts.names.tolist(), blocks, strict=True))
+    return type(unfitted)(**{**unfitted.get_params(), "random_state": rng}).fit(blocks)
+
+
+def replicate(
+    unfitted: Any,
+    contexts: Contexts,
+    A: Array,
+    n_splits: int,
+    threshold: float,
+    rng: np.random.Generator,
+    report: Report,
+) -> Replicability:
+    """Fit both halves of ``n_splits`` splits; one stream of random numbers each, so that threads change nothing."""
+    check_halves(contexts, "resample with bootstrap, which needs 2")
+    streams = rng.spawn(n_splits)
+    halves = [half for stream in streams for half in split_rows(contexts, 0.5, stream)]
+    seeds = [seed for stream in streams for seed in stream.spawn(2)]
+
+    def fit_half(i: int) -> Array:
+        try:
+            return np.asarray(refit(unfitted, halves[i], seeds[i]).components_, dtype=np.float64)
+        except ValueError as error:
+            raise ValueError(f"Half of the rows cannot be fitted with {A.shape[1]} components: {error}") from error
+
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of single halves: convergence, near-proportional loadings
+        for components in each(fit_half, range(2 * n_splits), n_workers()):
+            found.append(components)
+            report("halves", len(found), 2 * n_splits)
+    cosines = [agreement_of_halves(first, second, A) for first, second in zip(found[::2], found[1::2], strict=True)]
+    return Replicability(np.stack(cosines), threshold)

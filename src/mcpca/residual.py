@@ -1,0 +1,237 @@
+"""Is anything left after r components? What is left, against the same rows with random signs.
+
+Let Q (p, m) span the directions outside the top r of the flattening (contexts scaled to unit variance), and
+``Z_i = Q^T S_i Q``. Noise that is alike in all directions would make ``Z_i`` a multiple of the identity, so
+
+    spread(r) = the top eigenvalue of  sum_i n_i (Z_i m / tr Z_i - I)^2
+
+measures what structure is left, in all contexts together, whichever of them has it. What it would be without structure
+is seen by multiplying every entry of the residual rows ``(x - mean) Q Q^T`` by a random sign (Hong, Sheng and Dobriban,
+Selecting the number of components in PCA via random signflips, 2020). That keeps every context's number of samples, the
+variance of every feature in every context, and the size of every single entry, heavy tails included; it destroys
+correlations between features. Three variants:
+
+* Features that are principal components have no correlations over all rows together: their variances are what is to be
+  explained. The rows are then turned by a random rotation before their signs are drawn, which keeps the number of
+  samples and the total variance of every context and destroys all else.
+* Without rows, their Gaussian counterpart with the same variances is drawn: a Wishart matrix, by Bartlett's
+  decomposition, for the price of p^2 and not n p random numbers.
+* For Gaussian white noise and n_i >> m no draw is needed in principle: the ``sqrt(n_i) (Z_i - I)`` are then Wigner
+  matrices, and the spread is about ``m (sqrt(k) + 1)^2``, the edge of a Marchenko-Pastur law. It is a check in the
+  tests; real noise has features of unequal size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._check import Array
+from ._parallel import each
+from .contexts import ContextCovariances, Contexts
+
+_FEW_DRAWS, _DRAWS = 2, 10
+STANDARD_DEVIATIONS = 5.0
+_CLEAR = 2.0  # times the largest of the draws: no more of them are needed
+_RESOLUTION = 0.01  # of the null's mean: the least standard deviation that is believed
+_UNCORRELATED = 1e-6  # |correlation| between pooled features that only PCA brings about
+NULLS = ("auto", "features", "isotropic")
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is left after ``rank`` components: the spread, and the mean and standard deviation of that of noise."""
+
+    rank: int
+    spread: float
+    null_mean: float
+    null_sd: float
+
+    @property
+    def excess(self) -> float:
+        """Standard deviations above noise."""
+        return (self.spread - self.null_mean) / max(self.null_sd, _RESOLUTION * self.null_mean, np.finfo(float).tiny)
+
+    @property
+    def above_noise(self) -> bool:
+        """Whether structure is left."""
+        return self.excess > STANDARD_DEVIATIONS
+
+
+class ResidualTest:
+    """Levels of one data set, computed when asked for and kept.
+
+    ``contexts`` gives the rows; without them (None) Gaussian ones stand in. The answer for a rank depends on ``seed``
+    and that rank alone, and not on ``workers``. Memory O(p^2) and a context's rows, twice, for every worker. A level
+    costs O(n p^2) for each of 2 to 10 draws, and O(k p^3).
+    """
+
+    def __init__(
+        self, moments: ContextCovariances, contexts: Contexts | None, null: str, seed: int, workers: int
+    ) -> None:
+        S = moments.covariances
+        p = S.shape[1]
+        self.S, self.means, self.contexts, self.seed, self.workers = S, moments.means, contexts, seed, workers
+        self.size = np.einsum("kpp->k", S).astype(np.float64) / p
+        self.freedom = moments.n_samples - 1.0
+        self.varying = np.flatnonzero(self.size > 0)
+        self.isotropic = null == "isotropic" or (null == "auto" and contexts is not None and _uncorrelated(moments))
+        self.V = np.eye(p)
+        w, V = np.linalg.eigh(self._total_square(lambda i: np.sqrt(self.freedom[i]) * self._scaled(i)))
+        self.V = np.ascontiguousarray(V[:, ::-1])
+        # Squares resolve 1e-13 of the largest: variances 3e-7 of it.
+        self.data_rank = int((w > 1e-13 * w[-1]).sum()) if w[-1] > 0 else 0
+        self.levels: dict[int, Level] = {}
+
+    def level(self, r: int, *, thorough: bool = False) -> Level:
+        """Return what is left after ``r`` components; ``thorough`` takes all draws where a few would do."""
+        if r not in self.levels or thorough:
+            Q = np.ascontiguousarray(self.V[:, r:])
+            if r >= self.data_rank or Q.shape[1] < 2:
+                self.levels[r] = Level(r, 0.0, 0.0, 0.0)
+                return self.levels[r]
+            spread = _top(self._total_square(lambda i: _deviation(Q.T @ self._scaled(i) @ Q, self.freedom[i])))
+            null = self._spreads(r, Q, range(_FEW_DRAWS))
+            if thorough or min(null) / _CLEAR < spread < _CLEAR * max(null):
+                null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
+            self.levels[r] = Level(r, spread, float(np.mean(null)), float(np.std(null, ddof=1)))
+        return self.levels[r]
+
+    def directions_above_noise(self) -> int:
+        """Return the least rank after which nothing is left, by doubling and then halving."""
+        largest = min(len(self.V) - 1, self.data_rank)
+        if not largest or not (self.level(0).above_noise or self.level(0, thorough=True).above_noise):
+            return 0
+        low, high = 0, 1
+        while high < largest and self.level(high).above_noise:
+            low, high = high, min(2 * high, largest)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.level(middle).above_noise:
+                low = middle
+            else:
+                high = middle
+        while high < largest and self.level(high, thorough=True).above_noise:
+            high += 1
+        return high
+
+    def scree_band(self) -> Array:
+        """Return singular values of the flattening with random signs, largest first (draws, p): parallel analysis."""
+        Q = np.eye(len(self.V))
+        totals = np.zeros((_DRAWS, *Q.shape))
+        for squares in self._over_null(0, Q, range(_DRAWS), lambda Z, i: _square(self.size[i] * Z)):
+            totals += squares
+        return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(totals), 0))[:, ::-1])
+
+    def singular_values(self) -> Array:
+        """Return those of the flattening, largest first (p,)."""
+        squares = np.linalg.eigvalsh(self._total_square(lambda i: self.S[i].astype(np.float64)))
+        return np.asarray(np.sqrt(np.maximum(squares, 0))[::-1])
+
+    def _spreads(self, r: int, Q: Array, draws: range) -> list[float]:
+        m = Q.shape[1]
+        totals = np.zeros((len(draws), m, m))
+        for squares in self._over_null(r, Q, draws, lambda Z, i: _square(_deviation(Z, self.freedom[i]))):
+            totals += squares
+        return [_top(total) for total in totals]
+
+    def _over_null(self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array]) -> Iterator[Array]:
+        """Yield (draws, m, m) for each context: ``call`` of its null covariances in coordinates of Q, and its index."""
+        rotation = None
+        if self.isotropic:
+            rng = np.random.default_rng((self.seed, r, 0))
+            rotation = np.linalg.qr(rng.standard_normal((Q.shape[1],) * 2))[0]
+
+        def draw(i: int) -> Array:
+            streams = [np.random.default_rng((self.seed, r, 1, i, d)) for d in draws]
+            if self.contexts is None:
+                drawn = self._gaussian(i, Q, streams)
+            else:
+                drawn = self._signs(self.contexts, i, Q, rotation, streams)
+            return np.stack([call(Z / self.freedom[i], i) for Z in drawn])
+
+        yield from each(draw, self.varying.tolist(), self.workers)
+
+    def _signs(
+        self, contexts: Contexts, i: int, Q: Array, rotation: Array | None, streams: list[np.random.Generator]
+    ) -> Array:
+        # In single precision: the null is wanted to three digits, and rows are scaled.
+        rows = contexts.sources[i][contexts.rows[i]] - self.means[i].astype(np.float64)
+        rows = (rows / np.sqrt(self.size[i])).astype(np.float32)
+        basis = (Q if rotation is None else Q @ rotation).astype(np.float32)
+        p, m = basis.shape
+        residual = rows @ basis if rotation is not None else rows if m == p else rows @ basis @ basis.T
+        # Once signs are drawn, a rotation of all directions changes no spread and no singular value.
+        back = rotation is None and m < p
+        out = np.empty((len(streams), m, m))
+        for d, stream in enumerate(streams):
+            bits = np.frombuffer(stream.bytes(residual.size // 8 + 1), dtype=np.uint8)
+            signs = np.unpackbits(bits, count=residual.size).reshape(residual.shape)
+            flipped = np.where(signs, residual, -residual)
+            flipped = flipped @ basis if back else flipped
+            out[d] = flipped.T @ flipped
+        return out
+
+    def _gaussian(self, i: int, Q: Array, streams: list[np.random.Generator]) -> Array:
+        n, (p, m) = int(self.freedom[i]), Q.shape
+        if self.isotropic:
+            return np.stack([_wishart(n, m, stream) for stream in streams])
+        variances = np.maximum(np.einsum("pm,mn,pn->p", Q, Q.T @ self._scaled(i) @ Q, Q), 0)
+        basis = np.sqrt(variances)[:, None] * Q
+        return np.stack([basis.T @ _wishart(n, p, stream) @ basis for stream in streams])
+
+    def _scaled(self, i: int) -> Array:
+        """Covariance of context i, its mean variance 1."""
+        return np.asarray(self.S[i].astype(np.float64) / self.size[i])
+
+    def _total_square(self, call: Callable[[int], Array]) -> Array:
+        """Return ``sum_i Z_i Z_i`` over the contexts that vary, for ``Z_i`` from ``call``."""
+        m = len(self.V)
+        total = np.zeros(())
+        for square in each(lambda i: _square(call(i)), self.varying.tolist(), self.workers):
+            total = total + square
+        return total if total.ndim else np.zeros((m, m))
+
+
+def _square(Z: Array) -> Array:
+    return np.asarray(Z.T @ Z)
+
+
+def _deviation(Z: Array, n: float) -> Array:
+    """Return ``sqrt(n) (Z m / tr Z - I)``."""
+    m = len(Z)
+    size = float(np.trace(Z)) / m
+    if size <= 0:
+        return np.zeros((m, m))
+    Z = np.sqrt(n) / size * Z
+    Z[np.arange(m), np.arange(m)] -= np.sqrt(n)
+    return Z
+
+
+def _top(Z: Array) -> float:
+    return float(np.linalg.eigvalsh(Z)[-1])
+
+
+def _wishart(n: int, p: int, rng: np.random.Generator) -> Array:
+    """Draw ``X^T X`` for n rows of p standard normal numbers."""
+    if n < p:
+        X = rng.standard_normal((n, p))
+        return np.asarray(X.T @ X)
+    L = np.tril(rng.standard_normal((p, p)), -1)
+    L[np.arange(p), np.arange(p)] = np.sqrt(rng.chisquare(n - np.arange(p)))
+    return np.asarray(L @ L.T)
+
+
+def _uncorrelated(moments: ContextCovariances) -> bool:
+    """Whether features are uncorrelated over all rows, exactly: scores of a PCA of these very rows."""
+    n, S, means = moments.n_samples, moments.covariances, moments.means.astype(np.float64)
+    pooled = np.tensordot(n - 1.0, S.astype(np.float64, copy=False), axes=1)
+    centred = np.sqrt(n)[:, None] * (means - np.average(means, axis=0, weights=n))
+    pooled = pooled + centred.T @ centred
+    sd = np.sqrt(np.maximum(np.diag(pooled), np.finfo(float).tiny))
+    correlation = pooled / sd[:, None] / sd
+    np.fill_diagonal(correlation, 0)
+    tolerance = _UNCORRELATED if S.dtype == np.float64 else 1e-4
+    return len(pooled) > 1 and float(np.abs(correlation).max()) < tolerance
