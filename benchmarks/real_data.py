@@ -35,15 +35,18 @@ class RealData:
     note: str
 
 
-def load(name: str, directory: str | Path) -> RealData:
-    """Read and prepare one of ``NAMES``."""
+def load(name: str, directory: str | Path, *, axes: bool = True) -> RealData:
+    """Read and prepare one of ``NAMES``; ``axes=False`` keeps the features as they are, without principal axes."""
     if name not in _RECIPES:
         raise ValueError(f"{name!r} is unknown; choose one of {', '.join(NAMES)}.")
-    X, y, rank, note = _RECIPES[name](Path(directory))
+    X, y, n_axes, rank, note = _RECIPES[name](Path(directory))
+    if axes and n_axes:
+        X = PCA(n_axes, svd_solver="full").fit_transform(X)
     return RealData(name, np.ascontiguousarray(X, dtype=np.float64), y, rank, note)
 
 
-Prepared = tuple[np.ndarray, np.ndarray, int, str]
+# Rows, contexts, principal axes of the pooled rows (0 for none), rank, note.
+Prepared = tuple[np.ndarray, np.ndarray, int, int, str]
 
 
 def _keep(X: np.ndarray, y: np.ndarray, min_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,37 +57,32 @@ def _keep(X: np.ndarray, y: np.ndarray, min_rows: int) -> tuple[np.ndarray, np.n
     return X[:, np.ptp(X, axis=0) > 0], y
 
 
-def _axes(X: np.ndarray, n: int) -> np.ndarray:
-    """Scores on the first principal axes of the pooled rows."""
-    return PCA(n, svd_solver="full").fit_transform(X)
-
-
 def _tcga_mirna(directory: Path) -> Prepared:
     data = np.load(directory / "tcga_mirna" / "tcga_mirna_log2rpm.npz")
     X, y = _keep(data["X"], data["context"], 60)
     # About one axis per cancer type or less: the paper takes 30 for 30 types from twenty times as many genes.
-    return _axes(X, 100), y, 20, "log2 of reads per million; two sequencing machines, which differ within some types"
+    return X, y, 100, 20, "log2 of reads per million; two sequencing machines, which differ within some types"
 
 
 def _tcga_mrna_small(directory: Path) -> Prepared:
     data = np.load(directory / "tcga_mrna_small" / "tcga_mrna_6types_log2cpm.npz")
     X, y = _keep(data["X"], data["context"], 30)
     # About one axis per type: the smallest half has 18 tumours.
-    return _axes(X, 50), y, 6, "log2 of counts per million; more features than rows in most halves"
+    return X, y, 50, 6, "log2 of counts per million; more features than rows in most halves"
 
 
 def _lung_cancer_kim(directory: Path) -> Prepared:
     data = np.load(directory / "lung_cancer_kim" / "kim2020_luad_immune_markers.npz")
     X, y = _keep(data["X"], data["context"], 200)
     # The paper's rank for its atlas is 5; with so many cells a few more are well determined.
-    return X, y, 8, "log-normalised markers of immune cells"
+    return X, y, 0, 8, "log-normalised markers of immune cells"
 
 
 def _melanoma_patients(directory: Path) -> Prepared:
     data = np.load(directory / "melanoma_patients" / "tirosh_melanoma_immune.npz")
     X, y = _keep(data["X"], data["context"], 60)
     # Half a dozen kinds of cells; beyond 7 the axes of two halves soon differ.
-    return _axes(X, 30), y, 7, "log-normalised immune cells"
+    return X, y, 30, 7, "log-normalised immune cells"
 
 
 def _perturb_papalexi(directory: Path) -> Prepared:
@@ -97,14 +95,14 @@ def _perturb_papalexi(directory: Path) -> Prepared:
     X = np.log1p(counts[some] * (np.median(sizes[some]) / sizes[some])[:, None])
     X, y = _keep(X, data["context"][some], 100)
     # A few programmes (cell cycle, interferon, stress): the spectrum is flat, and few axes are found again.
-    return _axes(X, 40), y, 7, "log-normalised counts of 299 random genes; most knock-outs change little"
+    return X, y, 40, 7, "log-normalised counts of 299 random genes; most knock-outs change little"
 
 
 def _perturb_norman(directory: Path) -> Prepared:
     data = np.load(directory / "perturb_norman" / "norman2019_k562_subset.npz")
     X, y = _keep(data["X"], data["context"], 60)
     # Weak signal: 3% of the values are not zero, so few axes stand above noise.
-    return _axes(X, 30), y, 6, "log-normalised; genes chosen for another cell line, 40 to 50 cells in a half"
+    return X, y, 30, 6, "log-normalised; genes chosen for another cell line, 40 to 50 cells in a half"
 
 
 def _perturb_mcfaline(directory: Path) -> Prepared:
@@ -112,7 +110,7 @@ def _perturb_mcfaline(directory: Path) -> Prepared:
     both = np.char.add(np.char.add(data["cell_line"], " "), data["context"])
     X, y = _keep(data["X"], both, 60)
     # Three lines that differ, with an axis or two each, and what they share.
-    return _axes(X, 30), y, 6, "log-normalised; contexts are cell line x perturbation"
+    return X, y, 30, 6, "log-normalised; contexts are cell line x perturbation"
 
 
 def _primate_brain_bulk(directory: Path) -> Prepared:
@@ -122,14 +120,14 @@ def _primate_brain_bulk(directory: Path) -> Prepared:
     species = np.array([name.split("_")[0] for name in samples])
     X, y = _keep(np.log2(values + 1), species, 16)
     # Eight brain regions of which the cerebellum stands apart, and 8 rows in the smallest half.
-    return _axes(X, 20), y, 4, "log2(x + 1); regions of a few individuals, so rows are not independent"
+    return X, y, 20, 4, "log2(x + 1); regions of a few individuals, so rows are not independent"
 
 
 def _text_human(directory: Path) -> Prepared:
     data = np.load(directory / "text_human" / "human_minilm_embeddings.npz")
     X, y = _keep(data["X"], data["context"], 100)
     # The paper's rank for its 12 contexts.
-    return _axes(X, 60), y, 10, "embeddings of the word 'human'; contexts are genre x 20 years"
+    return X, y, 60, 10, "embeddings of the word 'human'; contexts are genre x 20 years"
 
 
 def _flury(directory: Path, file: str, logs: bool, rank: int) -> Prepared:
@@ -144,7 +142,7 @@ def _flury(directory: Path, file: str, logs: bool, rank: int) -> Prepared:
     X = np.array([row[1:] for row in rows], dtype=np.float64)
     known = y != "unknown"  # voles of one species or the other: a mixture, not a context
     X, y = (np.log(X) if logs else X)[known], y[known]
-    return X, y, rank, f"{'logarithms of ' if logs else ''}{len(header) - 1} measurements"
+    return X, y, 0, rank, f"{'logarithms of ' if logs else ''}{len(header) - 1} measurements"
 
 
 def _flury_heads(directory: Path) -> Prepared:
@@ -154,7 +152,7 @@ def _flury_heads(directory: Path) -> Prepared:
         sex: np.loadtxt(directory / "flury_classics" / file, delimiter=",", skiprows=1) for sex, file in files.items()
     }
     y = np.repeat(list(parts), [len(part) for part in parts.values()])
-    return np.vstack(list(parts.values())), y, 5, "6 measurements of young soldiers' heads, in mm"
+    return np.vstack(list(parts.values())), y, 0, 5, "6 measurements of young soldiers' heads, in mm"
 
 
 def _mnist_backgrounds(directory: Path) -> Prepared:
@@ -163,12 +161,7 @@ def _mnist_backgrounds(directory: Path) -> Prepared:
     contexts, _ = composites(str(directory / "mnist_backgrounds"), seed=0, n=2000)
     y = np.repeat(["background", "0 and 2", "1 and 2"], [len(rows) for rows in contexts])
     # The paper's rank.
-    return (
-        _axes(np.vstack(contexts), 100),
-        y,
-        DIGITS_RANK,
-        "digits on grass and clouds; some patches are in both halves",
-    )
+    return np.vstack(contexts), y, 100, DIGITS_RANK, "digits on grass and clouds; some patches are in both halves"
 
 
 _RECIPES: dict[str, Callable[[Path], Prepared]] = {

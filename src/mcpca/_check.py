@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ Report = Callable[[str, int, int], None]
 # the caller's mistake and not arithmetic's.
 _SYMMETRY_ULPS = 1e4
 _NEGATIVE_ULPS = 1e2
+_BAR = 24
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
 _BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
 
@@ -53,9 +55,16 @@ def _ignore_stage(stage: str, done: int, total: int) -> None:
 
 
 def _print_stage(stage: str, done: int, total: int) -> None:
-    import sys
-
-    print(f"[mcpca] {stage}: {done}/{total}", file=sys.stderr, flush=True)
+    """Draw a bar that grows in place on a terminal, and print a line elsewhere."""
+    if not sys.stderr.isatty():
+        print(f"[mcpca] {stage}: {done}/{total}", file=sys.stderr, flush=True)
+        return
+    filled = _BAR * done // max(total, 1)
+    bar = "#" * filled + "." * (_BAR - filled)
+    # To the start of the line, and clear it.
+    print(
+        f"\r\x1b[K[mcpca] {bar} {done}/{total} {stage}", end="\n" if done >= total else "", file=sys.stderr, flush=True
+    )
 
 
 def check_integer(value: Any, name: str, low: int, high: int | None = None, way_out: str = "") -> int:

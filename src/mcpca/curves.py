@@ -131,7 +131,7 @@ class Curves:
             cosines = [self.cosines(r) for r in self.ranks]
             decide["split-half agreement"] = np.array([c.mean() for c in cosines])
             decide["replicating"] = np.array(
-                [np.nan if np.isnan(c).any() else (c.mean(axis=0) > REPLICATES).sum() for c in cosines]
+                [np.nan if np.isnan(c).any() else float((c.mean(axis=0) > REPLICATES).sum()) for c in cosines]
             )
             decide["held-out error"] = np.array([self.halves.held_out_error(r) for r in self.ranks])
         return decide | self.columns

@@ -12,8 +12,8 @@ variance of every feature in every context, and the size of every single entry, 
 correlations between features. Three variants:
 
 * Features that are principal components have no correlations over all rows together: their variances are what is to be
-  explained. The rows are then turned by a random rotation before their signs are drawn, which keeps the number of
-  samples and the total variance of every context and destroys all else.
+  explained. The rows are then turned by a random rotation, and the turned features given equal variances, before
+  signs are drawn: that keeps the number of samples and the total variance of every context and destroys all else.
 * Without rows, their Gaussian counterpart with the same variances is drawn: a Wishart matrix, by Bartlett's
   decomposition, for the price of p^2 and not n p random numbers.
 * For Gaussian white noise and n_i >> m no draw is needed in principle: the ``sqrt(n_i) (Z_i - I)`` are then Wigner
@@ -52,7 +52,7 @@ class Level:
     @property
     def excess(self) -> float:
         """Standard deviations above noise."""
-        return (self.spread - self.null_mean) / max(self.null_sd, _RESOLUTION * self.null_mean, np.finfo(float).tiny)
+        return (self.spread - self.null_mean) / max(self.null_sd, np.finfo(float).tiny)
 
     @property
     def above_noise(self) -> bool:
@@ -96,7 +96,8 @@ class ResidualTest:
             null = self._spreads(r, Q, range(_FEW_DRAWS))
             if thorough or min(null) / _CLEAR < spread < _CLEAR * max(null):
                 null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
-            self.levels[r] = Level(r, spread, float(np.mean(null)), float(np.std(null, ddof=1)))
+            mean = float(np.mean(null))
+            self.levels[r] = Level(r, spread, mean, max(float(np.std(null, ddof=1)), _RESOLUTION * mean))
         return self.levels[r]
 
     def directions_above_noise(self) -> int:
@@ -163,6 +164,9 @@ class ResidualTest:
         basis = (Q if rotation is None else Q @ rotation).astype(np.float32)
         p, m = basis.shape
         residual = rows @ basis if rotation is not None else rows if m == p else rows @ basis @ basis.T
+        if rotation is not None:  # a few directions that dominate are in all of the turned ones, but unequally
+            squares = np.einsum("nm,nm->m", residual, residual)
+            residual *= np.sqrt(squares.mean() / np.maximum(squares, np.finfo(np.float32).tiny))
         # Once signs are drawn, a rotation of all directions changes no spread and no singular value.
         back = rotation is None and m < p
         out = np.empty((len(streams), m, m))

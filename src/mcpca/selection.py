@@ -105,7 +105,7 @@ class RankSelection:
                 "scree": _to_lists(self.scree),
                 "replicability": None
                 if self.replicability is None
-                else {"cosines": self.replicability.cosines.tolist(), "threshold": self.replicability.threshold},
+                else {"threshold": self.replicability.threshold} | _to_lists({"cosines": self.replicability.cosines}),
             }
         )
 
@@ -117,7 +117,9 @@ class RankSelection:
             content[name] = {key: np.array(values, dtype=np.float64) for key, values in content[name].items()}
         content["ranks"] = np.array(content["ranks"], dtype=np.intp)
         found = content["replicability"]
-        content["replicability"] = found and Replicability(np.array(found["cosines"]), found["threshold"])
+        content["replicability"] = found and Replicability(
+            np.array(found["cosines"], dtype=np.float64), found["threshold"]
+        )
         return cls(**content)
 
 
@@ -369,7 +371,7 @@ def _votes(
         if name in _LARGEST_PASSING:
             passing = ranks[known][values[known] > threshold]
             votes[name] = int(passing[-1]) if len(passing) else 0
-        elif name in _SMALLEST + _HIGHEST and len(known):
+        elif name in _SMALLEST + _HIGHEST and len(known) and values[known].any():
             signed = values[known] if name in _HIGHEST else -values[known]
             # Of equals the largest rank, which says most.
             votes[name] = int(ranks[known][np.flatnonzero(signed >= signed.max())[-1]])

@@ -22,31 +22,32 @@ if TYPE_CHECKING:
 
     from ..selection import RankSelection
 
-_BLUE, _PALE, _BAND, _UNKNOWN = "#08519c", "#9ecae1", "0.85", "0.8"
+_BLUE, _PALE, _GREY, _BAND, _UNKNOWN = "#08519c", "#9ecae1", "0.5", "0.86", "0.8"
 _COLUMNS, _WIDTH, _HEIGHT = 4, 2.75, 2.3  # panels side by side; inches of a panel
 _NARROWEST = 6.0  # inches, for the text above few panels
 _CHARACTER, _LINE = 0.55, 1.35  # mean width of a character and height of a line, in font sizes
 _MARGIN = 0.1  # inches around the text
-_MAX_TICKS = 8  # numbers that fit along a heatmap
-_COSINE = "mean |cos|"
-_SHARES = ("split-half agreement", "seed stability", "projection similarity", "loading similarity")
-# Name of the column, and what its numbers are.
-_OTHERS = {
-    "seed stability": _COSINE,
+_DIGITS = 16  # of tick labels that fit along a heatmap
+_HALVES = "split-half agreement"
+# The criteria that are one curve over the ranks, and what their numbers are.
+_LABELS = {
+    _HALVES: "mean |cos|",
+    "seed stability": "mean |cos|",
     "projection similarity": "share of components",
     "loading similarity": "share of components",
     "context consistency": "mean over other ranks",
     "held-out error": "relative squared error",
     "held-out log-likelihood": "mean per row",
-    "BIC": "all rows",
+    "BIC": "less is better",
 }
+_UNBOUNDED = ("held-out error", "held-out log-likelihood", "BIC")  # the others are at most 1
 
 
 def plot_rank_selection(selection: RankSelection) -> Figure:
     """Draw every criterion over the ranks, with the recommendation and the choice of each criterion alone marked.
 
-    The first panels decide: the noise test, and agreement between halves of the rows. A criterion without numbers has
-    no panel. Heatmaps compare pairs of ranks, where they are known.
+    The first panels are of the two questions that decide: is it above noise, and does it come back in other rows. A
+    criterion without numbers has no panel. Heatmaps compare pairs of ranks, where more than one was looked at.
 
     Parameters
     ----------
@@ -57,129 +58,139 @@ def plot_rank_selection(selection: RankSelection) -> Figure:
     -------
     matplotlib Figure
     """
-    panels = _curve_panels(selection)
-    pairwise = {name: values for name, values in selection.pairwise.items() if len(values) > 1 and _any_known(values)}
-    n = len(panels) + len(pairwise)
-    columns, rows = max(1, min(n, _COLUMNS)), math.ceil(n / _COLUMNS)
-    width = max(columns * _WIDTH, _NARROWEST)
-    lines, title_size = _header(selection, width, n > 0), FONT_SIZE + 3
-    header = (_LINE * (title_size + len(lines) * FONT_SIZE)) / 72 + _MARGIN
-    height = header + rows * _HEIGHT + _MARGIN
-    plt = require("matplotlib.pyplot", "plot")
-    figure: Figure = plt.figure(figsize=(width, height), layout="constrained")
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - header / height), h_pad=0.07, w_pad=0.07)
-    title = f"Recommended rank: {selection.rank}" if selection.rank else "Rank 0: nothing above noise"
-    left, top = _MARGIN / width, 1 - _MARGIN / height
-    figure.text(left, top, title, fontsize=title_size, fontweight="bold", va="top")
-    below = top - _LINE * title_size / 72 / height
-    figure.text(left, below, "\n".join(lines), fontsize=FONT_SIZE, va="top", linespacing=1.2)
-    if n:
+    panels = _panels(selection)
+    pairwise = {name: values for name, values in selection.pairwise.items() if len(values) > 1 and _any(values)}
+    start = len(panels)
+    if start % _COLUMNS + len(pairwise) > _COLUMNS:  # heatmaps are compared, so they share a row
+        start = _COLUMNS * math.ceil(start / _COLUMNS)
+    end = start + len(pairwise)
+    columns, rows = min(end, _COLUMNS), math.ceil(end / _COLUMNS)
+    figure = _with_header(selection, max(columns * _WIDTH, _NARROWEST), rows * _HEIGHT)
+    if end:
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, draw in zip(grid, panels, strict=False):
-            draw(ax)
+            draw(selection, ax)
             _finish(ax)
-        _draw_heatmaps(grid[len(panels) : n], pairwise, selection)
-        for ax in grid[n:]:
+        if pairwise:
+            _draw_heatmaps(grid[start:end], pairwise, selection, free=end < len(grid))
+        for ax in [*grid[len(panels) : start], *grid[end:]]:
             ax.set_axis_off()
     return figure
 
 
-def _header(selection: RankSelection, width: float, marks: bool) -> list[str]:
-    """Lines of the text that is ``width`` inches wide: the reason and, above panels, what their marks mean."""
+def _with_header(selection: RankSelection, width: float, height: float) -> Figure:
+    """Return a new figure with the recommendation in words above ``width`` x ``height`` inches for panels."""
     fits = int((width - 2 * _MARGIN) * 72 / (_CHARACTER * FONT_SIZE))
-    lines = textwrap.wrap(selection.reason, fits, break_on_hyphens=False)
-    if marks:
-        dashed = "Dashed line: the recommended rank. " if selection.rank else ""
-        lines += textwrap.wrap(f"{dashed}Ring, and number in brackets: what a criterion alone would choose.", fits)
-    return lines
+    lines, title_size = textwrap.wrap(selection.reason, fits, break_on_hyphens=False), FONT_SIZE + 3
+    if height:
+        marks = "Orange: the recommended rank. " if selection.rank else ""
+        marks += (
+            "Ring, number in brackets: what a criterion alone would choose. Grey band: noise. Grey line: threshold."
+        )
+        lines += textwrap.wrap(marks, fits)
+    above = _LINE * (title_size + len(lines) * FONT_SIZE) / 72 + _MARGIN
+    total = above + height + _MARGIN
+    plt = require("matplotlib.pyplot", "plot")
+    figure: Figure = plt.figure(figsize=(width, total))
+    # The layout knows of one title only, which cannot be part bold.
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - above / total), h_pad=0.07, w_pad=0.07)
+    title = f"Recommended rank: {selection.rank}" if selection.rank else "Rank 0: nothing above noise"
+    left, top = _MARGIN / width, 1 - _MARGIN / total
+    figure.text(left, top, title, fontsize=title_size, fontweight="bold", va="top")
+    below = top - _LINE * title_size / 72 / total
+    figure.text(left, below, "\n".join(lines), fontsize=FONT_SIZE, va="top", linespacing=1.2)
+    return figure
 
 
-def _any_known(values: Array | None) -> bool:
-    return values is not None and bool(np.isfinite(values).any())
+def _panels(selection: RankSelection) -> list[Callable[[RankSelection, Any], None]]:
+    """Functions that draw what is known, those that decide first."""
+    columns, found, nothing = selection.columns, selection.replicability, np.array([])
+    curves = [(columns.get(name, nothing), partial(_draw_curve, name)) for name in _LABELS]
+    candidates: list[tuple[Array, Callable[[RankSelection, Any], None]]] = [
+        (_positive(columns.get("spread", nothing)), _draw_noise_test),
+        curves[0],
+        (columns.get("replicating", nothing), _draw_replicating),
+        (nothing if found is None else found.agreement, _draw_components),
+        (selection.scree.get("singular value", nothing), _draw_scree),
+        *curves[1:],
+    ]
+    return [draw for values, draw in candidates if _any(values)]
 
 
-def _curve_panels(selection: RankSelection) -> list[Callable[[Any], None]]:
-    """Functions that draw a panel each: those that decide, then the others."""
-    columns, panels = selection.columns, []
-    if _any_known(columns.get("spread")):
-        panels.append(partial(_draw_noise_test, selection))
-    if _any_known(columns.get("split-half agreement")):
-        panels.append(partial(_draw_curve, selection, "split-half agreement", _COSINE))
-    if _any_known(columns.get("replicating")):
-        panels.append(partial(_draw_replicating, selection))
-    if selection.replicability is not None and _any_known(selection.replicability.agreement):
-        panels.append(partial(_draw_components, selection))
-    if _any_known(selection.scree.get("singular value")):
-        panels.append(partial(_draw_scree, selection))
-    known = [name for name in _OTHERS if _any_known(columns.get(name))]
-    return panels + [partial(_draw_curve, selection, name, _OTHERS[name]) for name in known]
+def _any(values: Array) -> bool:
+    return bool(np.isfinite(values).any())
 
 
-def _draw_curve(selection: RankSelection, name: str, label: str, ax: Axes) -> None:
+def _positive(values: Array, least: float = 0) -> Array:
+    """Return what has a place on a log scale, and NaN for the rest."""
+    return np.where(values > least, values, np.nan)
+
+
+def _draw_curve(name: str, selection: RankSelection, ax: Axes) -> None:
     values = selection.columns[name]
     _draw_line(ax, selection, name, selection.ranks, values)
-    if name in ("split-half agreement", "seed stability"):
-        ax.axhline(selection.threshold, color="0.5", linewidth=0.8, zorder=0)
-    if name in _SHARES or name == "context consistency":  # one scale, so that panels can be compared
-        ax.set_ylim(min(0, 1.1 * float(np.nanmin(values))), 1.05)
-    ax.set_ylabel(label)
+    if name in (_HALVES, "seed stability"):
+        ax.axhline(selection.threshold, color=_GREY, linewidth=0.8, zorder=0)
+    if name not in _UNBOUNDED:  # one scale, so that panels can be compared
+        ax.set_ylim(min(0, float(np.nanmin(values))) - 0.05, 1.05)
+    ax.set_ylabel(_LABELS[name])
 
 
 def _draw_noise_test(selection: RankSelection, ax: Axes) -> None:
     columns = selection.columns
     mean, margin = columns["noise spread"], STANDARD_DEVIATIONS * columns["noise sd"]
-    # On a log scale what is not positive has no place; a band that reaches there goes on to a tenth of its middle.
+    # A band that reaches 0, which is nowhere on a log scale, ends at a tenth of its middle.
     _draw_band(ax, selection.ranks, np.maximum(mean - margin, 0.1 * mean), mean + margin)
-    _draw_line(ax, selection, "noise test", selection.ranks, columns["spread"], log=True)
+    _draw_line(ax, selection, "noise test", selection.ranks, _positive(columns["spread"]))
+    _scale_log(ax)
     ax.set_ylabel("spread of what is left")
 
 
 def _draw_scree(selection: RankSelection, ax: Axes) -> None:
     sigma = selection.scree["singular value"]
-    end = max([selection.votes.get("scree", 0), *selection.ranks.tolist()])
-    shown = slice(0, math.ceil(1.15 * end) + 1)
+    last = max([selection.votes.get("scree", 0), *selection.ranks.tolist()])
+    shown = slice(0, math.ceil(1.15 * last) + 1)
     index = np.arange(1, len(sigma) + 1)[shown]
     _draw_band(ax, index, selection.scree["null mean"][shown], selection.scree["null upper"][shown])
     # A singular value that is 0 but for rounding would stretch the axis to where nothing is to be seen.
-    seen = np.where(sigma > np.finfo(np.float64).eps * sigma[0], sigma, np.nan)
-    _draw_line(ax, selection, "scree", index, seen[shown], log=True)
+    _draw_line(ax, selection, "scree", index, _positive(sigma, np.finfo(np.float64).eps * sigma[0])[shown])
+    _scale_log(ax)
     ax.set_xlabel("index")
     ax.set_ylabel("singular value")
 
 
 def _draw_replicating(selection: RankSelection, ax: Axes) -> None:
     values = selection.columns["replicating"]
-    _draw_line(ax, selection, "replicating", selection.ranks, values)
-    ax.axline((0, 0), slope=1, color="0.5", linewidth=0.8, zorder=0)
-    # Where few come back at high ranks the line goes on beyond the panel, rather than the curve along its bottom.
-    ax.set_ylim(0, max(1.6 * float(np.nanmax(values)), 2))
+    _draw_line(ax, selection, "how many come back", selection.ranks, values)
+    ax.axline((0, 0), slope=1, color=_GREY, linewidth=0.8, linestyle=":", zorder=0)
+    # Where few come back at high ranks the line leaves the panel; else the curve would lie along the bottom.
+    top = max(1.6 * float(np.nanmax(values)), 2)
+    ax.set_ylim(-0.05 * top, top)
     ax.yaxis.set_major_locator(_integers())
-    ax.set_title("how many come back (line: all)")
-    ax.set_ylabel(f"components, |cos| > {REPLICATES:g}")
+    ax.set_ylabel(f"|cos| > {REPLICATES:g} (dotted: all)")
 
 
 def _draw_components(selection: RankSelection, ax: Axes) -> None:
     found = selection.replicability
     assert found is not None
     number = np.arange(1, len(found.agreement) + 1)
-    ax.bar(number, found.agreement, color=np.where(found.replicates, _BLUE, _PALE).tolist())
-    ax.axhline(found.threshold, color="0.5", linewidth=0.8)
+    width = 0.8 if len(number) < 40 else 1.0  # gaps of a pixel or less would come and go
+    ax.bar(number, found.agreement, width, color=np.where(found.replicates, _BLUE, _PALE).tolist())
+    ax.axhline(found.threshold, color=_GREY, linewidth=0.8)
     ax.set_xlim(0.4, len(number) + 0.6)
     ax.set_ylim(0, 1.05)
     ax.set_title(f"each component at rank {len(number)}")
     ax.set_xlabel("MCPC")
-    ax.set_ylabel(f"{_COSINE} of halves")
+    ax.set_ylabel("mean |cos| of halves")
 
 
-def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array, *, log: bool = False) -> None:
+def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array) -> None:
     """Draw a curve through what is known of it, a ring around the choice of the criterion, and the recommendation."""
-    known = np.isfinite(y) & ((y > 0) | (not log))
+    known, vote = np.isfinite(y), selection.votes.get(name)
     ax.plot(x[known], y[known], color=_BLUE, linewidth=1, marker="o", markersize=3.5)
-    if log:
-        _scale_log(ax)
-    vote = selection.votes.get(name)
-    chosen = known & (x == vote)  # a choice of 0, or beyond the ranks that were looked at, has no point
-    ax.plot(x[chosen], y[chosen], linestyle="none", marker="o", markersize=9, markerfacecolor="none", color="0.1")
+    chosen = known & (x == vote)  # none for 0, and for ranks that were not looked at
+    if chosen.any():
+        ax.plot(x[chosen], y[chosen], "o", markersize=9, markerfacecolor="none", color="0.1")
     if selection.rank:
         ax.axvline(selection.rank, color=MARK, linestyle="--", linewidth=1, zorder=0)
     margin = 0.04 * (x[-1] - x[0]) + 0.5
@@ -192,53 +203,64 @@ def _draw_band(ax: Axes, x: Array, lower: Array, upper: Array) -> None:
     known = np.isfinite(lower) & np.isfinite(upper) & (lower > 0)
     if known.any():
         x, lower, upper = (np.pad(values[known].astype(np.float64), 1, mode="edge") for values in (x, lower, upper))
-        x += np.array([-0.4, *np.zeros(len(x) - 2), 0.4])
+        x[0], x[-1] = x[0] - 0.4, x[-1] + 0.4
         ax.fill_between(x, lower, upper, color=_BAND, linewidth=0, zorder=0)
 
 
-def _draw_heatmaps(axes: Any, pairwise: dict[str, Array], selection: RankSelection) -> None:
-    """Draw rank x rank measures on one scale, with its colour bar beside the last of them."""
+def _draw_heatmaps(axes: Array, pairwise: dict[str, Array], selection: RankSelection, *, free: bool) -> None:
+    """Draw rank x rank measures on one scale, with its bar beside the last of them; ``free``: there is room for it."""
     colours = require("matplotlib", "plot").colormaps[SEQUENTIAL].with_extremes(bad=_UNKNOWN)
-    ranks, step = selection.ranks, math.ceil(len(selection.ranks) / _MAX_TICKS)
-    ticks, image = np.arange(0, len(ranks), step), None
+    patches = require("matplotlib.patches", "plot")
+    ranks = selection.ranks
+    ticks = np.arange(0, len(ranks), math.ceil(len(ranks) / (_DIGITS // len(str(ranks.max())))))
     for ax, (name, values) in zip(axes, pairwise.items(), strict=True):
         image = ax.imshow(values, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+        for i in np.flatnonzero(ranks == selection.rank):
+            ax.add_patch(patches.Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=MARK, linewidth=1.2))
         ax.set_xticks(ticks, labels=ranks[ticks])
         ax.set_yticks(ticks, labels=ranks[ticks])
-        ax.tick_params(length=2, labelsize=FONT_SIZE - 1)
-        ax.spines[:].set_color("0.8")
-        for i in np.flatnonzero(ranks == selection.rank):
-            ax.add_patch(_square(i))
+        ax.set_title(name)
         symmetric = name == "context consistency"
-        ax.set_title(name, fontsize=FONT_SIZE)
-        ax.set_xlabel("rank" if symmetric else "rank, a tenth held out", fontsize=FONT_SIZE)
-        ax.set_ylabel("rank" if symmetric else "rank, all rows", fontsize=FONT_SIZE)
-    if image is not None:
-        below = any((values < 0).any() for values in pairwise.values())
-        bar = ax.figure.colorbar(image, cax=ax.inset_axes((1.06, 0, 0.07, 1)), extend="min" if below else "neither")
-        bar.ax.tick_params(labelsize=FONT_SIZE - 1)
-        bar.outline.set_edgecolor("0.8")
-
-
-def _square(i: int) -> Any:
-    """Return the outline of cell (i, i)."""
-    patches = require("matplotlib.patches", "plot")
-    return patches.Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=MARK, linewidth=1.2)
-
-
-def _integers() -> Any:
-    return require("matplotlib.ticker", "plot").MaxNLocator(5, integer=True, min_n_ticks=1)
+        ax.set_xlabel("rank" if symmetric else "rank, a tenth held out")
+        ax.set_ylabel("rank" if symmetric else "rank, all rows")
+        _set_font_sizes(ax)
+        ax.spines[:].set_color("0.8")
+    everything = np.stack(list(pairwise.values()))
+    inset = axes[-1].inset_axes((1.06, 0, 0.07, 1))
+    inset.set_in_layout(not free)  # else all panels above would keep a margin that is empty but for the bar
+    bar = axes[-1].figure.colorbar(image, cax=inset, extend="min" if (everything < 0).any() else "neither")
+    bar.set_label("grey: not known" if np.isnan(everything).any() else "", fontsize=FONT_SIZE)
+    bar.ax.tick_params(labelsize=FONT_SIZE - 1)
+    bar.outline.set_edgecolor("0.8")
 
 
 def _scale_log(ax: Axes) -> None:
+    """Make y logarithmic, with plain numbers where it spans less than two decades."""
     ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high)
+    ticker = require("matplotlib.ticker", "plot")
+    ax.yaxis.set_minor_formatter(ticker.NullFormatter())
+    if high < 100 * low:
+        ax.yaxis.set_major_locator(ticker.MaxNLocator(5) if high < 6 * low else ticker.LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        ax.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def _finish(ax: Any) -> None:
+def _integers() -> Any:
+    return require("matplotlib.ticker", "plot").MaxNLocator(6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
+
+
+def _finish(ax: Axes) -> None:
     """Give a panel of curves or bars what all of them have."""
     ax.set_xlabel(ax.get_xlabel() or "rank")
     ax.xaxis.set_major_locator(_integers())
+    ax.spines[["top", "right"]].set_visible(False)
+    _set_font_sizes(ax)
+
+
+def _set_font_sizes(ax: Axes) -> None:
     for text in (ax.title, ax.xaxis.label, ax.yaxis.label):
         text.set_fontsize(FONT_SIZE)
+    ax.yaxis.get_offset_text().set_fontsize(FONT_SIZE - 1)
     ax.tick_params(which="both", labelsize=FONT_SIZE - 1)
-    ax.spines[["top", "right"]].set_visible(False)
