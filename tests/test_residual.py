@@ -97,6 +97,18 @@ def test_gaussian_stand_ins_give_the_same_answer_as_rows(planted):
     assert residual_test(planted.X, planted.y).directions_above_noise() == 3
 
 
+def test_a_direction_of_one_context_does_not_drown_in_the_others(rng):
+    """Forty contexts of noise, one of which has a weak direction of its own."""
+    k, n, p = 40, 300, 20
+    X, y = rng.standard_normal((k * n, p)), np.repeat(np.arange(k), n)
+    assert residual_test(X, y).directions_above_noise() == 0
+    direction = np.linalg.qr(rng.standard_normal((p, 1)))[0][:, 0]
+    X[:n] += 0.95 * rng.standard_normal((n, 1)) * direction
+    test = residual_test(X, y)
+    assert test.directions_above_noise() == 1
+    assert test.together == 0
+
+
 def test_threads_change_nothing(planted):
     one, two = (residual_test(planted.X, planted.y, workers=w) for w in (1, 2))
     for r in (0, 3):

@@ -106,6 +106,10 @@ class Curves:
         if "scree" in criteria:
             self.scree = _scree(self.test)
             self.columns |= {name: values[np.array(ranks) - 1] for name, values in self.scree.items()}
+            for done, r in enumerate(ranks):  # those that the search for noise did not come to
+                sweep.report("noise levels", done, len(ranks))
+                self.test.level(r)
+            sweep.report("noise levels", len(ranks), len(ranks))
         if "seeds" in criteria:
             self.columns["seed stability"] = seed_stability(whole.core, n_seed_pairs, ranks, sweep)
         if "holdout" in criteria:
@@ -119,10 +123,6 @@ class Curves:
             if self.halves is not None:
                 self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep)
             self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep)
-        for done, r in enumerate(ranks):  # those that the search for noise did not come to
-            sweep.report("noise levels", done, len(ranks))
-            self.test.level(r)
-        sweep.report("noise levels", len(ranks), len(ranks))
 
     def all_columns(self) -> dict[str, Array]:
         """Return the criteria that decide, then the others."""

@@ -9,7 +9,10 @@ measures what structure is left, in all contexts together, whichever of them has
 is seen by multiplying every entry of the residual rows ``(x - mean) Q Q^T`` by a random sign (Hong, Sheng and Dobriban,
 Selecting the number of components in PCA via random signflips, 2020). That keeps every context's number of samples, the
 variance of every feature in every context, and the size of every single entry, heavy tails included; it destroys
-correlations between features. Three variants:
+correlations between features. A direction that one context alone has may drown in the noise of all the others, so that
+at the end the top eigenvalues of single contexts are compared as well, their largest with that of the null.
+
+Three variants of the null:
 
 * Features that are principal components have no correlations over all rows together: their variances are what is to be
   explained. The rows are then turned by a random rotation, and the turned features given equal variances, before
@@ -24,7 +27,8 @@ correlations between features. Three variants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -36,6 +40,7 @@ _FEW_DRAWS, _DRAWS = 2, 10
 STANDARD_DEVIATIONS = 5.0
 _CLEAR = 2.0  # times the largest of the draws: no more of them are needed
 _RESOLUTION = 0.01  # of the null's mean: the least standard deviation that is believed
+_MOST_SINGLE = 20
 _UNCORRELATED = 1e-6  # |correlation| between pooled features that only PCA brings about
 NULLS = ("auto", "features", "isotropic")
 
@@ -84,6 +89,7 @@ class ResidualTest:
         # Squares resolve 1e-13 of the largest: variances 3e-7 of it.
         self.data_rank = int((w > 1e-13 * w[-1]).sum()) if w[-1] > 0 else 0
         self.levels: dict[int, Level] = {}
+        self.together = 0  # directions above noise in all contexts together, once they were looked for
 
     def level(self, r: int, *, thorough: bool = False) -> Level:
         """Return what is left after ``r`` components; ``thorough`` takes all draws where a few would do."""
@@ -101,7 +107,37 @@ class ResidualTest:
         return self.levels[r]
 
     def directions_above_noise(self) -> int:
-        """Return the least rank after which nothing is left, by doubling and then halving."""
+        """Return the least rank after which nothing is left, in all contexts together or in a single one."""
+        self.together = self._in_all_contexts()
+        return self.together + self._in_single_contexts(self.together)
+
+    def _in_single_contexts(self, r: int) -> int:
+        """Return how many directions more stand out in one context each, once the top ``r`` are gone.
+
+        One by one: the top eigenvector of ``Z_i m / tr Z_i - I`` in the context where it stands out most is taken out
+        of Q. The noise of all contexts would hide such a direction in the spread.
+        """
+        Q = np.ascontiguousarray(self.V[:, r:])
+        found, largest = 0, min(len(self.V) - 1, self.data_rank) - r
+        if largest < 1 or len(self.varying) < 2:  # of one context the spread has said all
+            return 0
+        null = self._over_null(r, Q, range(_DRAWS), lambda Z, i: np.array(_peak(Z, self.freedom[i])[0]))
+        drawn = np.max(list(null), axis=0)
+        level = Level(r, 0.0, float(drawn.mean()), max(float(drawn.std(ddof=1)), _RESOLUTION * float(drawn.mean())))
+        while found < min(largest, _MOST_SINGLE):
+            peaks = each(partial(self._peak_of, Q), self.varying.tolist(), self.workers)
+            top, direction = max(peaks, key=lambda peak: peak[0])
+            if not replace(level, spread=top).above_noise:
+                break
+            Q = Q @ np.linalg.qr(direction[:, None], mode="complete")[0][:, 1:]
+            found += 1
+        return found
+
+    def _peak_of(self, Q: Array, i: int) -> tuple[float, Array]:
+        return _peak(Q.T @ self._scaled(i) @ Q, float(self.freedom[i]))
+
+    def _in_all_contexts(self) -> int:
+        """Return the least rank after which the spread is that of noise, by doubling and then halving."""
         largest = min(len(self.V) - 1, self.data_rank)
         if not largest or not (self.level(0).above_noise or self.level(0, thorough=True).above_noise):
             return 0
@@ -212,6 +248,12 @@ def _deviation(Z: Array, n: float) -> Array:
     Z = np.sqrt(n) / size * Z
     Z[np.arange(m), np.arange(m)] -= np.sqrt(n)
     return Z
+
+
+def _peak(Z: Array, n: float) -> tuple[float, Array]:
+    """Return the top eigenvalue and eigenvector of ``sqrt(n) (Z m / tr Z - I)``."""
+    w, V = np.linalg.eigh(_deviation(Z, n))
+    return float(w[-1]), V[:, -1]
 
 
 def _top(Z: Array) -> float:

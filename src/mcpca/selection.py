@@ -189,7 +189,7 @@ def select_rank(
         With these ``columns``, one number per rank:
 
         * "spread", "noise spread", "noise sd", "excess": the noise test (module ``residual`` has the formula); the last
-          in standard deviations. Known at the ranks that the search came to.
+          in standard deviations. Known at the ranks that the search came to, and with "scree" at all of them.
         * "split-half agreement", "replicating", "held-out error": mean |cos| between halves; components with |cos| >
           0.9; squared error of one half's model in the other half's covariances, relative to their squared norm.
         * "singular value", "null mean", "null upper" ("scree"): of the flattening, beside those of the rows with random
@@ -205,9 +205,9 @@ def select_rank(
     -----
     One basis per set of rows serves all ranks. The noise test costs some 20 to 100 products O(n p^2); a rank
     ``2 n_splits + 1`` fits in the core, ``2 n_seed_pairs`` plain runs, one more fit for "holdout", and three of
-    ``solver="ml"`` for "likelihood", which dominate. Memory three stacks of covariances, and two copies of a context's
-    rows for each job. At least 2 features and 4 rows in every context are needed. A half with too few rows for a rank
-    has NaN there.
+    ``solver="ml"`` for "likelihood", which dominate. Memory three stacks of covariances, ``2 n_splits + 2`` cores, and
+    two copies of a context's rows for each job. At least 2 features and 4 rows in every context are needed. A half with
+    too few rows for a rank has NaN there.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     rng, report = as_generator(random_state), as_report(verbose)
@@ -345,6 +345,8 @@ def _conclude(test: ResidualTest, above: int, curves: Curves, threshold: float, 
 
 def _above(test: ResidualTest, above: int) -> str:
     noun = "direction is" if above == 1 else "directions are"
+    if test.together < above:
+        return f"{above} {noun} above noise, {above - test.together} of them in single contexts only."
     before, after = (test.levels.get(r) for r in (above - 1, above))
     if before is None or after is None:
         return f"{above} {noun} above noise."

@@ -100,6 +100,8 @@ def _first_stage(
     """
     k, p, _ = S.shape
     n = settings.degrees_of_freedom
+    if len(core.tensor) < k and p > r:
+        return _power_start(S, core, r, trace, unit, settings)
     if core.basis is not None:
         U = np.eye(core.basis.shape[1], r)
         whole = len(core.tensor) == k
@@ -122,6 +124,29 @@ def _first_stage(
     B = np.maximum(variances_along(M, W.T) - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
     settings.report("likelihood", 1, 2)
     return *_unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise
+
+
+def _power_start(
+    S: Array, core: Core, r: int, trace: Array, unit: float, settings: Settings
+) -> tuple[Array, Array, Array]:
+    """Return what ``_first_stage`` does, by the power method.
+
+    Where contexts are so many that the core holds combinations of them, a weight for each would cost many times more
+    than the power method, and stage 2 gives them their weights anyway.
+    """
+    A = mspm.solve(S, core, r, settings).components
+    noise = np.zeros(len(S))
+    if settings.noise is not None:
+        inside = variances_along(S, orthonormal(A)).sum(axis=1) / unit
+        noise = np.maximum(trace - inside, 0) / (S.shape[1] - r)
+    return A, _loadings_beside_noise(S, unit, A, noise), noise
+
+
+def _loadings_beside_noise(S: Array, unit: float, A: Array, noise: Array) -> Array:
+    """Return the variances of scores less what noise has in them (k, r)."""
+    W = np.linalg.pinv(A)
+    own = variances_along(S, W.T) / unit
+    return np.asarray(np.maximum(own - noise[:, None] * np.einsum("jp,jp->j", W, W), 0))
 
 
 def _unique_variances(S: Array, n: Array, r: int) -> Array:
@@ -244,9 +269,7 @@ def _least_squares_start(
 ) -> tuple[Array, Array]:
     """Return the components of least squares and their loadings less the noise: a second start, of another kind."""
     A = lsq.solve(S, core, r, settings).components
-    W = np.linalg.pinv(A)
-    own = variances_along(S, W.T) / unit
-    return A, np.maximum(own - noise[:, None] * np.einsum("jp,jp->j", W, W), 0)
+    return A, _loadings_beside_noise(S, unit, A, noise)
 
 
 def _outside(S: Array, unit: float, scale: Array, A: Array, model: Likelihood) -> tuple[Array, float]:
