@@ -98,7 +98,7 @@ class ResidualTest:
             if r >= self.data_rank or Q.shape[1] < 2:
                 self.levels[r] = Level(r, 0.0, 0.0, 0.0)
                 return self.levels[r]
-            spread = _top(self._total_square(lambda i: _deviation(Q.T @ self._scaled(i) @ Q, self.freedom[i])))
+            spread = _top(self._total_square(partial(self._left, Q)))
             null = self._spreads(r, Q, range(_FEW_DRAWS))
             if thorough or min(null) / _CLEAR < spread < _CLEAR * max(null):
                 null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
@@ -121,20 +121,24 @@ class ResidualTest:
         found, largest = 0, min(len(self.V) - 1, self.data_rank) - r
         if largest < 1 or len(self.varying) < 2:  # of one context the spread has said all
             return 0
-        null = self._over_null(r, Q, range(_DRAWS), lambda Z, i: np.array(_peak(Z, self.freedom[i])[0]))
+        null = self._over_null(r, Q, range(_DRAWS), lambda Z, i: np.array(_top(_deviation(Z, self.freedom[i]))))
         drawn = np.max(list(null), axis=0)
         level = Level(r, 0.0, float(drawn.mean()), max(float(drawn.std(ddof=1)), _RESOLUTION * float(drawn.mean())))
         while found < min(largest, _MOST_SINGLE):
-            peaks = each(partial(self._peak_of, Q), self.varying.tolist(), self.workers)
-            top, direction = max(peaks, key=lambda peak: peak[0])
-            if not replace(level, spread=top).above_noise:
+            tops = list(each(partial(self._top_left, Q), self.varying.tolist(), self.workers))
+            if not replace(level, spread=max(tops)).above_noise:
                 break
-            Q = Q @ np.linalg.qr(direction[:, None], mode="complete")[0][:, 1:]
+            # All eigenvectors of that context but the last, to which its top eigenvalue belongs.
+            Q = Q @ np.linalg.eigh(self._left(Q, int(self.varying[np.argmax(tops)])))[1][:, :-1]
             found += 1
         return found
 
-    def _peak_of(self, Q: Array, i: int) -> tuple[float, Array]:
-        return _peak(Q.T @ self._scaled(i) @ Q, float(self.freedom[i]))
+    def _left(self, Q: Array, i: int) -> Array:
+        """Return ``sqrt(n_i) (Z_i m / tr Z_i - I)``, ``Z_i = Q^T S_i Q``."""
+        return _deviation(Q.T @ self._scaled(i) @ Q, float(self.freedom[i]))
+
+    def _top_left(self, Q: Array, i: int) -> float:
+        return _top(self._left(Q, i))
 
     def _in_all_contexts(self) -> int:
         """Return the least rank after which the spread is that of noise, by doubling and then halving."""
@@ -248,12 +252,6 @@ def _deviation(Z: Array, n: float) -> Array:
     Z = np.sqrt(n) / size * Z
     Z[np.arange(m), np.arange(m)] -= np.sqrt(n)
     return Z
-
-
-def _peak(Z: Array, n: float) -> tuple[float, Array]:
-    """Return the top eigenvalue and eigenvector of ``sqrt(n) (Z m / tr Z - I)``."""
-    w, V = np.linalg.eigh(_deviation(Z, n))
-    return float(w[-1]), V[:, -1]
 
 
 def _top(Z: Array) -> float:

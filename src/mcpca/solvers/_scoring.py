@@ -25,6 +25,7 @@ _SCORING_STEPS = 6  # after which the Hessian takes the place of its mean
 _CG_STEPS, _NEWTON_CG_STEPS = 30, 60
 _LARGE = 10**8  # k r^3 above which contexts are preconditioned by their diagonals
 _BACKTRACKS = 15
+_NEAR = 0.8
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def _climb(data: Data, point: Point, tol: float, max_iter: int) -> tuple[Point, 
     decrement = np.inf
     for step in range(max_iter):
         exact = step >= _SCORING_STEPS
-        enough = tol * parameters / 2
+        enough = _NEAR * tol * parameters
         direction = _direction(data, point, exact, enough)
         if direction is None and exact:
             direction = _direction(data, point, False, enough)
@@ -130,7 +131,7 @@ def _direction(data: Data, point: Point, exact: bool, enough: float) -> tuple[Ar
     gZ = outside_gradient(point)
     g = metric.pack(gX, gb, gs)
     alone = -float(np.vdot(gb, metric.leaving))
-    # What the preconditioner alone promises is near enough to see that there is nothing left to gain.
+    # What the preconditioner alone promises, right to a few hundredths, shows that there is nothing left to gain.
     gain = alone + float(np.vdot(g, metric.precondition(g))) + float(np.vdot(gZ, gZ @ metric.outside_inverse))
     if 0 < gain <= enough:
         return np.zeros_like(A), np.zeros_like(gb), np.zeros_like(gs), gain

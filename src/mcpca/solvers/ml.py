@@ -248,7 +248,8 @@ def _in_growing_cores(
     for _ in range(_CORES):
         data = Data(T, trace, n, len(A), floor, str(settings.noise))
         C = A if basis is None else basis.T @ A
-        point, inside, steps = climb(data, C, B, s, tol / 2, settings.max_iter)
+        # Half of what is allowed is left to directions outside the core, where there are any.
+        point, inside, steps = climb(data, C, B, s, tol if basis is None else tol / 2, settings.max_iter)
         n_iter += steps
         previous, A = A, point.A if basis is None else basis @ point.A
         B, s = point.model.B, point.model.s
