@@ -13,10 +13,10 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn, which
 
 _Part = TypeVar("_Part")
 
-_CACHED = 2**17  # numbers of a piece that stay in a cache: a megabyte
+_CACHED = 2**18  # numbers of a piece that stay in a cache: a megabyte
 _WORTHWHILE = 2 * 10**7  # operations below which threads cost more than they bring
-# Workers within ``own_threads``, where BLAS itself is down to one; 0 elsewhere, and in the workers' own threads.
-_reserved: ContextVar[int] = ContextVar("reserved", default=0)
+# The threads of ``own_threads``, where BLAS itself is down to one; None elsewhere, and in those threads.
+_reserved: ContextVar[ThreadPoolExecutor | None] = ContextVar("reserved", default=None)
 
 
 @cache
@@ -47,17 +47,20 @@ def one_thread_each() -> Iterator[None]:
 
 @contextmanager
 def own_threads(k: int, r: int) -> Iterator[None]:
-    """Keep BLAS to one thread where ``over_contexts`` uses several: its own go on spinning after a product."""
+    """Keep BLAS to one thread where ``over_contexts`` uses several: its own go on spinning after a product.
+
+    The threads of ``over_contexts`` are then the same from call to call.
+    """
     workers = n_workers() if _worthwhile(k, r) else 1
     if workers < 2:
         yield
         return
-    token = _reserved.set(workers)
-    try:
-        with _blas().limit(limits=1):
+    with _blas().limit(limits=1), ThreadPoolExecutor(workers) as pool:
+        token = _reserved.set(pool)
+        try:
             yield
-    finally:
-        _reserved.reset(token)
+        finally:
+            _reserved.reset(token)
 
 
 def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]:
@@ -67,8 +70,10 @@ def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]
     """
     step = max(1, _CACHED // (r * r))
     pieces = [slice(i, min(i + step, k)) for i in range(0, k, step)]
-    workers = _reserved.get() or n_workers() if _worthwhile(k, r) and len(pieces) > 1 else 1
-    return list(each(call, pieces, workers))
+    if not _worthwhile(k, r) or len(pieces) < 2:
+        return list(map(call, pieces))
+    pool = _reserved.get()
+    return list(each(call, pieces, n_workers()) if pool is None else pool.map(call, pieces))
 
 
 def _worthwhile(k: int, r: int) -> bool:

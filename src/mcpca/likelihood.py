@@ -56,18 +56,31 @@ class Likelihood:
         return (inverse + inverse.T) / 2
 
     @cached_property
-    def Omega(self) -> Array:
-        """Covariance of noisy scores (k, r, r)."""
-        Omega = self.s[:, None, None] * self.N
-        diagonal = np.arange(len(self.N))
-        Omega[:, diagonal, diagonal] += self.B
-        return Omega
+    def _inverses(self) -> tuple[Array, Array]:
+        """Return ``Omega_i^-1`` (k, r, r) and ``log det Omega_i`` (k,), infinite where the model has no density."""
+        k, r = self.B.shape
+        N, diagonal = self.N, np.arange(r)  # N here, and not by the first of the threads
+        P, logdet = np.empty((k, r, r)), np.empty(k)
 
-    @cached_property
+        def fill(part: slice) -> None:
+            Omega = self.s[part, None, None] * N
+            Omega[:, diagonal, diagonal] += self.B[part]
+            P[part] = np.linalg.inv(Omega)
+            try:
+                factors = np.linalg.cholesky(Omega)
+            except np.linalg.LinAlgError:
+                sign, value = np.linalg.slogdet(Omega)
+                logdet[part] = np.where(sign > 0, value, np.inf)
+            else:
+                logdet[part] = 2 * np.log(np.einsum("kjj->kj", factors)).sum(axis=1)
+
+        over_contexts(fill, k, r)
+        return P, logdet
+
+    @property
     def P(self) -> Array:
         """Precision of noisy scores (k, r, r)."""
-        Omega = self.Omega  # here, and not by the first of the threads
-        return np.concatenate(over_contexts(lambda part: np.linalg.inv(Omega[part]), *self.B.shape))
+        return self._inverses[0]
 
     @cached_property
     def _rounded(self) -> tuple[Array, Array]:
@@ -76,25 +89,17 @@ class Likelihood:
         if P.size > _LARGE and np.abs(P).max() < 1e12 * np.abs(P).mean():
             P = P.astype(np.float32)
         N = self.N.astype(P.dtype, copy=False)
-        return P, np.concatenate(over_contexts(lambda part: N @ P[part], *self.B.shape))
+        N_P = np.empty_like(P)
+        over_contexts(lambda part: np.matmul(N, P[part], out=N_P[part]), *self.B.shape)
+        return P, N_P
 
     @cached_property
     def deviances(self) -> Array:
         """Return ``log det Sigma_i + tr Sigma_i^-1 S_i`` (k,); infinite where the model has no density."""
-        Omega, P = self.Omega, self.P
-
-        def of(part: slice) -> Array:
-            try:
-                factors = np.linalg.cholesky(Omega[part])
-            except np.linalg.LinAlgError:
-                sign, logdet = np.linalg.slogdet(Omega[part])
-                logdet = np.where(sign > 0, logdet, np.inf)
-            else:
-                logdet = 2 * np.log(np.einsum("kjj->kj", factors)).sum(axis=1)
-            return np.asarray(logdet + np.einsum("kab,kab->k", P[part], self.R[part]))
-
-        sign, logdet = np.linalg.slogdet(self.G)
-        terms = np.concatenate(over_contexts(of, *self.B.shape)) + (logdet if sign > 0 else np.inf)
+        P, logdet = self._inverses
+        traces = over_contexts(lambda part: np.einsum("kab,kab->k", P[part], self.R[part]), *self.B.shape)
+        sign, common = np.linalg.slogdet(self.G)
+        terms = logdet + np.concatenate(traces) + (common if sign > 0 else np.inf)
         if self.outside:
             terms = terms + self.outside * np.log(self.s) + self.rest / self.s
         return np.asarray(terms)
@@ -108,7 +113,9 @@ class Likelihood:
     def D(self) -> Array:
         """Return ``P - P R P`` (k, r, r)."""
         P, R = self.P, self.R
-        return np.concatenate(over_contexts(lambda part: P[part] - P[part] @ R[part] @ P[part], *self.B.shape))
+        out = np.empty_like(P)
+        over_contexts(lambda part: np.subtract(P[part], P[part] @ R[part] @ P[part], out=out[part]), *self.B.shape)
+        return out
 
     def gradient(self) -> tuple[Array, Array, Array]:
         """Return derivatives by X (r, r) with a zero diagonal, by b (k, r) and by log s (k,)."""

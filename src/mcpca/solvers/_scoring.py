@@ -248,7 +248,13 @@ class _Metric:
 def outside_gradient(point: Point) -> Array:
     """Return the derivative of L by the part of A outside its span, (q, r)."""
     A, model, TA = point
-    Y = TA.reshape(-1, TA.shape[2]).T @ score_weights(model)
+    k, r = model.B.shape
+    weights = score_weights(model).reshape(r, k, r)
+
+    def of(part: slice) -> Array:
+        return np.asarray(TA[:, part].reshape(-1, len(A)).T @ weights[:, part].reshape(-1, r))
+
+    Y = np.sum(over_contexts(of, k, r), axis=0)
     return np.asarray(A @ (model.N @ (A.T @ Y)) - Y)
 
 
