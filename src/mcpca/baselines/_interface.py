@@ -1,0 +1,190 @@
+"""What every baseline takes and returns, and how it describes itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._check import Array, check_integer, check_real
+from ..contexts import Contexts
+from ..subspace import flattening_basis, project
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """What a method found, in the same form for all methods.
+
+    Attributes
+    ----------
+    name : str
+        Key of the method in ``METHODS``.
+    components : ndarray (p, r)
+        A: unit columns, by decreasing total variance, the largest entry of each positive.
+    loadings : ndarray (k, r)
+        B >= 0, by least squares given A, whatever loadings the method itself would have.
+    seconds : float
+        From the covariances to A. Covariances and loadings, the same for all methods, are not counted.
+    converged : bool
+        Whether an iteration met its tolerance; True of methods without one.
+    notes : str
+        What was assumed, compressed, or went wrong, in a sentence or more.
+    extras : mapping
+        What a method has beside A, by name; arrays (r,) are in the order of the components.
+    """
+
+    name: str
+    components: Array
+    loadings: Array
+    seconds: float
+    converged: bool
+    notes: str
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Components (p, r) as a method leaves them: any scale, order and sign."""
+
+    components: Array
+    converged: bool = True
+    notes: tuple[str, ...] = ()
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Covariances as methods see them.
+
+    ``S`` (k, p, p) in float64, divided by one number so that the mean variance of a feature is 1; ``weights`` (k,) are
+    shares of the degrees of freedom, or equal; ``rows`` is None where only covariances were given.
+    """
+
+    S: Array
+    r: int
+    weights: Array
+    names: list[Any]
+    rows: Contexts | None
+    rng: np.random.Generator
+
+    @cached_property
+    def basis(self) -> Array | None:
+        """The top r left singular vectors (p, r) of ``[S_1 ... S_k]``; None, the identity, where r = p."""
+        return None if self.r == self.S.shape[1] else flattening_basis(self.S, self.r, self.r)[0]
+
+    @cached_property
+    def small(self) -> Array:
+        """``U^T S_i U`` (k, r, r): all of the covariances in the model, where r-dimensional methods are at home."""
+        M = self.S if self.basis is None else project(self.S, self.basis)
+        return np.ascontiguousarray((M + M.transpose(0, 2, 1)) / 2)
+
+    def lift(self, C: Array) -> Array:
+        """Take columns from r dimensions back to features."""
+        return C if self.basis is None else self.basis @ C
+
+    @property
+    def compression(self) -> tuple[str, ...]:
+        """The note of a method that works on ``small``."""
+        p = self.S.shape[1]
+        if self.r == p:
+            return ()
+        return (
+            f"Full-rank method: worked in the top r={self.r} singular directions of the flattening, not all p={p}.",
+        )
+
+
+class Clock:
+    """Says when ``time_limit`` seconds are over; never, where it is None."""
+
+    def __init__(self, time_limit: float | None) -> None:
+        way_out = "Pass seconds, or None for no limit."
+        self.limit = None if time_limit is None else check_real(time_limit, "time_limit", 0, 1e9, way_out)
+        self.start = perf_counter()
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop now."""
+        return self.limit is not None and perf_counter() - self.start >= self.limit
+
+    def ending(self, converged: bool, steps: int, unit: str) -> tuple[str, ...]:
+        """Return the note on how an iteration ended; ``unit`` is a plural."""
+        unit = unit.removesuffix("s") if steps == 1 else unit
+        if converged:
+            return (f"Converged after {steps} {unit}.",)
+        if self.over:
+            return (f"Stopped by time_limit={self.limit:g} s after {steps} {unit}: this is as far as it had come.",)
+        return (f"Not converged after {steps} {unit}; raise max_iter or tol.",)
+
+
+class End(NamedTuple):
+    """Where an iteration from one start ended: columns, relative squared error, number of steps, whether converged."""
+
+    components: Array
+    error: float
+    steps: int
+    converged: bool
+
+
+def best_of(n_starts: Any, clock: Clock, attempt: Callable[[], End]) -> End:
+    """Return the end with the least error; the first start is always taken, others while there is time."""
+    n_starts = check_integer(n_starts, "n_starts", 1)
+    best = attempt()
+    for _ in range(n_starts - 1):
+        if clock.over:
+            break
+        best = min(best, attempt(), key=lambda end: end.error)
+    return best._replace(error=max(best.error, 0.0))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and what to know before using it.
+
+    ``contexts`` is how many contexts it can take, least and most (None: any number); ``in_paper`` tells the
+    competitors of the paper from those added here.
+    """
+
+    name: str
+    title: str
+    function: Callable[..., Found]
+    citation: str
+    assumptions: str
+    cost: str
+    contexts: tuple[int, int | None] = (2, None)
+    in_paper: bool = False
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the keyword arguments that ``run`` passes on."""
+        return tuple(n for n, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY)
+
+    def check(self, k: int, options: Mapping[str, Any]) -> None:
+        """Raise where the number of contexts or the name of an option does not fit."""
+        least, most = self.contexts
+        if most is not None and k > most:
+            raise ValueError(
+                f"X has k={k} contexts, and {self.name} ({self.title}) compares exactly {most}; pass the two that you "
+                "want compared, or choose a method for any number, for example 'mspm'."
+            )
+        if k < least:
+            raise ValueError(
+                f"X has k={k} context(s), and {self.name} ({self.title}) needs {least} or more: fewer do not determine "
+                "its components. Pass more contexts, or choose 'pca_stack', which is PCA for one."
+            )
+        unknown = [name for name in options if name not in self.options]
+        if unknown:
+            raise TypeError(f"option(s) {unknown} are unknown to {self.name}; it takes {list(self.options) or 'none'}.")
+
+
+def method(name: str, **description: Any) -> Callable[[Callable[..., Found]], Method]:
+    """Make a function of a ``Problem`` and keyword-only options into a ``Method``."""
+
+    def wrap(function: Callable[..., Found]) -> Method:
+        return Method(name=name, function=function, **description)
+
+    return wrap

@@ -1,0 +1,143 @@
+"""One call for all methods."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from .._check import Array, as_generator, as_report, check_covariances, check_rank
+from ..canonical import canonical_order
+from ..contexts import read_contexts
+from ..loadings import solve_loadings
+from ..subspace import variances_along
+from . import als, ffdiag, hogsvd, jennrich, minf, mspm, nls, orthogonal, parafac2, pca, pham, qrj1d, two_contexts
+from ._interface import BaselineResult, Found, Method, Problem
+
+METHODS: dict[str, Method] = {
+    entry.name: entry
+    for entry in (
+        pca.pca_stack,
+        pca.pca_c,
+        pca.pca_svd,
+        hogsvd.hogsvd,
+        ffdiag.ffdiag,
+        qrj1d.qrj1d,
+        orthogonal.jacobi,
+        jennrich.jennrich,
+        nls.nls,
+        nls.nls_svd,
+        nls.nls_jennrich,
+        minf.minf,
+        als.als,
+        mspm.mspm,
+        pham.pham,
+        ffdiag.uwedge,
+        two_contexts.gsvd,
+        orthogonal.cpc,
+        two_contexts.cpca,
+        two_contexts.gcpca,
+        parafac2.parafac2,
+    )
+}
+
+
+def run(name: str, X: Any, r: int, y: Any = None, random_state: Any = None, **options: Any) -> BaselineResult:
+    """Find r components of the contexts in X by the method ``name``.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``METHODS``.
+    X : list or tuple of arrays; dict or Series {name: array}; 2-D array or DataFrame; (k, p, p) stack
+        Rows of each context, or one matrix of rows with ``y``, or a 3-D array of covariances, as ``MCPCA.fit`` takes.
+    r : int
+        Number of components, 1 <= r <= p and at most the numerical rank of the covariances together.
+    y : array-like (n,), optional
+        Context label of each row of a 2-D ``X``.
+    random_state : int, Generator, RandomState or None
+        Decides random starts. NumPy's global generator is neither read nor moved.
+    **options
+        Of the method: ``METHODS[name].options`` lists their names, ``help(METHODS[name].function)`` their meaning.
+        Those that iterate for long take ``time_limit``, seconds after which the best so far is returned.
+
+    Returns
+    -------
+    BaselineResult
+
+    Notes
+    -----
+    Cost O(n p^2) for covariances from rows, O(k p^2 r + k r^3) for the loadings, and the method's own; memory two
+    stacks of covariances and what the method needs.
+
+    Examples
+    --------
+    >>> from mcpca.baselines import run
+    >>> from mcpca.datasets import make_contexts
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=4, random_state=0)
+    >>> result = run("ffdiag", truth.X, 4, y=truth.y)
+    >>> result.components.shape, result.loadings.shape, result.converged
+    ((20, 4), (6, 4), True)
+    """
+    if not isinstance(name, str) or name not in METHODS:
+        raise ValueError(f"name={name!r} is unknown; choose one of {', '.join(METHODS)}.")
+    entry = METHODS[name]
+    problem, size = _read(X, r, y, random_state)
+    entry.check(len(problem.S), options)
+    start = perf_counter()
+    found = entry.function(problem, **options)
+    seconds = perf_counter() - start
+    A, notes = _unit_columns(found, problem, name)
+    B = size * solve_loadings((A.T @ A) ** 2, variances_along(problem.S, A))
+    A, B, order = canonical_order(A, B)
+    extras = {key: value[order] if np.ndim(value) else value for key, value in found.extras.items()}
+    return BaselineResult(name, A, B, seconds, found.converged, " ".join(notes), extras)
+
+
+def _read(X: Any, r: int, y: Any, random_state: Any) -> tuple[Problem, float]:
+    """Check the input; return it with the factor by which its covariances were divided."""
+    rows = None
+    if isinstance(X, np.ndarray) and X.ndim == 3:
+        if y is not None:
+            raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
+        S = check_covariances(X, "X")
+        names, freedom = list(range(len(S))), np.ones(len(S))
+    else:
+        rows = read_contexts(X, y)
+        S = rows.covariances(as_report(False)).covariances
+        names, freedom = rows.names.tolist(), rows.n_samples - 1.0
+    p = S.shape[1]
+    r = check_rank(r, p, "r")
+    eps = float(np.finfo(S.dtype).eps)
+    S = S.astype(np.float64)
+    size = float(np.einsum("kpp->", S)) / (len(S) * p)
+    if size <= 0:
+        raise ValueError("The covariances are all zero: no feature varies in any context, so there is nothing to find.")
+    S /= size
+    # The range of a sum of positive semi-definite matrices is the sum of their ranges.
+    w = np.linalg.eigvalsh(S.mean(axis=0))
+    rank = int((w > 10 * eps * p * w[-1]).sum())
+    if r > rank:
+        raise ValueError(
+            f"r={r} exceeds the numerical rank of the data, {rank}: the covariances together vary in {rank} directions "
+            f"only. Choose r <= {rank}."
+        )
+    return Problem(S, r, freedom / freedom.sum(), names, rows, as_generator(random_state)), size
+
+
+def _unit_columns(found: Found, problem: Problem, name: str) -> tuple[Array, tuple[str, ...]]:
+    """Scale columns to length 1; one that has vanished becomes a random direction, and that is noted."""
+    A, notes = found.components, found.notes
+    if not np.isfinite(A).all():
+        raise FloatingPointError(
+            f"{name} broke down: its components are not finite. Lower r={problem.r}, or choose another method."
+        )
+    A = A / np.maximum(np.abs(A).max(axis=0), np.finfo(float).tiny)
+    lengths = np.linalg.norm(A, axis=0)
+    gone = np.flatnonzero(lengths < 0.5)
+    if gone.size:
+        A[:, gone] = problem.rng.standard_normal((len(A), gone.size))
+        lengths = np.linalg.norm(A, axis=0)
+        notes += (f"{gone.size} component(s) had vanished and are random directions.",)
+    return A / lengths, notes

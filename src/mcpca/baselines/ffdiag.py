@@ -1,0 +1,101 @@
+"""FFDIAG and UWEDGE: joint diagonalisation where every pair of axes is a 2 x 2 least-squares problem, all at once.
+
+With ``R_i = V M_i V^T`` nearly diagonal, d its diagonals, ``(I + W) R_i (I + W)^T`` has to first order the entries
+``R_i[l, j] + W_lj d_ij + W_jl d_il``, so the W that minimises the squares of all of them is found pair by pair in
+closed form (``solvers._diagonalise.pair_step`` returns -W). The two methods differ in what they do with it:
+
+* FFDIAG: ``V <- (I + W) V`` with the norm of W held below ``theta`` < 1, so that V stays invertible;
+* UWEDGE: ``V <- (I - W)^-1 V``.
+
+Both stop where ``sum_i d_ij R_i[l, j] = 0`` for all pairs, so they end at the same axes or at different solutions of
+these equations; neither needs definite matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .._check import Array, check_integer, check_real
+from ..solvers._diagonalise import pair_step
+from ..subspace import congruence
+from ._interface import Clock, Found, Problem, method
+from ._whitening import whiten
+
+_SLACK = 0.5  # the largest entry of a step of UWEDGE
+
+
+@method(
+    "ffdiag",
+    title="FFDIAG, fast Frobenius diagonalisation",
+    citation="A. Ziehe, P. Laskov, G. Nolte and K.-R. Mueller, J. Mach. Learn. Res. 5 (2004)",
+    assumptions="r linearly independent components; no two with proportional loadings.",
+    cost="O(k p^3) to compress, O(k r^3) an iteration",
+    in_paper=True,
+)
+def ffdiag(
+    problem: Problem,
+    *,
+    theta: float = 0.9,
+    tol: float = 1e-8,
+    max_iter: int = 1000,
+    time_limit: float | None = None,
+) -> Found:
+    """FFDIAG, after whitening by the mean.
+
+    ``theta`` bounds the Frobenius norm of W; converged where no entry of W exceeds ``tol``. Cost O(k r^3) an iteration,
+    as two matrix products, memory O(k r^2).
+    """
+    theta = check_real(theta, "theta", 1e-6, 1 - 1e-6, "Below 1 the update cannot become singular.")
+
+    def update(E: Array, V: Array) -> Array:
+        return V - (E * min(1, theta / max(float(np.linalg.norm(E)), theta))) @ V
+
+    return _diagonalise(problem, update, tol, max_iter, time_limit)
+
+
+@method(
+    "uwedge",
+    title="UWEDGE, uniformly weighted exhaustive diagonalisation",
+    citation="P. Tichavsky and A. Yeredor, IEEE Trans. Signal Process. 57 (2009)",
+    assumptions="r linearly independent components; no two with proportional loadings.",
+    cost="O(k p^3) to compress, O(k r^3) an iteration",
+)
+def uwedge(problem: Problem, *, tol: float = 1e-8, max_iter: int = 1000, time_limit: float | None = None) -> Found:
+    """UWEDGE, after whitening by the mean; converged where no entry of a step exceeds ``tol``.
+
+    Steps with an entry above 1/2 are shortened to it. Cost O(k r^3) an iteration, memory O(k r^2).
+    """
+
+    def update(E: Array, V: Array) -> Array:
+        E = E * min(1, _SLACK / max(float(np.abs(E).max(initial=0)), _SLACK))
+        return np.asarray(np.linalg.solve(np.eye(len(E)) + E, V))
+
+    return _diagonalise(problem, update, tol, max_iter, time_limit)
+
+
+def _diagonalise(
+    problem: Problem,
+    update: Callable[[Array, Array], Array],
+    tol: float,
+    max_iter: int,
+    time_limit: float | None,
+) -> Found:
+    tol = check_real(tol, "tol", 1e-15, 1, "It is the largest entry of a step.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    clock = Clock(time_limit)
+    k, r = len(problem.S), problem.r
+    white, root = whiten(problem.small, np.full(k, 1 / k))
+    V, E, steps, converged = np.eye(r), np.zeros((r, r)), 0, False
+    while steps < max_iter and not converged and not clock.over:
+        R = congruence(white, V.T)
+        d = np.einsum("jej->ej", R)
+        E = pair_step(R, d)
+        V = update(E, V)
+        # Scale is free: rows of V have unit length, as the authors have it.
+        V /= np.linalg.norm(V, axis=1, keepdims=True)
+        steps += 1
+        converged = bool(np.abs(E).max(initial=0) <= tol)
+    A = problem.lift(root @ np.linalg.inv(V))
+    return Found(A, converged, problem.compression + clock.ending(converged, steps, "iterations"))

@@ -1,0 +1,30 @@
+"""The paper's own solver, the multi-subspace power method, in the form of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._check import as_report, check_integer, check_real
+from ..solvers import Settings, get_solver
+from ..subspace import compress
+from ._interface import Found, Problem, method
+
+
+@method(
+    "mspm",
+    title="MCPCA by the multi-subspace power method",
+    citation="K. Wang et al., Multi-context principal component analysis; see CITATION.cff",
+    assumptions="r linearly independent components; no two with proportional loadings.",
+    cost="O(k p^3) to compress to q, O(k q^2 r) to O(k q^2 r^2)",
+    contexts=(1, None),
+    in_paper=True,
+)
+def mspm(problem: Problem, *, tol: float = 1e-7, max_iter: int = 200) -> Found:
+    """``MCPCA(r, solver="mspm")``; see ``solvers.mspm``."""
+    tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    k = len(problem.S)
+    settings = Settings(problem.rng, tol, max_iter, as_report(False), np.ones(k))
+    core = compress(problem.S, problem.r)
+    result = get_solver("mspm", False, k)(problem.S, core, problem.r, settings)
+    return Found(result.components, result.converged, (result.message,))

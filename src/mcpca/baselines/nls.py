@@ -1,0 +1,124 @@
+"""Nonlinear least squares: Levenberg and Marquardt's method on ``f(A, B) = 1/2 sum_i ||T_i - A diag(b_i) A^T||^2``.
+
+The Gauss-Newton matrix is never formed. With G, K as in ``_squares`` its product with (dA, dB) is
+
+    2 [dA (G o K) + A (K o (dA^T A)) + A (G o (dB^T B))]   and   2 B (G o (A^T dA))^T + dB (G o G),
+
+O((q + k) r^2), free of the size of the data; conjugate gradients with the blocks ``2 G o K`` and ``G o G`` as
+preconditioner solve the damped equations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._check import Array, check_integer, check_real
+from ..solvers._newton import conjugate_gradients
+from ._interface import Clock, End, Found, Problem, best_of, method
+from ._squares import balancing, core_of, evaluate, start
+
+_CG_STEPS, _CG_TOL = 150, 1e-2
+_LEAST_DAMPING = 1e-13  # the scale of a column is free, so the equations are singular without any
+_ABOUT: dict[str, Any] = {
+    "citation": "N. Vervliet, O. Debals, L. Sorber, M. Van Barel and L. De Lathauwer, Tensorlab 3.0 (2016); L. Sorber, "
+    "M. Van Barel and L. De Lathauwer, SIAM J. Optim. 23 (2013)",
+    "assumptions": "r linearly independent components, no two with proportional loadings; a start from which the least "
+    "error is reached.",
+    "cost": "O(k p^3) to compress to q, O(k q^2 r) an iteration, O((q + k) r^2) an inner one",
+    "in_paper": True,
+}
+
+
+@method("nls", title="nonlinear least squares, random start", **_ABOUT)
+def nls(
+    problem: Problem, *, n_starts: int = 1, tol: float = 1e-13, max_iter: int = 500, time_limit: float | None = None
+) -> Found:
+    """Least squares with B of any sign; of ``n_starts`` random starts the least error is kept.
+
+    Converged where a step lowers f by less than ``tol`` times ``sum_i ||T_i||^2``. Cost O(k q^2 r) an iteration and
+    O((q + k) r^2) for each of its inner ones; memory O(k q (q + r)). ``extras["error"]`` is the relative squared error.
+    """
+    return _solve(problem, "random", n_starts, tol, max_iter, time_limit)
+
+
+@method("nls_svd", title="nonlinear least squares, start by SVD", **_ABOUT)
+def nls_svd(problem: Problem, *, tol: float = 1e-13, max_iter: int = 500, time_limit: float | None = None) -> Found:
+    """``nls`` from the top r left singular vectors of the flattening; no random number is used."""
+    return _solve(problem, "svd", 1, tol, max_iter, time_limit)
+
+
+@method("nls_jennrich", title="nonlinear least squares, start by Jennrich's algorithm", **_ABOUT)
+def nls_jennrich(
+    problem: Problem, *, n_starts: int = 1, tol: float = 1e-13, max_iter: int = 500, time_limit: float | None = None
+) -> Found:
+    """``nls`` from the components of Jennrich's algorithm, each start with a pencil of its own."""
+    return _solve(problem, "jennrich", n_starts, tol, max_iter, time_limit)
+
+
+def _solve(problem: Problem, kind: str, n_starts: int, tol: float, max_iter: int, time_limit: float | None) -> Found:
+    tol = check_real(tol, "tol", 1e-16, 1, "It is a share of the squared norm of the data.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    clock = Clock(time_limit)
+    core, notes = core_of(problem)
+    end = best_of(n_starts, clock, lambda: _descend(core.tensor, *start(problem, core, kind), tol, max_iter, clock))
+    notes += clock.ending(end.converged, end.steps, "iterations")
+    return Found(core.lift(end.components), end.converged, notes, {"error": end.error})
+
+
+def _descend(T: Array, A: Array, B: Array, tol: float, max_iter: int, clock: Clock) -> End:
+    """Go down from A and B; ``sum_i ||T_i||^2`` is 1."""
+    q = len(A)
+    f, gradient = evaluate(T, A, B)
+    # A and B being balanced, 2 |a_j|^4 is the curvature along a_j.
+    curvature = float((A**2).sum(axis=0).max()) ** 2
+    damping, growth = 1e-3 * curvature, 2.0
+    for step in range(max_iter):
+        if clock.over:
+            return End(A, 2 * f, step, False)
+        d = _direction(A, B, gradient, damping)
+        model = -float(np.vdot(gradient, d)) - 0.5 * float(np.vdot(d, _gauss_newton(A, B, A.T @ A, B.T @ B, d)))
+        trial = evaluate(T, A + d[:q], B + d[q:])
+        gain = f - trial.f
+        if gain > 0 and model > 0:
+            A, B = A + d[:q], B + d[q:]
+            s, t = balancing(A, B)
+            A, B, f = A * s, B * t, trial.f
+            gradient = np.vstack([trial.gradient[:q] / s, trial.gradient[q:] / t])
+            # Nielsen's rule: the better the model of f, the less damping; failed steps make it grow ever faster.
+            damping *= max(1 / 3, 1 - (2 * gain / model - 1) ** 3)
+            damping, growth = max(damping, _LEAST_DAMPING * curvature), 2.0
+            if gain <= tol:
+                return End(A, 2 * f, step + 1, True)
+        elif model <= tol:
+            return End(A, 2 * f, step + 1, True)
+        else:
+            damping, growth = damping * growth, 2 * growth
+    return End(A, 2 * f, max_iter, False)
+
+
+def _direction(A: Array, B: Array, gradient: Array, damping: float) -> Array:
+    """Solve ``(J^T J + damping I) d = -gradient`` by preconditioned conjugate gradients."""
+    q, r = A.shape
+    G, K = A.T @ A, B.T @ B
+    # Both are positive semi-definite by Schur's theorem.
+    for_a = np.linalg.inv(2 * G * K + damping * np.eye(r))
+    for_b = np.linalg.inv(G**2 + damping * np.eye(r))
+
+    def operator(d: Array) -> Array:
+        return _gauss_newton(A, B, G, K, d) + damping * d
+
+    def precondition(d: Array) -> Array:
+        return np.vstack([d[:q] @ for_a, d[q:] @ for_b])
+
+    return conjugate_gradients(operator, gradient, precondition, rtol=_CG_TOL, max_iter=_CG_STEPS)
+
+
+def _gauss_newton(A: Array, B: Array, G: Array, K: Array, d: Array) -> Array:
+    """Return ``J^T J d`` for d (q + k, r), dA above dB."""
+    q = len(A)
+    dA, dB = d[:q], d[q:]
+    P = A.T @ dA
+    for_a = 2 * (dA @ (G * K) + A @ (K * P.T + G * (dB.T @ B)))
+    return np.vstack([for_a, 2 * B @ (G * P).T + dB @ G**2])

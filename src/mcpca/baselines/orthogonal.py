@@ -1,0 +1,76 @@
+"""Orthogonal joint diagonalisation: Jacobi angles by least squares, Flury's common components by likelihood.
+
+Both turn one pair of axes after another to its best angle. A rotation of axes (j, l) changes the squared off-diagonal
+entries in total only through ``R_i[j, l]``, so disjoint pairs do not disturb each other and are turned together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._check import check_integer, check_real
+from ..common_components import common_principal_components
+from ..solvers._jacobi import jacobi as jacobi_sweeps
+from ..solvers._jacobi import squares_angle
+from ._interface import Clock, Found, Problem, method
+from ._whitening import Shrinkage, whiten
+
+_SHRINKAGE = Shrinkage("cpc", "shrinkage", 1e-3)
+
+
+@method(
+    "jacobi",
+    title="Jacobi angles",
+    citation="J.-F. Cardoso and A. Souloumiac, SIAM J. Matrix Anal. Appl. 17 (1996); A. Bunse-Gerstner, R. Byers and "
+    "V. Mehrmann, SIAM J. Matrix Anal. Appl. 14 (1993)",
+    assumptions="A orthonormal; no two components with equal loadings in all contexts.",
+    cost="O(k p^3) to compress, O(k r^3) a sweep",
+    contexts=(1, None),
+    in_paper=True,
+)
+def jacobi(problem: Problem, *, tol: float = 1e-9, max_iter: int = 200, time_limit: float | None = None) -> Found:
+    """Rotate pairs of axes until ``sum_i ||off(Z^T M_i Z)||^2`` is least.
+
+    Starts from the singular directions of the flattening; converged where a sweep turns no axis by more than ``tol``
+    radians. Cost O(k r^3) a sweep of r - 1 rounds of disjoint pairs, memory O(k r^2).
+    """
+    tol = check_real(tol, "tol", 1e-15, 1, "It is an angle in radians.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    clock = Clock(time_limit)
+    M, frame = problem.small, np.eye(problem.r)
+    sweeps, converged = 0, problem.r == 1
+    while sweeps < max_iter and not converged and not clock.over:
+        turned, _ = jacobi_sweeps(M, frame, problem.r, squares_angle, 1)
+        change = frame.T @ turned
+        np.fill_diagonal(change, 0)
+        # Rounding of a sweep builds up; a product with the polar factor's first-order series takes it off.
+        frame = turned @ (1.5 * np.eye(problem.r) - 0.5 * turned.T @ turned)
+        sweeps += 1
+        converged = bool(np.abs(change).max() <= tol)
+    return Found(problem.lift(frame), converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
+
+
+@method(
+    "cpc",
+    title="Flury's common principal components",
+    citation="B. N. Flury, J. Am. Stat. Assoc. 79 (1984)",
+    assumptions="A orthonormal; no two components with proportional loadings; covariances regular within the r "
+    "directions, or made so.",
+    cost="O(k p^3) to compress, O(k r^3) a sweep, several starts",
+    contexts=(1, None),
+)
+def cpc(problem: Problem, *, shrinkage: float | None = None) -> Found:
+    """Maximum likelihood of ``S_i = A diag(lambda_i) A^T`` with A orthogonal, by ``common_principal_components``.
+
+    ``shrinkage`` is the share of the mean covariance that is added to each context: None means 0, and 1e-3 where a
+    context is singular. Contexts weigh alike. Cost O(k r^3) a sweep.
+    """
+    k = len(problem.S)
+    white, R = whiten(problem.small, np.full(k, 1 / k))
+    white, notes = _SHRINKAGE.apply(problem, white, shrinkage)
+    M = R @ white @ R.T
+    found = common_principal_components((M + M.transpose(0, 2, 1)) / 2)
+    notes = problem.compression + notes
+    if not found.converged:
+        notes += ("The likelihood had not settled.",)
+    return Found(problem.lift(found.components), found.converged, notes)

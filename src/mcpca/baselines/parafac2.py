@@ -1,0 +1,66 @@
+"""PARAFAC2: ``X_i ~ P_i F diag(d_i) V^T`` with orthonormal P_i, that is ``X_i^T X_i ~ V diag(d_i) Phi diag(d_i) V^T``.
+
+Scores of different components may be correlated, ``Phi = F^T F``, if alike in all contexts: the model of MCPCA is
+``Phi = I``. The loss does not change when ``X_i`` is multiplied by an orthogonal matrix from the left, so a square root
+of ``n_i S_i`` stands in for the rows, and covariances are enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._check import Array, check_integer, check_real
+from .._optional import require
+from ._interface import Clock, End, Found, Problem, best_of, method
+
+_CHUNK = 50  # iterations between two looks at the clock
+
+
+@method(
+    "parafac2",
+    title="PARAFAC2 (TensorLy)",
+    citation="H. A. L. Kiers, J. M. F. ten Berge and R. Bro, J. Chemometr. 13 (1999)",
+    assumptions="r linearly independent components; enough contexts (4 or more as a rule); correlations of scores "
+    "alike in all contexts, as none are; a start from which the least error is reached.",
+    cost="O(k p^3) to compress, O(k r^3) an iteration, many iterations",
+)
+def parafac2(
+    problem: Problem, *, n_starts: int = 1, tol: float = 1e-8, max_iter: int = 2000, time_limit: float | None = None
+) -> Found:
+    """PARAFAC2 by TensorLy's alternating least squares, on roots of the covariances.
+
+    Contexts weigh by their degrees of freedom, as their rows would; of ``n_starts`` random starts the least error is
+    kept. Converged where an iteration lowers the root of the relative squared error, which is ``extras["error"]``, by
+    less than ``tol``. Cost O(k r^3) an iteration, memory O(k r^2). Needs TensorLy.
+    """
+    tol = check_real(tol, "tol", 1e-16, 1, "It is a change of the root of the relative squared error.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    clock = Clock(time_limit)
+    fit = require("tensorly.decomposition", extra="baselines").parafac2
+    w, Q = np.linalg.eigh(problem.small)
+    roots = np.sqrt(np.maximum(w, 0) * problem.weights[:, None])[:, :, None] * Q.transpose(0, 2, 1)
+    roots = roots / np.linalg.norm(roots)
+    end = best_of(n_starts, clock, lambda: _descend(fit, list(roots), problem, tol, max_iter, clock))
+    notes = problem.compression + clock.ending(end.converged, end.steps, "iterations")
+    return Found(problem.lift(end.components), end.converged, notes, {"error": end.error})
+
+
+def _descend(fit: Any, roots: list[Array], problem: Problem, tol: float, max_iter: int, clock: Clock) -> End:
+    """Return where TensorLy's iteration ends, with V (r, r)."""
+    state: Any = "random"
+    seed = np.random.RandomState(problem.rng.integers(2**31))  # the only kind that TensorLy takes
+    error, steps, converged = 1.0, 0, False
+    while steps < max_iter and not converged and not (steps and clock.over):
+        chunk = min(_CHUNK, max_iter - steps)
+        # Of an exact fit TensorLy takes the root of a number that rounding has made negative.
+        with np.errstate(invalid="ignore"):
+            state, errors = fit(
+                roots, problem.r, n_iter_max=chunk, tol=tol, init=state, random_state=seed, return_errors=True
+            )
+        steps += chunk
+        ended = [0.0 if np.isnan(value) else float(value) for value in errors]
+        error, before = ended[-1], ended[-2] if len(ended) > 1 else error
+        converged = abs(before - error) < tol
+    return End(np.asarray(state[1][2]), error**2, steps, converged)

@@ -1,0 +1,175 @@
+"""PCA used on several contexts: of the combined data, or of each context with the axes combined afterwards.
+
+* PCA-STACK: eigenvectors of ``sum_i n_i S_i``, the covariance of all rows, each centred by its context;
+* PCA-C: eigenvectors v of every ``S_i`` in r clusters of lines, ``max sum |<v, c>|^2`` over assignments, then means;
+* PCA-SVD: right singular vectors of the matrix whose rows are the eigenvectors of every ``S_i``.
+
+All three return the truth only where A is orthonormal; the axes of the last two are also only as good as the gaps
+between eigenvalues within contexts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._check import Array, check_integer
+from ._interface import Found, Problem, method
+
+_EPS = float(np.finfo(float).eps)
+
+
+@method(
+    "pca_stack",
+    title="PCA of the stacked data",
+    citation="I. T. Jolliffe, Principal Component Analysis, Springer (2002)",
+    assumptions="A orthonormal; total variances of components distinct.",
+    cost="O(k p^2 + p^3)",
+    contexts=(1, None),
+    in_paper=True,
+)
+def pca_stack(problem: Problem, *, center: str = "context") -> Found:
+    """PCA of all rows together.
+
+    ``center="context"`` takes off each context's own mean, so the covariance of all rows is the mean of the contexts'
+    weighted by their degrees of freedom (equal weights where only covariances are known). ``center="overall"`` takes
+    off one mean, so that differences between the means of contexts count as variation; it needs rows. Cost
+    O(k p^2 + p^3).
+    """
+    if center not in ("context", "overall"):
+        raise ValueError(f"center={center!r} is unknown; choose 'context' or 'overall'.")
+    S = np.tensordot(problem.weights, problem.S, axes=1)
+    note = "Rows were centred by their context."
+    if center == "overall":
+        if problem.rows is None:
+            raise ValueError(
+                "center='overall' needs rows, and X is a stack of covariances, which do not know means of contexts; "
+                "pass rows, or center='context'."
+            )
+        S, note = _overall(problem), "Rows were centred by one overall mean."
+    A = np.linalg.eigh(S)[1][:, ::-1][:, : problem.r]
+    return Found(A, notes=(note,))
+
+
+def _overall(problem: Problem) -> Array:
+    """Return the covariance of all rows about their overall mean, up to a factor."""
+    rows = problem.rows
+    assert rows is not None
+    blocks = [source[own].astype(np.float64) for source, own in zip(rows.sources, rows.rows, strict=True)]
+    n = rows.n_samples
+    mean = n @ np.array([block.mean(axis=0) for block in blocks]) / n.sum()
+    X = np.concatenate(blocks) - mean
+    X /= max(float(np.abs(X).max(initial=0)), np.finfo(float).tiny)
+    return np.asarray(X.T @ X)
+
+
+@method(
+    "pca_c",
+    title="PCA of each context, axes clustered",
+    citation="the paper's PCA-C; clustering of lines: I. S. Dhillon and D. S. Modha, Mach. Learn. 42 (2001)",
+    assumptions="A orthonormal; within every context the positive loadings are distinct, and well apart under noise.",
+    cost="O(k p^3 + n_init sweeps k r^2 p)",
+    contexts=(1, None),
+    in_paper=True,
+)
+def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100) -> Found:
+    """Top r principal axes of each context, clustered into r groups up to sign; the groups' means.
+
+    k-means of lines: a line belongs to the centre with the largest |cos|, and a centre is the mean of its lines after
+    each has been given the sign of the centre; of ``n_init`` starts by k-means++ the tightest end is kept. Axes with no
+    variance are left out. Cost O(k p^3) for the axes, O(k r^2 p) a sweep; memory O(k p^2 + k r p).
+    """
+    n_init = check_integer(n_init, "n_init", 1)
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    lines = _context_axes(problem)
+    best: tuple[float, Array, bool] | None = None
+    for _ in range(n_init):
+        end = _cluster_lines(lines, problem.r, problem.rng, max_iter)
+        if best is None or end[0] > best[0] * (1 + 1e-12):
+            best = end
+    assert best is not None
+    within = 1 - best[0] / len(lines)
+    note = f"{len(lines)} axes of contexts in {problem.r} clusters; mean squared sine to the centres {within:.2g}."
+    return Found(best[1].T, best[2], (note, *(() if best[2] else (f"Not settled in max_iter={max_iter} sweeps.",))))
+
+
+@method(
+    "pca_svd",
+    title="PCA of each context, then SVD of the axes",
+    citation="the paper's PCA-SVD",
+    assumptions="A orthonormal; within every context the positive loadings are distinct; every component is present in "
+    "a different number of contexts, since that number is its squared singular value.",
+    cost="O(k p^3)",
+    contexts=(1, None),
+    in_paper=True,
+)
+def pca_svd(problem: Problem) -> Found:
+    """Top r right singular vectors of the stacked principal axes, r of each context. Cost O(k p^3), memory O(k p^2).
+
+    Axes with no variance are left out.
+    """
+    lines = _context_axes(problem)
+    if len(problem.S) == 1:
+        return Found(lines.T, notes=("One context: the answer is PCA's.",))
+    w, V = np.linalg.eigh(lines.T @ lines)
+    ties = np.diff(w[-problem.r - 1 :]) if problem.r < len(w) else np.diff(w)
+    note = f"SVD of {len(lines)} axes of contexts."
+    if ties.size and ties.min() <= 1e-8 * w[-1]:
+        note += " Some singular values are equal: within those the axes are arbitrary."
+    return Found(V[:, ::-1][:, : problem.r], notes=(note,))
+
+
+def _context_axes(problem: Problem) -> Array:
+    """Return the top r eigenvectors of each context as rows, without those of eigenvalue zero."""
+    w, V = np.linalg.eigh(problem.S)
+    w, V = w[:, ::-1][:, : problem.r], V[:, :, ::-1][:, :, : problem.r]
+    present = w > 10 * _EPS * problem.S.shape[1] * np.maximum(w[:, :1], np.finfo(float).tiny)
+    return np.ascontiguousarray(V.transpose(0, 2, 1)[present])
+
+
+def _cluster_lines(lines: Array, r: int, rng: np.random.Generator, max_iter: int) -> tuple[float, Array, bool]:
+    """Return the sum of squared cosines to the centres, the centres (r, p), and whether the assignment settled."""
+    centres = _spread_out(lines, r, rng)
+    owner = np.full(len(lines), -1)
+    for _ in range(max_iter):
+        cosines = lines @ centres.T
+        previous, owner = owner, np.argmax(np.abs(cosines), axis=1)
+        own = np.take_along_axis(cosines, owner[:, None], 1)[:, 0]
+        if np.array_equal(owner, previous):
+            return float((own**2).sum()), centres, True
+        member = np.zeros((r, len(lines)))
+        member[owner, np.arange(len(lines))] = np.where(own < 0, -1.0, 1.0)
+        means = member @ lines
+        size = np.linalg.norm(means, axis=1)
+        # A centre that lost all its lines moves to the line that is served worst.
+        empty = np.flatnonzero(size < 1e-12)
+        means[empty] = lines[np.argsort(own**2, kind="stable")[: len(empty)]]
+        centres = means / np.where(size < 1e-12, 1, size)[:, None]
+    return float((own**2).sum()), centres, False
+
+
+def _spread_out(lines: Array, r: int, rng: np.random.Generator) -> Array:
+    """Choose r of the lines far from one another: greedy k-means++.
+
+    Each is the best of a few drawn with chance in proportion to their squared sine to those chosen before, best being
+    the one that lowers the sum of squared sines most.
+    """
+    trials = 2 + int(np.log(r))
+    chosen = [int(rng.integers(len(lines)))]
+    far = _squared_sines(lines, lines[chosen])[:, 0]
+    while len(chosen) < r:
+        # Rounding leaves a line at 1e-16 from itself; it must not be drawn again while others are left.
+        chance = np.where(far > 1e-12, far, 0)
+        if chance.sum() == 0:
+            chance = np.ones(len(lines))
+            chance[chosen] = 0
+        drawn = rng.choice(len(lines), trials, p=chance / chance.sum())
+        left = np.minimum(far[:, None], _squared_sines(lines, lines[drawn]))
+        best = int(np.argmin(left.sum(axis=0)))
+        chosen.append(int(drawn[best]))
+        far = left[:, best]
+    return lines[chosen]
+
+
+def _squared_sines(lines: Array, centres: Array) -> Array:
+    """Return squared sines (n, m) between unit rows."""
+    return np.asarray(np.maximum(1 - (lines @ centres.T) ** 2, 0))

@@ -1,0 +1,84 @@
+"""QRJ1D: ``J(V) = sum_i ||off(V M_i V^T)||^2`` by rotations and triangular shears in turn.
+
+V is a product of orthogonal factors, found by Jacobi rotations, and unit upper triangular ones, found by shears
+``row_j += a row_l``, l > j, each with the a that minimises J. Only row and column j change, so with
+``N = sum_i R_i R_i^T`` taken without column j
+
+    a = -N_jl / N_ll,   and afterwards   N_j. += a N_l.
+
+while the rest of N stays. Shears into row j with l = j + 1, ..., r are therefore one sweep of Gauss and Seidel on
+``N_LL a = -N_Lj``, that is a triangular system: all r (r - 1) / 2 shears of a phase cost r small solves, and give what
+they give one by one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._check import Array, check_integer, check_real
+from ..solvers._jacobi import jacobi, squares_angle
+from ._interface import Clock, Found, Problem, method
+from ._whitening import whiten
+
+_BALANCE_EVERY = 3  # sweeps between two balancings of rows, as the author has it
+
+
+@method(
+    "qrj1d",
+    title="QRJ1D, joint diagonalisation by QR factors",
+    citation="B. Afsari, Simple LU and QR based non-orthogonal matrix joint diagonalization, LNCS 3889 (2006)",
+    assumptions="r linearly independent components; no two with proportional loadings.",
+    cost="O(k p^3) to compress, O(k r^3) a sweep, many sweeps",
+    in_paper=True,
+)
+def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limit: float | None = None) -> Found:
+    """QRJ1D, after whitening by the mean.
+
+    A sweep is a phase of rotations and a phase of shears; every third sweep rows are brought to equal norm over all
+    contexts, since J depends on their scale. Converged where a sweep changes V by no more than ``tol``, relative to its
+    rows. Cost O(k r^3) a sweep, memory O(k r^2).
+    """
+    tol = check_real(tol, "tol", 1e-15, 1, "It is the largest change of V in a sweep.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    clock = Clock(time_limit)
+    k, r = len(problem.S), problem.r
+    white, root = whiten(problem.small, np.full(k, 1 / k))
+    V, sweeps, converged = np.eye(r), 0, r == 1
+    while sweeps < max_iter and not converged and not clock.over:
+        M = V @ white @ V.T
+        turn, _ = jacobi(M, np.eye(r), r, squares_angle, 1)
+        R = np.ascontiguousarray((turn.T @ M @ turn).transpose(1, 0, 2))
+        change = _shear(R) @ turn.T
+        V = change @ V
+        sweeps += 1
+        if sweeps % _BALANCE_EVERY == 0:
+            V /= np.sqrt(np.linalg.norm(R, axis=(1, 2)) / np.sqrt(k))[:, None]
+        np.fill_diagonal(change, 0)
+        converged = bool(np.abs(change).max() <= tol)
+    A = problem.lift(root @ np.linalg.inv(V))
+    return Found(A, converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
+
+
+def _shear(R: Array) -> Array:
+    """Take off from each row of ``R`` (r, k, r), in place, what those after it have; return the triangular factor."""
+    r = len(R)
+    factor = np.eye(r)
+    N = np.tensordot(R, R, axes=([1, 2], [1, 2]))
+    for j in range(r - 1):
+        column = R[:, :, j]
+        within = N - column @ column.T  # without column j
+        after = slice(j + 1, r)
+        system = np.tril(within[after, after])
+        pivots = np.diag(system)
+        used = pivots > np.finfo(float).eps * np.diag(N)[after]
+        # A row that vanishes outside column j offers nothing to take off.
+        np.fill_diagonal(system, np.where(used, pivots, 1))
+        a = np.linalg.solve(system, np.where(used, -within[after, j], 0))
+        factor[j] += a @ factor[after]
+        R[j] += np.tensordot(a, R[after], axes=1)
+        R[:, :, j] += R[:, :, after] @ a
+        row = within[j] + a @ within[after]
+        row[j] += row[after] @ a
+        within[j] = within[:, j] = row
+        N = within + R[:, :, j] @ R[:, :, j].T
+    return factor
