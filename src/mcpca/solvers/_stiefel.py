@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array
+from ._newton import conjugate_gradients
 
 _CG_STEPS = 60
 _HALVINGS = 30
 _MAX_TURN = 0.7  # the largest entry of X in one step
 _ROUNDING = 1e-14
-_TINY = float(np.finfo(float).tiny)
 
 
 class Landscape(NamedTuple):
@@ -168,26 +168,12 @@ def _newton_direction(
         E[r:] -= (K @ (Gt + Gt.T) + Gb @ W) / 2
         return -_skew_part(E, r)
 
-    X = np.zeros_like(g)
-    residual = g
-    z = residual / P
-    rz = _inner(residual, z, r)
-    direction = z
-    target = max(precision**2 * rz, _TINY)
-    for n_iter in range(_CG_STEPS):
-        if not rz > target:
-            break
-        image = minus_hessian(direction)
-        curvature = _inner(direction, image, r)
-        if not curvature > 1e-12 * _inner(direction, P * direction, r):
-            return direction if n_iter == 0 else X
-        alpha = rz / curvature
-        X = X + alpha * direction
-        residual = residual - alpha * image
-        z = residual / P
-        rz, previous = _inner(residual, z, r), rz
-        direction = z + rz / previous * direction
-    return X
+    # Kept pairs are held twice: in these units the inner product is the plain one.
+    unit = np.concatenate([np.full((r, 1), np.sqrt(0.5)), np.ones((q - r, 1))])
+    X = conjugate_gradients(
+        lambda v: unit * minus_hessian(v / unit), -unit * g, lambda v: v / P, rtol=precision, max_iter=_CG_STEPS
+    )
+    return np.asarray(X / unit)
 
 
 def _cayley(X: Array) -> Array:
