@@ -8,10 +8,11 @@ from .common_components import CommonComponents, common_principal_components
 from .contexts import ContextCovariances, context_covariances
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
-from .exceptions import IdentifiabilityWarning, NoStableRankError, NothingAboveNoiseError
+from .exceptions import IdentifiabilityWarning, NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from .identifiability import proportional_loadings
 from .inference import Presence
 from .loadings import nonnegative_loadings
+from .moments import ContextMoments
 from .precision import Precision, cramer_rao_bound
 from .quality import Facets, facets
 from .rank import RankChoice, choose_rank
@@ -23,6 +24,7 @@ __all__ = [
     "Bootstrap",
     "CommonComponents",
     "ContextCovariances",
+    "ContextMoments",
     "Decomposition",
     "Facets",
     "IdentifiabilityWarning",
@@ -32,6 +34,7 @@ __all__ = [
     "Precision",
     "Presence",
     "RankChoice",
+    "RankExceedsDataError",
     "RankSelection",
     "Replicability",
     "ascore",

@@ -91,6 +91,11 @@ class Contexts:
 
     def covariances(self, report: Report) -> ContextCovariances:
         """Return all moments. Cost O(sum_i n_i p^2); memory the stack and an eighth of it."""
+        means, S = self.scatters(report, self.n_samples - 1)
+        return ContextCovariances(S, means.astype(self.dtype), self.n_samples, self.names, self.feature_names)
+
+    def scatters(self, report: Report, divisors: Array | None = None) -> tuple[Array, Array]:
+        """Return means (k, p) in float64 and ``sum (x - mean)(x - mean)^T`` (k, p, p), each divided by its divisor."""
         k, p = len(self.names), self.n_features
         means = np.empty((k, p))
         S = np.empty((k, p, p), dtype=self.dtype)
@@ -105,7 +110,8 @@ class Contexts:
                 for i in indices.tolist():
                     means[i] = self._mean(i)
                     self._scatter(i, means[i], S[i], work)
-                    S[i] /= self.n_samples[i] - 1
+                    if divisors is not None:
+                        S[i] /= divisors[i]
 
         pieces = np.array_split(np.arange(k), min(k, 20))
         for piece, _ in zip(pieces, each(fill, pieces, workers), strict=True):
@@ -116,7 +122,7 @@ class Contexts:
             raise ValueError(
                 f"X is too large for {self.dtype}: its squares overflow. Divide it by a constant, or pass float64."
             )
-        return ContextCovariances(S, means.astype(self.dtype), self.n_samples, self.names, self.feature_names)
+        return means, S
 
     @property
     def _step(self) -> int:

@@ -22,6 +22,7 @@ from ._check import (
     check_real,
 )
 from .canonical import canonical_order
+from .exceptions import RankExceedsDataError
 from .loadings import solve_loadings
 from .quality import Facets, complete, score_moments
 from .solvers import Settings, SolverResult, check_solver, get_solver
@@ -158,7 +159,7 @@ def decompose_checked(
         report("basis", 1, 1)
     rank = numerical_rank(core.singular_values, S)
     if r > rank:
-        raise ValueError(
+        raise RankExceedsDataError(
             f"n_components={r} exceeds the numerical rank of the data, {rank}"
             f"{' or more' if rank == len(core.singular_values) else ''}: the covariances together vary in {rank} "
             f"directions only. Choose n_components <= {rank}."

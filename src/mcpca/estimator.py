@@ -26,9 +26,10 @@ from ._check import (
 from .centering import ContextMeans
 from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
 from .decomposition import check_weights, decompose_checked
-from .exceptions import NoStableRankError, NothingAboveNoiseError
+from .exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
+from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
@@ -140,6 +141,8 @@ class MCPCA(
     means_ : ndarray (k, n_features) or None
         Mean of each context; None after ``fit_covariances``.
     n_samples_per_context_ : ndarray (k,) or None
+    moments_ : ContextMoments
+        After ``partial_fit``: what is known of all rows so far.
     noise_variance_ : ndarray or None
         With ``solver="ml"``: the variance beside the MCPCs, (k,) for isotropic and pooled noise (then all alike), (p,)
         for diagonal noise.
@@ -208,7 +211,7 @@ class MCPCA(
         ----------
         X : list or tuple of arrays; dict or Series {name: array}; 2-D array or DataFrame; (k, p, p) stack
             Rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of rows,
-            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``.
+            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``; or ``ContextMoments``.
         y : array-like (n,), optional
             Context label of each row of a 2-D ``X``, in any order. Without it ``X`` is one context.
         """
@@ -216,6 +219,10 @@ class MCPCA(
             if y is not None:
                 raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
             return self.fit_covariances(X)
+        if isinstance(X, ContextMoments):
+            if y is not None:
+                raise ValueError("X holds moments of contexts, which take no y; drop y.")
+            return self._fit_context_moments(X)
         self._check_parameters()
         report = as_report(self.verbose)
         contexts = read_contexts(X, y)
@@ -228,6 +235,44 @@ class MCPCA(
             _set_features(features, contexts.n_features, contexts.feature_names)
         moments = contexts.covariances(report)
         return self._fit_moments(moments, contexts, moments.n_samples, report, features)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add a chunk of rows to those seen so far, and fit the model to all of them.
+
+        Only moments are kept (``moments_``, O(k p^2)), so that rows come in any number of chunks, in any order, and the
+        model is that of ``fit`` on all of them. Contexts may appear later. While a context has a single row, or the
+        rows vary in fewer directions than ``n_components``, chunks are only added. Every call costs O(n p^2) for its
+        chunk and a decomposition; to add many chunks first, update a ``ContextMoments`` and pass it to ``fit``.
+
+        Parameters
+        ----------
+        X, y
+            As for ``fit``; a chunk that is refused changes nothing.
+        """
+        self._check_parameters()
+        before: ContextMoments | None = getattr(self, "moments_", None)
+        if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
+            self._check_n_features(X.shape[1])
+        moments = (before or ContextMoments()).merge(ContextMoments().update(X, y))
+        try:
+            ready = bool((moments.counts > 1).all())
+            if ready:
+                self._fit_context_moments(moments)
+        except RankExceedsDataError:
+            ready = False
+        if not ready:
+            _set_features(self, moments.means.shape[1], moments.feature_names)
+        self.moments_ = moments
+        return self
+
+    def _fit_context_moments(self, moments: ContextMoments) -> Self:
+        self._check_parameters()
+        found = moments.covariances()
+        if self.n_components is not None:
+            check_rank(self.n_components, found.covariances.shape[1])
+        features = BaseEstimator()
+        _set_features(features, found.covariances.shape[1], found.feature_names)
+        return self._fit_moments(found, None, found.n_samples, as_report(self.verbose), features)
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -331,7 +376,7 @@ class MCPCA(
         self.n_components_ = int(r)
         self.rank_choice_ = choice
         self.contexts_ = moments.contexts
-        self.means_ = None if contexts is None else moments.means
+        self.means_ = moments.means if len(moments.means) else None
         self.n_samples_per_context_ = counts
         self.noise_variance_ = result.noise
         self.singular_values_ = result.singular_values

@@ -1,6 +1,6 @@
 """The errors and warnings that are ours alone; everything else is a ValueError or TypeError."""
 
-__all__ = ["IdentifiabilityWarning", "NoStableRankError", "NothingAboveNoiseError"]
+__all__ = ["IdentifiabilityWarning", "NoStableRankError", "NothingAboveNoiseError", "RankExceedsDataError"]
 
 
 class IdentifiabilityWarning(UserWarning):
@@ -26,3 +26,7 @@ class NothingAboveNoiseError(ValueError):
     def __init__(self, message: str, selection: object) -> None:
         super().__init__(message)
         self.selection = selection
+
+
+class RankExceedsDataError(ValueError):
+    """The rank asked for exceeds the number of directions in which the data vary."""

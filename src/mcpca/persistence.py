@@ -42,8 +42,8 @@ def save_model(model: Any, path: Any) -> None:
     arrays |= {f"facet_{name}": getattr(model._facets, name) for name in _FACETS}
     header: dict[str, Any] = {
         "parameters": {name: _parameter_to_json(value) for name, value in model.get_params(deep=False).items()},
-        "contexts": _names_to_json(model.contexts_),
-        "feature_names": _names_to_json(getattr(model, "feature_names_in_", None)),
+        "contexts": names_to_json(model.contexts_),
+        "feature_names": names_to_json(getattr(model, "feature_names_in_", None)),
         "n_iter": model.n_iter_,
     }
     if model._evidence is not None:
@@ -54,12 +54,12 @@ def save_model(model: Any, path: Any) -> None:
     elif choice is not None:
         arrays |= {"choice_ranks": choice.ranks, "choice_scores": choice.scores, "choice_scree": choice.singular_values}
         header["choice"] = [choice.rank, choice.outcome, choice.reason, choice.threshold]
-    write_model(path, arrays, header)
+    write_file(path, FORMAT, arrays, header)
 
 
 def load_model(cls: Any, path: Any) -> Any:
     """Read an MCPCA that ``save_model`` wrote."""
-    arrays, header = read_model(path)
+    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save")
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
     missing = [name for name in required if name not in arrays]
     if missing:
@@ -85,10 +85,10 @@ def load_model(cls: Any, path: Any) -> Any:
     return model
 
 
-def write_model(path: Any, arrays: dict[str, Array], header: dict[str, Any]) -> None:
+def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str, Any]) -> None:
     """Write arrays and a JSON header to ``path``; a crash on the way leaves the old file as it was."""
     path = Path(path)
-    text = json.dumps({"format": FORMAT, "version": VERSION, **header})
+    text = json.dumps({"format": kind, "version": VERSION, **header})
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first.")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -103,20 +103,23 @@ def write_model(path: Any, arrays: dict[str, Array], header: dict[str, Any]) -> 
         raise
 
 
-def read_model(path: Any) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read what ``write_model`` wrote; no code can run from the file."""
+def read_file(path: Any, kind: str, content_name: str, writer: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read what ``write_file`` wrote; no code can run from the file.
+
+    Errors call it ``content_name``, and ``writer`` is who writes such files.
+    """
     path = Path(path)
     content = path.read_bytes()
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop(_HEADER).tobytes().decode())
-        if header["format"] != FORMAT:
-            raise KeyError("format")
+        if header["format"] != kind:
+            raise KeyError(f"format {header['format']!r} and not {kind!r}")
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"path={str(path)!r} is not a complete MCPCA model ({len(content)} bytes; {type(error).__name__}: "
-            f"{error}). It may be truncated or another kind of file; pass what MCPCA.save wrote."
+            f"path={str(path)!r} is not a complete {content_name} ({len(content)} bytes; {type(error).__name__}: "
+            f"{error}). It may be truncated or another kind of file; pass what {writer} wrote."
         ) from error
     if header["version"] > VERSION:
         raise ValueError(
@@ -126,7 +129,7 @@ def read_model(path: Any) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, header
 
 
-def _names_to_json(names: Array | None) -> list[Any] | None:
+def names_to_json(names: Array | None) -> list[Any] | None:
     """Names as JSON values; strings, integers, floats and booleans come back as they were."""
     if names is None:
         return None
