@@ -40,7 +40,8 @@ _FEW_DRAWS, _DRAWS = 2, 10
 STANDARD_DEVIATIONS = 5.0
 _CLEAR = 2.0  # times the largest of the draws: no more of them are needed
 _RESOLUTION = 0.01  # of the null's mean: the least standard deviation that is believed
-_MOST_SINGLE = 20
+_MOST_SINGLE, _SINGLE_DRAWS = 20, 4
+_TRACY_WIDOM = 0.63  # standard deviation over mean of the top eigenvalue of a large Wigner matrix, times m^(2/3)
 _UNCORRELATED = 1e-6  # |correlation| between pooled features that only PCA brings about
 NULLS = ("auto", "features", "isotropic")
 
@@ -121,9 +122,14 @@ class ResidualTest:
         found, largest = 0, min(len(self.V) - 1, self.data_rank) - r
         if largest < 1 or len(self.varying) < 2:  # of one context the spread has said all
             return 0
-        null = self._over_null(r, Q, range(_DRAWS), lambda Z, i: np.array(_top(_deviation(Z, self.freedom[i]))))
+        null = self._over_null(r, Q, range(_SINGLE_DRAWS), lambda Z, i: np.array(_top(_deviation(Z, self.freedom[i]))))
         drawn = np.max(list(null), axis=0)
-        level = Level(r, 0.0, float(drawn.mean()), max(float(drawn.std(ddof=1)), _RESOLUTION * float(drawn.mean())))
+        mean = float(drawn.mean())
+        # Draws are few: not below Tracy and Widom's standard deviation for one context, less (Gumbel) for the largest
+        # of k.
+        gumbel = np.pi / np.sqrt(6) / max(np.pi / np.sqrt(6), np.sqrt(2 * np.log(len(self.varying))))
+        sd = max(float(drawn.std(ddof=1)), _TRACY_WIDOM * Q.shape[1] ** (-2 / 3) * gumbel * mean)
+        level = Level(r, 0.0, mean, sd)
         while found < min(largest, _MOST_SINGLE):
             tops = list(each(partial(self._top_left, Q), self.varying.tolist(), self.workers))
             if not replace(level, spread=max(tops)).above_noise:
@@ -201,21 +207,23 @@ class ResidualTest:
         # In single precision: the null is wanted to three digits, and rows are scaled.
         rows = contexts.sources[i][contexts.rows[i]] - self.means[i].astype(np.float64)
         rows = (rows / np.sqrt(self.size[i])).astype(np.float32)
-        basis = (Q if rotation is None else Q @ rotation).astype(np.float32)
-        p, m = basis.shape
-        residual = rows @ basis if rotation is not None else rows if m == p else rows @ basis @ basis.T
-        if rotation is not None:  # a few directions that dominate are in all of the turned ones, but unequally
-            squares = np.einsum("nm,nm->m", residual, residual)
-            residual *= np.sqrt(squares.mean() / np.maximum(squares, np.finfo(np.float32).tiny))
-        # Once signs are drawn, a rotation of all directions changes no spread and no singular value.
-        back = rotation is None and m < p
+        p, m = Q.shape
+        if rotation is not None:
+            rows = rows @ (Q @ rotation).astype(np.float32)
+            # A few directions that dominate are in all of the turned ones, but unequally.
+            squares = np.einsum("nm,nm->m", rows, rows)
+            rows *= np.sqrt(squares.mean() / np.maximum(squares, np.finfo(np.float32).tiny))
+        elif m < p:
+            gone = self.V[:, : p - m].astype(np.float32)
+            rows -= (rows @ gone) @ gone.T
         out = np.empty((len(streams), m, m))
         for d, stream in enumerate(streams):
-            bits = np.frombuffer(stream.bytes(residual.size // 8 + 1), dtype=np.uint8)
-            signs = np.unpackbits(bits, count=residual.size).reshape(residual.shape)
-            flipped = np.where(signs, residual, -residual)
-            flipped = flipped @ basis if back else flipped
-            out[d] = flipped.T @ flipped
+            bits = np.frombuffer(stream.bytes(rows.size // 8 + 1), dtype=np.uint8)
+            signs = np.unpackbits(bits, count=rows.size).reshape(rows.shape)
+            flipped = np.where(signs, rows, -rows)
+            drawn = (flipped.T @ flipped).astype(np.float64)
+            # Where all directions are kept a rotation changes no spread and no singular value.
+            out[d] = Q.T @ drawn @ Q if rotation is None and m < p else drawn
         return out
 
     def _gaussian(self, i: int, Q: Array, streams: list[np.random.Generator]) -> Array:
