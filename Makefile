@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint demo benchmark clean
+.PHONY: test lint demo benchmark paper clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
@@ -21,8 +21,12 @@ demo: $(VENV)/.demo
 benchmark: $(VENV)/.benchmark
 	$(BIN)/python benchmarks/run.py $(BENCHMARK)
 
+# The paper's comparison with other methods; PAPER="--quick" takes 3 minutes. The photographs need what the demo needs.
+paper: $(VENV)/.demo
+	$(BIN)/python -m mcpca.paper --output paper-output $(PAPER)
+
 clean:
-	rm -rf $(VENV) demo-output benchmark-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output .pytest_cache .mypy_cache .ruff_cache
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python

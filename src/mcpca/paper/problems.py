@@ -1,0 +1,292 @@
+"""The data of the benchmark: planted contexts as the paper has them, harder ones, and digits on photographs.
+
+A case draws a data set from a generator that it is given, so a trial is a function of its number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._check import Array
+from ..contexts import context_covariances
+from ..datasets import load_digit_contexts, make_contexts
+
+DIGITS = (0, 1, 2)
+# The file of handwritten digits and the file of backgrounds that --data looks for, and what is read from them.
+DATA_FILES = {"mnist.npz": ("x_train", "y_train"), "backgrounds_28x28.npz": ("grass", "cloud")}
+_TAIL = 4.0  # degrees of freedom of the heavy tails
+_SMALLEST, _LARGEST = 0.1, 10.0  # rows of a context over the usual number, where contexts differ in size
+_NEARLY = 0.2  # standard deviation of the logarithm of the ratio of nearly proportional loadings
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a method is given, and the truth.
+
+    ``data`` is a stack of covariances (k, p, p), or a list of rows where contexts differ in size; ``rank`` is what the
+    method is told; ``truth`` (p, r) are the planted components.
+    """
+
+    data: Any
+    rank: int
+    truth: Array
+
+
+@dataclass(frozen=True)
+class Shape:
+    """p features, k contexts, r components, rows per context; the paper's by default."""
+
+    p: int = 100
+    k: int = 50
+    r: int = 60
+    n: int = 1000
+    density: float = 0.2
+
+    def describe(self) -> dict[str, Any]:
+        """Return the numbers by name, as they are written beside every result."""
+        return {"p": self.p, "k": self.k, "r": self.r, "N": self.n, "density": self.density}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One column of an experiment: how to draw its data.
+
+    ``name`` is unique within a section, ``title`` is what figures say, ``about`` explains it; ``x`` is the number of
+    rows per context where that is what varies.
+    """
+
+    name: str
+    title: str
+    shape: Shape
+    draw: Callable[[Shape, np.random.Generator], Sample]
+    x: float | None = None
+    about: str = ""
+
+    def sample(self, trial: int) -> Sample:
+        """Draw the data of a trial."""
+        return self.draw(self.shape, np.random.default_rng([20, trial]))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what identifies the data beside the trial."""
+        return {"case": self.name, **self.shape.describe()}
+
+
+# The paper's synthetic experiments ---------------------------------------------------------------------------------
+
+
+def paper_case(shape: Shape, *, orthogonal: bool = False) -> Case:
+    """Rows of the paper's model with a new A and B in every trial: Fig. 2B, and S2B if ``orthogonal``."""
+
+    def draw(shape: Shape, rng: np.random.Generator) -> Sample:
+        made = make_contexts(
+            shape.k,
+            shape.p,
+            shape.r,
+            n_samples=shape.n,
+            density=shape.density,
+            orthogonal=orthogonal,
+            random_state=rng,
+        )
+        return Sample(context_covariances(made.X, made.y).covariances, shape.r, made.components)
+
+    return Case("orthonormal A" if orthogonal else "general A", "as in the paper", shape, draw)
+
+
+def sample_size_cases(shape: Shape, sizes: tuple[int, ...], *, orthogonal: bool = False) -> list[Case]:
+    """One case for each number of rows: Fig. 2C and S2C. A trial has the same A and B at every number of rows."""
+
+    def draw(shape: Shape, rng: np.random.Generator) -> Sample:
+        A, B = _truth(shape, rng, orthogonal)
+        return Sample(_sampled_covariances(A, B, shape.n, rng), shape.r, A)
+
+    return [Case(f"N = {n}", f"{n:,} rows", replace(shape, n=n), draw, x=float(n)) for n in sizes]
+
+
+def _truth(shape: Shape, rng: np.random.Generator, orthogonal: bool = False) -> tuple[Array, Array]:
+    made = make_contexts(
+        shape.k, shape.p, shape.r, n_samples=1, density=shape.density, orthogonal=orthogonal, random_state=rng
+    )
+    return made.components, made.loadings
+
+
+def _sampled_covariances(A: Array, B: Array, n: int, rng: np.random.Generator) -> Array:
+    """Draw the covariance of n Gaussian rows in each context (k, p, p).
+
+    For n > p by Bartlett's factors of Wishart matrices, which have the same distribution as the covariance of rows and
+    cost the same at any n; otherwise from rows.
+    """
+    p, r = A.shape
+    if n <= p:
+        rows = [(rng.standard_normal((n, r)) * np.sqrt(b)) @ A.T for b in B]
+        return context_covariances(rows).covariances
+    S = np.empty((len(B), p, p))
+    for i, b in enumerate(B):
+        L = np.tril(rng.standard_normal((r, r)), -1)
+        np.fill_diagonal(L, np.sqrt(rng.chisquare(n - 1 - np.arange(r))))
+        F = (A * np.sqrt(b)) @ L
+        S[i] = F @ F.T / (n - 1)
+    return S
+
+
+# What the paper does not test --------------------------------------------------------------------------------------
+
+
+def robustness_cases(shape: Shape, off: int = 5) -> list[Case]:
+    """Return the paper's experiment with one thing changed in each case; ``off`` is by how much the rank is wrong."""
+    return [
+        Case("as in the paper", "as in\nthe paper", shape, _harder(), about="Nothing changed."),
+        Case(
+            "noise 0.1",
+            "noise,\nsd 0.1",
+            shape,
+            _harder(noise=0.1),
+            about="Independent noise of standard deviation 0.1 in every feature; the signal has about 0.3.",
+        ),
+        Case(
+            "noise 0.3",
+            "noise,\nsd 0.3",
+            shape,
+            _harder(noise=0.3),
+            about="The same with 0.3: half of the variance is noise.",
+        ),
+        Case(
+            "heavy tails",
+            "heavy\ntails",
+            shape,
+            _harder(tails=True),
+            about="Rows from a multivariate t distribution with 4 degrees of freedom, the same covariance.",
+        ),
+        Case(
+            "unequal sizes",
+            "unequal\nsizes",
+            shape,
+            _harder(unequal=True),
+            about=f"Contexts of {_SMALLEST:g} to {_LARGEST:g} times N rows, evenly spaced on a logarithmic scale.",
+        ),
+        Case(
+            f"rank +{off}",
+            f"rank\n+{off}",
+            shape,
+            _harder(noise=0.1, off=off),
+            about=f"The method is asked for {off} components too many, noise 0.1 (without noise the data have only r "
+            "directions). Every planted component is matched.",
+        ),
+        Case(
+            f"rank -{off}",
+            f"rank\n-{off}",
+            shape,
+            _harder(noise=0.1, off=-off),
+            about=f"The method is asked for {off} components too few, noise 0.1. Every component found is matched.",
+        ),
+        Case(
+            "near-collinear loadings",
+            "collinear\nloadings",
+            shape,
+            _harder(collinear=True),
+            about="Components come in pairs that are present in the same contexts, with loadings whose ratio varies by "
+            f"about {_NEARLY:.0%}.",
+        ),
+    ]
+
+
+def _harder(
+    *, noise: float = 0, tails: bool = False, unequal: bool = False, collinear: bool = False, off: int = 0
+) -> Callable[[Shape, np.random.Generator], Sample]:
+    def draw(shape: Shape, rng: np.random.Generator) -> Sample:
+        A, B = _truth(shape, rng)
+        if collinear:
+            pairs = shape.r // 2
+            B[:, 1 : 2 * pairs : 2] = B[:, : 2 * pairs : 2] * np.exp(_NEARLY * rng.standard_normal((shape.k, pairs)))
+        sizes = np.full(shape.k, shape.n)
+        if unequal:
+            sizes = rng.permutation(shape.n * np.geomspace(_SMALLEST, _LARGEST, shape.k)).astype(int).clip(2)
+        rows = [_rows(A, b, int(n), noise, tails, rng) for b, n in zip(B, sizes, strict=True)]
+        data = rows if unequal else context_covariances(rows).covariances
+        return Sample(data, shape.r + off, A)
+
+    return draw
+
+
+def _rows(A: Array, b: Array, n: int, noise: float, tails: bool, rng: np.random.Generator) -> Array:
+    """Draw n rows with covariance ``A diag(b) A^T + noise^2 I``."""
+    X = (rng.standard_normal((n, len(b))) * np.sqrt(b)) @ A.T
+    if tails:
+        # A whole row is far out or not, as with outliers; t has variance nu / (nu - 2).
+        X *= np.sqrt((_TAIL - 2) / rng.chisquare(_TAIL, (n, 1)))
+    if noise:
+        X += noise * rng.standard_normal(X.shape)
+    return np.asarray(X)
+
+
+# Digits on photographs ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Images:
+    """Covariances (3, p, p) of contexts of images, names of the contexts, what is planted, and mean digits (3, p)."""
+
+    source: str
+    covariances: Array
+    contexts: tuple[str, ...]
+    planted: tuple[tuple[int, ...], ...]
+    means: Array
+    side: int
+
+    @property
+    def truth(self) -> Array:
+        """1 where a digit (column) is planted in a context (row)."""
+        return np.array([[float(d in digits) for d in DIGITS] for digits in self.planted])
+
+
+def load_images(directory: Path | None, n: int, rng: np.random.Generator) -> Images:
+    """Return scikit-learn's digits on photographs, or the paper's recipe on the files in ``directory``."""
+    if directory is not None:
+        return _images_from_files(directory, n, rng)
+    data = load_digit_contexts(n, random_state=rng)
+    return Images(
+        "scikit-learn's digits on its photographs, 8 x 8",
+        context_covariances(data.contexts).covariances,
+        tuple(data.contexts),
+        tuple(data.planted.values()),
+        np.stack([data.mean_digits[d] for d in DIGITS]),
+        8,
+    )
+
+
+def missing_files(directory: Path) -> list[str]:
+    """Name the files that ``load_images`` would not find."""
+    return [name for name in DATA_FILES if not (directory / name).is_file()]
+
+
+def _images_from_files(directory: Path, n: int, rng: np.random.Generator) -> Images:
+    """MNIST's 0, 1 and 2 on grass and clouds: context 1 is background, 2 has 0 and 2, 3 has 1 and 2."""
+    arrays: dict[str, Array] = {}
+    for name, keys in DATA_FILES.items():
+        with np.load(directory / name) as file:
+            arrays |= {key: file[key] for key in keys}
+    labels = arrays["y_train"]
+    digits, grass, cloud = (
+        arrays[key].reshape(len(arrays[key]), -1) / np.float64(255) for key in ("x_train", "grass", "cloud")
+    )
+    contexts = {"background": (0.5, ()), "0 and 2": (0.8, (0, 2)), "1 and 2": (0.2, (1, 2))}
+    rows = {}
+    for name, (share, planted) in contexts.items():
+        first = round(share * n)
+        X = np.vstack([grass[rng.choice(len(grass), first)], cloud[rng.choice(len(cloud), n - first)]])
+        for d in planted:
+            X += digits[rng.choice(np.flatnonzero(labels == d), n)] * rng.random((n, 1))
+        rows[name] = X
+    means = np.stack([digits[labels == d].mean(axis=0) for d in DIGITS])
+    return Images(
+        "MNIST on grass and clouds, 28 x 28",
+        context_covariances(rows).covariances,
+        tuple(contexts),
+        tuple(planted for _, planted in contexts.values()),
+        means,
+        round(np.sqrt(digits.shape[1])),
+    )
