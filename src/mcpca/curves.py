@@ -84,9 +84,11 @@ class Curves:
         """Look at the largest rank, and if halves do not agree on that go up from the least.
 
         The way up ends well above the last rank at which they agreed, unless ``patient``: higher ranks cost most. The
-        largest is not tried first where nearly all directions are above noise, which says little.
+        largest is not tried first where nearly all directions are above noise, or more than are looked at: that says
+        little.
         """
-        if self.halves is None or ranks[-1] <= _TELLING * len(self.test.V) or ranks[-1] <= _EVERY:
+        telling = ranks[-1] <= _TELLING * len(self.test.V) and (patient or ranks[-1] < _END)
+        if self.halves is None or telling or ranks[-1] <= _EVERY:
             self.look_at(ranks[-1:])
             if self.halves is None or self.agreement(ranks[-1]) > threshold:
                 return
