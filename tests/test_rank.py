@@ -18,7 +18,9 @@ def test_planted_rank_is_the_largest_stable_candidate(rng):
     assert choice.ranks.tolist() == [1, 2, 3, 4]
     assert choice.scores.shape == (4, 5)
     np.testing.assert_allclose(choice.mean_scores, choice.scores.mean(axis=1))
-    np.testing.assert_allclose(choice.scores[-1], 1)
+    assert (choice.scores[-1] > 0.99).all()  # power steps alone, four digits by default
+    exact = choose_rank(S, [4], tol=1e-12, max_iter=5000, random_state=0)
+    np.testing.assert_allclose(exact.scores[-1], 1)
     np.testing.assert_allclose(choice.singular_values[:4], np.linalg.svd(np.concatenate(list(S), axis=1))[1][:4])
 
 
