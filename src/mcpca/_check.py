@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numbers
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,6 +145,15 @@ def _extension_kind(dtype: Any) -> str:
     if is_numeric is None:
         is_numeric = getattr(dtype, "is_numeric", lambda: False)()
     return "f" if is_numeric else "O"
+
+
+def prepare_folder(output: Path) -> None:
+    """Make the folder ``output``; raise OSError, before any work is done, when nothing could be written to it."""
+    if output.exists() and not output.is_dir():
+        raise NotADirectoryError("it is a file")
+    output.mkdir(parents=True, exist_ok=True)
+    if not os.access(output, os.W_OK | os.X_OK):
+        raise PermissionError("no permission to write")
 
 
 def check_finite(A: Array, where: str, features: Array | None) -> None:

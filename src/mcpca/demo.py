@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from ._check import Array
+from ._check import Array, prepare_folder
 from ._optional import require
 from .datasets import DigitContexts, load_digit_contexts
 from .datasets.digits import SIDE
@@ -288,15 +287,6 @@ def _fit(data: DigitContexts, n_components: int, seed: int) -> tuple[MCPCA, bool
     return model, len(others) < len(caught)
 
 
-def _prepare(output: Path) -> None:
-    """Raise OSError, before any work is done, when pictures could not be written to ``output``."""
-    if output.exists() and not output.is_dir():
-        raise NotADirectoryError("it is a file")
-    output.mkdir(parents=True, exist_ok=True)
-    if not os.access(output, os.W_OK | os.X_OK):
-        raise PermissionError("no permission to write")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return 0, or 2 after a message on stderr."""
     options = _parser().parse_args(argv)
@@ -304,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for module in ("matplotlib", "PIL"):
             require(module, "demo")
-        _prepare(output)
+        prepare_folder(output)
     except ImportError as error:
         return _fail(str(error))
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -20,23 +19,20 @@ from ._check import (
     check_covariances,
     check_finite,
     check_rank,
-    check_real,
     check_rows,
 )
+from .automatic_rank import automatic_rank
 from .centering import ContextMeans
 from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
 from .decomposition import check_weights, decompose_checked
-from .exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
 from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
-from .rank import RankChoice, choose_rank_checked
-from .selection import RankSelection, can_select, select_rank_checked
 from .solvers import check_solver
-from .subspace import Core
+from .streaming import StreamingMethods, set_features
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -84,6 +80,7 @@ def _over_contexts(cls: _Class) -> _Class:
 class MCPCA(
     FacetMethods,
     NewContextMethods,
+    StreamingMethods,
     UncertaintyMethods,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -232,47 +229,9 @@ class MCPCA(
         if named_blocks(X) is None:
             validate_data(features, X, reset=True, skip_check_array=True)
         else:
-            _set_features(features, contexts.n_features, contexts.feature_names)
+            set_features(features, contexts.n_features, contexts.feature_names)
         moments = contexts.covariances(report)
         return self._fit_moments(moments, contexts, moments.n_samples, report, features)
-
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Add a chunk of rows to those seen so far, and fit the model to all of them.
-
-        Only moments are kept (``moments_``, O(k p^2)), so that rows come in any number of chunks, in any order, and the
-        model is that of ``fit`` on all of them. Contexts may appear later. While a context has a single row, or the
-        rows vary in fewer directions than ``n_components``, chunks are only added. Every call costs O(n p^2) for its
-        chunk and a decomposition; to add many chunks first, update a ``ContextMoments`` and pass it to ``fit``.
-
-        Parameters
-        ----------
-        X, y
-            As for ``fit``; a chunk that is refused changes nothing.
-        """
-        self._check_parameters()
-        before: ContextMoments | None = getattr(self, "moments_", None)
-        if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
-            self._check_n_features(X.shape[1])
-        moments = (before or ContextMoments()).merge(ContextMoments().update(X, y))
-        try:
-            ready = bool((moments.counts > 1).all())
-            if ready:
-                self._fit_context_moments(moments)
-        except RankExceedsDataError:
-            ready = False
-        if not ready:
-            _set_features(self, moments.means.shape[1], moments.feature_names)
-        self.moments_ = moments
-        return self
-
-    def _fit_context_moments(self, moments: ContextMoments) -> Self:
-        self._check_parameters()
-        found = moments.covariances()
-        if self.n_components is not None:
-            check_rank(self.n_components, found.covariances.shape[1])
-        features = BaseEstimator()
-        _set_features(features, found.covariances.shape[1], found.feature_names)
-        return self._fit_moments(found, None, found.n_samples, as_report(self.verbose), features)
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -296,48 +255,13 @@ class MCPCA(
         names = None if feature_names is None else _check_names(feature_names, p, "feature_names")
         counts = None if n_samples is None else check_counts(n_samples, k)
         features = BaseEstimator()
-        _set_features(features, p, names)
+        set_features(features, p, names)
         moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
         return self._fit_moments(moments, None, counts, as_report(self.verbose), features)
 
     def _check_parameters(self) -> None:
         check_solver(self.solver, self.orthogonal, self.noise)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
-
-    def _choose_rank(
-        self,
-        moments: ContextCovariances,
-        contexts: Contexts | None,
-        counts: Array | None,
-        rng: np.random.Generator,
-        report: Report,
-    ) -> tuple[RankChoice | RankSelection, Core | None]:
-        """Return how the rank was chosen, and a core where one is at hand."""
-        S = moments.covariances
-        known = can_select(contexts, counts, S.shape[1])
-        if self.rank_range is None and known and counts is not None:
-            threshold = check_real(self.cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-            selection = select_rank_checked(
-                contexts, replace(moments, n_samples=counts), threshold=threshold, rng=rng, report=report
-            )
-            if selection.rank == 0:
-                raise NothingAboveNoiseError(
-                    f"{selection.reason} n_components=None therefore finds no rank; to fit one all the same pass it, "
-                    "for example n_components=2, and mcpca.select_rank(X, y).plot() shows every criterion.",
-                    selection,
-                )
-            return selection, None
-        choice, core = choose_rank_checked(
-            S,
-            self.rank_range,
-            n_seed_pairs=self.n_seed_pairs,
-            cos_sim_threshold=self.cos_sim_threshold,
-            rng=rng,
-            report=report,
-        )
-        if choice.rank is None:
-            raise NoStableRankError(choice.reason, choice)
-        return choice, core
 
     def _fit_moments(
         self,
@@ -352,7 +276,8 @@ class MCPCA(
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice, core, r = None, None, self.n_components
         if r is None:
-            choice, core = self._choose_rank(moments, contexts, counts, rng, report)
+            rules = self.rank_range, self.n_seed_pairs, self.cos_sim_threshold
+            choice, core = automatic_rank(moments, contexts, counts, *rules, rng, report)
             r = choice.rank
         assert r is not None
         result, measured = decompose_checked(
@@ -495,13 +420,6 @@ class MCPCA(
         """Read a model that ``save`` wrote."""
         model: Self = load_model(cls, path)
         return model
-
-
-def _set_features(target: Any, p: int, names: Array | None) -> None:
-    """Set what scikit-learn's ``validate_data`` would set for a matrix."""
-    target.n_features_in_ = p
-    if names is not None and names.dtype.kind == "U":
-        target.feature_names_in_ = names.astype(object)
 
 
 def _check_names(names: Any, n: int, argument: str) -> Array:

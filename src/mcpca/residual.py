@@ -84,27 +84,31 @@ class ResidualTest:
         self.freedom = moments.n_samples - 1.0
         self.varying = np.flatnonzero(self.size > 0)
         self.isotropic = null == "isotropic" or (null == "auto" and contexts is not None and _uncorrelated(moments))
-        self.V = np.eye(p)
         w, V = np.linalg.eigh(self._total_square(lambda i: np.sqrt(self.freedom[i]) * self._scaled(i)))
         self.V = np.ascontiguousarray(V[:, ::-1])
         # Squares resolve 1e-13 of the largest: variances 3e-7 of it.
         self.data_rank = int((w > 1e-13 * w[-1]).sum()) if w[-1] > 0 else 0
         self.levels: dict[int, Level] = {}
+        self._null: dict[int, list[float]] = {}  # the spreads that were drawn
         self.together = 0  # directions above noise in all contexts together, once they were looked for
 
     def level(self, r: int, *, thorough: bool = False) -> Level:
         """Return what is left after ``r`` components; ``thorough`` takes all draws where a few would do."""
-        if r not in self.levels or thorough:
-            Q = np.ascontiguousarray(self.V[:, r:])
-            if r >= self.data_rank or Q.shape[1] < 2:
-                self.levels[r] = Level(r, 0.0, 0.0, 0.0)
-                return self.levels[r]
-            spread = _top(self._total_square(partial(self._left, Q)))
-            null = self._spreads(r, Q, range(_FEW_DRAWS))
-            if thorough or min(null) / _CLEAR < spread < _CLEAR * max(null):
-                null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
-            mean = float(np.mean(null))
-            self.levels[r] = Level(r, spread, mean, max(float(np.std(null, ddof=1)), _RESOLUTION * mean))
+        known = self.levels.get(r)
+        if known is not None and not (thorough and len(self._null[r]) == _FEW_DRAWS):
+            return known
+        Q = np.ascontiguousarray(self.V[:, r:])
+        null = self._null.setdefault(r, [])
+        if r >= self.data_rank or Q.shape[1] < 2:
+            self.levels[r] = Level(r, 0.0, 0.0, 0.0)
+            return self.levels[r]
+        spread = _top(self._total_square(partial(self._left, Q))) if known is None else known.spread
+        if not null:
+            null += self._spreads(r, Q, range(_FEW_DRAWS))
+        if thorough or min(null) / _CLEAR < spread < _CLEAR * max(null):
+            null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
+        mean = float(np.mean(null))
+        self.levels[r] = Level(r, spread, mean, max(float(np.std(null, ddof=1)), _RESOLUTION * mean))
         return self.levels[r]
 
     def directions_above_noise(self) -> int:
@@ -240,11 +244,8 @@ class ResidualTest:
 
     def _total_square(self, call: Callable[[int], Array]) -> Array:
         """Return ``sum_i Z_i Z_i`` over the contexts that vary, for ``Z_i`` from ``call``."""
-        m = len(self.V)
-        total = np.zeros(())
-        for square in each(lambda i: _square(call(i)), self.varying.tolist(), self.workers):
-            total = total + square
-        return total if total.ndim else np.zeros((m, m))
+        squares = each(lambda i: _square(call(i)), self.varying.tolist(), self.workers)
+        return np.asarray(sum(squares, start=np.zeros(()))) if len(self.varying) else np.zeros(self.S.shape[1:])
 
 
 def _square(Z: Array) -> Array:

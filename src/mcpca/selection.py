@@ -25,13 +25,12 @@ from .contexts import ContextCovariances, Contexts, read_contexts
 from .criteria import Sweep
 from .curves import Curves, default_ranks, thinned
 from .rank import check_ranks, check_within_data
-from .replication import MIN_ROWS, Replicability, check_halves
+from .replication import Replicability, check_halves
 from .residual import NULLS, STANDARD_DEVIATIONS, ResidualTest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FEW_ROWS = 100  # of all contexts together: too few for "nothing above noise" to mean that nothing is there
 CRITERIA = ("scree", "seeds", "holdout", "likelihood")
 
 
@@ -228,12 +227,6 @@ def select_rank(
     contexts = read_contexts(X, y)
     check_halves(contexts, "choose a rank yourself")
     return select_rank_checked(contexts, contexts.covariances(report), rng=rng, report=report, **options)
-
-
-def can_select(contexts: Contexts | None, counts: Array | None, p: int) -> bool:
-    """Whether there is what ``select_rank`` needs to refuse: rows enough to tell, two features, halves of contexts."""
-    enough = counts is not None and int(counts.sum()) > _FEW_ROWS
-    return enough and p > 1 and (contexts is None or int(contexts.n_samples.min()) >= MIN_ROWS)
 
 
 def _check_options(

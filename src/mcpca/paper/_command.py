@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._check import prepare_folder
 from .._optional import require
 from . import figures, tables
 from .claims import check_claims
@@ -238,15 +238,6 @@ def _positive(kind: type) -> Callable[[str], Any]:
     return read
 
 
-def _prepare(output: Path) -> None:
-    """Raise OSError, before any work is done, when results could not be written to ``output``."""
-    if output.exists() and not output.is_dir():
-        raise NotADirectoryError("it is a file")
-    output.mkdir(parents=True, exist_ok=True)
-    if not os.access(output, os.W_OK | os.X_OK):
-        raise PermissionError("no permission to write")
-
-
 def _problem_with(options: argparse.Namespace) -> str | None:
     """Return what is wrong with the options, or None."""
     data: Path | None = options.data
@@ -258,7 +249,7 @@ def _problem_with(options: argparse.Namespace) -> str | None:
         require("matplotlib.figure", "plot")
         if data is None and "digits" in options.only:
             require("PIL", "demo")  # decodes scikit-learn's photographs
-        _prepare(options.output)
+        prepare_folder(options.output)
     except ImportError as error:
         return str(error)
     except OSError as error:

@@ -1,0 +1,62 @@
+"""What ``n_components=None`` means: which rule chooses the rank, and what is raised where none is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ._check import Array, Report, check_real
+from .contexts import ContextCovariances, Contexts
+from .exceptions import NoStableRankError, NothingAboveNoiseError
+from .rank import RankChoice, choose_rank_checked
+from .replication import MIN_ROWS
+from .selection import RankSelection, select_rank_checked
+from .subspace import Core
+
+_FEW_ROWS = 100  # of all contexts together: too few for "nothing above noise" to mean that nothing is there
+
+
+def automatic_rank(
+    moments: ContextCovariances,
+    contexts: Contexts | None,
+    counts: Array | None,
+    rank_range: Any,
+    n_seed_pairs: Any,
+    cos_sim_threshold: Any,
+    rng: np.random.Generator,
+    report: Report,
+) -> tuple[RankChoice | RankSelection, Core | None]:
+    """Return how the rank was chosen, and a core where one is at hand.
+
+    By ``select_rank``; by the paper's rule where candidates are given, and where noise cannot be told.
+    """
+    if rank_range is None and counts is not None and _noise_can_be_told(contexts, counts, moments.covariances.shape[1]):
+        threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
+        selection = select_rank_checked(
+            contexts, replace(moments, n_samples=counts), threshold=threshold, rng=rng, report=report
+        )
+        if selection.rank == 0:
+            raise NothingAboveNoiseError(
+                f"{selection.reason} n_components=None therefore finds no rank; to fit one all the same pass it, "
+                "for example n_components=2, and mcpca.select_rank(X, y).plot() shows every criterion.",
+                selection,
+            )
+        return selection, None
+    choice, core = choose_rank_checked(
+        moments.covariances,
+        rank_range,
+        n_seed_pairs=n_seed_pairs,
+        cos_sim_threshold=cos_sim_threshold,
+        rng=rng,
+        report=report,
+    )
+    if choice.rank is None:
+        raise NoStableRankError(choice.reason, choice)
+    return choice, core
+
+
+def _noise_can_be_told(contexts: Contexts | None, counts: Array, p: int) -> bool:
+    """Whether there are rows enough, two features, and halves of every context."""
+    return int(counts.sum()) > _FEW_ROWS and p > 1 and (contexts is None or int(counts.min()) >= MIN_ROWS)

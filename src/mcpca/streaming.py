@@ -1,0 +1,69 @@
+"""Fitting from moments: rows that come in chunks, and moments that others have computed."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ._check import Array, as_report, check_rank
+from .exceptions import RankExceedsDataError
+from .moments import ContextMoments
+
+
+class StreamingMethods:
+    """``partial_fit`` of the estimator."""
+
+    n_components: int | None
+    verbose: Any
+
+    _check_n_features: Any
+    _check_parameters: Any
+    _fit_moments: Any
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add a chunk of rows to those seen so far, and fit the model to all of them.
+
+        Only moments are kept (``moments_``, O(k p^2)), so that rows come in any number of chunks, in any order, and the
+        model is that of ``fit`` on all of them. Contexts may appear later. While a context has a single row, or the
+        rows vary in fewer directions than ``n_components``, chunks are only added. Every call costs O(n p^2) for its
+        chunk and a decomposition; to add many chunks first, update a ``ContextMoments`` and pass it to ``fit``.
+
+        Parameters
+        ----------
+        X, y
+            As for ``fit``; a chunk that is refused changes nothing.
+        """
+        self._check_parameters()
+        before: ContextMoments | None = getattr(self, "moments_", None)
+        if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
+            self._check_n_features(X.shape[1])
+        moments = (before or ContextMoments()).merge(ContextMoments().update(X, y))
+        try:
+            ready = bool((moments.counts > 1).all())
+            if ready:
+                self._fit_context_moments(moments)
+        except RankExceedsDataError:
+            ready = False
+        if not ready:
+            set_features(self, moments.means.shape[1], moments.feature_names)
+        self.moments_ = moments
+        return self
+
+    def _fit_context_moments(self, moments: ContextMoments) -> Self:
+        self._check_parameters()
+        found = moments.covariances()
+        if self.n_components is not None:
+            check_rank(self.n_components, found.covariances.shape[1])
+        features = BaseEstimator()
+        set_features(features, found.covariances.shape[1], found.feature_names)
+        fitted: Self = self._fit_moments(found, None, found.n_samples, as_report(self.verbose), features)
+        return fitted
+
+
+def set_features(target: Any, p: int, names: Array | None) -> None:
+    """Set what scikit-learn's ``validate_data`` would set for a matrix."""
+    target.n_features_in_ = p
+    if names is not None and names.dtype.kind == "U":
+        target.feature_names_in_ = names.astype(object)
