@@ -33,7 +33,9 @@ def test_nothing_and_unknown_commands_end_with_2(capsys):
 def test_commands_have_help_of_their_own(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
-    assert "--output" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: mcpca {command} ")
+    assert "--output" in out
 
 
 def test_the_command_imports_no_more_than_it_needs():

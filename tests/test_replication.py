@@ -92,6 +92,8 @@ def test_errors(planted):
         model.replicability(planted.X, planted.y, threshold=2)
     with pytest.raises(ValueError, match="Resampling needs the rows that the model was fitted on"):
         model.replicability(planted.X, planted.y + 1)
+    with pytest.raises(ValueError, match="X has 5 features, but MCPCA is expecting 20"):
+        model.replicability(planted.X[:, :5], planted.y)
     few = [planted.X[:3], planted.X[200:300]]
     with pytest.raises(ValueError, match=r"1 of 2 contexts have fewer than 4 rows.*0 \(3\).*bootstrap"):
         MCPCA(2, random_state=0).fit(few).replicability(few)

@@ -34,4 +34,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"mcpca: {arguments[0]!r} is unknown; choose one of {', '.join(_COMMANDS)}.", file=sys.stderr)
         return 2
     run = importlib.import_module(_COMMANDS[arguments[0]][0]).main
-    return int(run(arguments[1:]))
+    return int(run(arguments[1:], prog=f"mcpca {arguments[0]}"))

@@ -263,8 +263,8 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
 # The command -----------------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m mcpca.demo", description=(__doc__ or "").split(": ", 1)[1])
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=(__doc__ or "").split(": ", 1)[1])
     parser.add_argument("--output", metavar="DIR", type=Path, required=True, help="where the pictures go; created")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="decides every random number (%(default)s)")
     parser.add_argument("--n-components", metavar="R", type=int, default=N_COMPONENTS, help="rank (%(default)s)")
@@ -287,9 +287,9 @@ def _fit(data: DigitContexts, n_components: int, seed: int) -> tuple[MCPCA, bool
     return model, len(others) < len(caught)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.demo") -> int:
     """Run the demo; return 0, or 2 after a message on stderr."""
-    options = _parser().parse_args(argv)
+    options = _parser(prog).parse_args(argv)
     output: Path = options.output
     try:
         for module in ("matplotlib", "PIL"):

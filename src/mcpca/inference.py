@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, as_generator, as_report, check_integer, check_real
 from .bootstrap import Bootstrap, resample
-from .contexts import read_contexts
+from .contexts import Contexts, read_contexts
 from .likelihood import Likelihood, fit_contexts
 from .precision import Precision, precision_of
 from .replication import REPLICATES, Replicability, replicate
@@ -80,6 +80,8 @@ class UncertaintyMethods:
     n_samples_per_context_: Array | None
     noise: str | None
     orthogonal: bool
+    contexts_: Array
+    _check_n_features: Any
     _evidence: tuple[Array, Array] | None
     _gaussian: Any
 
@@ -163,8 +165,7 @@ class UncertaintyMethods:
         check_is_fitted(self)
         n = check_integer(n, "n", 2)
         confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
-        contexts = read_contexts(X, y)
-        self._check_same_contexts(contexts.names)
+        contexts = self._read_fitted_rows(X, y)
         unfitted = clone(self).set_params(n_components=self.components_.shape[1], verbose=False)
         return resample(
             unfitted,
@@ -215,8 +216,7 @@ class UncertaintyMethods:
         check_is_fitted(self)
         n_splits = check_integer(n_splits, "n_splits", 1)
         threshold = check_real(threshold, "threshold", 0, 1, "It is an absolute cosine.")
-        contexts = read_contexts(X, y)
-        self._check_same_contexts(contexts.names)
+        contexts = self._read_fitted_rows(X, y)
         return replicate(
             clone(self).set_params(n_components=self.components_.shape[1], verbose=False),
             contexts,
@@ -227,13 +227,17 @@ class UncertaintyMethods:
             as_report(verbose),
         )
 
-    def _check_same_contexts(self, names: Array) -> None:
-        fitted = self.contexts_.tolist()  # type: ignore[attr-defined]
+    def _read_fitted_rows(self, X: Any, y: Any) -> Contexts:
+        """Return rows that may be those of the fit: the same contexts and features."""
+        contexts = read_contexts(X, y)
+        self._check_n_features(contexts.n_features)
+        names, fitted = contexts.names, self.contexts_.tolist()
         if names.tolist() != fitted:
             raise ValueError(
                 f"Resampling needs the rows that the model was fitted on: contexts {names.tolist()[:5]} were given, "
                 f"and it was fitted on {fitted[:5]}."
             )
+        return contexts
 
     def _counts(self, purpose: str) -> Array:
         if self.n_samples_per_context_ is None:
