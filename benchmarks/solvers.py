@@ -17,6 +17,7 @@ from mcpca import context_covariances, decompose, facets
 from mcpca._check import check_covariances
 from mcpca.solvers._interface import Settings
 from mcpca.solvers.ml import _first_stage
+from mcpca.stack import Stack
 from mcpca.subspace import compress
 from problems import SHAPES, Shape
 from speed import seconds
@@ -33,7 +34,7 @@ def _stage_one(S: np.ndarray, shape: Shape, seed: int) -> None:
     unit = float(trace.mean()) / shape.p
     n = np.full(shape.k, shape.n_samples - 1.0)
     settings = Settings(np.random.default_rng(seed), 1e-7, 200, lambda *_: None, n)
-    _first_stage(S, compress(S, shape.r).leading(shape.r), shape.r, trace / unit, unit, settings)
+    _first_stage(Stack(S), compress(Stack(S), shape.r).leading(shape.r), shape.r, trace / unit, unit, settings)
 
 
 def measure_time(repeats: int, log: Callable[[str], None]) -> list[dict]:

@@ -13,6 +13,7 @@ from mcpca.likelihood import fit_contexts, likelihood_of
 from mcpca.solvers import lsq, ml
 from mcpca.solvers._observed import ObservedHessian
 from mcpca.solvers._scoring import Data, evaluate, outside_gradient
+from mcpca.stack import Stack
 from twins import random_problem, sampled_problem
 
 
@@ -41,12 +42,12 @@ def point(rng):
 
 def test_value_equals_the_dense_formula(point):
     A, B, s, S, n = point
-    np.testing.assert_allclose(likelihood_of(S, A, B, s, n).value, dense_loss(S, dense_sigma(A, B, s), n))
+    np.testing.assert_allclose(likelihood_of(Stack(S), A, B, s, n).value, dense_loss(S, dense_sigma(A, B, s), n))
 
 
 def test_gradient_against_finite_differences(point, rng):
     A, B, s, S, n = point
-    gX, gb, gs = likelihood_of(S, A, B + 0.1, s, n).gradient()
+    gX, gb, gs = likelihood_of(Stack(S), A, B + 0.1, s, n).gradient()
     X, db, ds = rng.standard_normal(gX.shape), rng.standard_normal(gb.shape), rng.standard_normal(gs.shape)
     np.fill_diagonal(X, 0)
     h = 1e-6
@@ -59,7 +60,7 @@ def test_gradient_against_finite_differences(point, rng):
 def test_information_equals_the_dense_formula(point, rng):
     """I(d, d) = sum_i n_i/2 tr(Sigma_i^-1 dSigma_i Sigma_i^-1 dSigma_i), also for A's part outside its span."""
     A, B, s, S, n = point
-    model = likelihood_of(S, A, B, s, n)
+    model = likelihood_of(Stack(S), A, B, s, n)
     X, db, ds = rng.standard_normal((3, 3)), rng.standard_normal(B.shape), rng.standard_normal(5)
     np.fill_diagonal(X, 0)
     Z = rng.standard_normal(A.shape)
@@ -309,7 +310,7 @@ def test_new_context_gets_loadings_by_likelihood(rng):
     np.testing.assert_allclose(again, model.loadings_, atol=5e-3 * model.loadings_.max())
     gaussian = GaussianModel(model.components_, model.loadings_, model.noise_variance_, False)
     S = context_covariances(data.X, data.y).covariances
-    fitted = fit_contexts(gaussian.likelihood(S, np.ones(8)))
+    fitted = fit_contexts(gaussian.likelihood(Stack(S), np.ones(8)))
     _, gb, gs = fitted.gradient()
     assert np.abs(np.where(fitted.B > 0, gb, np.minimum(gb, 0))).max() < 1e-5
     assert np.abs(gs).max() < 1e-5

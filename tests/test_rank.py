@@ -5,6 +5,7 @@ import pytest
 
 from mcpca import MCPCA, NoStableRankError, choose_rank, decompose
 from mcpca.decomposition import decompose_checked
+from mcpca.stack import Stack
 from mcpca.subspace import compress, width
 from twins import random_problem, sampled_problem
 
@@ -68,11 +69,11 @@ def test_reproducible_and_global_generator_untouched(rng):
 def test_shared_basis_gives_each_rank_its_own_answer(rng):
     """The sweep's basis is cut for the largest rank; the fit at a smaller one must be what it is alone."""
     _, _, S = sampled_problem(rng, 12, 80, 4, 300, 0.1)
-    shared = compress(S, 13)
+    shared = compress(Stack(S), 13)
     assert shared.leading(4).tensor.shape[1] == width(4, 12) < shared.tensor.shape[1]
     options = {"solver": "mspm", "orthogonal": False, "noise": None, "counts": None, "weights": None}
     options |= {"report": lambda *_: None, "tol": 1e-7, "max_iter": 200}
-    swept, _ = decompose_checked(S, 4, core=shared, rng=np.random.default_rng(0), **options)
+    swept, _ = decompose_checked(Stack(S), 4, core=shared, rng=np.random.default_rng(0), **options)
     np.testing.assert_allclose(swept.components, decompose(S, 4, random_state=1).components, atol=1e-8)
 
 

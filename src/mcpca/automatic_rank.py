@@ -13,6 +13,7 @@ from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .rank import RankChoice, choose_rank_checked
 from .replication import MIN_ROWS
 from .selection import RankSelection, select_rank_checked
+from .stack import Stack
 from .subspace import Core
 
 _FEW_ROWS = 100  # of all contexts together: too few for "nothing above noise" to mean that nothing is there
@@ -45,7 +46,7 @@ def automatic_rank(
             )
         return selection, None
     choice, core = choose_rank_checked(
-        moments.covariances,
+        Stack(moments.covariances),
         rank_range,
         n_seed_pairs=n_seed_pairs,
         cos_sim_threshold=cos_sim_threshold,

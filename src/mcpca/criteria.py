@@ -22,7 +22,8 @@ from .rank import seed_scores
 from .replication import agreement_of_halves, split_rows
 from .solvers import Settings, get_solver
 from .solvers.mspm import solve_core
-from .subspace import Core, compress, numerical_rank, variances_along
+from .stack import Stack
+from .subspace import Core, compress, numerical_rank
 
 _SILENT = as_report(False)
 # Cosines are wanted to three digits, and differences between likelihoods are far above a tenth of a standard error.
@@ -76,10 +77,10 @@ class Part:
 
     def __init__(self, contexts: Contexts | None, sweep: Sweep, moments: ContextCovariances | None = None) -> None:
         self.contexts, self.sweep, self._given = contexts, sweep, moments
-        S = self.moments().covariances
+        S = Stack(self.moments().covariances)
         self.core = compress(S, sweep.largest)
         self.rank = numerical_rank(self.core.singular_values, S)
-        self.squared_norm = float(np.einsum("kpq,kpq->", S, S, dtype=np.float64))
+        self.squared_norm = float(S.squared_norms().sum())
         self.fits: dict[int, Fit | None] = {}
 
     def moments(self) -> ContextCovariances:
@@ -92,7 +93,7 @@ class Part:
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, r)."""
         if self.contexts is None or self._given is not None:
-            return variances_along(self.moments().covariances, A)
+            return Stack(self.moments().covariances).variances_along(A)
         return self.contexts.variances_along(A)
 
     def fit(self, ranks: Sequence[int], stage: str) -> None:
@@ -109,7 +110,7 @@ class Part:
             C = np.linalg.eigh(part.tensor[0])[1][:, ::-1][:, :r]
         else:
             rng = self.sweep.generator(r)
-            C = solve_core(part.tensor, r, rng=rng, tol=_TOL, max_iter=_MAX_ITER, report=_SILENT).components
+            C = solve_core(part.tensor, r, rng=rng, tol=_TOL, max_iter=_MAX_ITER, report=_SILENT)[0].components
         A = part.lift(C)
         return Fit(A, solve_loadings((A.T @ A) ** 2, self.variances_along(A)))
 
@@ -163,7 +164,7 @@ class Halves:
                 if r > part.rank:
                     return np.nan
                 model = _maximum_likelihood(own, part.core, r, sweep)
-                beside = model.likelihood(other.covariances, n)
+                beside = model.likelihood(Stack(other.covariances), n)
                 return float(np.average(model.log_likelihoods(beside), weights=n))
 
             curves.append(sweep.over(f"likelihood, {side + 1} of 3", of, ranks, parts[side].core))
@@ -186,8 +187,8 @@ def bayesian_information(moments: ContextCovariances, core: Core, ranks: Sequenc
 
     ``r (p + k - 1)`` is the dimension of the model: unit columns of A, and B (the paper's Proposition).
     """
-    S, n = moments.covariances, moments.n_samples
-    k, p, _ = S.shape
+    S, n = Stack(moments.covariances), moments.n_samples
+    k, p = S.n_contexts, S.n_features
 
     def of(r: int) -> float:
         model = _maximum_likelihood(moments, core, r, sweep)
@@ -198,9 +199,9 @@ def bayesian_information(moments: ContextCovariances, core: Core, ranks: Sequenc
 
 
 def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: Sweep) -> GaussianModel:
-    S, freedom = moments.covariances, moments.n_samples - 1.0
+    S, freedom = Stack(moments.covariances), moments.n_samples - 1.0
     settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, _SILENT, freedom)
-    found = get_solver("ml", False, len(S))(S, core, r, settings)
+    found = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
     assert found.loadings is not None
     assert found.noise is not None
     return GaussianModel(found.components, found.loadings, found.noise, diagonal=False)

@@ -22,11 +22,13 @@ from ._check import (
     check_real,
 )
 from .canonical import canonical_order
+from .covariances import Covariances
 from .exceptions import RankExceedsDataError
 from .loadings import solve_loadings
 from .quality import Facets, complete, score_moments
 from .solvers import Settings, SolverResult, check_solver, get_solver
-from .subspace import Core, compress, numerical_rank, variances_along
+from .stack import Stack
+from .subspace import Core, compress, numerical_rank
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,12 @@ def decompose(
     weights = None if context_weights is None else check_weights(context_weights, np.arange(len(S)))
     rng, report = as_generator(random_state), as_report(verbose)
     return decompose_checked(
-        S, r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
+        Stack(S), r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
     )[0]
 
 
 def decompose_checked(
-    S: Array,
+    S: Covariances,
     r: int,
     *,
     solver: str,
@@ -152,7 +154,7 @@ def decompose_checked(
     likelihood = solver == "ml"
     seen = S
     if weights is not None and not likelihood:
-        seen, core = S * np.sqrt(weights)[:, None, None].astype(S.dtype), None
+        seen, core = S.weighted(np.sqrt(weights)), None
     if core is None:
         report("basis", 0, 1)
         core = compress(seen, r)
@@ -167,11 +169,11 @@ def decompose_checked(
             else "The covariances are all zero: no feature varies in any context, so there is nothing to decompose."
         )
     # How many samples is not known: only their ratios matter, and when the likelihood counts as converged.
-    freedom = np.full(len(S), 1000.0) if counts is None else counts - 1.0
+    freedom = np.full(S.n_contexts, 1000.0) if counts is None else counts - 1.0
     if weights is not None and likelihood:
         freedom = freedom * weights
     settings = Settings(rng, tol, max_iter, report, freedom, noise)
-    result = get_solver(solver, orthogonal, len(S))(seen, core, r, settings)
+    result = get_solver(solver, orthogonal, S.n_contexts)(seen, core, r, settings)
     if not result.converged:
         warnings.warn(result.message, ConvergenceWarning, stacklevel=4)
     report("loadings", 0, 1)
@@ -184,13 +186,13 @@ def decompose_checked(
     ), measured
 
 
-def _loadings_and_facets(S: Array, result: SolverResult, with_facets: bool) -> tuple[Array, Array, Facets | None]:
+def _loadings_and_facets(S: Covariances, result: SolverResult, with_facets: bool) -> tuple[Array, Array, Facets | None]:
     """Order components; loadings are the solver's own or follow by least squares."""
     A, B = result.components, result.loadings
     if B is not None and not with_facets:
         return *canonical_order(A, B)[:2], None
     moments = score_moments(S, A) if with_facets else None
-    h = variances_along(S, A) if moments is None else moments.variances
+    h = S.variances_along(A) if moments is None else moments.variances
     A, B, order = canonical_order(A, solve_loadings((A.T @ A) ** 2, h) if B is None else B)
     return A, B, None if moments is None else complete(moments._replace(variances=h[:, order]), A, B)
 

@@ -32,6 +32,7 @@ from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
 from .solvers import check_solver
+from .stack import Stack
 from .streaming import StreamingMethods, set_features
 
 _Class = TypeVar("_Class", bound=type)
@@ -271,7 +272,7 @@ class MCPCA(
         report: Report,
         features: Any,
     ) -> Self:
-        S, rng = moments.covariances, as_generator(self.random_state)
+        S, rng = Stack(moments.covariances), as_generator(self.random_state)
         weights = None if self.context_weights is None else check_weights(self.context_weights, moments.contexts)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice, core, r = None, None, self.n_components
@@ -309,7 +310,7 @@ class MCPCA(
         self._facets = measured  # type: ignore[assignment]  # asked for above
         self._evidence = None
         if result.noise is not None:
-            beside = self._gaussian("").likelihood(S, np.ones(len(S)))
+            beside = self._gaussian("").likelihood(S, np.ones(S.n_contexts))
             self._evidence = beside.R, beside.rest
         warn_if_proportional(B, self.get_feature_names_out())
         return self

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._check import Array
+from .covariances import Covariances
 from .likelihood import Likelihood, fit_contexts, likelihood_of
 
 _FLOOR = 1e-9  # of the mean variance of a feature, as in the solver
@@ -40,7 +41,7 @@ class GaussianModel:
         """Isotropic noise of each context (k,) in features times ``scale``."""
         return np.ones(len(self.B)) if self.diagonal else self.noise
 
-    def likelihood(self, S: Array, n: Array, contexts: Array | None = None) -> Likelihood:
+    def likelihood(self, S: Covariances, n: Array, contexts: Array | None = None) -> Likelihood:
         """Return the model beside covariances ``S``, of the given contexts (indices) or of all in their order."""
         index = np.arange(len(self.B)) if contexts is None else contexts
         return likelihood_of(S, self.white, self.B[index], self.s[index], n, scale=self.scale)
@@ -51,14 +52,14 @@ class GaussianModel:
         jacobian = 0.0 if self.scale is None else 2 * float(np.log(self.scale).sum())
         return np.asarray(-(p * np.log(2 * np.pi) + model.deviances - jacobian) / 2)
 
-    def fit_new(self, S: Array) -> Likelihood:
+    def fit_new(self, S: Covariances) -> Likelihood:
         """Fit loadings (and isotropic noise) of new contexts on these components."""
-        k, r = len(S), self.A.shape[1]
+        k, r = S.n_contexts, self.A.shape[1]
         start = likelihood_of(S, self.white, np.zeros((k, r)), np.ones(k), np.ones(k), scale=self.scale)
         s = np.ones(k)
         floor = 0.0
         if not self.diagonal:
-            variance = np.einsum("kpp->k", S).astype(np.float64) / len(self.A)
+            variance = S.variances().sum(axis=1) / len(self.A)
             floor = max(float(variance.max()) * _FLOOR, np.finfo(float).tiny)
             s = np.maximum(start.rest / start.outside if start.outside else variance / 2, floor)
         B = np.maximum(np.einsum("kjj->kj", start.R) - s[:, None] * np.diag(start.N), 0)

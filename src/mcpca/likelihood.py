@@ -27,7 +27,7 @@ import numpy as np
 
 from ._check import Array
 from ._parallel import over_contexts
-from .subspace import congruence, context_chunks
+from .covariances import Covariances, project
 
 _CONTEXT_STEPS, _CONTEXT_BACKTRACKS = 100, 20
 _LARGE = 10**6
@@ -192,20 +192,19 @@ class Likelihood:
 
 
 def likelihood_of(
-    S: Array, A: Array, B: Array, s: Array, n: Array, *, scale: Array | None = None, unit: float = 1.0
+    S: Covariances, A: Array, B: Array, s: Array, n: Array, *, scale: Array | None = None, unit: float = 1.0
 ) -> Likelihood:
-    """Return the model at (A, B, s) beside covariances ``S`` (k, p, p).
+    """Return the model at (A, B, s) beside covariances ``S``.
 
     With ``scale`` (p,), features are multiplied by it first: A is then that of the scaled features. S is divided by
-    ``unit``. Cost O(k p^2 r), memory O(k r^2).
+    ``unit``. Cost that of a projection, O(k p^2 r) of a stack; memory O(k r^2).
     """
     p = len(A)
     G = A.T @ A
     N = np.linalg.inv(G)
     scaled = A if scale is None else scale[:, None] * A
-    cross = np.concatenate([congruence(S[part], scaled).transpose(1, 0, 2) for part in context_chunks(S)])
-    R = N @ (cross / unit) @ N
-    variances = np.einsum("kpp->kp", S).astype(np.float64) / unit
+    R = N @ (project(S, scaled) / unit) @ N
+    variances = S.variances() / unit
     trace = variances.sum(axis=1) if scale is None else variances @ scale**2
     rest = np.maximum(trace - np.einsum("kab,ab->k", R, G), 0)
     return Likelihood(G, B, s, R, rest, n, p - len(G))

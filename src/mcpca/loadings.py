@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from ._check import Array, check_covariances
-from .subspace import variances_along
+from .stack import variances_along
 
 _CHUNK = 2**19  # numbers in a batch of r x r systems: 4 MB
 

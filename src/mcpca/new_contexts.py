@@ -12,7 +12,7 @@ from .contexts import Contexts, encode_labels, named_blocks, read_contexts, rows
 from .gaussian import GaussianModel
 from .loadings import solve_loadings
 from .quality import measure
-from .subspace import variances_along
+from .stack import Stack, variances_along
 
 
 class NewContextMethods:
@@ -57,7 +57,7 @@ class NewContextMethods:
     def _loadings_on(self, S: Array) -> Array:
         A = self.components_.astype(np.float64)
         if self.noise_variance_ is not None:
-            B = self._gaussian("").fit_new(S).B
+            B = self._gaussian("").fit_new(Stack(S)).B
         else:
             B = solve_loadings((A.T @ A) ** 2, variances_along(S, A))
         return B.astype(self.loadings_.dtype, copy=False)
@@ -138,8 +138,8 @@ class NewContextMethods:
             S = np.stack([contexts.second_moment(i, mean) for i, mean in enumerate(means)])
         if self.noise_variance_ is not None:
             model = self._gaussian("score")
-            beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)
+            beside = model.fit_new(Stack(S)) if new else model.likelihood(Stack(S), contexts.n_samples, index)
             return float(np.average(model.log_likelihoods(beside), weights=contexts.n_samples))
-        result = measure(S, self.components_, self._loadings_on(S) if new else self.loadings_[index])
+        result = measure(Stack(S), self.components_, self._loadings_on(S) if new else self.loadings_[index])
         total = float(result.squared_norms.sum())
         return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0

@@ -12,7 +12,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, check_covariances
-from .subspace import congruence, context_chunks
+from .covariances import Covariances
+from .stack import Stack
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
         raise ValueError(
             f"S {S.shape}, A {A.shape} and B {B.shape} do not fit: (k, p, p), (p, r) and (k, r) are needed."
         )
-    return measure(S, A, B)
+    return measure(Stack(S), A, B)
 
 
-def measure(S: Array, A: Array, B: Array) -> Facets:
+def measure(S: Covariances, A: Array, B: Array) -> Facets:
     """``facets`` for arrays known to be good."""
     return complete(score_moments(S, A), A, B)
 
@@ -82,12 +83,13 @@ class ScoreMoments(NamedTuple):
     likelihood_losses: Array
 
 
-def score_moments(S: Array, A: Array) -> ScoreMoments:
-    """Pass once over the covariances; memory O(p r) beside the result."""
+def score_moments(S: Covariances, A: Array) -> ScoreMoments:
+    """Return them from the covariances of scores; memory O(p r) beside the result for a stack."""
     A = A.astype(np.float64)
     inverse = np.linalg.pinv(A.T @ A, hermitian=True)
-    parts = [_moments_of_chunk(S[part], A, inverse) for part in context_chunks(S)]
-    return ScoreMoments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    parts = [_moments_of_chunk(cross, inverse) for cross in S.congruences(A)]
+    h, *rest = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return ScoreMoments(h, S.squared_norms(), *rest)
 
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
@@ -100,13 +102,12 @@ def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
     return Facets(norms, np.maximum(errors, 0), shares, *rest)
 
 
-def _moments_of_chunk(S: Array, A: Array, inverse: Array) -> tuple[Array, ...]:
-    r = A.shape[1]
-    cross = congruence(S, A)  # A^T S_i A, as (r, k, r)
-    norms = np.einsum("kpq,kpq->k", S, S, dtype=np.float64)
-    h = np.einsum("jkj->kj", cross).copy()
-    half = (inverse @ cross.reshape(r, -1)).reshape(-1, r) @ inverse
-    scores = np.ascontiguousarray(half.reshape(cross.shape).transpose(1, 0, 2))  # A^+ S_i A^+T
+def _moments_of_chunk(cross: Array, inverse: Array) -> tuple[Array, ...]:
+    """From ``A^T S_i A`` (k, r, r) of some contexts."""
+    k, r, _ = cross.shape
+    h = np.einsum("kjj->kj", cross).copy()
+    half = (np.ascontiguousarray(cross.transpose(1, 0, 2)).reshape(r, -1).T @ inverse).reshape(k, r, r)
+    scores = (half.transpose(0, 2, 1).reshape(-1, r) @ inverse).reshape(k, r, r)  # A^+ S_i A^+T
     diagonal = np.einsum("kjj->kj", scores)  # a view
     v = np.maximum(diagonal, 0)
     diagonal[:] = 0
@@ -121,7 +122,7 @@ def _moments_of_chunk(S: Array, A: Array, inverse: Array) -> tuple[Array, ...]:
     losses = np.log(diagonal).sum(axis=1) - logdet
     # The determinant of a correlation matrix; rounding makes it eps and not 0 when the matrix is singular.
     singular = ~varies | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
-    return h, norms, off, rms, np.where(singular, np.inf, np.maximum(losses, 0))
+    return h, off, rms, np.where(singular, np.inf, np.maximum(losses, 0))
 
 
 class FacetMethods:

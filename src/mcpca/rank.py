@@ -10,7 +10,9 @@ import numpy as np
 
 from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_real
 from .canonical import ascore
+from .covariances import Covariances
 from .solvers._plain import plain_runs
+from .stack import Stack
 from .subspace import Core, compress, numerical_rank
 
 PLAIN_TOL, PLAIN_STEPS = 1e-4, 100
@@ -96,7 +98,7 @@ def choose_rank(
     """
     S = check_covariances(S)
     return choose_rank_checked(
-        S,
+        Stack(S),
         ranks,
         n_seed_pairs=n_seed_pairs,
         cos_sim_threshold=cos_sim_threshold,
@@ -108,7 +110,7 @@ def choose_rank(
 
 
 def choose_rank_checked(
-    S: Array,
+    S: Covariances,
     ranks: Iterable[int] | None,
     *,
     n_seed_pairs: int,
@@ -123,7 +125,7 @@ def choose_rank_checked(
     max_iter = check_integer(max_iter, "max_iter", 1)
     n_seed_pairs = check_integer(n_seed_pairs, "n_seed_pairs", 1)
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-    p = S.shape[1]
+    p = S.n_features
     if ranks is None:
         core = compress(S, min(p, _SCREE_END))
         candidates = _candidates_from_scree(core.singular_values, numerical_rank(core.singular_values, S))
@@ -135,7 +137,7 @@ def choose_rank_checked(
     seed = int(rng.integers(2**62))
     for i, r in enumerate(candidates):
         report("ranks", i, len(candidates))
-        if len(S) == 1:
+        if S.n_contexts == 1:
             continue  # PCA: every run gives the same axes
         scores[i] = seed_scores(core, int(r), n_seed_pairs, seed, tol, max_iter)
     report("ranks", len(candidates), len(candidates))

@@ -9,18 +9,15 @@ falls from 0.95 to between 0.82 and 0.89).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ._check import Array
+from .covariances import Covariances, project
 
-_FEW, _VERY_FEW = 5, 4
-_CHUNK = 2**19  # numbers in a temporary: 4 MB
-# eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
-_GRAM_LIMIT = 1e-5
-_SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
+_FEW, _MANY, _SPARE = 5, 200, 10
+_SMALL_CORE = 2**20  # numbers in a core that is always made: 8 MB
 ALL_FEATURES, _WIDEST = 200, 6
 
 
@@ -29,13 +26,16 @@ class Core:
     """The covariances in coordinates of ``basis``; ``tensor`` is (e, q, q) with e <= k symmetric slices.
 
     ``basis`` is (p, q) with orthonormal columns, or None for the identity (q = p).
-    ``singular_values`` are those of the flattening, largest first.
+    ``mixture`` (k, e) has orthonormal columns: slice l is that combination of contexts; None where e = k.
+    ``singular_values`` are those of the flattening, largest first, and ``residual`` certifies the basis (``Basis``).
     """
 
     tensor: Array
     basis: Array | None
     singular_values: Array
     n_contexts: int
+    mixture: Array | None = None
+    residual: float = 0.0
 
     def leading(self, r: int) -> Core:
         """Return the core that rank ``r`` would have got, from the same basis."""
@@ -43,128 +43,11 @@ class Core:
         if self.basis is None or q >= self.tensor.shape[1]:
             return self
         tensor = np.ascontiguousarray(self.tensor[:, :q, :q])
-        return Core(tensor, self.basis[:, :q], self.singular_values, self.n_contexts)
+        return replace(self, tensor=tensor, basis=self.basis[:, :q])
 
     def lift(self, C: Array) -> Array:
         """Take columns from core coordinates back to features."""
         return C if self.basis is None else self.basis @ C
-
-
-def context_chunks(S: Array) -> Iterator[slice]:
-    """Slices of contexts whose covariances fit a small temporary."""
-    k, p, _ = S.shape
-    step = max(1, _CHUNK // (p * p))
-    for start in range(0, k, step):
-        yield slice(start, min(start + step, k))
-
-
-def flattening_gram(S: Array) -> Array:
-    """Return ``sum_i S_i S_i`` in float64. Cost O(k p^3), memory O(p^2)."""
-    k, p, _ = S.shape
-    if S.dtype == np.float64 and S.flags.c_contiguous:
-        F = S.reshape(k * p, p)
-        gram: Array = F.T @ F
-        return gram
-    gram = np.zeros((p, p))
-    for part in context_chunks(S):
-        F = S[part].astype(np.float64).reshape(-1, p)
-        gram += F.T @ F
-    return gram
-
-
-def flattening_basis(S: Array, q: int, r: int) -> tuple[Array, Array]:
-    """Return the top ``q`` left singular vectors (p, q) and singular values (q,) of ``[S_1 ... S_k]``.
-
-    Cost O(k p^3 + p^3), memory O(p^2); with four contexts or fewer, of which one p x p array would be a quarter,
-    the products ``S_i (S_i Q)`` stand in for the Gram matrix as long as they converge. Squaring loses singular
-    values below 1e-8 of the first, so where the first ``r`` of them reach far down a chunked QR is taken instead:
-    several times the time, no squaring.
-    """
-    k, p, _ = S.shape
-    top = None
-    if p > max(_SMALL, 4 * (q + _SPARE)):
-        if k <= _VERY_FEW:
-            top = _subspace_iteration(lambda Q: _twice(S, Q), p, q, r)
-        else:
-            gram = flattening_gram(S)
-            top = _subspace_iteration(lambda Q: gram @ Q, p, q, r)
-    if top is None:
-        # NumPy's eigh, and not SciPy's, which could stop at q: each brings a BLAS of its own, and the threads of the
-        # one that has just multiplied still spin on the cores that the other needs.
-        w, U = np.linalg.eigh(flattening_gram(S))
-        top = w[::-1][:q], np.ascontiguousarray(U[:, ::-1][:, :q])
-    sigma = np.sqrt(np.maximum(top[0], 0))
-    if sigma[0] > 0 and sigma[r - 1] > _GRAM_LIMIT * sigma[0]:
-        return top[1], sigma
-    R = np.zeros((0, p))
-    for part in context_chunks(S):
-        R = np.asarray(np.linalg.qr(np.vstack([R, S[part].astype(np.float64).reshape(-1, p)]), mode="r"))
-    _, sigma, Vt = np.linalg.svd(R, full_matrices=False)
-    return np.ascontiguousarray(Vt[:q].T), sigma[:q]
-
-
-def _twice(S: Array, Q: Array) -> Array:
-    """Return ``sum_i S_i (S_i Q)`` in float64."""
-    out = np.zeros_like(Q)
-    for part in context_chunks(S):
-        F = S[part].astype(np.float64, copy=False).reshape(-1, len(Q))
-        out += F.T @ (F @ Q)
-    return out
-
-
-def _subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) -> tuple[Array, Array] | None:
-    """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
-
-    The block is q wide and a little more, so the top r converge as fast as eigenvalue q is below eigenvalue r, and
-    they are certified by their residuals; what lies between r and q is only a good subspace, which is all that is
-    asked of it. None when a dozen sweeps did not certify them.
-    """
-    Z = times(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
-    for _ in range(_MAX_SWEEPS):
-        Z = times(np.linalg.qr(Z)[0])
-        Q = np.linalg.qr(Z)[0]
-        Z = times(Q)
-        w, rotation = np.linalg.eigh(Q.T @ Z)
-        w, rotation = w[::-1], rotation[:, ::-1]
-        residual = np.linalg.norm(Z @ rotation[:, :r] - (Q @ rotation[:, :r]) * w[:r], axis=0).max()
-        if residual <= max(1e-12 * w[r - 1], 8 * np.finfo(float).eps * w[0]):
-            return w[:q], Q @ np.ascontiguousarray(rotation[:, :q])
-        del Q  # before the next one is made
-    return None
-
-
-def numerical_rank(singular_values: Array, S: Array) -> int:
-    """Count the singular values above what rounding alone would leave."""
-    eps = float(np.finfo(S.dtype).eps)
-    threshold = 4 * eps * np.sqrt(S.shape[1]) * singular_values[0]
-    return int((singular_values > threshold).sum()) if singular_values[0] > 0 else 0
-
-
-def compress(S: Array, r: int) -> Core:
-    """Return the core for ranks up to ``r``.
-
-    Cost O(k p^3) for the basis and O(k p^2 q) for the core; memory O(p^2 + k q^2), at most a quarter of the stack
-    (where q is too close to p for that, the core is the stack itself, uncopied).
-    """
-    k, p, _ = S.shape
-    q, e = min(p, width(r, k)), min(p, r + _SPARE)
-    U, sigma = flattening_basis(S, max(q, e), r)
-    Q = context_basis(S, U[:, :e]) if k > max(2 * e, 200) else None
-    fits = (k if Q is None else e) * q * q <= max(k * p * p // 4, 2 * _CHUNK)
-    basis = np.ascontiguousarray(U[:, :q]) if q < p and fits else None
-    if Q is not None:
-        mixed = _mix_contexts(S, Q).astype(np.float64, copy=False)
-        tensor = mixed if basis is None else basis.T @ mixed @ basis
-    elif basis is None:
-        tensor = S.astype(np.float64, copy=False)
-    else:
-        tensor = project(S, basis)
-    return Core(tensor, basis, sigma, k)
-
-
-def project(S: Array, basis: Array) -> Array:
-    """Return ``U^T S_i U`` (k, q, q) for ``basis`` U (p, q). Cost O(k p^2 q)."""
-    return np.concatenate([congruence(S[part], basis).transpose(1, 0, 2) for part in context_chunks(S)])
 
 
 def orthonormal(columns: Array) -> Array:
@@ -192,39 +75,56 @@ def width(r: int, k: int) -> int:
     return r + -(-2 * r * min(k, _FEW) // k)
 
 
-def context_basis(S: Array, U: Array) -> Array:
-    """Return (k, e) orthonormal combinations of contexts that carry the loadings of every MCPC.
+def numerical_rank(singular_values: Array, S: Covariances) -> int:
+    """Count the singular values above what rounding alone would leave."""
+    eps = float(np.finfo(S.dtype).eps)
+    threshold = 4 * eps * np.sqrt(S.n_features) * singular_values[0]
+    return int((singular_values > threshold).sum()) if singular_values[0] > 0 else 0
 
-    In the model the variance of feature f is ``sum_j b_ij a_fj^2``: already e combinations of features' variances (here
-    with weights ``u_fl^2``) span the columns of B. One step of subspace iteration on the (k, p^2) unfolding then
-    averages noise out. No random number is involved, and permuting contexts permutes the answer. Cost O(k p^2 e),
-    memory O(e p^2 + k e).
+
+def compress(S: Covariances, r: int) -> Core:
+    """Return the core for ranks up to ``r``.
+
+    Cost that of ``S.basis`` and of projecting on q directions; memory O(k q^2). Of a stack that is O(k p^3) and
+    O(k p^2 q), and at most a quarter of the stack: where q is too close to p for that, the core is the stack itself.
     """
-    Q = np.linalg.qr(np.einsum("kpp->kp", S).astype(np.float64) @ U**2)[0]
-    flat = _mix_contexts(S, Q).reshape(Q.shape[1], -1).T
-    flat /= np.abs(flat).max()  # squares of large float32 would overflow
-    return np.linalg.qr((S.reshape(len(S), -1) @ flat).astype(np.float64))[0]
+    k, p = S.n_contexts, S.n_features
+    q = min(p, width(r, k))
+    U, sigma, residual = S.basis(q, r)
+    e = r + _SPARE
+    many = k > max(2 * e, _MANY)
+    numbers = q * (q + 1) // 2 if many else q * q
+    basis = np.ascontiguousarray(U) if q < p and k * numbers <= max(k * p * p // 4, _SMALL_CORE) else None
+    if many:
+        tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, e)
+        return Core(tensor, basis, sigma, k, mixture, residual)
+    return Core(slices(S, basis), basis, sigma, k, None, residual)
 
 
-def variances_along(S: Array, A: Array) -> Array:
-    """Return ``h_ij = a_j^T S_i a_j`` (k, r) in float64. Cost O(k p^2 r), memory O(p r) beside the result."""
-    return np.concatenate([np.einsum("rkp,pr->kr", images(S[part], A), A) for part in context_chunks(S)])
+def slices(S: Covariances, basis: Array | None) -> Array:
+    """Return ``U^T S_i U`` (k, q, q), or the covariances themselves where ``basis`` is None."""
+    return S.whole() if basis is None else project(S, basis)
 
 
-def congruence(S: Array, A: Array) -> Array:
-    """Return ``A^T S_i A`` for symmetric ``S_i`` as (r, k, r), contexts in the middle: two products and no loop."""
-    half = images(S, A)
-    r, k, p = half.shape
-    return np.asarray(half.reshape(r * k, p) @ A).reshape(r, k, r)
+def mix_contexts(S: Covariances, U: Array, e: int) -> tuple[Array, Array]:
+    """Return ``e`` combinations (e, q, q) of the ``U^T S_i U``, and their orthonormal coefficients (k, e).
 
-
-def images(S: Array, A: Array) -> Array:
-    """Return ``a_j^T S_i`` as (r, k, p)."""
-    k, p, _ = S.shape
-    return np.asarray(A.T @ S.astype(np.float64, copy=False).reshape(k * p, p).T).reshape(-1, k, p)
-
-
-def _mix_contexts(S: Array, Q: Array) -> Array:
-    """Return ``sum_i Q_ie S_i`` (e, p, p) by one product, in the precision of S."""
-    k, p, _ = S.shape
-    return np.asarray(Q.T.astype(S.dtype, copy=False) @ S.reshape(k, p * p)).reshape(-1, p, p)
+    In the model the variance along u_l is ``sum_j b_ij (u_l . a_j)^2``: already the variances along q directions span
+    the columns of B, and some covariances between directions are added as a reserve. One step of subspace iteration on
+    all entries then averages noise out. No random number is involved, and permuting contexts permutes the answer.
+    Symmetric matrices are held as the half that is not known from the other, off-diagonal entries times sqrt(2):
+    memory O(k q^2 / 2), cost O(k q^2 e) beside the products.
+    """
+    q = U.shape[1]
+    rows, columns = np.triu_indices(q)
+    root = np.where(rows == columns, 1.0, np.sqrt(2))
+    packed = np.concatenate([part[:, rows, columns] * root for part in S.congruences(U)])
+    scale = max(float(np.abs(packed).max()), np.finfo(float).tiny)
+    packed /= scale  # squares of large numbers would overflow
+    first = np.argsort(columns - rows, kind="stable")[:e]  # the diagonal, then pairs of neighbours
+    Q = np.linalg.qr(packed[:, first])[0]
+    Q = np.linalg.qr(packed @ (packed.T @ Q))[0]
+    mixed = (Q.T @ packed) * (scale / root)
+    tensor = np.empty((Q.shape[1], q, q))
+    tensor[:, rows, columns] = tensor[:, columns, rows] = mixed
+    return tensor, Q

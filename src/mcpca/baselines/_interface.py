@@ -13,7 +13,8 @@ import numpy as np
 
 from .._check import Array, check_integer, check_real
 from ..contexts import Contexts
-from ..subspace import flattening_basis, project
+from ..covariances import project
+from ..stack import Stack, flattening_basis
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Problem:
     @cached_property
     def small(self) -> Array:
         """``U^T S_i U`` (k, r, r): all of the covariances in the model, where r-dimensional methods are at home."""
-        M = self.S if self.basis is None else project(self.S, self.basis)
+        M = self.S if self.basis is None else project(Stack(self.S), self.basis)
         return np.ascontiguousarray((M + M.transpose(0, 2, 1)) / 2)
 
     def lift(self, C: Array) -> Array:

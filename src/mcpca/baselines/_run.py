@@ -11,7 +11,7 @@ from .._check import Array, as_generator, as_report, check_covariances, check_ra
 from ..canonical import canonical_order
 from ..contexts import read_contexts
 from ..loadings import solve_loadings
-from ..subspace import variances_along
+from ..stack import variances_along
 from . import als, ffdiag, hogsvd, jennrich, minf, mspm, nls, orthogonal, parafac2, pca, pham, qrj1d, two_contexts
 from ._interface import BaselineResult, Found, Method, Problem
 

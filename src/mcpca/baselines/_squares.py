@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array
-from ..subspace import Core, compress, images
+from ..stack import Stack, images
+from ..subspace import Core, compress
 from ._interface import Problem
 from .jennrich import jennrich_components
 
@@ -42,7 +43,7 @@ def evaluate(T: Array, A: Array, B: Array) -> Value:
 
 def core_of(problem: Problem) -> tuple[Core, tuple[str, ...]]:
     """Return the core that holds the r components with some room, scaled to norm 1, and the note about it."""
-    core = compress(problem.S, problem.r)
+    core = compress(Stack(problem.S), problem.r)
     k, p, _ = problem.S.shape
     T = core.tensor / max(float(np.linalg.norm(core.tensor)), np.finfo(float).tiny)
     e, q, _ = T.shape

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._check import Array, check_integer, check_real
-from ..subspace import images
+from ..stack import images
 from ._interface import Clock, End, Found, Problem, best_of, method
 from ._squares import core_of, start
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from .._check import Array, check_integer, check_real
 from ..solvers._diagonalise import pair_step
-from ..subspace import congruence
+from ..stack import congruence
 from ._interface import Clock, Found, Problem, method
 from ._whitening import whiten
 

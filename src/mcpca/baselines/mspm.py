@@ -6,6 +6,7 @@ import numpy as np
 
 from .._check import as_report, check_integer, check_real
 from ..solvers import Settings, get_solver
+from ..stack import Stack
 from ..subspace import compress
 from ._interface import Found, Problem, method
 
@@ -25,6 +26,6 @@ def mspm(problem: Problem, *, tol: float = 1e-7, max_iter: int = 200) -> Found:
     max_iter = check_integer(max_iter, "max_iter", 1)
     k = len(problem.S)
     settings = Settings(problem.rng, tol, max_iter, as_report(False), np.ones(k))
-    core = compress(problem.S, problem.r)
-    result = get_solver("mspm", False, k)(problem.S, core, problem.r, settings)
+    S = Stack(problem.S)
+    result = get_solver("mspm", False, k)(S, compress(S, problem.r), problem.r, settings)
     return Found(result.components, result.converged, (result.message,))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
+from ..covariances import Covariances
 from ..subspace import Core
 from . import lsq, ml, mspm
 from . import orthogonal as orthonormal
@@ -16,7 +16,7 @@ from .ml import NOISES
 
 __all__ = ["NOISES", "SOLVERS", "Settings", "SolverResult", "check_solver", "get_solver"]
 
-Solver = Callable[[Array, Core, int, Settings], SolverResult]
+Solver = Callable[[Covariances, Core, int, Settings], SolverResult]
 
 SOLVERS: dict[str, Solver] = {"mspm": mspm.solve, "lsq": lsq.solve, "ml": ml.solve}
 
@@ -46,7 +46,7 @@ def get_solver(solver: str, orthogonal: bool, n_contexts: int) -> Solver:
     return SOLVERS[solver]
 
 
-def _principal_axes(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
-    """Top eigenvectors of one covariance, without squaring it."""
-    A = np.linalg.eigh(S[0].astype(np.float64))[1][:, ::-1][:, :r]
+def _principal_axes(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
+    """Top eigenvectors of one covariance: of the core, which holds them and more."""
+    A = core.lift(np.linalg.eigh(core.tensor[0])[1][:, ::-1][:, :r])
     return SolverResult(A, 1, True, "One context: the answer is PCA's.")

@@ -16,7 +16,7 @@ import numpy as np
 from .._check import Array
 from .._parallel import over_contexts, own_threads
 from ..likelihood import Likelihood
-from ..subspace import images
+from ..stack import images
 from ._diagonalise import solve_pairs
 from ._newton import conjugate_gradients
 from ._observed import ObservedHessian

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._check import Array
-from ..subspace import congruence
+from ..stack import congruence
 from ._diagonalise import pair_step
 
 _UNWEIGHTED_STEPS, _UNWEIGHTED_TOL = 60, 1e-3

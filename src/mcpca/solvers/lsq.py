@@ -23,8 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array
+from ..covariances import Covariances
 from ..loadings import solve_loadings
-from ..subspace import ALL_FEATURES, Core, context_chunks, grow, images, project
+from ..stack import images
+from ..subspace import ALL_FEATURES, Core, grow, slices
 from . import mspm
 from ._interface import Settings, SolverResult
 from ._newton import conjugate_gradients
@@ -44,7 +46,7 @@ class _Point(NamedTuple):
     f: float
 
 
-def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """Start from the power method and go down to a stationary point.
 
     Cost that of the power method, O(k q^2 r) for each Newton step, and O(k p^2 r) whenever the core is made anew;
@@ -52,10 +54,10 @@ def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
     """
     start = mspm.solve(S, core, r, settings)
     A, n_iter = start.components, start.n_iter
-    scale = sum(float(np.einsum("kpq,kpq->", S[part], S[part], dtype=np.float64)) for part in context_chunks(S))
+    scale = float(S.squared_norms().sum())
     change = np.zeros((len(A), 0))
     part = core.leading(r)
-    basis, T = part.basis, part.tensor if len(part.tensor) == len(S) else None
+    basis, T = part.basis, part.tensor if part.mixture is None else None
     gradient, size, stalled = _full_gradient(S, A), np.inf, 0
     for attempt in range(_CORES):
         settings.report("cores", attempt, _CORES)
@@ -66,7 +68,7 @@ def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
         if attempt or len(A) <= ALL_FEATURES:
             basis, T = grow(basis, A, gradient, change), None
         if T is None:
-            T = S.astype(np.float64, copy=False) if basis is None else project(S, basis)
+            T = slices(S, basis)
         goal = settings.tol if basis is None else max(settings.tol, _INNER * size)
         C, steps = _descend(T, A if basis is None else basis.T @ A, 0.5 * goal * scale, settings.max_iter)
         n_iter += steps
@@ -84,16 +86,11 @@ def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
     return SolverResult(A, n_iter, converged, message, gradient=size)
 
 
-def _full_gradient(S: Array, A: Array) -> Array:
-    """Return the gradient (p, r) in all features, tangent to the spheres, at the best loadings; one pass over S."""
+def _full_gradient(S: Covariances, A: Array) -> Array:
+    """Return the gradient (p, r) in all features, tangent to the spheres, at the best loadings; two passes over S."""
     G = A.T @ A
-    Y, K = np.zeros_like(A), np.zeros_like(G)
-    for part in context_chunks(S):
-        SA = images(S[part], A)
-        B = solve_loadings(G**2, np.einsum("rkp,pr->kr", SA, A))
-        Y += np.matmul(B.T[:, None, :], SA)[:, 0].T
-        K += B.T @ B
-    return _tangent(A, 4 * (A @ (K * G) - Y))
+    B = solve_loadings(G**2, S.variances_along(A))
+    return _tangent(A, 4 * (A @ ((B.T @ B) * G) - S.combine(A, B)))
 
 
 def _descend(T: Array, A: Array, goal: float, max_iter: int) -> tuple[Array, int]:

@@ -18,18 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._check import Array
+from ..covariances import Covariances, project
 from ..likelihood import Likelihood, likelihood_of
-from ..subspace import (
-    ALL_FEATURES,
-    Core,
-    compress,
-    context_chunks,
-    grow,
-    images,
-    orthonormal,
-    project,
-    variances_along,
-)
+from ..stack import variances_along
+from ..subspace import ALL_FEATURES, Core, compress, grow, orthonormal, slices
 from . import lsq, mspm
 from ._interface import Settings, SolverResult
 from ._scoring import Data, climb, score_weights
@@ -45,6 +37,7 @@ _STANDARD_ERRORS = 1e4
 _CORES, _PATIENCE = 30, 4
 _SMALL, _TRIAL_STEPS = 10**7, 8  # k q^2 r up to which a second start is tried, and how far before the better is chosen
 _DIAGONAL_ROUNDS, _WHITE_STEPS = 100, 5
+_MOST_INVERTED = 4000  # features whose pooled covariance is inverted for a first guess of diagonal noise
 
 
 @dataclass(frozen=True)
@@ -58,22 +51,22 @@ class _Estimate:
     n_iter: int
 
 
-def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """Maximise the likelihood; noise and weights of contexts as in ``settings``.
 
     Cost O(k p^2 r) whenever the core is made anew, a few times, and O(k q^2 r + k r^3) a step in it; memory
     O(k q (q + r)) beside the covariances.
     """
-    p = S.shape[1]
+    p = S.n_features
     kind, n = settings.noise, settings.degrees_of_freedom
-    trace = np.einsum("kpp->k", S).astype(np.float64)
+    trace = S.variances().sum(axis=1)
     unit = float(trace.mean()) / p  # of variance; all that follows is in it
     if kind == "diagonal":
         # The top singular vectors are those of the noisiest features, unless features are put on a common scale.
         psi = _unique_variances(S, n, r) / unit
         scale = 1 / np.sqrt(psi)
-        white = S * scale * scale[:, None]
-        A, B, _ = _first_stage(white, compress(white, r), r, np.einsum("kpp->k", white) / unit, unit, settings)
+        white = S.scaled(scale)
+        A, B, _ = _first_stage(white, compress(white, r), r, white.variances().sum(axis=1) / unit, unit, settings)
         found = _diagonal_noise(S, unit, *_unit_columns(A / scale[:, None], B), psi, settings)
     else:
         part = core.leading(r)
@@ -92,22 +85,21 @@ def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
 
 
 def _first_stage(
-    S: Array, core: Core, r: int, trace: Array, unit: float, settings: Settings
+    S: Covariances, core: Core, r: int, trace: Array, unit: float, settings: Settings
 ) -> tuple[Array, Array, Array]:
     """Return components (p, r), loadings and the noise of each context, from a weighted joint diagonalisation.
 
     The power method helps out where that does not converge.
     """
-    k, p, _ = S.shape
+    k, p = S.n_contexts, S.n_features
     n = settings.degrees_of_freedom
-    if len(core.tensor) < k and p > r:
+    if core.mixture is not None and p > r:
         return _power_start(S, core, r, trace, unit, settings)
     if core.basis is not None:
         U = np.eye(core.basis.shape[1], r)
-        whole = len(core.tensor) == k
-        M = (core.tensor[:, :r, :r] if whole else project(S, np.ascontiguousarray(core.basis[:, :r]))) / unit
+        M = core.tensor[:, :r, :r] / unit
     else:
-        U, _ = mspm.row_space(S.astype(np.float64, copy=False), r)
+        U, _ = mspm.row_space(S.whole(), r)
         M = project(S, U) / unit
     outside = np.maximum(trace - np.einsum("kjj->k", M), 0)
     noise = outside / (p - r) if p > r and settings.noise is not None else np.zeros(k)
@@ -127,7 +119,7 @@ def _first_stage(
 
 
 def _power_start(
-    S: Array, core: Core, r: int, trace: Array, unit: float, settings: Settings
+    S: Covariances, core: Core, r: int, trace: Array, unit: float, settings: Settings
 ) -> tuple[Array, Array, Array]:
     """Return what ``_first_stage`` does, by the power method.
 
@@ -135,47 +127,55 @@ def _power_start(
     than the power method, and stage 2 gives them their weights anyway.
     """
     A = mspm.solve(S, core, r, settings).components
-    noise = np.zeros(len(S))
+    noise = np.zeros(S.n_contexts)
     if settings.noise is not None:
-        inside = variances_along(S, orthonormal(A)).sum(axis=1) / unit
-        noise = np.maximum(trace - inside, 0) / (S.shape[1] - r)
+        inside = S.variances_along(orthonormal(A)).sum(axis=1) / unit
+        noise = np.maximum(trace - inside, 0) / (S.n_features - r)
     return A, _loadings_beside_noise(S, unit, A, noise), noise
 
 
-def _loadings_beside_noise(S: Array, unit: float, A: Array, noise: Array) -> Array:
+def _loadings_beside_noise(S: Covariances, unit: float, A: Array, noise: Array) -> Array:
     """Return the variances of scores less what noise has in them (k, r)."""
     W = np.linalg.pinv(A)
-    own = variances_along(S, W.T) / unit
+    own = S.variances_along(W.T) / unit
     return np.asarray(np.maximum(own - noise[:, None] * np.einsum("jp,jp->j", W, W), 0))
 
 
-def _unique_variances(S: Array, n: Array, r: int) -> Array:
-    """Return a first guess of the noise of each feature: what the others do not predict (Joreskog's, of all rows)."""
-    p = S.shape[1]
-    pooled = np.tensordot(n / n.sum(), S.astype(np.float64, copy=False), axes=1)
-    variances = np.diag(pooled)
+def _unique_variances(S: Covariances, n: Array, r: int) -> Array:
+    """Return a first guess of the noise of each feature: what the others do not predict (Joreskog's, of all rows).
+
+    With very many features, all of its variance.
+    """
+    p = S.n_features
+    variances = n @ S.variances() / n.sum()
+    if p > _MOST_INVERTED:
+        return np.asarray(np.maximum(variances, variances.max() * _FLOOR) * (1 - r / (2 * p)))
+    pooled = S.pooled(n / n.sum())
     ridge = np.maximum(variances, variances.max() * _FLOOR) * 1e-3
     unique = 1 / np.diag(np.linalg.inv(pooled + np.diag(ridge)))
     return np.asarray(np.maximum(unique * (1 - r / (2 * p)), ridge))
 
 
-def solve_one(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+def solve_one(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """One context: the axes of probabilistic PCA (in features divided by their noise where that is diagonal)."""
-    p = S.shape[1]
+    p = S.n_features
     n, kind = settings.degrees_of_freedom, settings.noise
-    trace = np.einsum("kpp->k", S).astype(np.float64)
+    trace = S.variances().sum(axis=1)
     unit = float(trace[0]) / p
     psi, steps, decrement = np.ones(p), 0, 0.0
-    variances = np.einsum("kpp->p", S) / unit
+    variances = S.variances()[0] / unit
     floor = np.maximum(1e-4 * variances, _FLOOR)
     if kind == "diagonal":
         psi = _unique_variances(S, n, r) / unit
     for _ in range(_DIAGONAL_ROUNDS if kind == "diagonal" else 1):
         steps += 1
         scale = 1 / np.sqrt(psi)
-        w, V = np.linalg.eigh(scale[:, None] * S[0] * scale / unit)
-        w, V = w[::-1], V[:, ::-1][:, :r]
-        noise = max(float(w[r:].mean()), _FLOOR) if r < p else _FLOOR
+        white = S.scaled(scale) if kind == "diagonal" else S
+        part = compress(white, r) if kind == "diagonal" else core
+        w, C = np.linalg.eigh(part.tensor[0] / unit)
+        w, V = w[::-1], part.lift(C[:, ::-1][:, :r])
+        left = float(white.variances().sum()) / unit - float(w[:r].sum())
+        noise = max(left / (p - r), _FLOOR) if r < p else _FLOOR
         level = 0.0 if kind is None else 1.0 if kind == "diagonal" else noise
         A, B = _unit_columns(V / scale[:, None], np.maximum(w[None, :r] - level, 0))
         if kind != "diagonal":
@@ -214,11 +214,12 @@ def _shared(noise: Array, n: Array, kind: str | None) -> Array:
     return np.full(len(n), float(n @ noise / n.sum())) if kind == "pooled" else noise
 
 
-def _without_noise(S: Array, unit: float, A: Array, B: Array, settings: Settings) -> _Estimate:
+def _without_noise(S: Covariances, unit: float, A: Array, B: Array, settings: Settings) -> _Estimate:
     """Climb in the span of A: the likelihood of scores."""
     U = orthonormal(A)
     T = project(S, U) / unit
-    data = Data(T, np.einsum("kjj->k", T), settings.degrees_of_freedom, U.shape[1], np.full(len(S), _FLOOR), "fixed")
+    floor = np.full(S.n_contexts, _FLOOR)
+    data = Data(T, np.einsum("kjj->k", T), settings.degrees_of_freedom, U.shape[1], floor, "fixed")
     point, decrement, steps = climb(
         data, U.T @ A, B, data.floor, (_STANDARD_ERRORS * settings.tol) ** 2, settings.max_iter
     )
@@ -226,13 +227,13 @@ def _without_noise(S: Array, unit: float, A: Array, B: Array, settings: Settings
 
 
 def _in_growing_cores(
-    S: Array, trace: Array, unit: float, core: Core, A: Array, B: Array, noise: Array, settings: Settings
+    S: Covariances, trace: Array, unit: float, core: Core, A: Array, B: Array, noise: Array, settings: Settings
 ) -> _Estimate:
     """Climb in the core; make it anew until the gradient in all features is small, too."""
     k, r = B.shape
     n, tol = settings.degrees_of_freedom, (_STANDARD_ERRORS * settings.tol) ** 2
     basis = core.basis if len(A) > ALL_FEATURES else None
-    T = (S if basis is None else core.tensor if len(core.tensor) == k else project(S, basis)) / unit
+    T = (core.tensor if basis is not None and core.mixture is None else slices(S, basis)) / unit
     floor = np.full(k, max(_FLOOR, _RELATIVE_FLOOR * float(n @ noise) / float(n.sum())))
     s = _shared(np.maximum(noise, floor), n, settings.noise)
     n_iter, decrement, stalled = 0, np.inf, 0
@@ -261,36 +262,32 @@ def _in_growing_cores(
         if decrement <= tol or stalled == _PATIENCE:
             break
         basis = grow(basis, A, gradient, A - previous)
-        T = (S if basis is None else project(S, basis)) / unit
+        T = slices(S, basis) / unit
     return _Estimate(A, B, s, decrement, n_iter)
 
 
 def _least_squares_start(
-    S: Array, unit: float, core: Core, r: int, noise: Array, settings: Settings
+    S: Covariances, unit: float, core: Core, r: int, noise: Array, settings: Settings
 ) -> tuple[Array, Array]:
     """Return the components of least squares and their loadings less the noise: a second start, of another kind."""
     A = lsq.solve(S, core, r, settings).components
     return A, _loadings_beside_noise(S, unit, A, noise)
 
 
-def _outside(S: Array, unit: float, scale: Array, A: Array, model: Likelihood) -> tuple[Array, float]:
+def _outside(S: Covariances, unit: float, scale: Array, A: Array, model: Likelihood) -> tuple[Array, float]:
     """Return the gradient by A outside its span, in all features times ``scale``, and its share of the decrement."""
-    Y = np.zeros_like(A)
-    weights = score_weights(model).reshape(A.shape[1], len(S), A.shape[1])
-    for part in context_chunks(S):
-        SA = images(S[part], scale[:, None] * A)
-        Y += SA.reshape(-1, len(A)).T @ weights[:, part].reshape(-1, A.shape[1])
-    Y *= scale[:, None] / unit
+    weights = score_weights(model).reshape(A.shape[1], S.n_contexts, A.shape[1]).transpose(1, 0, 2)
+    Y = S.combine(scale[:, None] * A, weights) * (scale[:, None] / unit)
     gradient = A @ (model.N @ (A.T @ Y)) - Y
     information = model.outside_information()
     gain = np.einsum("pj,pj->", gradient, gradient @ np.linalg.pinv(information, hermitian=True))
     return gradient, float(gain) / (A.size + model.B.size + len(model.s))
 
 
-def _diagonal_noise(S: Array, unit: float, A: Array, B: Array, psi: Array, settings: Settings) -> _Estimate:
+def _diagonal_noise(S: Covariances, unit: float, A: Array, B: Array, psi: Array, settings: Settings) -> _Estimate:
     """Alternate between A, B given the noise of each feature, and the noise given A, B."""
     n, tol = settings.degrees_of_freedom, (_STANDARD_ERRORS * settings.tol) ** 2
-    variances = n @ np.einsum("kpp->kp", S) / n.sum() / unit
+    variances = n @ S.variances() / n.sum() / unit
     floor = np.maximum(1e-4 * variances, _FLOOR)
     change = np.zeros((len(A), 0))
     n_iter, decrement = 0, np.inf
@@ -310,11 +307,11 @@ def _diagonal_noise(S: Array, unit: float, A: Array, B: Array, psi: Array, setti
 
 
 def _climb_in_white(
-    S: Array, unit: float, A: Array, B: Array, psi: Array, change: Array, n: Array, tol: float
+    S: Covariances, unit: float, A: Array, B: Array, psi: Array, change: Array, n: Array, tol: float
 ) -> tuple[Array, Array, float, int]:
     """Take a few steps for A and B in features divided by their noise; return A, B, the decrement left, the steps."""
     p, r = A.shape
-    scale, ones = 1 / np.sqrt(psi), np.ones(len(S))
+    scale, ones = 1 / np.sqrt(psi), np.ones(S.n_contexts)
     white, B = _unit_columns(scale[:, None] * A, B)
     basis = np.eye(p)
     if p > max(ALL_FEATURES, 3 * r):
@@ -322,7 +319,7 @@ def _climb_in_white(
         gradient, _ = _outside(S, unit, scale, white, model)
         basis = orthonormal(np.hstack([white, gradient, scale[:, None] * change]))
     T = project(S, scale[:, None] * basis) / unit
-    trace = np.einsum("kpp,p->k", S, scale**2) / unit
+    trace = S.variances() @ scale**2 / unit
     point, inside, steps = climb(Data(T, trace, n, p, ones, "fixed"), basis.T @ white, B, ones, tol / 2, _WHITE_STEPS)
     white = basis @ point.A
     _, outside = _outside(S, unit, scale, white, point.model)
@@ -335,7 +332,7 @@ def _unit_columns(A: Array, B: Array) -> tuple[Array, Array]:
 
 
 def _noise_step(
-    S: Array, unit: float, A: Array, B: Array, psi: Array, floor: Array, n: Array
+    S: Covariances, unit: float, A: Array, B: Array, psi: Array, floor: Array, n: Array
 ) -> tuple[Array | None, float]:
     """Take a scoring step for log psi given A and B, and twice its promise; None if it does not raise the likelihood.
 
@@ -344,16 +341,14 @@ def _noise_step(
     """
     scale = 1 / np.sqrt(psi)
     white = scale[:, None] * A
-    model = likelihood_of(S, white, B, np.ones(len(S)), n, scale=scale, unit=unit)
+    model = likelihood_of(S, white, B, np.ones(S.n_contexts), n, scale=scale, unit=unit)
     J = model.N @ model.P @ model.N - model.N
     precision = n.sum() + np.einsum("pa,ab,pb->p", white, np.tensordot(n, J, axes=1), white, optimize=True)
     cross = model.G @ model.R @ model.G
     fitted = np.einsum("pa,ab,pb->p", white, np.einsum("k,kab->ab", n, J @ cross @ J), white, optimize=True)
-    fitted += n @ np.einsum("kpp->kp", S) * scale**2 / unit
-    for part in context_chunks(S):
-        SA = images(S[part], scale[:, None] * white) * (scale / unit)  # (r, k, p)
-        J_SA = np.einsum("kab,bkp->ap", n[part, None, None] * J[part], SA, optimize=True)
-        fitted += 2 * np.einsum("pa,ap->p", white, J_SA)
+    fitted += n @ S.variances() * scale**2 / unit
+    SAJ = S.combine(scale[:, None] * white, n[:, None, None] * J) * (scale[:, None] / unit)
+    fitted += 2 * np.einsum("pa,pa->p", white, SAJ)
     gradient = (precision - fitted) / 2
     information = precision**2 / (2 * n.sum())
     step = -gradient / np.maximum(information, np.finfo(float).tiny)
@@ -363,7 +358,7 @@ def _noise_step(
     for t in 0.5 ** np.arange(12):
         trial = np.maximum(psi * np.exp(t * step), floor)
         scale = 1 / np.sqrt(trial)
-        moved = likelihood_of(S, scale[:, None] * A, B, np.ones(len(S)), n, scale=scale, unit=unit)
+        moved = likelihood_of(S, scale[:, None] * A, B, np.ones(S.n_contexts), n, scale=scale, unit=unit)
         if moved.value + n.sum() / 2 * np.log(trial).sum() < value - 1e-4 * t * gain:
             return trial, gain
     return None, gain

@@ -25,7 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array, Report
-from ..subspace import Core, congruence
+from ..covariances import Covariances
+from ..stack import congruence
+from ..subspace import Core
 from ._diagonalise import pair_step
 from ._interface import Settings, SolverResult
 
@@ -56,10 +58,24 @@ class _Peaks(NamedTuple):
     n_iter: int
 
 
-def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
-    """Find r components of the covariances behind ``core``; only the core is looked at."""
+class Pull(NamedTuple):
+    """What component j is to the covariances: the direction of ``sum_i weights_ij T_i directions_j``.
+
+    ``directions`` (q, r) are orthogonal to all other components, within the top r singular vectors; ``weights`` (e, r).
+    """
+
+    directions: Array
+    weights: Array
+
+
+def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
+    """Find r components of the covariances behind ``core``.
+
+    The core decides which they are. What each leans out of it is then seen in one product with the covariances
+    themselves, after which the answer is that of the same method in all features.
+    """
     part = core.leading(r)
-    result = solve_core(
+    result, pull = solve_core(
         part.tensor,
         r,
         rng=settings.rng,
@@ -67,7 +83,11 @@ def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
         max_iter=settings.max_iter,
         report=settings.report,
     )
-    return replace(result, components=part.lift(result.components))
+    if pull is None or part.basis is None:
+        return replace(result, components=part.lift(result.components))
+    weights = pull.weights if part.mixture is None else part.mixture @ pull.weights
+    A = S.combine(part.lift(pull.directions), weights)
+    return replace(result, components=A / np.linalg.norm(A, axis=0))
 
 
 def solve_core(
@@ -78,8 +98,10 @@ def solve_core(
     tol: float,
     max_iter: int,
     report: Report,
-) -> SolverResult:
-    """Find r components (q, r) of the symmetric slices ``T`` (e, q, q).
+) -> tuple[SolverResult, Pull | None]:
+    """Find r components (q, r) of the symmetric slices ``T`` (e, q, q), and how they are drawn from them.
+
+    The second is None where components depend on the order of deflation.
 
     Cost about ``60 r`` contractions of O(q^2 e) when contexts are many, up to ``60 r^2`` when they are few; memory
     O(q^2 (e + 64)).
@@ -88,12 +110,12 @@ def solve_core(
     M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
     # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
     C, n_iter, settled = _deflate(T, U, D, M, rng, max(tol, _COARSE), max_iter, report)
-    C, refined = _refine_jointly(T, U, M, C)
-    if not refined and tol < _COARSE:
+    C, pull = _refine_jointly(T, U, M, C)
+    if pull is None and tol < _COARSE:
         C, more, settled = _deflate(T, U, D, M, rng, tol, max_iter, report)
         n_iter += more
-        C, refined = _refine_jointly(T, U, M, C)
-    if refined:
+        C, pull = _refine_jointly(T, U, M, C)
+    if pull is not None:
         message = "Converged; the order of deflation was removed."
     elif settled:
         message = (
@@ -102,7 +124,7 @@ def solve_core(
         )
     else:
         message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
-    return SolverResult(C, n_iter, settled or refined, message)
+    return SolverResult(C, n_iter, settled or pull is not None, message), pull
 
 
 def _deflate(
@@ -372,7 +394,7 @@ def _append_direction(basis: Array, taken: Array, row: Array) -> Array:
     return np.vstack([basis, _unit(row)])
 
 
-def _refine_jointly(T: Array, U: Array, M: Array, C: Array) -> tuple[Array, bool]:
+def _refine_jointly(T: Array, U: Array, M: Array, C: Array) -> tuple[Array, Pull | None]:
     """Take each component with all the others deflated, until none moves.
 
     With all others out, the space is spanned by the one matrix ``[T_1 w_j ... T_e w_j]``, W the inverse transpose of
@@ -388,21 +410,22 @@ def _refine_jointly(T: Array, U: Array, M: Array, C: Array) -> tuple[Array, bool
             d = np.einsum("jej->ej", R)
             size = np.einsum("ej,ej->j", d, d)
             if not (size > 0).all():
-                return C, False
+                return C, None
             E = pair_step(R, d)
             step = float(np.abs(E).max())
             if not np.isfinite(step):
-                return C, False
+                return C, None
             W = np.linalg.solve(np.eye(r) + E, W) / size[:, None] ** 0.25  # keeps every d_j near unit length
             if step < _REFINE_TOL:
                 break
         else:
-            return C, False
+            return C, None
     except np.linalg.LinAlgError:
-        return C, False
+        return C, None
+    directions = U @ W.T
     images = np.einsum("eqs,js->ejq", T @ U, W, optimize=True)
-    d = np.einsum("ejq,qj->ej", images, U @ W.T)
+    d = np.einsum("ejq,qj->ej", images, directions)
     refined = np.einsum("ejq,ej->qj", images, d)
     refined = refined / np.linalg.norm(refined, axis=0)
     stays = bool((np.abs((refined * C).sum(axis=0)) > _SAME_BASIN).all())
-    return (refined, True) if stays else (C, False)
+    return (refined, Pull(directions, d)) if stays else (C, None)

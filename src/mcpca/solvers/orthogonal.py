@@ -18,7 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 from .._check import Array, Report
-from ..subspace import Core, project
+from ..covariances import Covariances
+from ..subspace import Core, slices
 from ._interface import Settings, SolverResult
 from ._jacobi import jacobi, squares_angle
 from ._stiefel import Climb, Landscape, climb, complete, nearest_orthonormal
@@ -33,29 +34,29 @@ _FLOOR = 1e-9  # of the mean variance of a feature
 _TINY = float(np.finfo(float).tiny)
 
 
-def solve(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """Orthonormal components by least squares, in the core."""
     part = core.leading(r)
     result = solve_core(part.tensor, r, tol=settings.tol, max_iter=settings.max_iter, report=settings.report)
     return replace(result, components=part.lift(result.components))
 
 
-def solve_ml(S: Array, core: Core, r: int, settings: Settings) -> SolverResult:
+def solve_ml(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """Orthonormal components by maximum likelihood, in the core; without noise, in the span of least squares' ones."""
     part = core.leading(r)
     start = solve(S, core, r, settings)
     basis = part.basis if settings.noise is not None else start.components
-    T = S if basis is None else project(S, basis)
-    trace = np.einsum("kpp->k", S).astype(np.float64)
+    T = slices(S, basis)
+    trace = S.variances().sum(axis=1)
     whole = trace if settings.noise is not None else np.einsum("kqq->k", T)
-    p = S.shape[1] if settings.noise is not None else r
+    p = S.n_features if settings.noise is not None else r
     C, B, noise, n_iter, converged = solve_likelihood(
         T,
         np.maximum(whole - np.einsum("kqq->k", T), 0),
         r,
         n=settings.degrees_of_freedom,
         p=p,
-        floor=max(_FLOOR * float(trace.mean()) / S.shape[1], _TINY),
+        floor=max(_FLOOR * float(trace.mean()) / S.n_features, _TINY),
         start=start.components if basis is None else basis.T @ start.components,
         shared_noise=settings.noise == "pooled",
         tol=settings.tol,
