@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ._namespace import to_host
 from ._parallel import each, n_workers
 
 Array = NDArray[Any]
@@ -20,8 +21,8 @@ Report = Callable[[str, int, int], None]
 
 # Rounding leaves S slightly asymmetric or slightly indefinite; beyond these multiples of eps * |S| it is
 # the caller's mistake and not arithmetic's.
-_SYMMETRY_ULPS = 1e4
-_NEGATIVE_ULPS = 1e2
+SYMMETRY_ULPS = 1e4
+NEGATIVE_ULPS = 1e2
 _BAR = 24
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
 _BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
@@ -99,6 +100,7 @@ def check_rows(X: Any, where: str) -> Array:
             f"{where} is a sparse matrix, and sparse data are not supported; pass a dense array (X.toarray()), or "
             "reduce it first: make_pipeline(TruncatedSVD(400), MCPCA(r))."
         )
+    X = to_host(X)
     non_numeric = _non_numeric_columns(X)
     if non_numeric:
         raise ValueError(f"{where} has non-numeric columns {non_numeric}; drop or encode them.")
@@ -180,14 +182,8 @@ def check_covariances(S: Any, name: str = "S") -> Array:
     Symmetry and finiteness are tested by one random probe, ``S_i x`` against ``S_i^T x``: O(k p^2) without a
     temporary of the stack's size. Definiteness is a Cholesky factorisation of ``S_i`` shifted by rounding.
     """
-    A = np.asarray(S)
-    if A.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} has dtype {A.dtype}; pass real covariances.")
-    if A.ndim != 3 or A.shape[1] != A.shape[2]:
-        hint = " A single matrix is S[None]." if A.ndim == 2 else ""
-        raise ValueError(f"{name} must be a (k, p, p) stack of covariances, got shape {A.shape}.{hint}")
-    if 0 in A.shape:
-        raise ValueError(f"{name} is empty: shape {A.shape}; pass at least one context and one feature.")
+    A = np.asarray(to_host(S))
+    check_stack_form(A, name)
     if A.dtype not in (np.float32, np.float64):
         try:
             A = A.astype(np.float64)
@@ -209,7 +205,7 @@ def check_covariances(S: Any, name: str = "S") -> Array:
     eps = float(np.finfo(A.dtype).eps)
     scale: Array = np.sqrt(np.einsum("kpq,kpq->k", A, A, dtype=np.float64))
     skew = np.abs(np.subtract(right, left, dtype=np.float64)).max(axis=1)
-    bad_context = np.flatnonzero(skew > _SYMMETRY_ULPS * eps * np.sqrt(p) * scale)
+    bad_context = np.flatnonzero(skew > SYMMETRY_ULPS * eps * np.sqrt(p) * scale)
     if bad_context.size:
         i = int(bad_context[0])
         gap = float(np.abs(A[i] - A[i].T).max())
@@ -221,9 +217,20 @@ def check_covariances(S: Any, name: str = "S") -> Array:
     return A
 
 
+def check_stack_form(A: Array, name: str) -> None:
+    """Raise where ``A`` is no (k, p, p) stack of real numbers."""
+    if A.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has dtype {A.dtype}; pass real covariances.")
+    if A.ndim != 3 or A.shape[1] != A.shape[2]:
+        hint = " A single matrix is S[None]." if A.ndim == 2 else ""
+        raise ValueError(f"{name} must be a (k, p, p) stack of covariances, got shape {A.shape}.{hint}")
+    if 0 in A.shape:
+        raise ValueError(f"{name} is empty: shape {A.shape}; pass at least one context and one feature.")
+
+
 def check_counts(n_samples: Any, k: int) -> Array:
     """Return numbers of samples (k,) of contexts."""
-    counts = np.asarray(n_samples)
+    counts = np.asarray(to_host(n_samples))
     counts = np.full(k, counts) if counts.ndim == 0 else counts
     if counts.shape != (k,) or counts.dtype.kind not in "iu" or (counts < 2).any():
         raise ValueError(
@@ -240,7 +247,7 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     workers = available if k >= 16 * available else 1
     step = max(1, min(_CHUNK, S.size // 16) // (p * p)) if workers == 1 else 1
     width = p if workers > 1 or p <= _WHOLE else max(_BLOCK, p // 12)
-    shift = np.where(scale > 0, _NEGATIVE_ULPS * eps * p * scale, 1)
+    shift = np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1)
     failed: list[slice] = []
 
     def attempt(part: slice) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ._check import Array
+from ._namespace import to_host
 
 # Two numbers this close are taken as equal, so that rounding cannot decide an order or a sign.
 _TIE = 1e-7
@@ -44,7 +45,7 @@ class Matching:
 
     def apply(self, A: Any) -> Array:
         """Return the columns of ``A`` in the reference's order and sign."""
-        return np.asarray(A)[:, self.indices] * self.signs
+        return np.asarray(to_host(A))[:, self.indices] * self.signs
 
 
 def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching:
@@ -95,7 +96,7 @@ def ascore(A: Any, A_ref: Any, *, method: str = "greedy") -> float:
 
 
 def _columns(value: Any, name: str) -> Array:
-    A: Array = np.asarray(value, dtype=np.float64)
+    A: Array = np.asarray(to_host(value), dtype=np.float64)
     if A.ndim != 2 or 0 in A.shape:
         raise ValueError(f"{name} must be a non-empty (p, r) matrix, got shape {A.shape}.")
     if not np.isfinite(A).all():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._check import Array
+from ._namespace import is_device_array, namespace, take_rows, to_host
 from .contexts import encode_labels, rows_by_context
 
 _OWN_MEAN = "Pass center='own' to centre new contexts by their own means, or give a mean."
@@ -62,11 +63,11 @@ class ContextMeans:
         if y is None and isinstance(center, Mapping):
             raise ValueError("center is a dict of means by context, which needs y; pass y, or one mean.")
         if y is None or center == "overall":
-            return [(slice(None), A.mean(axis=0) if center == "own" else self.overall())]
-        names, index = encode_labels(y, len(A))
+            return [(slice(None), _mean(A, slice(None)) if center == "own" else self.overall())]
+        names, index = encode_labels(y, A.shape[0])
         groups = rows_by_context(index)
         if center == "own":
-            return [(rows, A[rows].mean(axis=0)) for rows in groups]
+            return [(rows, _mean(A, rows)) for rows in groups]
         means = center if isinstance(center, Mapping) else {}
         given = {name: self._check(mean) for name, mean in means.items()}
         fitted = [name for name in names.tolist() if name not in given]
@@ -83,10 +84,17 @@ class ContextMeans:
         return self.means.astype(np.float64, copy=False)
 
     def _check(self, mean: Any) -> Array:
-        m = np.asarray(mean, dtype=np.float64)
+        m = np.asarray(to_host(mean), dtype=np.float64)
         if m.shape != (self.n_features,) or not np.isfinite(m).all():
             raise ValueError(f"center has shape {m.shape}; a finite mean of shape ({self.n_features},) is needed.")
         return m
+
+
+def _mean(A: Any, rows: Any) -> Array:
+    """Mean of some rows (p,), on the host."""
+    if not is_device_array(A):
+        return np.asarray(A[rows].mean(axis=0))
+    return np.asarray(to_host(namespace(A).mean(take_rows(A, rows), axis=0)))
 
 
 def _shorten(names: list[Any]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from ._check import Array, Report, as_report, check_finite, check_rows
+from ._namespace import to_host
 from ._parallel import each, n_workers
 
 _OUTER_ROWS = 128
@@ -275,7 +276,7 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
         _check_labels(codes.shape, n, missing=int((codes < 0).sum()))
         used, index = np.unique(codes, return_inverse=True)
         return name_array([categories[c] for c in used]), index
-    labels = np.asarray(y)
+    labels = np.asarray(to_host(y))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     missing = _count_missing(labels)

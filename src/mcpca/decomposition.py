@@ -16,18 +16,18 @@ from ._check import (
     as_generator,
     as_report,
     check_counts,
-    check_covariances,
     check_integer,
     check_rank,
     check_real,
 )
+from ._namespace import to_host
 from .canonical import canonical_order
 from .covariances import Covariances
+from .devices import as_stack, check_stack, on_device
 from .exceptions import RankExceedsDataError
 from .loadings import solve_loadings
 from .quality import Facets, complete, score_moments
 from .solvers import Settings, SolverResult, check_solver, get_solver
-from .stack import Stack
 from .subspace import Core, compress, numerical_rank
 
 
@@ -86,7 +86,8 @@ def decompose(
     Parameters
     ----------
     S : array-like (k, p, p)
-        Covariances: symmetric, positive semi-definite. float32 is kept in float32 and worked on in float64.
+        Covariances: symmetric, positive semi-definite. float32 is kept in float32 and worked on in float64. An array of
+        PyTorch, CuPy or JAX stays on its device (extra ``devices``), and the arrays of the result are of its kind.
     r : int
         Rank, 1 <= r <= p and at most the numerical rank of ``[S_1 ... S_k]``.
     solver : {"mspm", "lsq", "ml"}
@@ -119,14 +120,16 @@ def decompose(
     One context is PCA: its eigenvectors, since a single covariance does not determine more.
     """
     options = check_solver(solver, orthogonal, noise)
-    S = check_covariances(S)
-    r = check_rank(r, S.shape[1], "r")
-    counts = None if n_samples is None else check_counts(n_samples, len(S))
-    weights = None if context_weights is None else check_weights(context_weights, np.arange(len(S)))
+    S = check_stack(S)
+    k, p, _ = S.shape
+    r = check_rank(r, p, "r")
+    counts = None if n_samples is None else check_counts(n_samples, k)
+    weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
     rng, report = as_generator(random_state), as_report(verbose)
-    return decompose_checked(
-        Stack(S), r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
-    )[0]
+    found, _ = decompose_checked(
+        as_stack(S), r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
+    )
+    return on_device(found, S)
 
 
 def decompose_checked(
@@ -210,7 +213,7 @@ def check_weights(context_weights: Any, contexts: Array) -> Array:
             )
         context_weights = [context_weights[name] for name in names]
     try:
-        weights = np.asarray(context_weights, dtype=np.float64)
+        weights = np.asarray(to_host(context_weights), dtype=np.float64)
     except (TypeError, ValueError):
         weights = np.empty(0)
     if weights.shape != (len(names),) or not np.isfinite(weights).all() or not (weights > 0).all():

@@ -16,15 +16,16 @@ from ._check import (
     as_generator,
     as_report,
     check_counts,
-    check_covariances,
-    check_finite,
     check_rank,
     check_rows,
 )
+from ._namespace import holds_device_arrays, is_device_array, like, stand_in, to_host
 from .automatic_rank import automatic_rank
 from .centering import ContextMeans
 from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
 from .decomposition import check_weights, decompose_checked
+from .device_contexts import finite_rows, map_rows, on_host, read_device_contexts
+from .devices import as_stack, check_stack
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
 from .moments import ContextMoments
@@ -32,9 +33,10 @@ from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
 from .solvers import check_solver
-from .stack import Stack
 from .streaming import StreamingMethods, set_features
 
+# Fitted attributes that go to the device of the data.
+_FLOATS = ("components_", "loadings_", "projection_", "means_", "singular_values_", "noise_variance_")
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -61,7 +63,7 @@ def _over_contexts(cls: _Class) -> _Class:
                 centers = means.of(names) if named.by_name else means.in_order(len(names))
             known = names if named.by_name else self.contexts_.tolist() if center is None else [None] * len(names)
             labels = [
-                None if name is None else name_array([name]).repeat(len(block))
+                None if name is None else name_array([name]).repeat(len(stand_in(block)))
                 for name, block in zip(known, named.blocks, strict=True)
             ]
             results = [
@@ -209,11 +211,12 @@ class MCPCA(
         ----------
         X : list or tuple of arrays; dict or Series {name: array}; 2-D array or DataFrame; (k, p, p) stack
             Rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of rows,
-            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``; or ``ContextMoments``.
+            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``; or ``ContextMoments``. Arrays of
+            PyTorch, CuPy or JAX stay on their device (extra ``devices``), and the fitted arrays are of their kind.
         y : array-like (n,), optional
             Context label of each row of a 2-D ``X``, in any order. Without it ``X`` is one context.
         """
-        if isinstance(X, np.ndarray) and X.ndim == 3:
+        if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             if y is not None:
                 raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
             return self.fit_covariances(X)
@@ -223,7 +226,7 @@ class MCPCA(
             return self._fit_context_moments(X)
         self._check_parameters()
         report = as_report(self.verbose)
-        contexts = read_contexts(X, y)
+        contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
         features = BaseEstimator()  # takes scikit-learn's attributes of the features, and its errors
@@ -248,7 +251,7 @@ class MCPCA(
         feature_names, context_names : sequences of length p and k, optional
         """
         self._check_parameters()
-        S = check_covariances(S)
+        S = check_stack(S)
         k, p, _ = S.shape
         if self.n_components is not None:
             check_rank(self.n_components, p)
@@ -272,13 +275,13 @@ class MCPCA(
         report: Report,
         features: Any,
     ) -> Self:
-        S, rng = Stack(moments.covariances), as_generator(self.random_state)
+        S, rng = as_stack(moments.covariances), as_generator(self.random_state)
         weights = None if self.context_weights is None else check_weights(self.context_weights, moments.contexts)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice, core, r = None, None, self.n_components
         if r is None:
             rules = self.rank_range, self.n_seed_pairs, self.cos_sim_threshold
-            choice, core = automatic_rank(moments, contexts, counts, *rules, rng, report)
+            choice, core = automatic_rank(*on_host(moments, contexts), counts, *rules, rng, report)
             r = choice.rank
         assert r is not None
         result, measured = decompose_checked(
@@ -312,6 +315,8 @@ class MCPCA(
         if result.noise is not None:
             beside = self._gaussian("").likelihood(S, np.ones(S.n_contexts))
             self._evidence = beside.R, beside.rest
+        for name in _FLOATS:
+            setattr(self, name, like(getattr(self, name), moments.covariances))
         warn_if_proportional(B, self.get_feature_names_out())
         return self
 
@@ -352,47 +357,53 @@ class MCPCA(
 
         Returns
         -------
-        ndarray (n, r), or a list or dict of them
+        ndarray (n, r), or a list or dict of them; for rows on a device arrays of the same kind there
         """
         check_is_fitted(self)
         A = self._check_new_rows(X)
-        Z = np.empty((len(A), self.n_components_), dtype=np.result_type(A, self.projection_))
-        projections = self._posterior_projections(y, len(A)) if posterior else [(slice(None), self.projection_)]
+        ordinary = to_host(self.projection_)
+        projections = self._posterior_projections(y, A.shape[0]) if posterior else [(slice(None), ordinary)]
         groups = self._means().by_rows(A, y, center)
         if posterior and len(projections) > 1 and len(groups) == 1:
             groups = [(rows, groups[0][1]) for rows, _ in projections]
         if len(projections) == 1:
             projections = projections * len(groups)
-        for (rows, mean), (_, projection) in zip(groups, projections, strict=True):
+        pairs = [(rows, mean, projection) for (rows, mean), (_, projection) in zip(groups, projections, strict=True)]
+        if is_device_array(A):
+            return map_rows(A, pairs, ordinary.dtype)
+        Z = np.empty((len(A), self.n_components_), dtype=np.result_type(A, ordinary))
+        for rows, mean, projection in pairs:
             Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ projection.T
         return Z
 
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
         """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``."""
         check_is_fitted(self)
-        Z = check_rows(X, "X")
+        Z = check_rows(stand_in(X), "X")
         if Z.shape[1] != self.n_components_:
             raise ValueError(f"X has {Z.shape[1]} columns, but scores of this model have {self.n_components_}.")
-        check_finite(Z, "X", None)
+        Z, components = finite_rows(X, Z, "X", None), to_host(self.components_)
         if isinstance(center, str) and center == "own":
             raise ValueError("center='own' is not known from scores; pass the mean itself.")
-        rows_out = np.empty((len(Z), self.n_features_in_), dtype=np.result_type(Z, self.components_))
-        for rows, mean in self._means().by_rows(Z, y, center):
-            rows_out[rows] = Z[rows] @ self.components_.T + mean.astype(Z.dtype, copy=False)
+        groups = self._means().by_rows(Z, y, center)
+        if is_device_array(Z):
+            return map_rows(Z, [(rows, mean, components) for rows, mean in groups], components.dtype, inverse=True)
+        rows_out = np.empty((len(Z), self.n_features_in_), dtype=np.result_type(Z, components))
+        for rows, mean in groups:
+            rows_out[rows] = Z[rows] @ components.T + mean.astype(Z.dtype, copy=False)
         return rows_out
 
     def _means(self) -> ContextMeans:
-        return ContextMeans(self.contexts_, self.means_, self.n_samples_per_context_, self.n_features_in_)
+        return ContextMeans(self.contexts_, to_host(self.means_), self.n_samples_per_context_, self.n_features_in_)
 
-    def _check_new_rows(self, X: Any) -> Array:
+    def _check_new_rows(self, X: Any) -> Any:
         if hasattr(X, "shape") and len(X.shape) == 2:
             validate_data(self, X, reset=False, skip_check_array=True)
-        A = check_rows(X, "X")
+        A = check_rows(stand_in(X), "X")
         self._check_n_features(A.shape[1])
         if len(A) == 0:
             raise ValueError(f"X has 0 samples (shape={A.shape}) while a minimum of 1 is required.")
-        check_finite(A, "X", getattr(self, "feature_names_in_", None))
-        return A
+        return finite_rows(X, A, "X", getattr(self, "feature_names_in_", None))
 
     def _check_n_features(self, p: int) -> None:
         if p != self.n_features_in_:

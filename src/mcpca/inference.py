@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, as_generator, as_report, check_integer, check_real
+from ._namespace import to_host
 from .bootstrap import Bootstrap, resample
 from .contexts import Contexts, read_contexts
 from .likelihood import Likelihood, fit_contexts
@@ -170,8 +171,8 @@ class UncertaintyMethods:
         return resample(
             unfitted,
             contexts,
-            self.components_.astype(np.float64),
-            self.loadings_,
+            to_host(self.components_).astype(np.float64),
+            to_host(self.loadings_),
             n,
             confidence,
             as_generator(random_state),
@@ -220,7 +221,7 @@ class UncertaintyMethods:
         return replicate(
             clone(self).set_params(n_components=self.components_.shape[1], verbose=False),
             contexts,
-            self.components_.astype(np.float64),
+            to_host(self.components_).astype(np.float64),
             n_splits,
             threshold,
             as_generator(random_state),

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, as_report, check_covariances
+from ._namespace import to_host
 from .contexts import Contexts, encode_labels, named_blocks, read_contexts, rows_by_context
 from .gaussian import GaussianModel
 from .loadings import solve_loadings
@@ -55,12 +56,12 @@ class NewContextMethods:
         return np.asarray(B[0] if single else B)
 
     def _loadings_on(self, S: Array) -> Array:
-        A = self.components_.astype(np.float64)
+        A = to_host(self.components_).astype(np.float64)
         if self.noise_variance_ is not None:
             B = self._gaussian("").fit_new(Stack(S)).B
         else:
             B = solve_loadings((A.T @ A) ** 2, variances_along(S, A))
-        return B.astype(self.loadings_.dtype, copy=False)
+        return B.astype(to_host(self.loadings_).dtype, copy=False)
 
     def _gaussian(self, purpose: str) -> GaussianModel:
         """Return the fitted Gaussian model, or explain that there is none."""
@@ -69,7 +70,8 @@ class NewContextMethods:
                 f"{purpose} needs a model of the noise; fit with solver='ml' and noise='isotropic', 'pooled' or "
                 "'diagonal'."
             )
-        A, B, noise = (x.astype(np.float64) for x in (self.components_, self.loadings_, self.noise_variance_))
+        fitted = self.components_, self.loadings_, self.noise_variance_
+        A, B, noise = (to_host(x).astype(np.float64) for x in fitted)
         return GaussianModel(A, B, noise, self.noise == "diagonal")
 
     def _posterior_projections(self, y: Any, n_rows: int) -> list[tuple[Any, Array]]:
@@ -92,7 +94,7 @@ class NewContextMethods:
 
     def _covariances_of(self, X: Any, y: Any) -> tuple[Array, bool]:
         """Return covariances (k, p, p) of new contexts, and whether there is just one and it was not labelled."""
-        p = self.n_features_in_
+        X, p = to_host(X), self.n_features_in_
         if isinstance(X, np.ndarray) and X.ndim == 3:
             S = check_covariances(X, "X")
             self._check_n_features(S.shape[1])
@@ -108,7 +110,9 @@ class NewContextMethods:
         return contexts.covariances(as_report(False)).covariances, single
 
     def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
-        contexts = read_contexts(self._check_new_rows(X) if named_blocks(X) is None else X, y, min_samples=min_samples)
+        contexts = read_contexts(
+            self._check_new_rows(to_host(X)) if named_blocks(X) is None else X, y, min_samples=min_samples
+        )
         self._check_n_features(contexts.n_features)
         return contexts
 
@@ -140,6 +144,7 @@ class NewContextMethods:
             model = self._gaussian("score")
             beside = model.fit_new(Stack(S)) if new else model.likelihood(Stack(S), contexts.n_samples, index)
             return float(np.average(model.log_likelihoods(beside), weights=contexts.n_samples))
-        result = measure(Stack(S), self.components_, self._loadings_on(S) if new else self.loadings_[index])
+        A, B = to_host(self.components_), self._loadings_on(S) if new else to_host(self.loadings_)[index]
+        result = measure(Stack(S), A, B)
         total = float(result.squared_norms.sum())
         return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._check import Array
+from ._namespace import to_host
 from .contexts import name_array
 from .quality import Facets
 from .rank import RankChoice
@@ -38,7 +39,7 @@ _FACETS = tuple(Facets.__dataclass_fields__)
 
 def save_model(model: Any, path: Any) -> None:
     """Write a fitted MCPCA to ``path``; see ``MCPCA.save``."""
-    arrays = {name: getattr(model, name) for name in _ARRAYS if getattr(model, name) is not None}
+    arrays = {name: to_host(getattr(model, name)) for name in _ARRAYS if getattr(model, name) is not None}
     arrays |= {f"facet_{name}": getattr(model._facets, name) for name in _FACETS}
     header: dict[str, Any] = {
         "parameters": {name: _parameter_to_json(value) for name, value in model.get_params(deep=False).items()},

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ._check import Array, check_counts, check_real
+from ._namespace import to_host
 from .gaussian import GaussianModel
 from .identifiability import proportional_loadings
 from .likelihood import Likelihood
@@ -104,7 +105,7 @@ def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = Fal
     -----
     Cost O(k r^5 + r^6), memory O(r^4): half a second at r = 30, k = 30; a minute at r = 60, k = 50.
     """
-    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    A, B = np.asarray(to_host(A), dtype=np.float64), np.asarray(to_host(B), dtype=np.float64)
     if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[1] or not A.shape[1] <= A.shape[0]:
         raise ValueError(f"A {A.shape} and B {B.shape} do not fit: (p, r) and (k, r) with r <= p are needed.")
     if not (np.isfinite(A).all() and np.isfinite(B).all() and (B >= 0).all()):

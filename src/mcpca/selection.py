@@ -19,6 +19,7 @@ from ._check import (
     check_integer,
     check_real,
 )
+from ._namespace import to_host
 from ._optional import require
 from ._parallel import n_workers, one_thread_each
 from .contexts import ContextCovariances, Contexts, read_contexts
@@ -210,6 +211,7 @@ def select_rank(
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     rng, report = as_generator(random_state), as_report(verbose)
+    X = to_host(X)
     if isinstance(X, np.ndarray) and X.ndim == 3:
         if y is not None:
             raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")

@@ -121,12 +121,12 @@ def flattening_basis(S: Array, q: int, r: int) -> tuple[Array, Array]:
     """
     k, p, _ = S.shape
     top = None
-    if p > max(_SMALL, 4 * (q + _SPARE)):
+    if is_narrow(q, p):
         if k <= _VERY_FEW:
-            top = _subspace_iteration(lambda Q: _twice(S, Q), p, q, r)
+            top = subspace_iteration(lambda Q: _twice(S, Q), p, q, r)
         else:
             gram = flattening_gram(S)
-            top = _subspace_iteration(lambda Q: gram @ Q, p, q, r)
+            top = subspace_iteration(lambda Q: gram @ Q, p, q, r)
     if top is None:
         # NumPy's eigh, and not SciPy's, which could stop at q: each brings a BLAS of its own, and the threads of the
         # one that has just multiplied still spin on the cores that the other needs.
@@ -142,6 +142,11 @@ def flattening_basis(S: Array, q: int, r: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(Vt[:q].T), sigma[:q]
 
 
+def is_narrow(q: int, p: int) -> bool:
+    """Whether ``q`` of ``p`` directions are so few that iterating on them beats a whole eigendecomposition."""
+    return p > max(_SMALL, 4 * (q + _SPARE))
+
+
 def _twice(S: Array, Q: Array) -> Array:
     """Return ``sum_i S_i (S_i Q)`` in float64."""
     out = np.zeros_like(Q)
@@ -151,7 +156,7 @@ def _twice(S: Array, Q: Array) -> Array:
     return out
 
 
-def _subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) -> tuple[Array, Array] | None:
+def subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) -> tuple[Array, Array] | None:
     """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
 
     The block is q wide and a little more, so the top r converge as fast as eigenvalue q is below eigenvalue r, and

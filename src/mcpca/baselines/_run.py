@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._check import Array, as_generator, as_report, check_covariances, check_rank
+from .._namespace import to_host
 from ..canonical import canonical_order
 from ..contexts import read_contexts
 from ..loadings import solve_loadings
@@ -98,6 +99,7 @@ def run(name: str, X: Any, r: int, y: Any = None, random_state: Any = None, **op
 def _read(X: Any, r: int, y: Any, random_state: Any) -> tuple[Problem, float]:
     """Check the input; return it with the factor by which its covariances were divided."""
     rows = None
+    X = to_host(X)
     if isinstance(X, np.ndarray) and X.ndim == 3:
         if y is not None:
             raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")

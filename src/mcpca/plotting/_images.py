@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._check import Array, check_integer
+from .._namespace import to_host
 from .._optional import require
 from ._common import DIVERGING, FONT_SIZE, component_names
 
@@ -61,14 +62,14 @@ def plot_component_images(
         raise ValueError(f"titles has {len(titles)} entries, but {len(chosen)} images are drawn; pass one for each.")
     plt = require("matplotlib.pyplot", "plot")
     figure: Figure = plt.figure(figsize=images_size(len(chosen), shape, n_columns))
-    draw_images(figure, model.components_[:, chosen].T, shape, titles, n_columns)
+    draw_images(figure, to_host(model.components_)[:, chosen].T, shape, titles, n_columns)
     return figure
 
 
 def component_titles(model: MCPCA, chosen: Sequence[int]) -> list[str]:
     """Return two lines for each MCPC: its name, and the contexts that carry it."""
     names, contexts = component_names(model), [str(name) for name in model.contexts_]
-    return [f"{names[j]}\n{_strongest(model.loadings_[:, j], contexts)}" for j in chosen]
+    return [f"{names[j]}\n{_strongest(to_host(model.loadings_)[:, j], contexts)}" for j in chosen]
 
 
 def carrying_contexts(b: Array) -> Array:

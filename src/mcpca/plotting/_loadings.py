@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._check import Array
+from .._namespace import to_host
 from ._common import FONT_SIZE, SEQUENTIAL, axes_or_new, component_names, size_in_points
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def plot_loadings(
         raise ValueError(f"normalize={normalize!r}; choose None or 'component'.")
     if not isinstance(annotate, bool) and annotate != "auto":
         raise ValueError(f"annotate={annotate!r}; choose True, False or 'auto'.")
-    B = np.asarray(model.loadings_, dtype=np.float64)
+    B = np.asarray(to_host(model.loadings_), dtype=np.float64)
     label = "loading (variance)"
     if normalize == "component":
         B, label = divide_by_maxima(B), "loading / largest of its MCPC"

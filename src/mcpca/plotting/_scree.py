@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._namespace import to_host
 from .._optional import require
 from ._common import FONT_SIZE, MARK, axes_or_new
 
@@ -33,7 +34,7 @@ def plot_scree(model: MCPCA, *, ax: Axes | None = None) -> Axes:
     matplotlib Axes
     """
     check_is_fitted(model)
-    sigma, r = np.asarray(model.singular_values_, dtype=np.float64), model.n_components_
+    sigma, r = np.asarray(to_host(model.singular_values_), dtype=np.float64), model.n_components_
     ax = axes_or_new(ax, (5.5, 3.4))
     index = np.arange(1, len(sigma) + 1)
     # A singular value that is 0 but for rounding would stretch the axis to where nothing is to be seen.
