@@ -3,10 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint demo benchmark paper clean
+.PHONY: test test-torch lint demo benchmark paper clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
+
+# Arrays on other devices, with PyTorch, which is too large for `make test`.
+test-torch: $(VENV)/.test-torch
+	$(BIN)/python -m pytest -q tests/test_devices.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -50,7 +50,8 @@ class DeviceContexts(Contexts):
         S: Any = xp.empty((k, p, p), dtype=dtype, device=device_of(first)) if is_writeable(first) else [None] * k
         means = []
         for i in range(k):
-            mean, scatter = self._moments_of(i, wide, dtype)
+            with np.errstate(invalid="ignore", over="ignore"):  # of libraries that compute by NumPy; looked for below
+                mean, scatter = self._moments_of(i, wide, dtype)
             means.append(mean)
             found = xp.astype(scatter / int(self.n_samples[i] - 1), dtype, copy=False)
             if is_writeable(first):

@@ -26,7 +26,7 @@ from ._namespace import (
     without_gradient,
 )
 from .covariances import Basis
-from .stack import Stack, is_narrow, subspace_iteration
+from .stack import GRAM_LIMIT, Stack, is_narrow, subspace_iteration
 
 if TYPE_CHECKING:
     from .decomposition import Decomposition
@@ -38,8 +38,8 @@ _CHUNK = 2**24  # numbers in a temporary on the device: 128 MB
 class DeviceStack:
     """``Covariances`` of a device array (k, p, p), which is neither copied nor changed.
 
-    Works in float64 where the device has it. Memory beside the array a few p x p arrays, or of 128 MB where those are
-    smaller; on the host only results.
+    Works in float64, which the device must have. Memory beside the array a few p x p arrays, or of 128 MB where those
+    are smaller; on the host only results.
     """
 
     values: Any
@@ -63,30 +63,23 @@ class DeviceStack:
     def _xp(self) -> Any:
         return namespace(self.values)
 
-    @cached_property
-    def _work(self) -> Any:
-        return widest_float(self.values)
-
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors. Cost O(k p^3 + p^3), memory O(p^2).
 
         By the Gram matrix ``sum_i S_i S_i``; where the first ``r`` singular values reach so far down that squaring
-        loses them, by a chunked QR. A device without float64 only multiplies: the Gram matrix is decomposed on the
-        host, and in place of the QR the stack is copied there.
+        loses them, by a chunked QR.
         """
-        p, double = self.n_features, self._work == self._xp.float64
+        p = self.n_features
         gram = self._gram()
         top = None
-        if double and is_narrow(q, p):
+        if is_narrow(q, p):
             top = subspace_iteration(lambda Q: self._receive(gram @ self._send(Q)), p, q, r)
         if top is None:
-            w, U = (self._receive(x) for x in self._xp.linalg.eigh(gram)) if double else _host_eigh(gram)
+            w, U = (self._receive(x) for x in self._xp.linalg.eigh(gram))
             top = w[::-1][:q], np.ascontiguousarray(U[:, ::-1][:, :q])
         sigma = np.sqrt(np.maximum(top[0], 0))
-        if sigma[0] > 0 and sigma[r - 1] > float(self._xp.finfo(self._work).eps) ** (1 / 3) * sigma[0]:
+        if sigma[0] > 0 and sigma[r - 1] > GRAM_LIMIT * sigma[0]:
             return Basis(top[1], sigma, 0.0)
-        if not double:
-            return Stack(self.whole()).basis(q, r)
         R = None
         for part in self._parts():
             F = self._xp.reshape(self._take(part), (-1, p))
@@ -144,7 +137,7 @@ class DeviceStack:
         return self._receive(out).reshape(p, p)
 
     def scaled(self, scale: Array) -> DeviceStack:
-        """Return the covariances of features multiplied by ``scale`` (p,): a copy, in the widest precision."""
+        """Return the covariances of features multiplied by ``scale`` (p,): a copy, in float64."""
         factors = self._send(scale)
         return DeviceStack(self._take(slice(None)) * factors * factors[:, None])
 
@@ -189,7 +182,7 @@ class DeviceStack:
             yield slice(start, min(start + step, self.n_contexts))
 
     def _take(self, part: slice) -> Any:
-        return self._xp.astype(self.values[part, ...], self._work, copy=False)
+        return self._xp.astype(self.values[part, ...], self._xp.float64, copy=False)
 
     def _images(self, part: slice, columns: Any) -> Any:
         """``S_i A`` (k', p, m): one product for all contexts."""
@@ -207,15 +200,18 @@ class DeviceStack:
         return gram
 
     def _send(self, x: Array) -> Any:
-        return from_host(x, self.values, self._work)
+        return from_host(x, self.values, self._xp.float64)
 
     def _receive(self, x: Any) -> Array:
         return np.asarray(to_host(x), dtype=np.float64)
 
 
 def as_stack(S: Any) -> Stack | DeviceStack:
-    """Return checked covariances (k, p, p), of NumPy or of a device, as ``Covariances``."""
-    return DeviceStack(S) if is_device_array(S) else Stack(S)
+    """Return checked covariances (k, p, p), of NumPy or of a device, as ``Covariances``.
+
+    Those on a device without float64 are copied to the host: products in float32 would not let a solver converge.
+    """
+    return DeviceStack(S) if _has_double(S) else Stack(to_host(S))
 
 
 def check_stack(S: Any, name: str = "S") -> Any:
@@ -228,11 +224,16 @@ def check_stack(S: Any, name: str = "S") -> Any:
         return check_covariances(S, name)
     check_stack_form(stand_in(S), name)
     S = as_float(without_gradient(S))
+    if not _has_double(S):
+        check_covariances(to_host(S), name)
+        return S
     stack = DeviceStack(S)
     p, eps = stack.n_features, float(np.finfo(stack.dtype).eps)
-    skew, scale = stack.skewness()
-    good = np.isfinite(skew).all() and (skew <= SYMMETRY_ULPS * eps * np.sqrt(p) * scale).all()
-    if not (good and stack.is_definite(np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1))):
+    with np.errstate(over="ignore", invalid="ignore"):  # of libraries that compute by NumPy
+        skew, scale = stack.skewness()
+        good = np.isfinite(skew).all() and (skew <= SYMMETRY_ULPS * eps * np.sqrt(p) * scale).all()
+        good = good and stack.is_definite(np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1))
+    if not good:
         check_covariances(to_host(S), name)
     return S
 
@@ -248,6 +249,6 @@ def _probe(p: int) -> Array:
     return np.random.default_rng(0).uniform(0.5, 1.5, p)
 
 
-def _host_eigh(gram: Any) -> tuple[Array, Array]:
-    w, U = np.linalg.eigh(np.asarray(to_host(gram), dtype=np.float64))
-    return w, U
+def _has_double(S: Any) -> bool:
+    """Whether ``S`` is on a device that computes in float64."""
+    return is_device_array(S) and bool(widest_float(S) == namespace(S).float64)

@@ -14,7 +14,7 @@ from .covariances import Basis
 _VERY_FEW = 4
 _CHUNK = 2**19  # numbers in a temporary: 4 MB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
-_GRAM_LIMIT = 1e-5
+GRAM_LIMIT = 1e-5
 _SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
 
 
@@ -133,7 +133,7 @@ def flattening_basis(S: Array, q: int, r: int) -> tuple[Array, Array]:
         w, U = np.linalg.eigh(flattening_gram(S))
         top = w[::-1][:q], np.ascontiguousarray(U[:, ::-1][:, :q])
     sigma = np.sqrt(np.maximum(top[0], 0))
-    if sigma[0] > 0 and sigma[r - 1] > _GRAM_LIMIT * sigma[0]:
+    if sigma[0] > 0 and sigma[r - 1] > GRAM_LIMIT * sigma[0]:
         return top[1], sigma
     R = np.zeros((0, p))
     for part in context_chunks(S):
