@@ -63,9 +63,24 @@ class Torch:
         return isinstance(x, self.torch.Tensor) and x.device == self.device and x.dtype == getattr(self.torch, dtype)
 
 
-@pytest.fixture(params=["strict", "torch"])
+class Jax:
+    """JAX with float64."""
+
+    def __init__(self):
+        jax = pytest.importorskip("jax")
+        jax.config.update("jax_enable_x64", True)
+        self.put, self.type = jax.device_put, jax.Array
+
+    def __call__(self, x):
+        return self.put(x)
+
+    def owns(self, x, dtype):
+        return isinstance(x, self.type) and x.dtype == dtype
+
+
+@pytest.fixture(params=["strict", "torch", "jax"])
 def library(request):
-    return Strict("device1") if request.param == "strict" else Torch()
+    return {"strict": lambda: Strict("device1"), "torch": Torch, "jax": Jax}[request.param]()
 
 
 def draw(k, noise=0.1):

@@ -93,15 +93,18 @@ class DeviceStack:
 
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A``. Cost O(k p^2 m)."""
-        columns = self._send(A)
+        xp, columns = self._xp, self._send(A)
+        p, m = A.shape
         for part in self._parts():
-            yield self._receive(self._xp.matmul(columns.T, self._images(part, columns)))
+            cross = xp.reshape(self._images(part, columns), (-1, p)) @ columns
+            yield self._receive(xp.reshape(cross, (m, -1, m))).transpose(1, 0, 2)
 
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m). Cost O(k p^2 m)."""
         columns = self._send(A)
-        found = [self._xp.sum(self._images(part, columns) * columns[None, ...], axis=1) for part in self._parts()]
-        return self._receive(self._xp.concat(found))
+        rows = columns.T[:, None, :]
+        found = [self._xp.sum(self._images(part, columns) * rows, axis=2) for part in self._parts()]
+        return self._receive(self._xp.concat(found, axis=1)).T
 
     def combine(self, A: Array, weights: Array) -> Array:
         """Return ``sum_i S_i A W_i`` (p, m). Cost O(k p^2 m)."""
@@ -109,11 +112,12 @@ class DeviceStack:
         p, m = A.shape
         out = xp.zeros_like(columns)
         for part in self._parts():
-            SA, W = self._images(part, columns), self._send(weights[part])
+            SA = self._images(part, columns)
             if weights.ndim == 2:
-                out = out + xp.sum(SA * W[:, None, :], axis=0)
+                out = out + xp.matmul(self._send(weights[part].T[:, None, :]), SA)[:, 0, :].T
             else:
-                out = out + xp.reshape(xp.permute_dims(SA, (1, 0, 2)), (p, -1)) @ xp.reshape(W, (-1, m))
+                W = self._send(weights[part].transpose(1, 0, 2).reshape(-1, m))
+                out = out + xp.reshape(SA, (-1, p)).T @ W
         return self._receive(out)
 
     def variances(self) -> Array:
@@ -185,10 +189,10 @@ class DeviceStack:
         return self._xp.astype(self.values[part, ...], self._xp.float64, copy=False)
 
     def _images(self, part: slice, columns: Any) -> Any:
-        """``S_i A`` (k', p, m): one product for all contexts."""
+        """``a_j^T S_i`` as (m, k', p): one product for all contexts, and rows for the next."""
         S = self._take(part)
         k, p, _ = S.shape
-        return self._xp.reshape(self._xp.reshape(S, (k * p, p)) @ columns, (k, p, -1))
+        return self._xp.reshape(columns.T @ self._xp.reshape(S, (k * p, p)).T, (-1, k, p))
 
     def _gram(self) -> Any:
         """``sum_i S_i S_i`` on the device."""
