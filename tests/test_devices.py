@@ -430,6 +430,22 @@ def test_semidefinite_covariances_pass(library, rng):
     assert_same(decompose(library(singular), 2, random_state=0).loadings, expected.loadings)
 
 
+@pytest.mark.parametrize("returned", [strict.tril, lambda M: M * np.nan, lambda M: -strict.tril(M)])
+def test_a_factor_is_not_believed(S, monkeypatch, returned):
+    """Some libraries do not raise where there is no Cholesky factor."""
+    library = Strict("device1")
+    monkeypatch.setattr(strict.linalg, "cholesky", returned)
+    assert_same(decompose(library(S), 3, random_state=0).loadings, decompose(S, 3, random_state=0).loadings)
+    with pytest.raises(ValueError, match=r"S\[1\] is not positive semi-definite"):
+        decompose(library(np.stack([S[0], -S[1]])), 3)
+
+
+def test_sparse_tensors_are_refused(data):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"sparse tensor of PyTorch .* pass X.to_dense\(\)"):
+        MCPCA(3).fit(torch.tensor(data.X).to_sparse(), data.y)
+
+
 def test_errors_of_rows_are_those_of_numpy(library, data):
     X = data.X.copy()
     X[data.y == 2, 5] = np.inf

@@ -52,8 +52,12 @@ def kind_of(x: Any) -> str:
 
 
 def without_gradient(x: Any) -> Any:
-    """Return a tensor of PyTorch outside its graph, and anything else as it is."""
-    return x.detach() if _compat().is_torch_array(x) else x
+    """Return a dense tensor of PyTorch outside its graph, and anything else as it is."""
+    if not _compat().is_torch_array(x):
+        return x
+    if str(x.layout) != "torch.strided":
+        raise TypeError(f"X is a sparse tensor of PyTorch ({x.layout}), which is not supported; pass X.to_dense().")
+    return x.detach()
 
 
 def is_writeable(x: Any) -> bool:
