@@ -213,7 +213,7 @@ class DeviceStack:
 def as_stack(S: Any) -> Stack | DeviceStack:
     """Return checked covariances (k, p, p), of NumPy or of a device, as ``Covariances``.
 
-    Those on a device without float64 are copied to the host: products in float32 would not let a solver converge.
+    Those on a device without float64 are copied to the host: with products in float32 a solver may miss its tolerance.
     """
     return DeviceStack(S) if _has_double(S) else Stack(to_host(S))
 
