@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ import numpy as np
 import scipy.sparse
 
 from ._check import Array
-from ._chunks import in_asked_order
 from ._rows import (
     Rows,
     as_canonical,
@@ -22,20 +22,30 @@ from ._rows import (
     csr_block,
     csr_blocks,
     equal_blocks,
+    in_asked_order,
     row_numbers,
 )
 
 _READ_BYTES = 2**24  # what gather reads at a time
 _MIN_GAP = 2**12  # unwanted entries that are read over rather than skipped, where a dataset has no chunks
 _BAND_RATIO = 4  # a band of chunks is read whole up to this multiple of max_bytes
-_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are at most this many
+_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are about this many at most
 
 
 @contextmanager
-def reading(where: str, what: str) -> Iterator[None]:
-    """Turn whatever a storage library raises into an OSError that says what was read and what to do."""
+def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
+    """Turn whatever a storage library raises into an OSError that says what was read and what to do.
+
+    HDF5 gives zeros, and no error, from beyond the end of a file that was cut short while open, and h5py remembers
+    the shape of a dataset of a closed file; both are looked up for these ``datasets``.
+    """
     try:
+        for dataset in datasets:
+            if hasattr(type(dataset), "__bool__") and not dataset:
+                raise OSError("the file is closed")
         yield
+        for dataset in datasets:
+            _check_length(dataset)
     except MemoryError:
         raise
     except Exception as error:  # each codec and each store has errors of its own
@@ -43,6 +53,16 @@ def reading(where: str, what: str) -> Iterator[None]:
             f"{where}: {what} could not be read ({type(error).__name__}: {error}). The file may be cut short, damaged, "
             "or closed: keep it open during the fit, and copy it again or write it anew if it cannot be read."
         ) from error
+
+
+def _check_length(dataset: Any) -> None:
+    """Raise when an HDF5 file that is only read is now shorter than when it was opened."""
+    file: Any = getattr(dataset, "file", None)
+    if getattr(file, "mode", None) != "r" or getattr(file, "driver", None) != "sec2":
+        return  # a file that is written to may be longer in memory than on disk
+    length, found = int(file.id.get_filesize()), os.stat(file.filename).st_size
+    if found < length:
+        raise OSError(f"the file has {found} of its {length} bytes")
 
 
 def _rows_text(first: int, stop: int) -> str:
@@ -77,8 +97,8 @@ class DenseDiskSource:
 
     def __init__(self, dataset: Any, where: str) -> None:
         self._dataset, self._where = dataset, where
-        with reading(where, "its shape"):
-            shape, dtype, chunks = tuple(dataset.shape), dataset.dtype, getattr(dataset, "chunks", None)
+        with reading(where, "its shape", dataset):
+            shape, dtype, chunks = dataset.shape or (), dataset.dtype, getattr(dataset, "chunks", None)
             missing, total = _missing_chunks(dataset)
         self.shape = check_shape(shape, where)
         self.dtype = block_dtype(dtype, where)
@@ -138,7 +158,7 @@ class DenseDiskSource:
                 yield begin
 
     def _read(self, first: int, stop: int) -> Array:
-        with reading(self._where, _rows_text(first, stop)):
+        with reading(self._where, _rows_text(first, stop), self._dataset):
             block = np.asarray(self._dataset[first:stop])
         if block.shape != (stop - first, self.shape[1]):
             raise OSError(
@@ -157,14 +177,14 @@ class _SparseDisk:
     def __init__(self, dataset: Any, where: str) -> None:
         self._where = where
         with reading(where, "its shape and indptr"):
-            self.shape = check_shape(dataset.shape, where)
-            group = dataset.group
+            shape, group = dataset.shape, dataset.group
             self._data, self._indices = group["data"], group["indices"]
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
             self._major = np.asarray(group["indptr"][:])
             n_data, n_indices = int(self._data.shape[0]), int(self._indices.shape[0])
             index_bytes = np.dtype(self._indices.dtype).itemsize
             chunks = getattr(self._data, "chunks", None)
+        self.shape = check_shape(shape, where)
         self.dtype = block_dtype(self._data.dtype, where)
         self._entry_bytes = self.dtype.itemsize + index_bytes
         self._gap = int(chunks[0]) if chunks else _MIN_GAP
@@ -188,7 +208,7 @@ class _SparseDisk:
 
     def _entries(self, first: int, stop: int, what: str, bound: int) -> tuple[Array, Array]:
         """Return data and indices of entries ``first`` to ``stop``, each index within [0, bound)."""
-        with reading(self._where, what):
+        with reading(self._where, what, self._data, self._indices):
             data, indices = np.asarray(self._data[first:stop]), np.asarray(self._indices[first:stop])
         if not len(data) == len(indices) == stop - first:
             raise OSError(
@@ -254,8 +274,9 @@ class CSCDiskSource(_SparseDisk):
     """A CSC matrix in HDF5 or Zarr, in AnnData's layout.
 
     Columns are together on disk and rows are not: the whole file is read for each ``gather`` and each block of
-    ``scan``. Blocks are therefore as large as an eighth of the matrix, whatever ``max_bytes`` is. CSR is the format
-    to have for rows; write the file again as CSR when it is read often. Memory: the block, and 16 MB of the file.
+    ``scan``. Blocks are therefore not smaller than an eighth of the matrix, whatever ``max_bytes`` is. CSR is the
+    format to have for rows; write the file again as CSR when it is read often. Memory: twice the block, and some
+    50 MB for the part of the file that is looked at.
     """
 
     def __init__(self, dataset: Any, where: str) -> None:
@@ -270,10 +291,10 @@ class CSCDiskSource(_SparseDisk):
         return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
-        """Yield (number of the first row, block), eight blocks or fewer; cost: a read of the whole file for each."""
+        """Yield (number of the first row, block), about eight blocks at most; each costs a read of the whole file."""
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)
-            for _, _, indices, _ in self._pieces("all rows"):
+            for _, _, indices, _ in self._pieces("its columns"):
                 counts += np.bincount(indices, minlength=self.shape[0])
             self._indptr = np.concatenate([[0], np.cumsum(counts)])
         size = max(max_bytes, -(-self.nbytes // _CSC_PASSES))

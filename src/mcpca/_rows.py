@@ -40,7 +40,7 @@ class Source(Protocol):
     nbytes: int
 
     def gather(self, rows: slice | Array) -> Rows:
-        """Return these rows in this order; row numbers may repeat. Memory: the result and one block."""
+        """Return these rows in this order; row numbers may repeat. Memory: twice the result at most, and one block."""
         ...
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
@@ -114,6 +114,20 @@ def as_canonical(block: Any, known: bool = False) -> Any:
         block = block.copy()
         block.sum_duplicates()
     return block
+
+
+def in_asked_order(pieces: list[Any], order: Array) -> Any:
+    """Put CSR pieces below each other, and their rows from sorted into the asked order.
+
+    Empties ``pieces``. Memory: twice the result.
+    """
+    block = pieces[0] if len(pieces) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
+    pieces.clear()
+    if np.array_equal(order, np.arange(len(order))):
+        return block
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(len(order))
+    return block[inverse]
 
 
 def equal_blocks(n: int, step: int) -> Iterator[tuple[int, int]]:
