@@ -29,7 +29,8 @@ from ._rows import (
 _READ_BYTES = 2**24  # what gather reads at a time
 _MIN_GAP = 2**12  # unwanted entries that are read over rather than skipped, where a dataset has no chunks
 _BAND_RATIO = 4  # a band of chunks is read whole up to this multiple of max_bytes
-_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are about this many at most
+_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are about this many at most,
+_CSC_BYTES = 2**30  # unless they would get larger than this
 
 
 @contextmanager
@@ -274,9 +275,9 @@ class CSCDiskSource(_SparseDisk):
     """A CSC matrix in HDF5 or Zarr, in AnnData's layout.
 
     Columns are together on disk and rows are not: the whole file is read for each ``gather`` and each block of
-    ``scan``. Blocks are therefore not smaller than an eighth of the matrix, whatever ``max_bytes`` is. CSR is the
-    format to have for rows; write the file again as CSR when it is read often. Memory: twice the block, and some
-    50 MB for the part of the file that is looked at.
+    ``scan``. Blocks are therefore as large as an eighth of the matrix, or 1 GB if that is less, even where
+    ``max_bytes`` is smaller. CSR is the format to have for rows; write the file again as CSR when it is read often.
+    Memory: twice the block, and some 50 MB for the part of the file that is looked at.
     """
 
     def __init__(self, dataset: Any, where: str) -> None:
@@ -291,13 +292,13 @@ class CSCDiskSource(_SparseDisk):
         return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
-        """Yield (number of the first row, block), about eight blocks at most; each costs a read of the whole file."""
+        """Yield (number of the first row, block), about eight of them up to 8 GB; each costs a read of the file."""
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)
             for _, _, indices, _ in self._pieces("its columns"):
                 counts += np.bincount(indices, minlength=self.shape[0])
             self._indptr = np.concatenate([[0], np.cumsum(counts)])
-        size = max(max_bytes, -(-self.nbytes // _CSC_PASSES))
+        size = max(max_bytes, min(-(-self.nbytes // _CSC_PASSES), _CSC_BYTES))
         for first, stop in csr_blocks(self._indptr, self._entry_bytes, size):
             yield first, self._select(np.arange(first, stop))
 

@@ -119,7 +119,7 @@ class CSCSource:
     """A CSC matrix, used as it is and never changed; blocks are CSR.
 
     Columns are together in it and rows are not: each ``gather`` and each block of ``scan`` costs a look at all
-    entries. Blocks are therefore not smaller than an eighth of the matrix, whatever ``max_bytes`` is.
+    entries. Blocks are therefore an eighth of the matrix where ``max_bytes`` is smaller.
     """
 
     in_memory = False
