@@ -132,7 +132,7 @@ def test_memory_of_a_scan_is_that_of_blocks(layout):
     assert source.nbytes > 9e6
     if layout == "csr":
         assert number >= source.nbytes / 2**18
-        assert peak < 2**20
+        assert peak < 2**17  # blocks are views, but for their pointers
     else:  # each block costs a look at all entries
         assert number <= 10
         assert peak < 0.6 * source.nbytes

@@ -101,8 +101,12 @@ def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, ca
     ``canonical`` says that indices are known to be sorted and without duplicates; otherwise it is looked up in one
     pass over them.
     """
-    data = data.astype(dtype, copy=False)
-    block = scipy.sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, p))
+    wide = indices.dtype != np.int32 or indptr[-1] > np.iinfo(np.int32).max
+    index = np.int64 if wide else np.int32
+    # Given to the constructor, views of less than half an array would be copied.
+    block = scipy.sparse.csr_array((len(indptr) - 1, p), dtype=dtype)
+    block.data = data.astype(dtype, copy=False)
+    block.indices, block.indptr = indices.astype(index, copy=False), indptr.astype(index, copy=False)
     return as_canonical(block, canonical)
 
 

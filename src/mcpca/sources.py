@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _CSC_BLOCKS = 8  # each block of a CSC matrix costs a look at all entries, so there are about this many at most
-_COUNTED = 2**20  # entries whose rows are counted at a time
+_COUNTED = 2**17  # entries whose rows are counted at a time
 
 
 class DenseSource:
