@@ -15,7 +15,7 @@ def assert_same_rows(source, twin):
     ]
     for rows in asked:
         _assert_block(source, source.gather(rows), twin[rows])
-    for max_bytes in (1, 100, 700, 10**9):
+    for max_bytes in (1, 400, 10**9):
         stop = 0
         for first, block in source.scan(max_bytes):
             assert first == stop

@@ -123,7 +123,7 @@ def test_duplicates_and_unsorted_indices_leave_the_matrix_as_it_is(rng, layout):
 
 @pytest.mark.parametrize("layout", ["csr", "csc"])
 def test_memory_of_a_scan_is_that_of_blocks(layout):
-    X = sp.random_array((40_000, 200), density=0.1, format=layout, rng=0)
+    X = sp.random(40_000, 200, density=0.1, format=layout, random_state=0)
     source = as_source(X, "X")
     tracemalloc.start()
     number = sum(1 for _ in source.scan(2**18))

@@ -65,7 +65,7 @@ def test_dense_hdf5_twin(dense, h5, chunks, dtype):
 
 
 @pytest.mark.parametrize(
-    ("version", "chunks", "shards"), [(2, (5, 4), None), (3, (5, P), None), (3, (5, P), (10, P)), (3, (N, 1), None)]
+    ("version", "chunks", "shards"), [(2, (5, 4), None), (3, (5, P), None), (3, (5, P), (10, P)), (3, (N, 9), None)]
 )
 def test_dense_zarr_twin(tmp_path, rng, version, chunks, shards):
     X = rng.standard_normal((N, P))
@@ -74,9 +74,8 @@ def test_dense_zarr_twin(tmp_path, rng, version, chunks, shards):
     assert_same_rows(as_source(array, "X"), X)
 
 
-@pytest.mark.parametrize("version", ["hdf5", 2, 3])
+@pytest.mark.parametrize(("version", "chunk"), [("hdf5", 7), ("hdf5", 1000), (2, 60), (3, 60), (3, 1000)])
 @pytest.mark.parametrize("layout", ["csr", "csc"])
-@pytest.mark.parametrize("chunk", [7, 1000])
 def test_sparse_twin(tmp_path, h5, dense, version, layout, chunk):
     group = h5 if version == "hdf5" else zarr_group(tmp_path / "z", version)
     dataset = sparse_dataset(
@@ -89,6 +88,15 @@ def test_sparse_twin(tmp_path, h5, dense, version, layout, chunk):
     assert not source.in_memory
     assert source.dtype == np.float32
     assert_same_rows(source, dense)
+
+
+@pytest.mark.parametrize("room", [1, 300, 900])
+def test_small_reads(monkeypatch, h5, dense, room):
+    monkeypatch.setattr("mcpca._disk._READ_BYTES", room)
+    assert_same_rows(as_source(h5.create_dataset("dense", data=dense, chunks=(2, P)), "X"), dense)
+    for layout in ("csr", "csc"):
+        X = sp.csr_matrix(dense).asformat(layout)
+        assert_same_rows(as_source(sparse_dataset(h5, X, layout), "X"), dense)
 
 
 @pytest.mark.parametrize("layout", ["csr", "csc"])
@@ -138,7 +146,7 @@ def test_only_wanted_ranges_of_a_sparse_file_are_read(h5):
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_memory_of_a_scan_is_that_of_blocks(h5, layout):
-    X = sp.random_array((20_000, 100), density=0.5, rng=0, format="csr")
+    X = sp.random(20_000, 100, density=0.5, random_state=0, format="csr")
     dataset = sparse_dataset(h5, X) if layout == "csr" else h5.create_dataset("X", data=X.toarray(), chunks=(100, 100))
     tracemalloc.start()
     source = as_source(dataset, "X")

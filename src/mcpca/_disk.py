@@ -45,8 +45,8 @@ def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
             if hasattr(type(dataset), "__bool__") and not dataset:
                 raise OSError("the file is closed")
         yield
-        for dataset in datasets:
-            _check_length(dataset)
+        if datasets:  # of one file
+            _check_length(datasets[0])
     except MemoryError:
         raise
     except Exception as error:  # each codec and each store has errors of its own
