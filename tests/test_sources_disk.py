@@ -136,6 +136,16 @@ def test_only_chunks_with_wanted_rows_are_read_and_in_order(h5, rng):
     assert all(start % 10 == 0 for start, _ in source._dataset.reads)
 
 
+def test_chunks_of_very_many_rows_are_not_read_at_once(monkeypatch, h5, rng):
+    monkeypatch.setattr("mcpca._disk._READ_BYTES", 400)
+    X = rng.random((1000, 5))
+    source = as_source(h5.create_dataset("X", data=X, chunks=(1000, 1)), "X")
+    source._dataset = Counting(source._dataset)
+    rows = rng.permutation(1000)[:300]
+    np.testing.assert_array_equal(source.gather(rows), X[rows])
+    assert max(stop - start for start, stop in source._dataset.reads) <= 40
+
+
 def test_only_wanted_ranges_of_a_sparse_file_are_read(h5):
     X = sp.csr_matrix(np.ones((1000, 5)))
     source = as_source(sparse_dataset(h5, X, chunks=(50,)), "X")

@@ -90,7 +90,7 @@ class DenseDiskSource:
     """A dense 2-D dataset of HDF5 or Zarr. Memory: the block that is asked for.
 
     Chunks that span all columns and few rows are read fastest. A chunk whose rows take more than four times
-    ``max_bytes`` is read once per block.
+    ``max_bytes`` is read once per block. Memory of ``gather``: the result and 64 MB at most.
     """
 
     in_memory = False
@@ -150,8 +150,10 @@ class DenseDiskSource:
 
     def _ends_of_reads(self, ordered: Array) -> Iterator[int]:
         """Yield where to cut sorted row numbers, so that each part is within neighbouring chunks of a bounded size."""
-        bands = ordered // self._band
-        most = max(_READ_BYTES // (self._band * self._row_bytes), 1)
+        # Chunks of very many rows are read in parts, though each part costs a look at the whole chunk.
+        band = min(self._band, max(_BAND_RATIO * _READ_BYTES // self._row_bytes, 1))
+        bands = ordered // band
+        most = max(_READ_BYTES // (band * self._row_bytes), 1)
         begin = 0
         for i in np.append(np.flatnonzero(np.diff(bands)) + 1, len(ordered)) if len(ordered) else ():
             if i == len(ordered) or bands[i] != bands[i - 1] + 1 or bands[i] - bands[begin] >= most:
