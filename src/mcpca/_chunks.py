@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from ._check import Array, check_rows
-from ._rows import Rows, as_canonical, block_dtype, check_shape, csr_blocks, equal_blocks, row_numbers
+from ._rows import Rows, as_canonical, block_dtype, check_shape, csr_blocks, equal_blocks, in_asked_order, row_numbers
 
 
 class ChunkSource:
@@ -121,9 +121,7 @@ class ChunkSource:
             if stop <= past and past < self.shape[0]:
                 return
         if stop and i < expected:
-            hint = (
-                " (a function has to return a new iterator at each call)" if i == 0 and callable(self._chunks) else ""
-            )
+            hint = " (return a new iterator at each call)" if i == 0 else ""
             raise ValueError(self._changed(f"it gave {expected} blocks and now gives {i}{hint}"))
 
     def _changed(self, what: str) -> str:
@@ -149,16 +147,6 @@ class ChunkSource:
         check_shape(X.shape, where)
         dtype = block_dtype(X.dtype, where)
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
-
-
-def in_asked_order(pieces: list[Any], order: Array) -> Any:
-    """Put CSR pieces below each other, and their rows from sorted into the asked order."""
-    block = pieces[0] if len(pieces) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
-    if np.array_equal(order, np.arange(len(order))):
-        return block
-    inverse = np.empty_like(order)
-    inverse[order] = np.arange(len(order))
-    return block[inverse]
 
 
 def one_shot(X: Any, where: str) -> TypeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ import numpy as np
 import scipy.sparse
 
 from ._check import Array
-from ._chunks import in_asked_order
 from ._rows import (
     Rows,
     as_canonical,
@@ -22,20 +22,31 @@ from ._rows import (
     csr_block,
     csr_blocks,
     equal_blocks,
+    in_asked_order,
     row_numbers,
 )
 
 _READ_BYTES = 2**24  # what gather reads at a time
 _MIN_GAP = 2**12  # unwanted entries that are read over rather than skipped, where a dataset has no chunks
 _BAND_RATIO = 4  # a band of chunks is read whole up to this multiple of max_bytes
-_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are at most this many
+_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are about this many at most,
+_CSC_BYTES = 2**30  # unless they would get larger than this
 
 
 @contextmanager
-def reading(where: str, what: str) -> Iterator[None]:
-    """Turn whatever a storage library raises into an OSError that says what was read and what to do."""
+def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
+    """Turn whatever a storage library raises into an OSError that says what was read and what to do.
+
+    HDF5 gives zeros, and no error, from beyond the end of a file that was cut short while open, and h5py remembers
+    the shape of a dataset of a closed file; both are looked up for these ``datasets``.
+    """
     try:
+        for dataset in datasets:
+            if hasattr(type(dataset), "__bool__") and not dataset:
+                raise OSError("the file is closed")
         yield
+        if datasets:  # of one file
+            _check_length(datasets[0])
     except MemoryError:
         raise
     except Exception as error:  # each codec and each store has errors of its own
@@ -43,6 +54,16 @@ def reading(where: str, what: str) -> Iterator[None]:
             f"{where}: {what} could not be read ({type(error).__name__}: {error}). The file may be cut short, damaged, "
             "or closed: keep it open during the fit, and copy it again or write it anew if it cannot be read."
         ) from error
+
+
+def _check_length(dataset: Any) -> None:
+    """Raise when an HDF5 file that is only read is now shorter than when it was opened."""
+    file: Any = getattr(dataset, "file", None)
+    if getattr(file, "mode", None) != "r" or getattr(file, "driver", None) != "sec2":
+        return  # a file that is written to may be longer in memory than on disk
+    length, found = int(file.id.get_filesize()), os.stat(file.filename).st_size
+    if found < length:
+        raise OSError(f"the file has {found} of its {length} bytes")
 
 
 def _rows_text(first: int, stop: int) -> str:
@@ -69,7 +90,7 @@ class DenseDiskSource:
     """A dense 2-D dataset of HDF5 or Zarr. Memory: the block that is asked for.
 
     Chunks that span all columns and few rows are read fastest. A chunk whose rows take more than four times
-    ``max_bytes`` is read once per block.
+    ``max_bytes`` is read once per block. Memory of ``gather``: the result and 64 MB at most.
     """
 
     in_memory = False
@@ -77,8 +98,8 @@ class DenseDiskSource:
 
     def __init__(self, dataset: Any, where: str) -> None:
         self._dataset, self._where = dataset, where
-        with reading(where, "its shape"):
-            shape, dtype, chunks = tuple(dataset.shape), dataset.dtype, getattr(dataset, "chunks", None)
+        with reading(where, "its shape", dataset):
+            shape, dtype, chunks = dataset.shape or (), dataset.dtype, getattr(dataset, "chunks", None)
             missing, total = _missing_chunks(dataset)
         self.shape = check_shape(shape, where)
         self.dtype = block_dtype(dtype, where)
@@ -129,8 +150,10 @@ class DenseDiskSource:
 
     def _ends_of_reads(self, ordered: Array) -> Iterator[int]:
         """Yield where to cut sorted row numbers, so that each part is within neighbouring chunks of a bounded size."""
-        bands = ordered // self._band
-        most = max(_READ_BYTES // (self._band * self._row_bytes), 1)
+        # Chunks of very many rows are read in parts, though each part costs a look at the whole chunk.
+        band = min(self._band, max(_BAND_RATIO * _READ_BYTES // self._row_bytes, 1))
+        bands = ordered // band
+        most = max(_READ_BYTES // (band * self._row_bytes), 1)
         begin = 0
         for i in np.append(np.flatnonzero(np.diff(bands)) + 1, len(ordered)) if len(ordered) else ():
             if i == len(ordered) or bands[i] != bands[i - 1] + 1 or bands[i] - bands[begin] >= most:
@@ -138,7 +161,7 @@ class DenseDiskSource:
                 yield begin
 
     def _read(self, first: int, stop: int) -> Array:
-        with reading(self._where, _rows_text(first, stop)):
+        with reading(self._where, _rows_text(first, stop), self._dataset):
             block = np.asarray(self._dataset[first:stop])
         if block.shape != (stop - first, self.shape[1]):
             raise OSError(
@@ -157,14 +180,14 @@ class _SparseDisk:
     def __init__(self, dataset: Any, where: str) -> None:
         self._where = where
         with reading(where, "its shape and indptr"):
-            self.shape = check_shape(dataset.shape, where)
-            group = dataset.group
+            shape, group = dataset.shape, dataset.group
             self._data, self._indices = group["data"], group["indices"]
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
             self._major = np.asarray(group["indptr"][:])
             n_data, n_indices = int(self._data.shape[0]), int(self._indices.shape[0])
             index_bytes = np.dtype(self._indices.dtype).itemsize
             chunks = getattr(self._data, "chunks", None)
+        self.shape = check_shape(shape, where)
         self.dtype = block_dtype(self._data.dtype, where)
         self._entry_bytes = self.dtype.itemsize + index_bytes
         self._gap = int(chunks[0]) if chunks else _MIN_GAP
@@ -188,7 +211,7 @@ class _SparseDisk:
 
     def _entries(self, first: int, stop: int, what: str, bound: int) -> tuple[Array, Array]:
         """Return data and indices of entries ``first`` to ``stop``, each index within [0, bound)."""
-        with reading(self._where, what):
+        with reading(self._where, what, self._data, self._indices):
             data, indices = np.asarray(self._data[first:stop]), np.asarray(self._indices[first:stop])
         if not len(data) == len(indices) == stop - first:
             raise OSError(
@@ -254,8 +277,9 @@ class CSCDiskSource(_SparseDisk):
     """A CSC matrix in HDF5 or Zarr, in AnnData's layout.
 
     Columns are together on disk and rows are not: the whole file is read for each ``gather`` and each block of
-    ``scan``. Blocks are therefore as large as an eighth of the matrix, whatever ``max_bytes`` is. CSR is the format
-    to have for rows; write the file again as CSR when it is read often. Memory: the block, and 16 MB of the file.
+    ``scan``. Blocks are therefore as large as an eighth of the matrix, or 1 GB if that is less, even where
+    ``max_bytes`` is smaller. CSR is the format to have for rows; write the file again as CSR when it is read often.
+    Memory: twice the block, and some 50 MB for the part of the file that is looked at.
     """
 
     def __init__(self, dataset: Any, where: str) -> None:
@@ -270,13 +294,13 @@ class CSCDiskSource(_SparseDisk):
         return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
-        """Yield (number of the first row, block), eight blocks or fewer; cost: a read of the whole file for each."""
+        """Yield (number of the first row, block), about eight of them up to 8 GB; each costs a read of the file."""
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)
-            for _, _, indices, _ in self._pieces("all rows"):
+            for _, _, indices, _ in self._pieces("its columns"):
                 counts += np.bincount(indices, minlength=self.shape[0])
             self._indptr = np.concatenate([[0], np.cumsum(counts)])
-        size = max(max_bytes, -(-self.nbytes // _CSC_PASSES))
+        size = max(max_bytes, min(-(-self.nbytes // _CSC_PASSES), _CSC_BYTES))
         for first, stop in csr_blocks(self._indptr, self._entry_bytes, size):
             yield first, self._select(np.arange(first, stop))
 

@@ -40,7 +40,7 @@ class Source(Protocol):
     nbytes: int
 
     def gather(self, rows: slice | Array) -> Rows:
-        """Return these rows in this order; row numbers may repeat. Memory: the result and one block."""
+        """Return these rows in this order; row numbers may repeat. Memory: twice the result at most, and one block."""
         ...
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
@@ -101,8 +101,12 @@ def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, ca
     ``canonical`` says that indices are known to be sorted and without duplicates; otherwise it is looked up in one
     pass over them.
     """
-    data = data.astype(dtype, copy=False)
-    block = scipy.sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, p))
+    wide = indices.dtype != np.int32 or indptr[-1] > np.iinfo(np.int32).max
+    index = np.int64 if wide else np.int32
+    # Given to the constructor, views of less than half an array would be copied.
+    block = scipy.sparse.csr_array((len(indptr) - 1, p), dtype=dtype)
+    block.data = data.astype(dtype, copy=False)
+    block.indices, block.indptr = indices.astype(index, copy=False), indptr.astype(index, copy=False)
     return as_canonical(block, canonical)
 
 
@@ -114,6 +118,20 @@ def as_canonical(block: Any, known: bool = False) -> Any:
         block = block.copy()
         block.sum_duplicates()
     return block
+
+
+def in_asked_order(pieces: list[Any], order: Array) -> Any:
+    """Put CSR pieces below each other, and their rows from sorted into the asked order.
+
+    Empties ``pieces``. Memory: twice the result.
+    """
+    block = pieces[0] if len(pieces) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
+    pieces.clear()
+    if np.array_equal(order, np.arange(len(order))):
+        return block
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(len(order))
+    return block[inverse]
 
 
 def equal_blocks(n: int, step: int) -> Iterator[tuple[int, int]]:

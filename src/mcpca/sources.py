@@ -29,6 +29,7 @@ from ._rows import (
     equal_blocks,
     row_numbers,
 )
+from .adapters.anndata import anndata_parts, is_anndata
 
 __all__ = [
     "CSCDiskSource",
@@ -45,8 +46,8 @@ __all__ = [
     "is_source_like",
 ]
 
-_CSC_BLOCKS = 8  # each block of a CSC matrix costs a look at all entries, so there are at most this many
-_COUNTED = 2**20  # entries whose rows are counted at a time
+_CSC_BLOCKS = 8  # each block of a CSC matrix costs a look at all entries, so there are about this many at most
+_COUNTED = 2**17  # entries whose rows are counted at a time
 
 
 class DenseSource:
@@ -118,7 +119,7 @@ class CSCSource:
     """A CSC matrix, used as it is and never changed; blocks are CSR.
 
     Columns are together in it and rows are not: each ``gather`` and each block of ``scan`` costs a look at all
-    entries. Blocks are therefore as large as an eighth of the matrix, whatever ``max_bytes`` is.
+    entries. Blocks are therefore an eighth of the matrix where ``max_bytes`` is smaller.
     """
 
     in_memory = False
@@ -142,7 +143,7 @@ class CSCSource:
         return as_canonical(block)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
-        """Yield (number of the first row, block), eight blocks or little more."""
+        """Yield (number of the first row, block), about eight blocks at most."""
         if self._indptr is None:
             counts, indices = np.zeros(self.shape[0], dtype=np.int64), self.matrix.indices
             for first, stop in equal_blocks(int(self.matrix.indptr[-1]), max(_COUNTED, self.shape[0])):
@@ -163,13 +164,16 @@ def as_source(X: Any, where: str) -> Source:
           real numbers already; a memory map is not read.
         - SciPy sparse: CSR and CSC are used as they are. COO, BSR, LIL, DOK and DIA are converted to CSR once, which
           takes a copy.
-        - 2-D dataset of h5py or array of zarr; AnnData's backed CSR or CSC dataset, in HDF5 or Zarr.
+        - 2-D dataset of h5py or array of zarr; AnnData's backed CSR or CSC dataset, in HDF5 or Zarr; an AnnData,
+          of which ``X`` is taken.
         - a function of no arguments that returns an iterable of 2-D blocks, or an object that can be iterated again
           and again and gives them (see ``ChunkSource``).
     where : str
         What to call it in errors.
     """
     kind = _kind(X)
+    if kind == "anndata":
+        return as_source(anndata_parts(X)[0], where)
     if kind == "iterator":
         raise one_shot(X, where)
     if kind == "chunks":
@@ -191,7 +195,7 @@ def as_source(X: Any, where: str) -> Source:
 def is_source_like(X: Any) -> bool:
     """Whether X is one matrix that only ``as_source`` understands.
 
-    Sparse matrices, datasets on disk, functions and objects that give blocks are, iterators too (for which
+    Sparse matrices, datasets on disk, AnnData, functions and objects that give blocks are, iterators too (for which
     ``as_source`` has the right error); arrays, DataFrames, lists and dicts are not.
     """
     return _kind(X) != "dense"
@@ -202,7 +206,10 @@ def _kind(X: Any) -> str:
     kind = type(X)
     if scipy.sparse.issparse(X):
         return "sparse"
-    if getattr(X, "format", None) in ("csr", "csc") and hasattr(kind, "shape") and hasattr(X, "group"):
+    if is_anndata(X):
+        return "anndata"
+    layout = getattr(X, "format", None)
+    if isinstance(layout, str) and layout in ("csr", "csc") and hasattr(kind, "shape") and hasattr(X, "group"):
         return "sparse disk"
     if _is_dataset(X):
         return "disk"
