@@ -95,10 +95,7 @@ def check_rank(r: Any, p: int, name: str = "n_components") -> int:
 def check_rows(X: Any, where: str) -> Array:
     """Return one context's rows as a finite 2-D float32 or float64 array, without a copy where possible."""
     if scipy.sparse.issparse(X):
-        raise TypeError(
-            f"{where} is a sparse matrix, and sparse data are not supported; pass a dense array (X.toarray()), or "
-            "reduce it first: make_pipeline(TruncatedSVD(400), MCPCA(r))."
-        )
+        raise TypeError(f"{where} is a sparse matrix, and this needs a dense array; pass X.toarray().")
     non_numeric = _non_numeric_columns(X)
     if non_numeric:
         raise ValueError(f"{where} has non-numeric columns {non_numeric}; drop or encode them.")

@@ -10,8 +10,11 @@ import numpy as np
 
 from ._check import Array
 from .contexts import encode_labels, rows_by_context
+from .sources import Source, check_block
 
 _OWN_MEAN = "Pass center='own' to centre new contexts by their own means, or give a mean."
+
+_BLOCK = 2**26  # bytes of rows at a time
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class ContextMeans:
         """Index of each context by name."""
         return {name: i for i, name in enumerate(self.names.tolist())}
 
-    def by_rows(self, A: Array, y: Any, center: Any) -> list[tuple[Any, Array]]:
+    def by_rows(self, A: Array | Source, y: Any, center: Any) -> list[tuple[Any, Array]]:
         """Pair groups of rows of ``A`` with the mean that goes with them; see ``MCPCA.transform``."""
         if center is not None and not isinstance(center, (str, Mapping)):
             return [(slice(None), self._check(center))]
@@ -62,11 +65,11 @@ class ContextMeans:
         if y is None and isinstance(center, Mapping):
             raise ValueError("center is a dict of means by context, which needs y; pass y, or one mean.")
         if y is None or center == "overall":
-            return [(slice(None), A.mean(axis=0) if center == "own" else self.overall())]
-        names, index = encode_labels(y, len(A))
+            return [(slice(None), _mean(A, slice(None)) if center == "own" else self.overall())]
+        names, index = encode_labels(y, A.shape[0])
         groups = rows_by_context(index)
         if center == "own":
-            return [(rows, A[rows].mean(axis=0)) for rows in groups]
+            return [(rows, _mean(A, rows)) for rows in groups]
         means = center if isinstance(center, Mapping) else {}
         given = {name: self._check(mean) for name, mean in means.items()}
         fitted = [name for name in names.tolist() if name not in given]
@@ -87,6 +90,37 @@ class ContextMeans:
         if m.shape != (self.n_features,) or not np.isfinite(m).all():
             raise ValueError(f"center has shape {m.shape}; a finite mean of shape ({self.n_features},) is needed.")
         return m
+
+
+def _mean(A: Array | Source, rows: slice | Array) -> Array:
+    if isinstance(A, np.ndarray):
+        return np.asarray(A[rows].mean(axis=0))
+    block: Any = A.gather(rows if not isinstance(rows, slice) or rows.stop is not None else slice(0, A.shape[0]))
+    return np.asarray(block.mean(axis=0)).ravel()
+
+
+def scores_of(source: Source, groups: list[tuple[Any, Array]], projections: list[Array]) -> Array:
+    """Return ``(x - mean) P^T`` for the mean and P of each row's group, in one reading of the rows.
+
+    Rows are not centred but their scores are, so sparse rows stay sparse. Memory O(n r) and a block of rows.
+    """
+    of_row = np.empty(source.shape[0], dtype=np.intp)
+    for number, (rows, _) in enumerate(groups):
+        of_row[rows] = number
+    first_projection = projections[0]
+    same = all(projection is first_projection for projection in projections)
+    offsets = np.array([mean @ P.T for (_, mean), P in zip(groups, projections, strict=True)])
+    Z = np.empty((len(of_row), len(first_projection)), dtype=np.result_type(source.dtype, first_projection))
+    for first, block in source.scan(_BLOCK):
+        check_block(block, first, "X")
+        own, part = of_row[first : first + block.shape[0]], slice(first, first + block.shape[0])
+        if same:
+            Z[part] = block @ first_projection.T - offsets[own]
+            continue
+        for number in np.unique(own).tolist():
+            mine = np.flatnonzero(own == number)
+            Z[first + mine] = block[mine] @ projections[number].T - offsets[number]
+    return Z
 
 
 def _shorten(names: list[Any]) -> str:

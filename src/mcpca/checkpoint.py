@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ._check import Array
-from .persistence import read_file, write_file
+from ._files import read_file, write_file
 
 FORMAT = "mcpca-checkpoint"
 _SECONDS = 60.0  # between two writings within a pass

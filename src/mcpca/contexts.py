@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from ._check import Array, check_finite, check_rows
-from .adapters.anndata import anndata_parts, labels_of
+from ._check import Array, check_finite
+from .adapters.anndata import anndata_parts, is_anndata, labels_of
 from .sources import Rows, Source, as_source, is_source_like
 
 
@@ -71,8 +71,8 @@ class Contexts:
 
     def block_rows(self, i: int, start: int, stop: int) -> Array:
         """Rows ``start`` to ``stop`` of context i as a dense array."""
-        rows = self.sources[i].gather(self.row_numbers(i, start, stop))
-        return rows.toarray() if scipy.sparse.issparse(rows) else rows
+        rows: Any = self.sources[i].gather(self.row_numbers(i, start, stop))
+        return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
 
     def dense_block(self, i: int) -> Array:
         """All rows of context i as a dense array."""
@@ -101,7 +101,8 @@ class Contexts:
 
 def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     """Check any form of input and return it as ``Contexts``; the rows are not copied."""
-    y = labels_of(X, y)
+    if is_anndata(X):
+        y = labels_of(X, y)
     named = named_blocks(X)
     if named is not None:
         if y is not None:
@@ -135,7 +136,7 @@ class NamedBlocks(NamedTuple):
 def named_blocks(X: Any) -> NamedBlocks | None:
     """Split a list, tuple, mapping or Series of contexts; None for one matrix."""
     by_name = not isinstance(X, (list, tuple))
-    if is_source_like(X):
+    if is_source_like(X) or is_anndata(X):
         return None  # one format of sparse matrices is also a Mapping
     if isinstance(X, Mapping):
         names, blocks = list(X.keys()), list(X.values())
@@ -214,7 +215,7 @@ def _from_blocks(named: NamedBlocks) -> Contexts:
 
 
 def _from_labels(X: Any, y: Any) -> Contexts:
-    matrix, feature_names = anndata_parts(X) or (X, _column_names(X))
+    matrix, feature_names = anndata_parts(X) if is_anndata(X) else (X, _column_names(X))
     source = as_source(matrix, "X")
     n = source.shape[0]
     names, index = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)

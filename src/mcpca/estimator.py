@@ -21,18 +21,22 @@ from ._check import (
     check_rank,
     check_rows,
 )
+from .adapters.anndata import anndata_parts, is_anndata, labels_of
 from .automatic_rank import automatic_rank
-from .centering import ContextMeans
-from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
-from .decomposition import check_weights, decompose_checked
+from .centering import ContextMeans, scores_of
+from .checkpoint import Checkpoint
+from .contexts import name_array, named_blocks, read_contexts
+from .decomposition import check_tolerance, check_weights, decompose_checked
+from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
 from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
+from .scatters import ContextCovariances
 from .solvers import check_solver
-from .stack import Stack
+from .sources import as_source, is_source_like
 from .streaming import StreamingMethods, set_features
 
 _Class = TypeVar("_Class", bound=type)
@@ -147,6 +151,11 @@ class MCPCA(
     singular_values_ : ndarray
         The scree: singular values of ``[S_1 ... S_k]``.
     n_iter_ : int
+    n_passes_ : int or None
+        Passes over the rows, where the fit went by passes; None where covariances were an array.
+    basis_residual_ : float
+        How well the leading directions are known after these passes: the largest residual of an eigenvector of
+        ``sum_i S_i S_i``, as a share of the smallest eigenvalue that counts; 0 where they were computed exactly.
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,)
         When the input has names that are all strings.
@@ -202,16 +211,23 @@ class MCPCA(
 
     # Fitting
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None) -> Self:
         """Fit the model.
 
         Parameters
         ----------
-        X : list or tuple of arrays; dict or Series {name: array}; 2-D array or DataFrame; (k, p, p) stack
+        X : list or tuple of arrays; dict or Series {name: array}; one matrix; (k, p, p) stack; ``ContextMoments``
             Rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of rows,
-            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``; or ``ContextMoments``.
+            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or memory
+            map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, or a function that
+            returns an iterator of blocks of rows.
         y : array-like (n,), optional
-            Context label of each row of a 2-D ``X``, in any order. Without it ``X`` is one context.
+            Context label of each row of one matrix, in any order; of an AnnData also the name of a column of its
+            ``obs``. Without it ``X`` is one context.
+        checkpoint : path, optional
+            A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
+            killed goes on from there when called again with the same arguments, and gives the same answer. The file
+            is deleted at the end.
         """
         if isinstance(X, np.ndarray) and X.ndim == 3:
             if y is not None:
@@ -227,12 +243,16 @@ class MCPCA(
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
         features = BaseEstimator()  # takes scikit-learn's attributes of the features, and its errors
-        if named_blocks(X) is None:
+        if hasattr(X, "columns") and named_blocks(X) is None:
             validate_data(features, X, reset=True, skip_check_array=True)
         else:
             set_features(features, contexts.n_features, contexts.feature_names)
-        moments = contexts.covariances(report)
-        return self._fit_moments(moments, contexts, moments.n_samples, report, features)
+        tol = check_tolerance(self.tol)
+        saved = Checkpoint(checkpoint, {} if checkpoint is None else identity_of(contexts, self.get_params(deep=False)))
+        evidence = of_rows(contexts, self.n_components, tol, report, saved)
+        self._fit_evidence(evidence, report, features, saved.seed if checkpoint is not None else None)
+        saved.finish()
+        return self
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -258,27 +278,21 @@ class MCPCA(
         features = BaseEstimator()
         set_features(features, p, names)
         moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
-        return self._fit_moments(moments, None, counts, as_report(self.verbose), features)
+        return self._fit_evidence(of_covariances(moments, counts), as_report(self.verbose), features)
 
     def _check_parameters(self) -> None:
         check_solver(self.solver, self.orthogonal, self.noise)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
-    def _fit_moments(
-        self,
-        moments: ContextCovariances,
-        contexts: Contexts | None,
-        counts: Array | None,
-        report: Report,
-        features: Any,
-    ) -> Self:
-        S, rng = Stack(moments.covariances), as_generator(self.random_state)
-        weights = None if self.context_weights is None else check_weights(self.context_weights, moments.contexts)
+    def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:
+        S, counts = evidence.covariances, evidence.counts
+        rng = as_generator(seed if self.random_state is None else self.random_state)
+        weights = None if self.context_weights is None else check_weights(self.context_weights, evidence.names)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice, core, r = None, None, self.n_components
         if r is None:
             rules = self.rank_range, self.n_seed_pairs, self.cos_sim_threshold
-            choice, core = automatic_rank(moments, contexts, counts, *rules, rng, report)
+            choice, core = automatic_rank(evidence, *rules, rng, report)
             r = choice.rank
         assert r is not None
         result, measured = decompose_checked(
@@ -301,12 +315,14 @@ class MCPCA(
         self.projection_ = np.linalg.pinv(A)
         self.n_components_ = int(r)
         self.rank_choice_ = choice
-        self.contexts_ = moments.contexts
-        self.means_ = moments.means if len(moments.means) else None
+        self.contexts_ = evidence.names
+        self.means_ = evidence.means
         self.n_samples_per_context_ = counts
         self.noise_variance_ = result.noise
         self.singular_values_ = result.singular_values
         self.n_iter_ = max(1, result.n_iter)
+        self.n_passes_ = None if evidence.passes is None else evidence.passes.count[0]
+        self.basis_residual_ = result.basis_residual
         self._facets = measured  # type: ignore[assignment]  # asked for above
         self._evidence = None
         if result.noise is not None:
@@ -318,6 +334,11 @@ class MCPCA(
     def _forget(self) -> None:
         for name in [n for n in vars(self) if n.endswith("_") and not n.startswith("_")]:
             delattr(self, name)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     @property
     def r_(self) -> int:
@@ -337,11 +358,12 @@ class MCPCA(
 
         Parameters
         ----------
-        X : 2-D array or DataFrame; or a list or dict of contexts
+        X : one matrix, in any form that ``fit`` takes; or a list or dict of contexts
             A list must have one entry per fitted context, in their order; a dict goes by name. They give a list or
             dict of scores.
         y : array-like (n,), optional
-            Context label of each row: rows are centred by the mean of their own context, looked up by label.
+            Context label of each row (of an AnnData also the name of a column of its ``obs``): rows are centred by the
+            mean of their own context, looked up by label.
         center : None, "overall", "own", array (n_features,) or dict {label: array}
             None is the context's fitted mean where contexts are known (by ``y``, list or dict), and the overall mean
             of the fitted rows otherwise, which keeps differences between contexts visible. "own" centres each context
@@ -355,14 +377,20 @@ class MCPCA(
         ndarray (n, r), or a list or dict of them
         """
         check_is_fitted(self)
+        if is_anndata(X):
+            X, y = anndata_parts(X)[0], labels_of(X, y)
         A = self._check_new_rows(X)
-        Z = np.empty((len(A), self.n_components_), dtype=np.result_type(A, self.projection_))
-        projections = self._posterior_projections(y, len(A)) if posterior else [(slice(None), self.projection_)]
+        A = A if isinstance(A, np.ndarray) else as_source(A, "X")
+        n = A.shape[0]
+        projections = self._posterior_projections(y, n) if posterior else [(slice(None), self.projection_)]
         groups = self._means().by_rows(A, y, center)
         if posterior and len(projections) > 1 and len(groups) == 1:
             groups = [(rows, groups[0][1]) for rows, _ in projections]
         if len(projections) == 1:
             projections = projections * len(groups)
+        if not isinstance(A, np.ndarray):
+            return scores_of(A, groups, [projection for _, projection in projections])
+        Z = np.empty((n, self.n_components_), dtype=np.result_type(A, self.projection_))
         for (rows, mean), (_, projection) in zip(groups, projections, strict=True):
             Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ projection.T
         return Z
@@ -384,7 +412,16 @@ class MCPCA(
     def _means(self) -> ContextMeans:
         return ContextMeans(self.contexts_, self.means_, self.n_samples_per_context_, self.n_features_in_)
 
-    def _check_new_rows(self, X: Any) -> Array:
+    def _check_new_rows(self, X: Any) -> Any:
+        """Return new rows as an array, or as they are where that is no dense array."""
+        if is_anndata(X):
+            X = anndata_parts(X)[0]
+        if is_source_like(X):
+            shape = as_source(X, "X").shape
+            self._check_n_features(shape[1])
+            if shape[0] == 0:
+                raise ValueError(f"X has 0 samples (shape={shape}) while a minimum of 1 is required.")
+            return X
         if hasattr(X, "shape") and len(X.shape) == 2:
             validate_data(self, X, reset=False, skip_check_array=True)
         A = check_rows(X, "X")

@@ -8,11 +8,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, as_report, check_covariances
+from .checkpoint import Checkpoint
 from .contexts import Contexts, encode_labels, named_blocks, read_contexts, rows_by_context
+from .covariances import Covariances
+from .evidence import MOST_NUMBERS, of_rows
 from .gaussian import GaussianModel
 from .loadings import solve_loadings
 from .quality import measure
-from .stack import Stack, variances_along
+from .scatters import second_moment
+from .stack import Stack
 
 
 class NewContextMethods:
@@ -54,12 +58,12 @@ class NewContextMethods:
         B = self._loadings_on(S)
         return np.asarray(B[0] if single else B)
 
-    def _loadings_on(self, S: Array) -> Array:
+    def _loadings_on(self, S: Covariances) -> Array:
         A = self.components_.astype(np.float64)
         if self.noise_variance_ is not None:
-            B = self._gaussian("").fit_new(Stack(S)).B
+            B = self._gaussian("").fit_new(S).B
         else:
-            B = solve_loadings((A.T @ A) ** 2, variances_along(S, A))
+            B = solve_loadings((A.T @ A) ** 2, S.variances_along(A))
         return B.astype(self.loadings_.dtype, copy=False)
 
     def _gaussian(self, purpose: str) -> GaussianModel:
@@ -90,22 +94,24 @@ class NewContextMethods:
         groups = zip(rows_by_context(index), names.tolist(), strict=True)
         return [(rows, model.posterior_projection(position[name], weights)) for rows, name in groups]
 
-    def _covariances_of(self, X: Any, y: Any) -> tuple[Array, bool]:
-        """Return covariances (k, p, p) of new contexts, and whether there is just one and it was not labelled."""
+    def _covariances_of(self, X: Any, y: Any) -> tuple[Covariances, bool]:
+        """Return covariances of new contexts, and whether there is just one and it was not labelled."""
         p = self.n_features_in_
         if isinstance(X, np.ndarray) and X.ndim == 3:
             S = check_covariances(X, "X")
             self._check_n_features(S.shape[1])
-            return S, False
+            return Stack(S), False
         single = y is None and named_blocks(X) is None
         if not single:
             contexts = self._read_new(X, y, min_samples=2)
         else:
             A = self._check_new_rows(X)
-            if A.shape == (p, p) and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
-                return check_covariances(A[None], "X"), True
+            dense = isinstance(A, np.ndarray) and A.shape == (p, p)
+            if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
+                return Stack(check_covariances(A[None], "X")), True
             contexts = read_contexts(A)
-        return contexts.covariances(as_report(False)).covariances, single
+        r, silent = self.components_.shape[1], as_report(False)
+        return of_rows(contexts, r, 1.0, silent, Checkpoint(None, {})).covariances, single
 
     def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
         contexts = read_contexts(self._check_new_rows(X) if named_blocks(X) is None else X, y, min_samples=min_samples)
@@ -135,11 +141,17 @@ class NewContextMethods:
                 index = np.array([position[name] for name in contexts.names.tolist()])
             else:
                 means, index = fitted.in_order(len(contexts.names)), np.arange(len(contexts.names))
-            S = np.stack([contexts.second_moment(i, mean) for i, mean in enumerate(means)])
+            if len(means) * self.n_features_in_**2 > MOST_NUMBERS:
+                raise ValueError(
+                    f"score needs covariances as an array, and those of {len(means)} contexts with "
+                    f"{self.n_features_in_} features are more than {MOST_NUMBERS} numbers; score some contexts or "
+                    "features at a time."
+                )
+            S = Stack(np.stack([second_moment(contexts, i, mean) for i, mean in enumerate(means)]))
         if self.noise_variance_ is not None:
             model = self._gaussian("score")
-            beside = model.fit_new(Stack(S)) if new else model.likelihood(Stack(S), contexts.n_samples, index)
+            beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)
             return float(np.average(model.log_likelihoods(beside), weights=contexts.n_samples))
-        result = measure(Stack(S), self.components_, self._loadings_on(S) if new else self.loadings_[index])
+        result = measure(S, self.components_, self._loadings_on(S) if new else self.loadings_[index])
         total = float(result.squared_norms.sum())
         return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0

@@ -9,16 +9,17 @@ the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from sklearn import get_config
 
 from ._check import Array
 from .contexts import Contexts
-from .sources import Source, as_source, check_block
+from .sources import Source, as_source
 
 _PIECE = 2**24  # bytes of rows that one thread works on
 _SCAN = 2**26  # bytes of rows read at a time, where reading is in order
@@ -53,9 +54,9 @@ def memory_limit() -> int:
 
 
 def all_rows(contexts: Contexts) -> Iterator[Group]:
-    """Yield all rows once, in any order; values that are not finite raise."""
+    """Yield all rows once, in any order."""
     read: list[Source] = []
-    for i, source in enumerate(contexts.sources):
+    for source in contexts.sources:
         if not _in_order(contexts, source) or any(source is other for other in read):
             continue
         read.append(source)
@@ -139,7 +140,7 @@ def _gather(contexts: Contexts, segments: list[_Segment]) -> tuple[Any, Array]:
 def _joined(rows: list[slice | Array]) -> slice | Array:
     """One slice where rows follow one another, an array of their numbers otherwise."""
     slices = [r for r in rows if isinstance(r, slice)]
-    if len(slices) == len(rows) and all(a.stop == b.start for a, b in zip(slices, slices[1:], strict=False)):
+    if len(slices) == len(rows) and all(a.stop == b.start for a, b in pairwise(slices)):
         return slice(slices[0].start, slices[-1].stop)
     return np.concatenate([np.arange(r.start, r.stop) if isinstance(r, slice) else r for r in rows])
 
@@ -166,7 +167,10 @@ def _panel(contexts: Contexts, chosen: list[int]) -> Group:
         block = as_source(contexts.sources[chosen[0]].gather(rows), "X")
         counts = contexts.n_samples[chosen]
         ends = np.cumsum(counts)
-        inside = contexts.in_memory(block, [slice(e - n, e) for e, n in zip(ends.tolist(), counts.tolist(), strict=True)])
+        slices = [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
+        inside = replace(
+            contexts, sources=[block] * len(chosen), rows=slices, n_samples=counts, names=contexts.names[chosen]
+        )
         local = _segments(inside, list(range(len(chosen))), cut=False)
         return [Piece(partial(_renamed, inside, segments, np.array(chosen)), _rows_of(segments)) for segments in local]
 

@@ -14,34 +14,24 @@ Blocks of rows do not depend on the number of threads and their sums are added i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
-from sklearn import get_config
 
-from . import range_finder
-from ._check import Array, Report
+from . import _kernels, range_finder
+from ._check import Array, Report, as_report
 from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts
 from .covariances import Basis, Covariances
-from .sources import Source, check_block
+from .pieces import Group, Piece, all_rows, memory_limit, one_context, whole_contexts
+from .sources import as_source, check_block
 
-_PIECE = 2**24  # bytes of rows that one thread works on
-_SCAN = 2**26  # bytes of rows read at a time, where reading is in order
-_GROUP = 16  # pieces between two looks at the clock
 _MOST_PRODUCTS = 40
 _PROBES = 10
-
-
-class Piece(NamedTuple):
-    """Some rows and the index of each one's context; ``load`` gets them."""
-
-    load: Callable[[], tuple[Any, Array]]
-    n_rows: int
+_TOL, _LOOSE = 1e-7, 1e-2
 
 
 class _Sum(NamedTuple):
@@ -60,6 +50,11 @@ class Passes:
     checkpoint: Checkpoint
     tol: float
     count: list[int] = field(default_factory=lambda: [0])
+
+    @classmethod
+    def silent(cls) -> Passes:
+        """Return passes that tell nothing and leave nothing."""
+        return cls(as_report(False), Checkpoint(None, {}), _TOL)
 
 
 @dataclass(frozen=True)
@@ -93,23 +88,23 @@ class Rows:
         typed, by_row = directions.astype(contexts.dtype), mixture.astype(contexts.dtype)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
-            present, sums = _sums_by_context(X, codes)
+            present, sums = _kernels.sums_by_context(X, codes)
             return [_Sum(0, present, sums), _Sum(1, ..., X.T @ ((X @ typed) * by_row[codes]))]
 
         totals = [np.zeros((k, p)), np.zeros((p, width))]
-        _run(contexts, passes, "means", kernel, totals, checked=True)
+        _run(contexts, passes, "means", kernel, totals)
         means = totals[0] / contexts.n_samples[:, None]
         sketch = totals[1] - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
         return cls(contexts, passes, means, sketch, np.ones(k))
 
     @property
     def n_contexts(self) -> int:
-        """k."""
+        """K."""
         return len(self.contexts.names)
 
     @property
     def n_features(self) -> int:
-        """p."""
+        """P."""
         return self.contexts.n_features
 
     @property
@@ -152,26 +147,28 @@ class Rows:
 
         def image(X: Any, Z: Array, i: int) -> Array:
             """``(X - 1 m^T)^T Z`` times the factor of context i, in scaled features on both sides."""
-            Y = _transposed(X, Z) - np.outer(means[i], Z.sum(axis=0, dtype=np.float64)).astype(Z.dtype)
+            Y = _kernels.transposed(X, Z) - np.outer(means[i], Z.sum(axis=0, dtype=np.float64)).astype(Z.dtype)
             Y *= Z.dtype.type(factors[i])
-            return Y if squared is None else Y * squared
+            return Y if squared is None else np.asarray(Y * squared)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
             Z = X @ typed - offsets[codes].astype(self.dtype)
             T = np.empty((len(codes), s), dtype=Z.dtype)
-            present, bounds = _runs(codes)
+            present, bounds = _kernels.runs(codes)
             norms = np.empty((len(present), Z.shape[1]))
-            for j, (i, a, b) in enumerate(zip(present.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+            for j, (i, a, b) in enumerate(
+                zip(present.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+            ):
                 Y = image(X[a:b], Z[a:b], i)
                 norms[j] = self._squares(Y)
                 Y = Y[:, :s]
                 T[a:b] = X[a:b] @ Y - (means[i] @ Y).astype(Z.dtype)
                 T[a:b] *= Z.dtype.type(factors[i])
             sums = np.add.reduceat(T, bounds[:-1], axis=0, dtype=np.float64)
-            return [_Sum(0, ..., _transposed(X, T) - means[present].T @ sums), _Sum(1, present, norms)]
+            return [_Sum(0, ..., _kernels.transposed(X, T) - means[present].T @ sums), _Sum(1, present, norms)]
 
         totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1]))]
-        limit = _memory()
+        limit = memory_limit()
         sizes = self.contexts.context_bytes()
         large = np.flatnonzero(sizes > limit)
         _run(self.contexts, self.passes, "basis", kernel, totals, whole=np.flatnonzero(sizes <= limit))
@@ -197,7 +194,7 @@ class Rows:
 
         def first(X: Any, codes: Array) -> list[_Sum]:
             Z = X @ typed - offset.astype(self.dtype)
-            return [_Sum(0, ..., _transposed(X, Z)), _Sum(1, ..., Z.sum(axis=0, dtype=np.float64))]
+            return [_Sum(0, ..., _kernels.transposed(X, Z)), _Sum(1, ..., Z.sum(axis=0, dtype=np.float64))]
 
         parts = [np.zeros(typed.shape), np.zeros(typed.shape[1])]
         _run(self.contexts, self.passes, "basis", first, parts, only=i)
@@ -208,7 +205,7 @@ class Rows:
 
         def second(X: Any, codes: Array) -> list[_Sum]:
             T = (X @ typed_Y - offset_Y.astype(self.dtype)) * self.dtype.type(factor)
-            return [_Sum(0, ..., _transposed(X, T)), _Sum(1, ..., T.sum(axis=0, dtype=np.float64))]
+            return [_Sum(0, ..., _kernels.transposed(X, T)), _Sum(1, ..., T.sum(axis=0, dtype=np.float64))]
 
         parts = [np.zeros((len(Y), s)), np.zeros(s)]
         _run(self.contexts, self.passes, "basis", second, parts, only=i)
@@ -224,7 +221,7 @@ class Rows:
         scores = self._scores(A)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
-            Z, present, bounds = _by_context(scores(X, codes), codes)
+            Z, present, bounds = _kernels.by_context(scores(X, codes), codes)
             out = np.empty((len(present), m, m))
             for j in range(len(present)):
                 Zi = Z[bounds[j] : bounds[j + 1]]
@@ -241,7 +238,7 @@ class Rows:
         scores = self._scores(A)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
-            Z, present, bounds = _by_context(scores(X, codes), codes)
+            Z, present, bounds = _kernels.by_context(scores(X, codes), codes)
             return [_Sum(0, present, np.add.reduceat(Z**2, bounds[:-1], axis=0, dtype=np.float64))]
 
         total = np.zeros((self.n_contexts, A.shape[1]))
@@ -259,10 +256,10 @@ class Rows:
             if W.ndim == 2:
                 Z *= W[codes]
             else:
-                Z = np.matmul(Z[:, None, :], W[codes])[:, 0] if len(codes) < 2 else _multiplied(Z, codes, W)
-            ordered, present, bounds = _by_context(Z, codes)
+                Z = _kernels.multiplied(Z, codes, W)
+            ordered, present, bounds = _kernels.by_context(Z, codes)
             sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
-            return [_Sum(0, ..., _transposed(X, Z)), _Sum(1, present, sums)]
+            return [_Sum(0, ..., _kernels.transposed(X, Z)), _Sum(1, present, sums)]
 
         totals = [np.zeros(A.shape), np.zeros((self.n_contexts, A.shape[1]))]
         _run(self.contexts, self.passes, "components", kernel, totals)
@@ -275,14 +272,14 @@ class Rows:
             means = self.means
 
             def kernel(X: Any, codes: Array) -> list[_Sum]:
-                present, squares = _squares_by_context(X, codes, means)
+                present, squares = _kernels.squares_by_context(X, codes, means)
                 return [_Sum(0, present, squares)]
 
             total = np.zeros((self.n_contexts, self.n_features))
             _run(self.contexts, self.passes, "variances", kernel, [total])
             # A zero of a sparse row differs from the mean as well, which the sums above left out.
-            if self.contexts.sparse:
-                total += self.contexts.n_samples[:, None] * means**2
+            sparse = self.contexts.sparse
+            total[sparse] += self.contexts.n_samples[sparse, None] * means[sparse] ** 2
             total *= self._factors[:, None]
             self._norms["variances"] = total if self.scale is None else total * self.scale**2
         return self._norms["variances"]
@@ -312,6 +309,19 @@ class Rows:
         """Return the covariances times ``weights`` (k,)."""
         return replace(self, weights=self.weights * weights, _norms={})
 
+    def reduced(self, m: int) -> Contexts:
+        """Return the contexts with rows in coordinates of the ``m`` leading directions, in memory: O(n m)."""
+        loose = replace(self, passes=replace(self.passes, tol=_LOOSE))
+        m = min(m, self.n_features, int(self.contexts.n_samples.sum()) - 1)
+        U = loose.basis(m, max(m // 2, 1)).vectors.astype(self.dtype)
+        scores = {}
+        for source in self.contexts.sources:
+            if id(source) not in scores:
+                blocks = [np.asarray(block @ U) for _, block in source.scan(2**26)]
+                scores[id(source)] = as_source(np.concatenate(blocks), "X")
+        sources = [scores[id(source)] for source in self.contexts.sources]
+        return replace(self.contexts, sources=sources, feature_names=None)
+
     @property
     def _factors(self) -> Array:
         return np.asarray(self.weights / (self.contexts.n_samples - 1.0))
@@ -332,7 +342,6 @@ def _run(
     *,
     whole: Array | None = None,
     only: int | None = None,
-    checked: bool = False,
 ) -> None:
     """Add what ``kernel`` makes of every piece to ``totals``, in the order of pieces.
 
@@ -341,26 +350,41 @@ def _run(
     passes.count[0] += 1
     if passes.checkpoint.recall(totals):
         return
-    first = passes.checkpoint.resume(totals)
+    skipped = passes.checkpoint.resume(totals)
+    groups: Iterator[Group] = all_rows(contexts)
+    total = int(contexts.n_samples.sum())
+    if whole is not None:
+        groups, total = whole_contexts(contexts, whole), int(contexts.n_samples[whole].sum())
+    elif only is not None:
+        groups, total = one_context(contexts, only), int(contexts.n_samples[only])
     workers = n_workers()
-    total = int(contexts.n_samples.sum()) if only is None else int(contexts.n_samples[only])
 
     def of(piece: Piece) -> list[_Sum]:
         X, codes = piece.load()
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for below
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
             return kernel(X, codes)
 
-    done = 0
-    for number, group in enumerate(_groups(contexts, whole, only, checked, first)):
-        if group:
-            for piece, sums in zip(group, each(of, group, workers if len(group) > 1 else 1), strict=True):
+    done, stage = 0, f"pass {passes.count[0]}, {stage}"
+    passes.report(stage, 0, total)
+    for number, group in enumerate(groups, start=1):
+        if number > skipped:
+            pieces = group.pieces()
+            for sums in each(of, pieces, workers if len(pieces) > 1 else 1):
                 for item in sums:
-                    _add(totals[item.total], item.key, item.value)
-                done += piece.n_rows
-        passes.report(f"pass {passes.count[0]}, {stage}", done, total)
-        passes.checkpoint.during(number + 1, totals)
+                    _kernels.add(totals[item.total], item.key, item.value)
+            passes.checkpoint.during(number, totals)
+        done += group.n_rows
+        passes.report(stage, done, total)
     if not all(np.isfinite(t).all() for t in totals):
-        raise ValueError(
-            f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
-        )
+        _explain(contexts)
     passes.checkpoint.after(totals)
+
+
+def _explain(contexts: Contexts) -> None:
+    """Raise for sums that are not finite: by the rows that are not, or because squares overflow."""
+    for source in {id(source): source for source in contexts.sources}.values():
+        for first, block in source.scan(2**26):
+            check_block(block, first, "X")
+    raise ValueError(
+        f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
+    )

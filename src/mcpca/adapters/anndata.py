@@ -42,4 +42,4 @@ def labels_of(adata: Any, y: Any) -> Any:
             f"y={y!r} is not a column of adata.obs, which has {some}{more}; pass the name of one, or the labels "
             "themselves."
         )
-    return np.asarray(adata.obs[y])
+    return adata.obs[y]
