@@ -18,7 +18,7 @@ from .scatters import covariances_of
 from .selection import RankSelection, select_rank_checked
 from .subspace import Core
 
-_DIRECTIONS = 100  # kept for the choice of a rank where features are too many for covariances
+_FEATURES = 300  # kept for the choice of a rank where features are too many for covariances
 _FEW_ROWS = 100  # of all contexts together: too few for "nothing above noise" to mean that nothing is there
 
 
@@ -32,7 +32,7 @@ def automatic_rank(
 ) -> tuple[RankChoice | RankSelection, Core | None]:
     """Return how the rank was chosen, and a core where one is at hand.
 
-    By ``select_rank``, on the leading directions where features are too many for covariances; by the paper's rule
+    By ``select_rank``, on the most variable ones where features are too many for covariances; by the paper's rule
     where candidates are given, and where noise cannot be told.
     """
     contexts, counts, moments = evidence.contexts, evidence.counts, evidence.moments
@@ -42,7 +42,7 @@ def automatic_rank(
         and _noise_can_be_told(contexts, counts, evidence.covariances.n_features)
     ):
         if isinstance(evidence.covariances, Rows):
-            contexts = evidence.covariances.reduced(_DIRECTIONS)
+            contexts = evidence.covariances.most_variable(_FEATURES)
             moments = covariances_of(contexts, report)
         assert moments is not None
         threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")

@@ -162,6 +162,14 @@ def decompose_checked(
         report("basis", 0, 1)
         core = compress(seen, r)
         report("basis", 1, 1)
+    if core.residual > max(100 * tol, 100 * float(np.finfo(S.dtype).eps)):
+        warnings.warn(
+            f"The leading {r} directions are known to {core.residual:.1e} only (as a share of the smallest of their "
+            f"eigenvalues, tol={tol:.1e}): the next ones are nearly as large. Lower the rank to where the scree, "
+            "singular_values_, falls, or accept directions that data of this size do not tell apart.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     rank = numerical_rank(core.singular_values, S)
     if r > rank:
         raise RankExceedsDataError(

@@ -16,7 +16,7 @@ from ._check import Array
 
 SPARE = 10
 _BLOCKS = 8  # after as many V starts again from its Ritz vectors, whose products are known
-_NO_BETTER, _PATIENCE = 0.7, 3
+_NO_BETTER, _PATIENCE = 0.5, 8  # a residual that so many products have not brought down to this share of itself
 
 
 class Found(NamedTuple):
@@ -43,7 +43,7 @@ def top_eigenvectors(
         next eigenvectors.
     tol, eps : float
         Stop when the first r residuals are below ``tol`` times eigenvalue r, or below ``8 eps`` times the first: eps is
-        the precision of the products. Also when three products in a row brought little.
+        the precision of the products. Also when eight products in a row brought little.
     most : int
         Products at most.
 
@@ -52,7 +52,7 @@ def top_eigenvectors(
     Memory O(p s min(products, 8)).
     """
     block, V, GV = np.linalg.qr(start)[0], np.empty((len(start), 0)), np.empty((len(start), 0))
-    best, stalled, width = np.inf, 0, start.shape[1]
+    width, history = start.shape[1], [np.inf]
     for n_products in range(1, most + 1):
         V, GV = np.hstack([V, block]), np.hstack([GV, times(block)])
         H = V.T @ GV
@@ -63,9 +63,8 @@ def top_eigenvectors(
         enough = len(w) >= min(q, len(V))
         if enough and left <= max(tol * w[few - 1], 8 * eps * w[0]):
             break
-        stalled = stalled + 1 if left > _NO_BETTER * best else 0
-        best = min(best, left)
-        if enough and stalled == _PATIENCE:
+        history.append(left)
+        if enough and left > _NO_BETTER * history[max(0, n_products - _PATIENCE)]:
             break
         block = _outside(V, GV[:, -block.shape[1] :], eps * w[0])
         if not block.shape[1]:  # V holds all that G reaches from the start
@@ -82,5 +81,6 @@ def _outside(V: Array, block: Array, least: float) -> Array:
     block = block - V @ (V.T @ block)
     Q, size, _ = np.linalg.svd(block, full_matrices=False)
     Q = Q[:, size > 8 * least]
-    Q = Q - V @ (V.T @ Q)  # twice is enough
+    Q = Q - V @ (V.T @ Q)  # twice is enough: what is outside V stays as long as it was, rounding does not
+    Q = Q[:, np.linalg.norm(Q, axis=0) > 0.9]
     return np.ascontiguousarray(np.linalg.qr(Q)[0])

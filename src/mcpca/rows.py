@@ -27,11 +27,11 @@ from .checkpoint import Checkpoint
 from .contexts import Contexts
 from .covariances import Basis, Covariances
 from .pieces import Group, Piece, all_rows, memory_limit, one_context, whole_contexts
-from .sources import as_source, check_block
+from .sources import Source, as_source, check_block
 
 _MOST_PRODUCTS = 40
 _PROBES = 10
-_TOL, _LOOSE = 1e-7, 1e-2
+_TOL = 1e-7
 
 
 class _Sum(NamedTuple):
@@ -137,7 +137,7 @@ class Rows:
         """
         s = V.shape[1]
         block = V
-        if not self._norms:
+        if "values" not in self._norms:
             x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
             block = np.hstack([V, x - V @ (V.T @ x)])
         scaled = block if self.scale is None else self.scale[:, None] * block
@@ -156,13 +156,13 @@ class Rows:
             T = np.empty((len(codes), s), dtype=Z.dtype)
             present, bounds = _kernels.runs(codes)
             norms = np.empty((len(present), Z.shape[1]))
-            for j, (i, a, b) in enumerate(
-                zip(present.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-            ):
-                Y = image(X[a:b], Z[a:b], i)
+            for j, i in enumerate(present.tolist()):
+                a, b = bounds[j], bounds[j + 1]
+                own = X[a:b]
+                Y = image(own, Z[a:b], i)
                 norms[j] = self._squares(Y)
                 Y = Y[:, :s]
-                T[a:b] = X[a:b] @ Y - (means[i] @ Y).astype(Z.dtype)
+                T[a:b] = own @ Y - (means[i] @ Y).astype(Z.dtype)
                 T[a:b] *= Z.dtype.type(factors[i])
             sums = np.add.reduceat(T, bounds[:-1], axis=0, dtype=np.float64)
             return [_Sum(0, ..., _kernels.transposed(X, T) - means[present].T @ sums), _Sum(1, present, norms)]
@@ -174,7 +174,7 @@ class Rows:
         _run(self.contexts, self.passes, "basis", kernel, totals, whole=np.flatnonzero(sizes <= limit))
         for i in large.tolist():
             self._large_gram(i, typed, offsets[i], factors[i], squared, totals)
-        if not self._norms:
+        if "values" not in self._norms:
             estimates = totals[1][:, s:]
             self._norms["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
             self._norms["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
@@ -309,17 +309,18 @@ class Rows:
         """Return the covariances times ``weights`` (k,)."""
         return replace(self, weights=self.weights * weights, _norms={})
 
-    def reduced(self, m: int) -> Contexts:
-        """Return the contexts with rows in coordinates of the ``m`` leading directions, in memory: O(n m)."""
-        loose = replace(self, passes=replace(self.passes, tol=_LOOSE))
-        m = min(m, self.n_features, int(self.contexts.n_samples.sum()) - 1)
-        U = loose.basis(m, max(m // 2, 1)).vectors.astype(self.dtype)
-        scores = {}
+    def most_variable(self, m: int) -> Contexts:
+        """Return the contexts with their ``m`` most variable features (all rows together), dense in memory: O(n m)."""
+        n = self.contexts.n_samples
+        pooled = (n - 1) @ self.variances()
+        chosen = np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
+        kept: dict[int, Source] = {}
         for source in self.contexts.sources:
-            if id(source) not in scores:
-                blocks = [np.asarray(block @ U) for _, block in source.scan(2**26)]
-                scores[id(source)] = as_source(np.concatenate(blocks), "X")
-        sources = [scores[id(source)] for source in self.contexts.sources]
+            if id(source) not in kept:
+                parts = [block[:, chosen] for _, block in source.scan(2**26)]
+                rows = [part.toarray() if source.sparse else part for part in parts]
+                kept[id(source)] = as_source(np.concatenate(rows), "X")
+        sources = [kept[id(source)] for source in self.contexts.sources]
         return replace(self.contexts, sources=sources, feature_names=None)
 
     @property
@@ -371,12 +372,12 @@ def _run(
             pieces = group.pieces()
             for sums in each(of, pieces, workers if len(pieces) > 1 else 1):
                 for item in sums:
+                    if not np.isfinite(item.value.sum(dtype=np.float64)):
+                        _explain(contexts)
                     _kernels.add(totals[item.total], item.key, item.value)
             passes.checkpoint.during(number, totals)
         done += group.n_rows
         passes.report(stage, done, total)
-    if not all(np.isfinite(t).all() for t in totals):
-        _explain(contexts)
     passes.checkpoint.after(totals)
 
 
