@@ -317,7 +317,7 @@ class Rows:
         kept: dict[int, Source] = {}
         for source in self.contexts.sources:
             if id(source) not in kept:
-                parts = [block[:, chosen] for _, block in source.scan(2**26)]
+                parts: list[Any] = [block[:, chosen] for _, block in source.scan(2**26)]
                 rows = [part.toarray() if source.sparse else part for part in parts]
                 kept[id(source)] = as_source(np.concatenate(rows), "X")
         sources = [kept[id(source)] for source in self.contexts.sources]
