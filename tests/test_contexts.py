@@ -39,7 +39,7 @@ def test_covariances_are_numpys(blocks):
 
 def test_chunks_equal_whole(blocks, monkeypatch):
     whole = context_covariances(blocks)
-    monkeypatch.setattr("mcpca.contexts._MIN_CHUNK", 8 * 7)  # 7 rows at a time
+    monkeypatch.setattr("mcpca.scatters._MIN_CHUNK", 8 * 7)  # 7 rows at a time
     chunked = context_covariances(blocks)
     np.testing.assert_allclose(chunked.covariances, whole.covariances, atol=1e-12)
 
@@ -50,14 +50,14 @@ def test_workers_do_not_change_the_covariances(rng, monkeypatch, shuffled):
     X, y = rng.standard_normal((1000, 6)), rng.permutation(y) if shuffled else y
     results = []
     for workers in (1, 2, 5):
-        monkeypatch.setattr("mcpca.contexts.n_workers", lambda workers=workers: workers)
+        monkeypatch.setattr("mcpca.scatters.n_workers", lambda workers=workers: workers)
         results.append(context_covariances(X, y).covariances)
     np.testing.assert_allclose(results[1], results[0], atol=1e-13)
     np.testing.assert_array_equal(results[2], results[1])
 
 
 def test_nan_in_one_of_many_contexts_is_found_by_the_workers(rng, monkeypatch):
-    monkeypatch.setattr("mcpca.contexts.n_workers", lambda: 2)
+    monkeypatch.setattr("mcpca.scatters.n_workers", lambda: 2)
     X = rng.standard_normal((1000, 6))
     X[777, 3] = np.nan
     with pytest.raises(

@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from mcpca import (
     MCPCA,
@@ -26,7 +27,9 @@ from mcpca import (
     select_rank,
 )
 from mcpca._namespace import is_device_array, to_host
+from mcpca.contexts import named_blocks
 from mcpca.datasets import make_contexts
+from mcpca.sources import as_source, is_source_like
 from mcpca.stack import Stack
 
 strict = pytest.importorskip("array_api_strict")
@@ -192,6 +195,7 @@ def test_products_are_those_of_a_stack(library, rng, monkeypatch):
             "whole": (),
             "variances": (),
             "squared_norms": (),
+            "norm_errors": (),
             "variances_along": (A,),
             "pooled": (w[:, 0],),
         }.items():
@@ -359,6 +363,42 @@ def test_the_rank_is_chosen_as_on_the_host(library, data, options):
     assert_same(model.components_, plain.components_)
 
 
+def test_arrays_are_no_chunks_and_chunks_may_be_arrays(library, data):
+    rows, order = library(data.X), [3, 3, 0, 359]
+    assert not is_source_like(rows)
+    assert named_blocks(rows) is None
+    for source in (as_source(rows, "X"), device_contexts.DeviceSource(rows, "X")):
+        assert (source.shape, source.dtype, source.nbytes) == (data.X.shape, np.float64, data.X.nbytes)
+        np.testing.assert_array_equal(source.gather(np.array(order)), data.X[order])
+        firsts, blocks = zip(*source.scan(7 * 12 * 8), strict=True)
+        assert firsts == tuple(range(0, 360, 7))
+        np.testing.assert_array_equal(np.concatenate(blocks), data.X)
+    plain = MCPCA(3, random_state=0).fit(data.X, data.y)
+    chunked = MCPCA(3, random_state=0).fit(lambda: map(library, np.split(data.X, 4)), data.y)
+    assert isinstance(chunked.components_, np.ndarray)
+    assert_same(chunked.components_, plain.components_)
+
+
+def test_a_model_of_a_device_takes_sparse_rows(library, data):
+    sparse = scipy.sparse.csr_array(data.X)
+    blocks = {i: scipy.sparse.csr_array(data.X[data.y == i]) for i in range(6)}
+    plain, model = (MCPCA(3, random_state=0).fit(X, data.y) for X in (data.X, library(data.X)))
+    Z = model.transform(sparse, data.y)
+    assert isinstance(Z, np.ndarray)
+    assert_same(Z, plain.transform(data.X, data.y))
+    for i, scores in model.transform(blocks).items():
+        assert_same(scores, Z[data.y == i])
+    assert_same(model.loadings_for(sparse, data.y), plain.loadings_for(data.X, data.y))
+    assert_same(model.score(sparse, data.y), plain.score(data.X, data.y))
+
+
+def test_a_checkpoint_has_nothing_to_keep(library, data, tmp_path):
+    model = MCPCA(3, random_state=0).fit(library(data.X), data.y, checkpoint=tmp_path / "saved")
+    assert library.owns(model.components_, "float64")
+    assert model.n_passes_ is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_context_weights(library, data):
     weights = np.arange(1.0, 7)
     plain = MCPCA(3, context_weights=weights, random_state=0).fit(data.X, data.y)
@@ -519,6 +559,13 @@ def test_what_is_a_device_array(library):
     for x in (np.zeros(2), np.float64(1), np.ma.zeros(2), [library(np.zeros(2))], 1.0, "a", None, range(3)):
         assert not is_device_array(x)
         assert to_host(x) is x
+
+
+def test_a_closed_file_is_not_asked_for_its_shape(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        dataset = file.create_dataset("X", data=np.eye(3))
+    assert not is_device_array(dataset)
 
 
 def test_the_widest_float_is_found_without_a_warning():

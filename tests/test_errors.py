@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from mcpca import MCPCA, IdentifiabilityWarning, choose_rank, context_covariances, decompose
@@ -148,12 +147,6 @@ def test_bad_input_is_explained(X, case):
     call, message = CASES[case]
     with pytest.raises(ValueError, match=message):
         call(X)
-
-
-@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.dok_matrix, scipy.sparse.coo_array])
-def test_sparse_rows_are_refused_with_a_way_out(X, make):
-    with pytest.raises(TypeError, match=r"sparse.*TruncatedSVD"):
-        MCPCA(2).fit(make(X))
 
 
 def test_methods_before_fit(X):

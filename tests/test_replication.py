@@ -7,6 +7,8 @@ from mcpca import MCPCA, match_components
 from mcpca.contexts import read_contexts
 from mcpca.datasets import make_contexts
 from mcpca.replication import agreement_of_halves, split_rows
+from mcpca.rows import Passes, Rows
+from mcpca.scatters import covariances_of
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def test_parts_share_no_row_and_lose_none(planted, shuffled):
     for share in (0.5, 0.9):
         parts = split_rows(read_contexts(X, y), share, np.random.default_rng(0))
         for i in range(6):
-            rows = [part.sources[i][part.rows[i]] for part in parts]
+            rows = [part.block(i) for part in parts]
             assert [len(r) for r in rows] == [int(200 * share), 200 - int(200 * share)]
             together = np.vstack(rows)
             own = X[y == i]
@@ -37,8 +39,9 @@ def test_small_contexts_keep_two_rows(rng):
 def test_variances_along_is_that_of_the_covariances(planted, rng):
     A = rng.standard_normal((20, 4))
     contexts = read_contexts(planted.X + 1e3, planted.y)
-    S = contexts.covariances(lambda *_: None).covariances
-    np.testing.assert_allclose(contexts.variances_along(A), np.einsum("pj,kpq,qj->kj", A, S, A), rtol=1e-8)
+    S = covariances_of(contexts, lambda *_: None).covariances
+    rows = Rows.of(contexts, 1, Passes.silent())
+    np.testing.assert_allclose(rows.variances_along(A), np.einsum("pj,kpq,qj->kj", A, S, A), rtol=1e-8)
 
 
 def test_agreement_is_in_the_order_of_the_whole(rng):
@@ -65,10 +68,7 @@ def test_the_models_own_solver_is_used(planted, solver):
     found = model.replicability(planted.X, planted.y, 1, random_state=0)
     halves = split_rows(read_contexts(planted.X, planted.y), 0.5, np.random.default_rng(0).spawn(1)[0])
     refitted = [
-        MCPCA(3, solver=solver, random_state=1).fit(
-            [source[rows] for source, rows in zip(half.sources, half.rows, strict=True)]
-        )
-        for half in halves
+        MCPCA(3, solver=solver, random_state=1).fit([half.block(i) for i in range(len(half.names))]) for half in halves
     ]
     expected = agreement_of_halves(refitted[0].components_, refitted[1].components_, model.components_)
     np.testing.assert_allclose(found.cosines[0], expected, atol=1e-5)

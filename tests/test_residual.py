@@ -6,6 +6,7 @@ import pytest
 from mcpca.contexts import read_contexts
 from mcpca.datasets import make_contexts
 from mcpca.residual import ResidualTest, _wishart
+from mcpca.scatters import covariances_of
 
 
 def silent(*_):
@@ -14,7 +15,7 @@ def silent(*_):
 
 def residual_test(X, y, *, null="auto", rows=True, seed=0, workers=1):
     contexts = read_contexts(X, y)
-    return ResidualTest(contexts.covariances(silent), contexts if rows else None, null, seed, workers)
+    return ResidualTest(covariances_of(contexts, silent), contexts if rows else None, null, seed, workers)
 
 
 @pytest.fixture(scope="module")

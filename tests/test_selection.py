@@ -17,6 +17,7 @@ from mcpca.criteria import Fit, context_consistency
 from mcpca.curves import default_ranks, thinned
 from mcpca.datasets import make_contexts
 from mcpca.replication import split_rows
+from mcpca.scatters import covariances_of
 
 RANK = 4
 COLUMNS = [
@@ -211,7 +212,7 @@ def test_held_out_numbers_are_their_definitions(planted):
     found = select_rank(planted.X, planted.y, ranks=[RANK], n_splits=1, random_state=0)
     seed = int(np.random.default_rng(0).integers(2**62))
     halves = split_rows(read_contexts(planted.X, planted.y), 0.5, np.random.default_rng((seed, 1, 0)))
-    moments = [half.covariances(lambda *_: None) for half in halves]
+    moments = [covariances_of(half, lambda *_: None) for half in halves]
     errors, densities = [], []
     for own, other in (moments, moments[::-1]):
         fit = decompose(own.covariances, RANK, random_state=0)

@@ -5,7 +5,6 @@ from importlib.metadata import version
 from .bootstrap import Bootstrap
 from .canonical import Matching, ascore, match_components
 from .common_components import CommonComponents, common_principal_components
-from .contexts import ContextCovariances, context_covariances
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
 from .exceptions import IdentifiabilityWarning, NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
@@ -17,6 +16,7 @@ from .precision import Precision, cramer_rao_bound
 from .quality import Facets, facets
 from .rank import RankChoice, choose_rank
 from .replication import Replicability
+from .scatters import ContextCovariances, context_covariances
 from .selection import RankSelection, select_rank
 
 __all__ = [

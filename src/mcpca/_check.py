@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ Report = Callable[[str, int, int], None]
 # the caller's mistake and not arithmetic's.
 SYMMETRY_ULPS = 1e4
 NEGATIVE_ULPS = 1e2
-_BAR = 24
+_BAR, _LINE_SECONDS = 24, 10.0
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
 _BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
 
@@ -50,24 +51,42 @@ def as_report(verbose: Any) -> Report:
         return verbose  # type: ignore[no-any-return]
     if not isinstance(verbose, (bool, numbers.Integral)):
         raise ValueError(f"verbose={verbose!r}; pass True, False or a function of (stage, done, total).")
-    return _print_stage if verbose else _ignore_stage
+    return _Printer() if verbose else _ignore_stage
 
 
 def _ignore_stage(stage: str, done: int, total: int) -> None:
     """Say nothing."""
 
 
-def _print_stage(stage: str, done: int, total: int) -> None:
-    """Draw a bar that grows in place on a terminal, and print a line elsewhere."""
-    if not sys.stderr.isatty():
-        print(f"[mcpca] {stage}: {done}/{total}", file=sys.stderr, flush=True)
-        return
-    filled = _BAR * done // max(total, 1)
-    bar = "#" * filled + "." * (_BAR - filled)
-    # To the start of the line, and clear it.
-    print(
-        f"\r\x1b[K[mcpca] {bar} {done}/{total} {stage}", end="\n" if done >= total else "", file=sys.stderr, flush=True
-    )
+class _Printer:
+    """Draws a bar that grows in place on a terminal, and prints lines elsewhere; tells the time that is left."""
+
+    def __init__(self) -> None:
+        self._stage, self._began, self._first, self._printed = "", 0.0, 0, 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Tell that ``done`` of ``total`` parts of a stage are done."""
+        now = time.monotonic()
+        if stage != self._stage or done < self._first:
+            self._stage, self._began, self._first, self._printed = stage, now, done, 0.0
+        left = self._left(now, done, total)
+        if not sys.stderr.isatty():
+            if done in (self._first, total) or now - self._printed > _LINE_SECONDS:
+                self._printed = now
+                print(f"[mcpca] {stage}: {done}/{total}{left}", file=sys.stderr, flush=True)
+            return
+        filled = _BAR * done // max(total, 1)
+        bar = "#" * filled + "." * (_BAR - filled)
+        # To the start of the line, and clear it.
+        end = "\n" if done >= total else ""
+        print(f"\r\x1b[K[mcpca] {bar} {done}/{total} {stage}{left}", end=end, file=sys.stderr, flush=True)
+
+    def _left(self, now: float, done: int, total: int) -> str:
+        """Words for the time left, once there is something to judge by."""
+        if now - self._began < 1 or not self._first < done < total:
+            return ""
+        seconds = (now - self._began) * (total - done) / (done - self._first)
+        return f", {seconds:.0f} s left" if seconds < 100 else f", {seconds / 60:.0f} min left"
 
 
 def check_integer(value: Any, name: str, low: int, high: int | None = None, way_out: str = "") -> int:
@@ -96,10 +115,7 @@ def check_rank(r: Any, p: int, name: str = "n_components") -> int:
 def check_rows(X: Any, where: str) -> Array:
     """Return one context's rows as a finite 2-D float32 or float64 array, without a copy where possible."""
     if scipy.sparse.issparse(X):
-        raise TypeError(
-            f"{where} is a sparse matrix, and sparse data are not supported; pass a dense array (X.toarray()), or "
-            "reduce it first: make_pipeline(TruncatedSVD(400), MCPCA(r))."
-        )
+        raise TypeError(f"{where} is a sparse matrix, and this needs a dense array; pass X.toarray().")
     X = to_host(X)
     non_numeric = _non_numeric_columns(X)
     if non_numeric:

@@ -7,7 +7,6 @@ NumPy's arrays are told by their type and never get that far.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,17 +21,14 @@ _OTHERS = frozenset({"numpy", "dask", "sparse", "xarray", "pandas", "polars"})
 
 def is_device_array(x: Any) -> bool:
     """Whether ``x`` is an array of another library than NumPy that follows the array API standard."""
-    if isinstance(x, (np.ndarray, np.generic)) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+    if isinstance(x, (np.ndarray, np.generic)):
         return False
-    roots = {cls.__module__.partition(".")[0] for cls in type(x).__mro__}
-    return bool(roots & _LIBRARIES) or (hasattr(x, "__array_namespace__") and not roots & _OTHERS)
-
-
-def holds_device_arrays(X: Any) -> bool:
-    """Whether ``X`` is such an array, or a list, tuple or mapping with one in it."""
-    if isinstance(X, Mapping):
-        return any(map(is_device_array, X.values()))
-    return any(map(is_device_array, X)) if isinstance(X, (list, tuple)) else is_device_array(X)
+    # The type first: datasets of a closed file raise when asked for their shape.
+    kind = type(x)
+    roots = {cls.__module__.partition(".")[0] for cls in kind.__mro__}
+    if not roots & _LIBRARIES and (not hasattr(kind, "__array_namespace__") or roots & _OTHERS):
+        return False
+    return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
 def namespace(x: Any) -> Any:

@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 
 from ._check import Array, Report, check_real
-from .contexts import ContextCovariances, Contexts
+from .contexts import Contexts
+from .evidence import Evidence
 from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .rank import RankChoice, choose_rank_checked
 from .replication import MIN_ROWS
+from .rows import Rows
+from .scatters import covariances_of
 from .selection import RankSelection, select_rank_checked
-from .stack import Stack
 from .subspace import Core
 
+_FEATURES = 300  # kept for the choice of a rank where features are too many for covariances
 _FEW_ROWS = 100  # of all contexts together: too few for "nothing above noise" to mean that nothing is there
 
 
 def automatic_rank(
-    moments: ContextCovariances,
-    contexts: Contexts | None,
-    counts: Array | None,
+    evidence: Evidence,
     rank_range: Any,
     n_seed_pairs: Any,
     cos_sim_threshold: Any,
@@ -31,9 +32,19 @@ def automatic_rank(
 ) -> tuple[RankChoice | RankSelection, Core | None]:
     """Return how the rank was chosen, and a core where one is at hand.
 
-    By ``select_rank``; by the paper's rule where candidates are given, and where noise cannot be told.
+    By ``select_rank``, on the most variable ones where features are too many for covariances; by the paper's rule
+    where candidates are given, and where noise cannot be told.
     """
-    if rank_range is None and counts is not None and _noise_can_be_told(contexts, counts, moments.covariances.shape[1]):
+    contexts, counts, moments = evidence.contexts, evidence.counts, evidence.moments
+    if (
+        rank_range is None
+        and counts is not None
+        and _noise_can_be_told(contexts, counts, evidence.covariances.n_features)
+    ):
+        if isinstance(evidence.covariances, Rows):
+            contexts = evidence.covariances.most_variable(_FEATURES)
+            moments = covariances_of(contexts, report)
+        assert moments is not None
         threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
         selection = select_rank_checked(
             contexts, replace(moments, n_samples=counts), threshold=threshold, rng=rng, report=report
@@ -46,7 +57,7 @@ def automatic_rank(
             )
         return selection, None
     choice, core = choose_rank_checked(
-        Stack(moments.covariances),
+        evidence.covariances,
         rank_range,
         n_seed_pairs=n_seed_pairs,
         cos_sim_threshold=cos_sim_threshold,

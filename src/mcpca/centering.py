@@ -11,8 +11,12 @@ import numpy as np
 from ._check import Array
 from ._namespace import is_device_array, namespace, take_rows, to_host
 from .contexts import encode_labels, rows_by_context
+from .device_contexts import map_rows
+from .sources import Source, check_block
 
 _OWN_MEAN = "Pass center='own' to centre new contexts by their own means, or give a mean."
+
+_BLOCK = 2**26  # bytes of rows at a time
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,11 @@ class ContextMeans:
         """Index of each context by name."""
         return {name: i for i, name in enumerate(self.names.tolist())}
 
-    def by_rows(self, A: Array, y: Any, center: Any) -> list[tuple[Any, Array]]:
-        """Pair groups of rows of ``A`` with the mean that goes with them; see ``MCPCA.transform``."""
+    def by_rows(self, A: Any, y: Any, center: Any) -> list[tuple[Any, Array]]:
+        """Pair groups of rows of ``A`` with the mean that goes with them; see ``MCPCA.transform``.
+
+        A is an array, here or on a device, or a ``Source``.
+        """
         if center is not None and not isinstance(center, (str, Mapping)):
             return [(slice(None), self._check(center))]
         if isinstance(center, str) and center not in ("own", "overall"):
@@ -90,11 +97,65 @@ class ContextMeans:
         return m
 
 
-def _mean(A: Any, rows: Any) -> Array:
+def _mean(A: Any, rows: slice | Array) -> Array:
     """Mean of some rows (p,), on the host."""
-    if not is_device_array(A):
+    if isinstance(A, np.ndarray):
         return np.asarray(A[rows].mean(axis=0))
-    return np.asarray(to_host(namespace(A).mean(take_rows(A, rows), axis=0)))
+    if is_device_array(A):
+        return np.asarray(to_host(namespace(A).mean(take_rows(A, rows), axis=0)))
+    block: Any = A.gather(rows if not isinstance(rows, slice) or rows.stop is not None else slice(0, A.shape[0]))
+    return np.asarray(block.mean(axis=0)).ravel()
+
+
+def scores_of(A: Any, groups: list[tuple[Any, Array]], projections: list[Array], dtype: np.dtype[Any]) -> Any:
+    """Return ``(x - mean) P^T`` for the mean and P of each group of rows, in the wider of ``dtype`` and that of A.
+
+    Rows on a device have their scores there.
+    """
+    if is_device_array(A):
+        return map_rows(A, groups, projections, dtype)
+    if not isinstance(A, np.ndarray):
+        return _scores_of_source(A, groups, projections, dtype)
+    Z = np.empty((len(A), len(projections[0])), dtype=np.result_type(A, dtype))
+    for (rows, mean), P in zip(groups, projections, strict=True):
+        Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ P.T
+    return Z
+
+
+def rows_of(Z: Any, groups: list[tuple[Any, Array]], components: Array) -> Any:
+    """Return ``z A^T + mean`` for scores Z and the mean of each group; on a device where the scores are there."""
+    if is_device_array(Z):
+        return map_rows(Z, groups, [components] * len(groups), components.dtype, inverse=True)
+    X = np.empty((len(Z), len(components)), dtype=np.result_type(Z, components))
+    for rows, mean in groups:
+        X[rows] = Z[rows] @ components.T + mean.astype(Z.dtype, copy=False)
+    return X
+
+
+def _scores_of_source(
+    source: Source, groups: list[tuple[Any, Array]], projections: list[Array], dtype: np.dtype[Any]
+) -> Array:
+    """Return what ``scores_of`` does, in one reading of the rows.
+
+    Rows are not centred but their scores are, so sparse rows stay sparse. Memory O(n r) and a block of rows.
+    """
+    of_row = np.empty(source.shape[0], dtype=np.intp)
+    for number, (rows, _) in enumerate(groups):
+        of_row[rows] = number
+    first_projection = projections[0]
+    same = all(projection is first_projection for projection in projections)
+    offsets = np.array([mean @ P.T for (_, mean), P in zip(groups, projections, strict=True)])
+    Z = np.empty((len(of_row), len(first_projection)), dtype=np.result_type(source.dtype, dtype))
+    for first, block in source.scan(_BLOCK):
+        check_block(block, first, "X")
+        own, part = of_row[first : first + block.shape[0]], slice(first, first + block.shape[0])
+        if same:
+            Z[part] = block @ first_projection.T - offsets[own]
+            continue
+        for number in np.unique(own).tolist():
+            mine = np.flatnonzero(own == number)
+            Z[first + mine] = block[mine] @ projections[number].T - offsets[number]
+    return Z
 
 
 def _shorten(names: list[Any]) -> str:

@@ -62,6 +62,9 @@ class Covariances(Protocol):
     def squared_norms(self) -> Array:
         """Return ``||S_i||_F^2`` (k,)."""
 
+    def norm_errors(self) -> Array:
+        """Return the standard errors of ``squared_norms`` (k,), 0 where those are exact."""
+
     def pooled(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p), for few features."""
 

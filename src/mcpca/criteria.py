@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +16,15 @@ from scipy.stats import rankdata
 
 from ._check import Array, Report, as_report
 from ._parallel import each
-from .contexts import ContextCovariances, Contexts
+from .contexts import Contexts
+from .covariances import Covariances
 from .gaussian import GaussianModel
 from .loadings import solve_loadings
 from .rank import seed_scores
 from .replication import agreement_of_halves, split_rows
+from .rows import Passes, Rows
+from .scatters import ContextCovariances, covariances_of
 from .solvers import Settings, get_solver
-from .solvers.mspm import solve_core
 from .stack import Stack
 from .subspace import Core, compress, numerical_rank
 
@@ -88,13 +91,18 @@ class Part:
         if self._given is not None:
             return self._given
         assert self.contexts is not None
-        return self.contexts.covariances(_SILENT)
+        return covariances_of(self.contexts, _SILENT)
+
+    @cached_property
+    def products(self) -> Covariances:
+        """The covariances, by passes over the rows where they were not given."""
+        if self.contexts is None or self._given is not None:
+            return Stack(self.moments().covariances)
+        return Rows.of(self.contexts, 1, Passes.silent())
 
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, r)."""
-        if self.contexts is None or self._given is not None:
-            return Stack(self.moments().covariances).variances_along(A)
-        return self.contexts.variances_along(A)
+        return self.products.variances_along(A)
 
     def fit(self, ranks: Sequence[int], stage: str) -> None:
         """Fit those ranks by the power method that were not yet; None where these rows vary in fewer directions."""
@@ -105,13 +113,9 @@ class Part:
     def _fit(self, r: int) -> Fit | None:
         if r > self.rank:
             return None
-        part = self.core.leading(r)
-        if self.core.n_contexts == 1:
-            C = np.linalg.eigh(part.tensor[0])[1][:, ::-1][:, :r]
-        else:
-            rng = self.sweep.generator(r)
-            C = solve_core(part.tensor, r, rng=rng, tol=_TOL, max_iter=_MAX_ITER, report=_SILENT)[0].components
-        A = part.lift(C)
+        k = self.core.n_contexts
+        settings = Settings(self.sweep.generator(r), _TOL, _MAX_ITER, _SILENT, np.ones(k))
+        A = get_solver("mspm", False, k)(self.products, self.core, r, settings).components
         return Fit(A, solve_loadings((A.T @ A) ** 2, self.variances_along(A)))
 
 

@@ -7,10 +7,11 @@ from functools import cached_property
 import numpy as np
 
 from ._check import Array
-from .contexts import ContextCovariances, Contexts
+from .contexts import Contexts
 from .criteria import Halves, Part, Sweep, bayesian_information, context_consistency, hold_out, seed_stability
 from .replication import REPLICATES
 from .residual import STANDARD_DEVIATIONS, Level, ResidualTest
+from .scatters import ContextCovariances
 
 _EVERY, _GROWTH, _END, _BEYOND = 8, 1.2, 100, 2  # the default ranks
 _TELLING = 0.8  # share of all directions

@@ -55,6 +55,8 @@ class Decomposition:
         How far from a stationary point: of "lsq" the norm of the projected gradient in all features, as a share of
         ``sum_i ||S_i||_F^2``; of "ml" the distance to the maximum in standard errors (root mean square over
         parameters, from Newton's decrement); None of the others.
+    basis_residual : float
+        How well the leading directions are known; 0 for exactly (see ``MCPCA``).
     """
 
     components: Array
@@ -65,6 +67,7 @@ class Decomposition:
     message: str
     noise: Array | None = None
     gradient: float | None = None
+    basis_residual: float = 0.0
 
 
 def decompose(
@@ -152,7 +155,7 @@ def decompose_checked(
 
     The facets come at little more than the price of the loadings, from the same pass over the covariances.
     """
-    tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere, or a relative gradient.")
+    tol = check_tolerance(tol)
     max_iter = check_integer(max_iter, "max_iter", 1)
     likelihood = solver == "ml"
     seen = S
@@ -162,6 +165,14 @@ def decompose_checked(
         report("basis", 0, 1)
         core = compress(seen, r)
         report("basis", 1, 1)
+    if core.residual > max(100 * tol, 100 * float(np.finfo(S.dtype).eps)):
+        warnings.warn(
+            f"The leading {r} directions are known to {core.residual:.1e} only (as a share of the smallest of their "
+            f"eigenvalues, tol={tol:.1e}): the next ones are nearly as large. Lower the rank to where the scree, "
+            "singular_values_, falls, or accept directions that data of this size do not tell apart.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     rank = numerical_rank(core.singular_values, S)
     if r > rank:
         raise RankExceedsDataError(
@@ -185,7 +196,15 @@ def decompose_checked(
     A, B = A.astype(S.dtype, copy=False), B.astype(S.dtype, copy=False)
     found = result.noise if result.noise is None else result.noise.astype(S.dtype, copy=False)
     return Decomposition(
-        A, B, core.singular_values, result.n_iter, result.converged, result.message, found, result.gradient
+        A,
+        B,
+        core.singular_values,
+        result.n_iter,
+        result.converged,
+        result.message,
+        found,
+        result.gradient,
+        core.residual,
     ), measured
 
 
@@ -198,6 +217,11 @@ def _loadings_and_facets(S: Covariances, result: SolverResult, with_facets: bool
     h = S.variances_along(A) if moments is None else moments.variances
     A, B, order = canonical_order(A, solve_loadings((A.T @ A) ** 2, h) if B is None else B)
     return A, B, None if moments is None else complete(moments._replace(variances=h[:, order]), A, B)
+
+
+def check_tolerance(tol: Any) -> float:
+    """Return ``tol`` as a float within bounds."""
+    return check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere, or a relative gradient.")
 
 
 def check_weights(context_weights: Any, contexts: Array) -> Array:

@@ -10,29 +10,26 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._check import (
-    Array,
-    Report,
-    as_generator,
-    as_report,
-    check_counts,
-    check_rank,
-    check_rows,
-)
-from ._namespace import holds_device_arrays, is_device_array, like, stand_in, to_host
+from ._check import Array, Report, as_generator, as_report, check_counts, check_rank, check_rows
+from ._namespace import is_device_array, like, stand_in, to_host
+from .adapters.anndata import anndata_parts, is_anndata, labels_of
 from .automatic_rank import automatic_rank
-from .centering import ContextMeans
-from .contexts import ContextCovariances, Contexts, name_array, named_blocks, read_contexts
-from .decomposition import check_weights, decompose_checked
-from .device_contexts import finite_rows, map_rows, on_host, read_device_contexts
-from .devices import as_stack, check_stack
+from .centering import ContextMeans, rows_of, scores_of
+from .checkpoint import Checkpoint
+from .contexts import name_array, named_blocks, read_contexts
+from .decomposition import check_tolerance, check_weights, decompose_checked
+from .device_contexts import finite_rows, holds_device_arrays, read_device_contexts
+from .devices import check_stack
+from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
 from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
+from .scatters import ContextCovariances
 from .solvers import check_solver
+from .sources import as_source, is_source_like
 from .streaming import StreamingMethods, set_features
 
 # Fitted attributes that go to the device of the data.
@@ -63,7 +60,7 @@ def _over_contexts(cls: _Class) -> _Class:
                 centers = means.of(names) if named.by_name else means.in_order(len(names))
             known = names if named.by_name else self.contexts_.tolist() if center is None else [None] * len(names)
             labels = [
-                None if name is None else name_array([name]).repeat(len(stand_in(block)))
+                None if name is None else name_array([name]).repeat(_n_rows(block))
                 for name, block in zip(known, named.blocks, strict=True)
             ]
             results = [
@@ -149,6 +146,11 @@ class MCPCA(
     singular_values_ : ndarray
         The scree: singular values of ``[S_1 ... S_k]``.
     n_iter_ : int
+    n_passes_ : int or None
+        Passes over the rows, where the fit went by passes; None where covariances were an array.
+    basis_residual_ : float
+        How well the leading directions are known after these passes: the largest residual of an eigenvector of
+        ``sum_i S_i S_i``, as a share of the smallest eigenvalue that counts; 0 where they were computed exactly.
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,)
         When the input has names that are all strings.
@@ -204,17 +206,24 @@ class MCPCA(
 
     # Fitting
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None) -> Self:
         """Fit the model.
 
         Parameters
         ----------
-        X : list or tuple of arrays; dict or Series {name: array}; 2-D array or DataFrame; (k, p, p) stack
+        X : list or tuple of arrays; dict or Series {name: array}; one matrix; (k, p, p) stack; ``ContextMoments``
             Rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of rows,
-            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``; or ``ContextMoments``. Arrays of
-            PyTorch, CuPy or JAX stay on their device (extra ``devices``), and the fitted arrays are of their kind.
+            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or memory
+            map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, or a function that
+            returns an iterator of blocks of rows. Arrays of PyTorch, CuPy or JAX stay on their device (extra
+            ``devices``), and the fitted arrays are of their kind.
         y : array-like (n,), optional
-            Context label of each row of a 2-D ``X``, in any order. Without it ``X`` is one context.
+            Context label of each row of one matrix, in any order; of an AnnData also the name of a column of its
+            ``obs``. Without it ``X`` is one context.
+        checkpoint : path, optional
+            A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
+            killed goes on from there when called again with the same arguments, and gives the same answer. The file
+            is deleted at the end.
         """
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             if y is not None:
@@ -230,12 +239,16 @@ class MCPCA(
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
         features = BaseEstimator()  # takes scikit-learn's attributes of the features, and its errors
-        if named_blocks(X) is None:
+        if hasattr(X, "columns") and named_blocks(X) is None:
             validate_data(features, X, reset=True, skip_check_array=True)
         else:
             set_features(features, contexts.n_features, contexts.feature_names)
-        moments = contexts.covariances(report)
-        return self._fit_moments(moments, contexts, moments.n_samples, report, features)
+        tol = check_tolerance(self.tol)
+        saved = Checkpoint(checkpoint, {} if checkpoint is None else identity_of(contexts, self.get_params(deep=False)))
+        evidence = of_rows(contexts, self.n_components, tol, report, saved)
+        self._fit_evidence(evidence, report, features, saved.seed if checkpoint is not None else None)
+        saved.finish()
+        return self
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -261,27 +274,21 @@ class MCPCA(
         features = BaseEstimator()
         set_features(features, p, names)
         moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
-        return self._fit_moments(moments, None, counts, as_report(self.verbose), features)
+        return self._fit_evidence(of_covariances(moments, counts), as_report(self.verbose), features)
 
     def _check_parameters(self) -> None:
         check_solver(self.solver, self.orthogonal, self.noise)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
-    def _fit_moments(
-        self,
-        moments: ContextCovariances,
-        contexts: Contexts | None,
-        counts: Array | None,
-        report: Report,
-        features: Any,
-    ) -> Self:
-        S, rng = as_stack(moments.covariances), as_generator(self.random_state)
-        weights = None if self.context_weights is None else check_weights(self.context_weights, moments.contexts)
+    def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:
+        S, counts = evidence.covariances, evidence.counts
+        rng = as_generator(seed if self.random_state is None else self.random_state)
+        weights = None if self.context_weights is None else check_weights(self.context_weights, evidence.names)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice, core, r = None, None, self.n_components
         if r is None:
             rules = self.rank_range, self.n_seed_pairs, self.cos_sim_threshold
-            choice, core = automatic_rank(*on_host(moments, contexts), counts, *rules, rng, report)
+            choice, core = automatic_rank(evidence.on_host(), *rules, rng, report)
             r = choice.rank
         assert r is not None
         result, measured = decompose_checked(
@@ -304,25 +311,32 @@ class MCPCA(
         self.projection_ = np.linalg.pinv(A)
         self.n_components_ = int(r)
         self.rank_choice_ = choice
-        self.contexts_ = moments.contexts
-        self.means_ = moments.means if len(moments.means) else None
+        self.contexts_ = evidence.names
+        self.means_ = evidence.means
         self.n_samples_per_context_ = counts
         self.noise_variance_ = result.noise
         self.singular_values_ = result.singular_values
         self.n_iter_ = max(1, result.n_iter)
+        self.n_passes_ = None if evidence.passes is None else evidence.passes.count[0]
+        self.basis_residual_ = result.basis_residual
         self._facets = measured  # type: ignore[assignment]  # asked for above
         self._evidence = None
         if result.noise is not None:
             beside = self._gaussian("").likelihood(S, np.ones(S.n_contexts))
             self._evidence = beside.R, beside.rest
         for name in _FLOATS:
-            setattr(self, name, like(getattr(self, name), moments.covariances))
+            setattr(self, name, like(getattr(self, name), evidence.home))
         warn_if_proportional(B, self.get_feature_names_out())
         return self
 
     def _forget(self) -> None:
         for name in [n for n in vars(self) if n.endswith("_") and not n.startswith("_")]:
             delattr(self, name)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     @property
     def r_(self) -> int:
@@ -342,11 +356,12 @@ class MCPCA(
 
         Parameters
         ----------
-        X : 2-D array or DataFrame; or a list or dict of contexts
+        X : one matrix, in any form that ``fit`` takes; or a list or dict of contexts
             A list must have one entry per fitted context, in their order; a dict goes by name. They give a list or
             dict of scores.
         y : array-like (n,), optional
-            Context label of each row: rows are centred by the mean of their own context, looked up by label.
+            Context label of each row (of an AnnData also the name of a column of its ``obs``): rows are centred by the
+            mean of their own context, looked up by label.
         center : None, "overall", "own", array (n_features,) or dict {label: array}
             None is the context's fitted mean where contexts are known (by ``y``, list or dict), and the overall mean
             of the fitted rows otherwise, which keeps differences between contexts visible. "own" centres each context
@@ -360,7 +375,10 @@ class MCPCA(
         ndarray (n, r), or a list or dict of them; for rows on a device arrays of the same kind there
         """
         check_is_fitted(self)
+        if is_anndata(X):
+            X, y = anndata_parts(X)[0], labels_of(X, y)
         A = self._check_new_rows(X)
+        A = as_source(A, "X") if is_source_like(A) else A
         ordinary = to_host(self.projection_)
         projections = self._posterior_projections(y, A.shape[0]) if posterior else [(slice(None), ordinary)]
         groups = self._means().by_rows(A, y, center)
@@ -368,13 +386,7 @@ class MCPCA(
             groups = [(rows, groups[0][1]) for rows, _ in projections]
         if len(projections) == 1:
             projections = projections * len(groups)
-        pairs = [(rows, mean, projection) for (rows, mean), (_, projection) in zip(groups, projections, strict=True)]
-        if is_device_array(A):
-            return map_rows(A, pairs, ordinary.dtype)
-        Z = np.empty((len(A), self.n_components_), dtype=np.result_type(A, ordinary))
-        for rows, mean, projection in pairs:
-            Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ projection.T
-        return Z
+        return scores_of(A, groups, [projection for _, projection in projections], ordinary.dtype)
 
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
         """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``."""
@@ -382,32 +394,13 @@ class MCPCA(
         Z = check_rows(stand_in(X), "X")
         if Z.shape[1] != self.n_components_:
             raise ValueError(f"X has {Z.shape[1]} columns, but scores of this model have {self.n_components_}.")
-        Z, components = finite_rows(X, Z, "X", None), to_host(self.components_)
+        Z = finite_rows(X, Z, "X", None)
         if isinstance(center, str) and center == "own":
             raise ValueError("center='own' is not known from scores; pass the mean itself.")
-        groups = self._means().by_rows(Z, y, center)
-        if is_device_array(Z):
-            return map_rows(Z, [(rows, mean, components) for rows, mean in groups], components.dtype, inverse=True)
-        rows_out = np.empty((len(Z), self.n_features_in_), dtype=np.result_type(Z, components))
-        for rows, mean in groups:
-            rows_out[rows] = Z[rows] @ components.T + mean.astype(Z.dtype, copy=False)
-        return rows_out
+        return rows_of(Z, self._means().by_rows(Z, y, center), to_host(self.components_))
 
     def _means(self) -> ContextMeans:
         return ContextMeans(self.contexts_, to_host(self.means_), self.n_samples_per_context_, self.n_features_in_)
-
-    def _check_new_rows(self, X: Any) -> Any:
-        if hasattr(X, "shape") and len(X.shape) == 2:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        A = check_rows(stand_in(X), "X")
-        self._check_n_features(A.shape[1])
-        if len(A) == 0:
-            raise ValueError(f"X has 0 samples (shape={A.shape}) while a minimum of 1 is required.")
-        return finite_rows(X, A, "X", getattr(self, "feature_names_in_", None))
-
-    def _check_n_features(self, p: int) -> None:
-        if p != self.n_features_in_:
-            raise ValueError(f"X has {p} features, but MCPCA is expecting {self.n_features_in_} features as input.")
 
     # Quality
 
@@ -432,6 +425,10 @@ class MCPCA(
         """Read a model that ``save`` wrote."""
         model: Self = load_model(cls, path)
         return model
+
+
+def _n_rows(block: Any) -> int:
+    return as_source(block, "X").shape[0] if is_source_like(block) else len(stand_in(block))
 
 
 def _check_names(names: Any, n: int, argument: str) -> Array:

@@ -16,8 +16,9 @@ from typing import Any, Self
 import numpy as np
 
 from ._check import Array, as_report
-from .contexts import ContextCovariances, Contexts, name_array, read_contexts
-from .persistence import names_to_json, read_file, write_file
+from ._files import names_to_json, read_file, write_file
+from .contexts import Contexts, name_array, read_contexts
+from .scatters import ContextCovariances, scatters
 
 FORMAT = "mcpca-moments"
 
@@ -143,7 +144,7 @@ def _of_rows(contexts: Contexts) -> ContextMoments:
     moments = ContextMoments()
     moments.contexts, moments.counts = contexts.names, contexts.n_samples.astype(np.intp)
     moments.feature_names = contexts.feature_names
-    moments.means, moments.scatters = contexts.scatters(as_report(False))
+    moments.means, moments.scatters = scatters(contexts, as_report(False))
     return moments
 
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._check import Array, as_report, check_covariances
-from ._namespace import to_host
+from ._check import Array, as_report, check_covariances, check_rows
+from ._namespace import stand_in, to_host
+from .adapters.anndata import anndata_parts, is_anndata
+from .checkpoint import Checkpoint
 from .contexts import Contexts, encode_labels, named_blocks, read_contexts, rows_by_context
+from .covariances import Covariances
+from .device_contexts import finite_rows
+from .evidence import MOST_NUMBERS, of_rows
 from .gaussian import GaussianModel
 from .loadings import solve_loadings
 from .quality import measure
-from .stack import Stack, variances_along
+from .scatters import second_moment
+from .sources import as_source, is_source_like
+from .stack import Stack
 
 
 class NewContextMethods:
@@ -27,8 +34,6 @@ class NewContextMethods:
     n_features_in_: int
     noise: str | None
 
-    _check_n_features: Any
-    _check_new_rows: Any
     _means: Any
 
     def loadings_for(self, X: Any, y: Any = None) -> Array:
@@ -55,12 +60,12 @@ class NewContextMethods:
         B = self._loadings_on(S)
         return np.asarray(B[0] if single else B)
 
-    def _loadings_on(self, S: Array) -> Array:
+    def _loadings_on(self, S: Covariances) -> Array:
         A = to_host(self.components_).astype(np.float64)
         if self.noise_variance_ is not None:
-            B = self._gaussian("").fit_new(Stack(S)).B
+            B = self._gaussian("").fit_new(S).B
         else:
-            B = solve_loadings((A.T @ A) ** 2, variances_along(S, A))
+            B = solve_loadings((A.T @ A) ** 2, S.variances_along(A))
         return B.astype(to_host(self.loadings_).dtype, copy=False)
 
     def _gaussian(self, purpose: str) -> GaussianModel:
@@ -92,22 +97,46 @@ class NewContextMethods:
         groups = zip(rows_by_context(index), names.tolist(), strict=True)
         return [(rows, model.posterior_projection(position[name], weights)) for rows, name in groups]
 
-    def _covariances_of(self, X: Any, y: Any) -> tuple[Array, bool]:
-        """Return covariances (k, p, p) of new contexts, and whether there is just one and it was not labelled."""
+    def _covariances_of(self, X: Any, y: Any) -> tuple[Covariances, bool]:
+        """Return covariances of new contexts, and whether there is just one and it was not labelled."""
         X, p = to_host(X), self.n_features_in_
         if isinstance(X, np.ndarray) and X.ndim == 3:
             S = check_covariances(X, "X")
             self._check_n_features(S.shape[1])
-            return S, False
+            return Stack(S), False
         single = y is None and named_blocks(X) is None
         if not single:
             contexts = self._read_new(X, y, min_samples=2)
         else:
             A = self._check_new_rows(X)
-            if A.shape == (p, p) and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
-                return check_covariances(A[None], "X"), True
+            dense = isinstance(A, np.ndarray) and A.shape == (p, p)
+            if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
+                return Stack(check_covariances(A[None], "X")), True
             contexts = read_contexts(A)
-        return contexts.covariances(as_report(False)).covariances, single
+        r, silent = self.components_.shape[1], as_report(False)
+        return of_rows(contexts, r, 1.0, silent, Checkpoint(None, {})).covariances, single
+
+    def _check_new_rows(self, X: Any) -> Any:
+        """Return new rows as an array, on the host or on their device, or as they are where that is no dense array."""
+        if is_anndata(X):
+            X = anndata_parts(X)[0]
+        if is_source_like(X):
+            shape = as_source(X, "X").shape
+            self._check_n_features(shape[1])
+            if shape[0] == 0:
+                raise ValueError(f"X has 0 samples (shape={shape}) while a minimum of 1 is required.")
+            return X
+        if hasattr(X, "shape") and len(X.shape) == 2:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        A = check_rows(stand_in(X), "X")
+        self._check_n_features(A.shape[1])
+        if len(A) == 0:
+            raise ValueError(f"X has 0 samples (shape={A.shape}) while a minimum of 1 is required.")
+        return finite_rows(X, A, "X", getattr(self, "feature_names_in_", None))
+
+    def _check_n_features(self, p: int) -> None:
+        if p != self.n_features_in_:
+            raise ValueError(f"X has {p} features, but MCPCA is expecting {self.n_features_in_} features as input.")
 
     def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
         contexts = read_contexts(
@@ -139,12 +168,18 @@ class NewContextMethods:
                 index = np.array([position[name] for name in contexts.names.tolist()])
             else:
                 means, index = fitted.in_order(len(contexts.names)), np.arange(len(contexts.names))
-            S = np.stack([contexts.second_moment(i, mean) for i, mean in enumerate(means)])
+            if len(means) * self.n_features_in_**2 > MOST_NUMBERS:
+                raise ValueError(
+                    f"score needs covariances as an array, and those of {len(means)} contexts with "
+                    f"{self.n_features_in_} features are more than {MOST_NUMBERS} numbers; score some contexts or "
+                    "features at a time."
+                )
+            S = Stack(np.stack([second_moment(contexts, i, mean) for i, mean in enumerate(means)]))
         if self.noise_variance_ is not None:
             model = self._gaussian("score")
-            beside = model.fit_new(Stack(S)) if new else model.likelihood(Stack(S), contexts.n_samples, index)
+            beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)
             return float(np.average(model.log_likelihoods(beside), weights=contexts.n_samples))
         A, B = to_host(self.components_), self._loadings_on(S) if new else to_host(self.loadings_)[index]
-        result = measure(Stack(S), A, B)
+        result = measure(S, A, B)
         total = float(result.squared_norms.sum())
         return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0

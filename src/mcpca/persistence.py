@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import tempfile
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._check import Array
+from ._files import names_to_json, read_file, write_file
 from ._namespace import to_host
 from .contexts import name_array
 from .quality import Facets
@@ -20,10 +14,6 @@ from .rank import RankChoice
 from .selection import RankSelection
 
 FORMAT = "mcpca-model"
-VERSION = 1
-_HEADER = "header"
-
-
 _ARRAYS = (
     "components_",
     "loadings_",
@@ -46,6 +36,8 @@ def save_model(model: Any, path: Any) -> None:
         "contexts": names_to_json(model.contexts_),
         "feature_names": names_to_json(getattr(model, "feature_names_in_", None)),
         "n_iter": model.n_iter_,
+        "n_passes": model.n_passes_,
+        "basis_residual": model.basis_residual_,
     }
     if model._evidence is not None:
         arrays |= {"score_covariances": model._evidence[0], "variance_outside": model._evidence[1]}
@@ -75,6 +67,8 @@ def load_model(cls: Any, path: Any) -> Any:
     if header["feature_names"] is not None:
         model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
     model.n_iter_ = header["n_iter"]
+    model.n_passes_ = header.get("n_passes")
+    model.basis_residual_ = header.get("basis_residual", 0.0)
     model._facets = Facets(*(arrays[f"facet_{name}"] for name in _FACETS))
     evidence = arrays.get("score_covariances"), arrays.get("variance_outside")
     model._evidence = None if evidence[0] is None else evidence
@@ -84,61 +78,6 @@ def load_model(cls: Any, path: Any) -> Any:
         curve = arrays["choice_ranks"], arrays["choice_scores"]
         model.rank_choice_ = RankChoice(rank, outcome, reason, *curve, threshold, arrays["choice_scree"])
     return model
-
-
-def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str, Any]) -> None:
-    """Write arrays and a JSON header to ``path``; a crash on the way leaves the old file as it was."""
-    path = Path(path)
-    text = json.dumps({"format": kind, "version": VERSION, **header})
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"path={str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first.")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def read_file(path: Any, kind: str, content_name: str, writer: str) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read what ``write_file`` wrote; no code can run from the file.
-
-    Errors call it ``content_name``, and ``writer`` is who writes such files.
-    """
-    path = Path(path)
-    content = path.read_bytes()
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays.pop(_HEADER).tobytes().decode())
-        if header["format"] != kind:
-            raise KeyError(f"format {header['format']!r} and not {kind!r}")
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"path={str(path)!r} is not a complete {content_name} ({len(content)} bytes; {type(error).__name__}: "
-            f"{error}). It may be truncated or another kind of file; pass what {writer} wrote."
-        ) from error
-    if header["version"] > VERSION:
-        raise ValueError(
-            f"path={str(path)!r} has format version {header['version']} and this mcpca reads up to {VERSION}; upgrade "
-            "mcpca."
-        )
-    return arrays, header
-
-
-def names_to_json(names: Array | None) -> list[Any] | None:
-    """Names as JSON values; strings, integers, floats and booleans come back as they were."""
-    if names is None:
-        return None
-    values = [n.item() if isinstance(n, np.generic) else n for n in names]
-    odd = sorted({type(v).__name__ for v in values if not isinstance(v, (str, int, float, bool))})
-    if odd:
-        raise TypeError(f"Names of type {odd} cannot be saved; rename contexts and features with strings or integers.")
-    return values
 
 
 def _parameter_to_json(value: Any) -> Any:

@@ -25,6 +25,8 @@ class Facets:
     ----------
     squared_norms : ndarray (k,)
         ``||S_i||_F^2``, the yardstick of the first two facets.
+    squared_norm_errors : ndarray (k,)
+        Standard errors of these where they are estimates, as they are when covariances are not formed; else 0.
     reconstruction_errors : ndarray (k,)
         ``||S_i - A diag(b_i) A^T||_F^2``.
     variance_shares : ndarray (k, r)
@@ -39,6 +41,7 @@ class Facets:
     """
 
     squared_norms: Array
+    squared_norm_errors: Array
     reconstruction_errors: Array
     variance_shares: Array
     offdiagonals: Array
@@ -79,6 +82,7 @@ class ScoreMoments(NamedTuple):
 
     variances: Array
     squared_norms: Array
+    squared_norm_errors: Array
     offdiagonals: Array
     offdiagonal_correlations: Array
     likelihood_losses: Array
@@ -90,17 +94,17 @@ def score_moments(S: Covariances, A: Array) -> ScoreMoments:
     inverse = np.linalg.pinv(A.T @ A, hermitian=True)
     parts = [_moments_of_chunk(cross, inverse) for cross in S.congruences(A)]
     h, *rest = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return ScoreMoments(h, S.squared_norms(), *rest)
+    return ScoreMoments(h, S.squared_norms(), S.norm_errors(), *rest)
 
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
     """Add what depends on the loadings."""
     A, B = A.astype(np.float64), B.astype(np.float64)
-    h, norms, *rest = moments
+    h, norms, norm_errors, *rest = moments
     G = (A.T @ A) ** 2
     errors = norms - 2 * np.einsum("kj,kj->k", h, B) + np.einsum("kj,kj->k", B @ G, B)
     shares = h * np.linalg.lstsq(G, h.T, rcond=None)[0].T
-    return Facets(norms, np.maximum(errors, 0), shares, *rest)
+    return Facets(norms, norm_errors, np.maximum(errors, 0), shares, *rest)
 
 
 def _moments_of_chunk(cross: Array, inverse: Array) -> tuple[Array, ...]:
@@ -140,8 +144,16 @@ class FacetMethods:
         return _aggregate(self._measured().reconstruction_errors, per)
 
     def squared_norms(self) -> Array:
-        """Return ``||S_i||_F^2`` of each context: the yardstick for the error and the variance explained."""
+        """Return ``||S_i||_F^2`` of each context: the yardstick for the error and the variance explained.
+
+        Where the fit went by passes over the rows (``n_passes_``) these are estimates from random directions, with the
+        standard errors ``squared_norm_errors()``, and so is what is made of them, the reconstruction error.
+        """
         return self._measured().squared_norms
+
+    def squared_norm_errors(self) -> Array:
+        """Return the standard error of each of ``squared_norms()``; 0 where they are exact."""
+        return self._measured().squared_norm_errors
 
     def variance_explained(self, per: str | None = None) -> Any:
         """Return the average squared variance explained, ``(1/k) sum_i ||P(S_i)||_F^2``.

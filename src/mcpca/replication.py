@@ -81,7 +81,7 @@ def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
 
 def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
     """Return a model with the parameters of ``unfitted`` for other rows; warnings are the caller's to silence."""
-    blocks: Any = [source[rows] for source, rows in zip(contexts.sources, contexts.rows, strict=True)]
+    blocks: Any = [contexts.block(i) for i in range(len(contexts.names))]
     if contexts.by_name:  # which context_weights may go by
         blocks = dict(zip(contexts.names.tolist(), blocks, strict=True))
     return type(unfitted)(**{**unfitted.get_params(), "random_state": rng}).fit(blocks)

@@ -34,7 +34,8 @@ import numpy as np
 
 from ._check import Array
 from ._parallel import each
-from .contexts import ContextCovariances, Contexts
+from .contexts import Contexts
+from .scatters import ContextCovariances
 
 _FEW_DRAWS, _DRAWS = 2, 10
 STANDARD_DEVIATIONS = 5.0
@@ -209,7 +210,7 @@ class ResidualTest:
         self, contexts: Contexts, i: int, Q: Array, rotation: Array | None, streams: list[np.random.Generator]
     ) -> Array:
         # In single precision: the null is wanted to three digits, and rows are scaled.
-        rows = contexts.sources[i][contexts.rows[i]] - self.means[i].astype(np.float64)
+        rows = contexts.dense_block(i) - self.means[i].astype(np.float64)
         rows = (rows / np.sqrt(self.size[i])).astype(np.float32)
         p, m = Q.shape
         if rotation is not None:

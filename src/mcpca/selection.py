@@ -22,12 +22,13 @@ from ._check import (
 from ._namespace import to_host
 from ._optional import require
 from ._parallel import n_workers, one_thread_each
-from .contexts import ContextCovariances, Contexts, read_contexts
+from .contexts import Contexts, read_contexts
 from .criteria import Sweep
 from .curves import Curves, default_ranks, thinned
 from .rank import check_ranks, check_within_data
 from .replication import Replicability, check_halves
 from .residual import NULLS, STANDARD_DEVIATIONS, ResidualTest
+from .scatters import ContextCovariances, covariances_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -228,7 +229,7 @@ def select_rank(
         raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
     contexts = read_contexts(X, y)
     check_halves(contexts, "choose a rank yourself")
-    return select_rank_checked(contexts, contexts.covariances(report), rng=rng, report=report, **options)
+    return select_rank_checked(contexts, covariances_of(contexts, report), rng=rng, report=report, **options)
 
 
 def _check_options(

@@ -76,6 +76,10 @@ class Stack:
         """Return ``||S_i||_F^2`` (k,)."""
         return np.asarray(np.einsum("kpq,kpq->k", self.values, self.values, dtype=np.float64))
 
+    def norm_errors(self) -> Array:
+        """Return zeros (k,): ``squared_norms`` are exact."""
+        return np.zeros(self.n_contexts)
+
     def pooled(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p)."""
         return np.asarray(np.tensordot(weights, self.whole(), axes=1))

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ._check import Array, as_report, check_rank
+from .evidence import of_covariances
 from .exceptions import RankExceedsDataError
 from .moments import ContextMoments
 
@@ -20,7 +21,7 @@ class StreamingMethods:
 
     _check_n_features: Any
     _check_parameters: Any
-    _fit_moments: Any
+    _fit_evidence: Any
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add a chunk of rows to those seen so far, and fit the model to all of them.
@@ -58,7 +59,7 @@ class StreamingMethods:
             check_rank(self.n_components, found.covariances.shape[1])
         features = BaseEstimator()
         set_features(features, found.covariances.shape[1], found.feature_names)
-        fitted: Self = self._fit_moments(found, None, found.n_samples, as_report(self.verbose), features)
+        fitted: Self = self._fit_evidence(of_covariances(found, found.n_samples), as_report(self.verbose), features)
         return fitted
 
 

@@ -96,7 +96,7 @@ def compress(S: Covariances, r: int) -> Core:
     numbers = q * (q + 1) // 2 if many else q * q
     basis = np.ascontiguousarray(U) if q < p and k * numbers <= max(k * p * p // 4, _SMALL_CORE) else None
     if many:
-        tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, e)
+        tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, p if basis is None else r, e)
         return Core(tensor, basis, sigma, k, mixture, residual)
     return Core(slices(S, basis), basis, sigma, k, None, residual)
 
@@ -106,14 +106,14 @@ def slices(S: Covariances, basis: Array | None) -> Array:
     return S.whole() if basis is None else project(S, basis)
 
 
-def mix_contexts(S: Covariances, U: Array, e: int) -> tuple[Array, Array]:
+def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array]:
     """Return ``e`` combinations (e, q, q) of the ``U^T S_i U``, and their orthonormal coefficients (k, e).
 
-    In the model the variance along u_l is ``sum_j b_ij (u_l . a_j)^2``: already the variances along q directions span
+    In the model the variance along u_l is ``sum_j b_ij (u_l . a_j)^2``: already the variances along r directions span
     the columns of B, and some covariances between directions are added as a reserve. One step of subspace iteration on
-    all entries then averages noise out. No random number is involved, and permuting contexts permutes the answer.
-    Symmetric matrices are held as the half that is not known from the other, off-diagonal entries times sqrt(2):
-    memory O(k q^2 / 2), cost O(k q^2 e) beside the products.
+    all entries of the first r directions then averages noise out. No random number is involved, and permuting contexts
+    permutes the answer. Symmetric matrices are held as the half that is not known from the other, off-diagonal entries
+    times sqrt(2): memory O(k q^2 / 2), cost O(k q^2 e) beside the products.
     """
     q = U.shape[1]
     rows, columns = np.triu_indices(q)
@@ -121,9 +121,10 @@ def mix_contexts(S: Covariances, U: Array, e: int) -> tuple[Array, Array]:
     packed = np.concatenate([part[:, rows, columns] * root for part in S.congruences(U)])
     scale = max(float(np.abs(packed).max()), np.finfo(float).tiny)
     packed /= scale  # squares of large numbers would overflow
-    first = np.argsort(columns - rows, kind="stable")[:e]  # the diagonal, then pairs of neighbours
-    Q = np.linalg.qr(packed[:, first])[0]
-    Q = np.linalg.qr(packed @ (packed.T @ Q))[0]
+    top = packed[:, columns < r]
+    first = np.argsort((columns - rows)[columns < r], kind="stable")[:e]  # the diagonal, then pairs of neighbours
+    Q = np.linalg.qr(top[:, first])[0]
+    Q = np.linalg.qr(top @ (top.T @ Q))[0]
     mixed = (Q.T @ packed) * (scale / root)
     tensor = np.empty((Q.shape[1], q, q))
     tensor[:, rows, columns] = tensor[:, columns, rows] = mixed

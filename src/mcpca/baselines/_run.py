@@ -12,6 +12,7 @@ from .._namespace import to_host
 from ..canonical import canonical_order
 from ..contexts import read_contexts
 from ..loadings import solve_loadings
+from ..scatters import covariances_of
 from ..stack import variances_along
 from . import als, ffdiag, hogsvd, jennrich, minf, mspm, nls, orthogonal, parafac2, pca, pham, qrj1d, two_contexts
 from ._interface import BaselineResult, Found, Method, Problem
@@ -107,7 +108,7 @@ def _read(X: Any, r: int, y: Any, random_state: Any) -> tuple[Problem, float]:
         names, freedom = list(range(len(S))), np.ones(len(S))
     else:
         rows = read_contexts(X, y)
-        S = rows.covariances(as_report(False)).covariances
+        S = covariances_of(rows, as_report(False)).covariances
         names, freedom = rows.names.tolist(), rows.n_samples - 1.0
     p = S.shape[1]
     r = check_rank(r, p, "r")

@@ -54,7 +54,7 @@ def _overall(problem: Problem) -> Array:
     """Return the covariance of all rows about their overall mean, up to a factor."""
     rows = problem.rows
     assert rows is not None
-    blocks = [source[own].astype(np.float64) for source, own in zip(rows.sources, rows.rows, strict=True)]
+    blocks = [rows.dense_block(i).astype(np.float64) for i in range(len(rows.names))]
     n = rows.n_samples
     mean = n @ np.array([block.mean(axis=0) for block in blocks]) / n.sum()
     X = np.concatenate(blocks) - mean

@@ -20,8 +20,8 @@ import numpy as np
 
 from ..baselines import METHODS, BaselineResult, run
 from ..canonical import ascore
-from ..contexts import context_covariances
 from ..datasets import make_contexts
+from ..scatters import context_covariances
 from .problems import Case, Sample
 
 # The paper's methods in its order, then two that users ask for.

@@ -78,6 +78,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     result, pull = solve_core(
         part.tensor,
         r,
+        leading=part.basis is not None,
         rng=settings.rng,
         tol=settings.tol,
         max_iter=settings.max_iter,
@@ -94,6 +95,7 @@ def solve_core(
     T: Array,
     r: int,
     *,
+    leading: bool = False,
     rng: np.random.Generator,
     tol: float,
     max_iter: int,
@@ -101,12 +103,13 @@ def solve_core(
 ) -> tuple[SolverResult, Pull | None]:
     """Find r components (q, r) of the symmetric slices ``T`` (e, q, q), and how they are drawn from them.
 
-    The second is None where components depend on the order of deflation.
+    The second is None where components depend on the order of deflation. ``leading`` says that coordinates are those of
+    singular vectors, in order.
 
     Cost about ``60 r`` contractions of O(q^2 e) when contexts are many, up to ``60 r^2`` when they are few; memory
     O(q^2 (e + 64)).
     """
-    U, D = row_space(T, r)
+    U, D = row_space(T, r, leading=leading)
     M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
     # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
     C, n_iter, settled = _deflate(T, U, D, M, rng, max(tol, _COARSE), max_iter, report)
@@ -194,12 +197,20 @@ def _unit(z: Array) -> Array:
     return np.asarray(z / np.linalg.norm(z, axis=-1, keepdims=True))
 
 
-def row_space(T: Array, r: int) -> tuple[Array, Array]:
-    """Return U (q, r) and D (r,): ``V_l = [T_1 u_l ... T_e u_l] / D_l`` are orthonormal."""
+def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]:
+    """Return U (q, r) and D (r,): ``V_l = [T_1 u_l ... T_e u_l] / D_l`` are orthonormal.
+
+    U spans the top left singular vectors of the flattening: of T, or, where T is in coordinates of the singular vectors
+    of larger covariances, the first r coordinates.
+    """
     e, q, _ = T.shape
     F = T.reshape(e * q, q)
-    U = np.linalg.eigh(F.T @ F)[1]
-    U = U[:, : q - r - 1 : -1] if r < q else U[:, ::-1]
+    if leading:
+        U = np.zeros((q, r))
+        U[:r] = np.linalg.eigh(F[:, :r].T @ F[:, :r])[1][:, ::-1]
+    else:
+        U = np.linalg.eigh(F.T @ F)[1]
+        U = U[:, : q - r - 1 : -1] if r < q else U[:, ::-1]
     # From the images and not from the eigenvalues, which squaring has rounded.
     return U, np.linalg.norm(F @ U, axis=0)
 

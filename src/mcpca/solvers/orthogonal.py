@@ -13,13 +13,12 @@ each to its best angle (``_jacobi``), and bring the axes near; Newton steps fini
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from .._check import Array, Report
 from ..covariances import Covariances
-from ..subspace import Core, slices
+from ..subspace import Core, grow, slices
 from ._interface import Settings, SolverResult
 from ._jacobi import jacobi, squares_angle
 from ._stiefel import Climb, Landscape, climb, complete, nearest_orthonormal
@@ -27,6 +26,7 @@ from ._stiefel import Climb, Landscape, climb, complete, nearest_orthonormal
 _SWEEPS = 2
 _SMALL = 3 * 10**6  # k q^2 r up to which all starts are taken to the end
 _POLAR_STEPS = 5
+_CORES, _PATIENCE, _INNER = 40, 4, 0.1
 # s^2 is not taken below the first of these times the variance of a context, where rounding would decide the
 # likelihood, nor below the second times that of the largest, so that squares of 1 / s^2 are finite.
 _RESOLUTION, _SMALLEST = 1e-13, 1e-30
@@ -35,42 +35,82 @@ _TINY = float(np.finfo(float).tiny)
 
 
 def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
-    """Orthonormal components by least squares, in the core."""
+    """Orthonormal components by least squares: from the core to a stationary point in all features.
+
+    Cost that of ``solve_core``, and two passes over the covariances whenever the core is made anew.
+    """
     part = core.leading(r)
     result = solve_core(part.tensor, r, tol=settings.tol, max_iter=settings.max_iter, report=settings.report)
-    return replace(result, components=part.lift(result.components))
+    A, basis, n_iter = part.lift(result.components), part.basis, result.n_iter
+    if basis is None and part.mixture is None:
+        return result
+    total, change, size, stalled = float(S.squared_norms().sum()), np.zeros((len(A), 0)), np.inf, 0
+    for _ in range(_CORES):
+        gradient = 4 * _stiefel_tangent(A, S.combine(A, S.variances_along(A)))
+        size, before = float(np.linalg.norm(gradient)) / total, size
+        stalled = stalled + 1 if size > 0.9 * before else 0
+        if size <= settings.tol or stalled == _PATIENCE:
+            break
+        basis = grow(basis, A, gradient, change)
+        T = slices(S, basis)
+        C = nearest_orthonormal(A if basis is None else basis.T @ A)
+        scale = float(np.abs(T).max())
+        end = climb(T / scale, complete(C), r, squared_variances, max_iter=settings.max_iter, tol=_INNER * settings.tol)
+        n_iter += end.n_iter
+        moved = nearest_orthonormal(end.frame[:, :r] if basis is None else basis @ end.frame[:, :r])
+        A, change = moved, moved - A
+    converged = size <= settings.tol
+    message = (
+        f"Converged; orthonormal components, gradient {size:.1e} of the total."
+        if converged
+        else f"The gradient was still {size:.1e} of the total, above tol={settings.tol:.1e}; raise max_iter."
+    )
+    return SolverResult(A, n_iter, converged, message, gradient=size)
+
+
+def _stiefel_tangent(A: Array, G: Array) -> Array:
+    """Return the part of ``G`` along which orthonormal columns A stay orthonormal."""
+    cross = A.T @ G
+    return np.asarray(G - A @ (cross + cross.T) / 2)
 
 
 def solve_ml(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
-    """Orthonormal components by maximum likelihood, in the core; without noise, in the span of least squares' ones."""
-    part = core.leading(r)
+    """Orthonormal components by maximum likelihood; without noise, in the span of least squares' ones.
+
+    With noise the core is made anew, from A, the gradient in all features and the last change, until A stays.
+    """
     start = solve(S, core, r, settings)
-    basis = part.basis if settings.noise is not None else start.components
-    T = slices(S, basis)
+    n, noisy = settings.degrees_of_freedom, settings.noise is not None
+    basis = core.leading(r).basis if noisy else start.components
     trace = S.variances().sum(axis=1)
-    whole = trace if settings.noise is not None else np.einsum("kqq->k", T)
-    p = S.n_features if settings.noise is not None else r
-    C, B, noise, n_iter, converged = solve_likelihood(
-        T,
-        np.maximum(whole - np.einsum("kqq->k", T), 0),
-        r,
-        n=settings.degrees_of_freedom,
-        p=p,
-        floor=max(_FLOOR * float(trace.mean()) / S.n_features, _TINY),
-        start=start.components if basis is None else basis.T @ start.components,
-        shared_noise=settings.noise == "pooled",
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-    )
+    A, n_iter, change = start.components, start.n_iter, np.zeros((S.n_features, 0))
+    for _ in range(_CORES):
+        T = slices(S, basis)
+        inside = np.einsum("kqq->k", T)
+        C, B, noise, steps, converged = solve_likelihood(
+            T,
+            np.maximum(trace - inside, 0) if noisy else np.zeros(len(inside)),
+            r,
+            n=n,
+            p=S.n_features if noisy else r,
+            floor=max(_FLOOR * float(trace.mean()) / S.n_features, _TINY),
+            start=A if basis is None else nearest_orthonormal(basis.T @ A),
+            shared_noise=settings.noise == "pooled",
+            tol=settings.tol,
+            max_iter=settings.max_iter,
+        )
+        moved = C if basis is None else nearest_orthonormal(basis @ C)
+        A, change, n_iter = moved, moved - A, n_iter + steps
+        if basis is None or not noisy or float(np.linalg.norm(change)) <= settings.tol * np.sqrt(r):
+            break
+        slope = n[:, None] * (1 / noise[:, None] - 1 / (noise[:, None] + B))
+        basis = grow(basis, A, _stiefel_tangent(A, S.combine(A, slope)), change)
     message = "Converged; orthonormal components of maximum likelihood."
     if not converged:
         message = f"The likelihood could still rise after max_iter={settings.max_iter} steps; raise max_iter."
-    A = C if basis is None else basis @ C
-    if settings.noise is None:
-        B, found = B + noise[:, None], None
-    else:
-        found = noise
-    return SolverResult(A, start.n_iter + n_iter, converged, message, B, found)
+    if not noisy:
+        return SolverResult(A, n_iter, converged, message, B + noise[:, None], None)
+    return SolverResult(A, n_iter, converged, message, B, noise)
 
 
 def solve_core(

@@ -1,0 +1,73 @@
+"""Files of arrays with a JSON header: written as a whole or not at all, and read without running code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._check import Array
+
+VERSION = 1
+_HEADER = "header"
+
+
+def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str, Any]) -> None:
+    """Write arrays and a JSON header to ``path``; a crash on the way leaves the old file as it was."""
+    path = Path(path)
+    text = json.dumps({"format": kind, "version": VERSION, **header})
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path={str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_file(path: Any, kind: str, content_name: str, writer: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read what ``write_file`` wrote; no code can run from the file.
+
+    Errors call it ``content_name``, and ``writer`` is who writes such files.
+    """
+    path = Path(path)
+    content = path.read_bytes()
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays.pop(_HEADER).tobytes().decode())
+        if header["format"] != kind:
+            raise KeyError(f"format {header['format']!r} and not {kind!r}")
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"path={str(path)!r} is not a complete {content_name} ({len(content)} bytes; {type(error).__name__}: "
+            f"{error}). It may be truncated or another kind of file; pass what {writer} wrote."
+        ) from error
+    if header["version"] > VERSION:
+        raise ValueError(
+            f"path={str(path)!r} has format version {header['version']} and this mcpca reads up to {VERSION}; upgrade "
+            "mcpca."
+        )
+    return arrays, header
+
+
+def names_to_json(names: Array | None) -> list[Any] | None:
+    """Names as JSON values; strings, integers, floats and booleans come back as they were."""
+    if names is None:
+        return None
+    values = [n.item() if isinstance(n, np.generic) else n for n in names]
+    odd = sorted({type(v).__name__ for v in values if not isinstance(v, (str, int, float, bool))})
+    if odd:
+        raise TypeError(f"Names of type {odd} cannot be saved; rename contexts and features with strings or integers.")
+    return values

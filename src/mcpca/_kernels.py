@@ -1,0 +1,76 @@
+"""Sums over the rows of each context in a block of rows, dense or CSR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ._check import Array
+
+
+def runs(codes: Array) -> tuple[Array, Array]:
+    """Return the values of ``codes`` (n,), in which equal ones stand together, and where their runs begin and end."""
+    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    return codes[starts], np.append(starts, len(codes))
+
+
+def by_context(Z: Array, codes: Array) -> tuple[Array, Array, Array]:
+    """Return the rows of ``Z`` in the order of their contexts, the contexts, and the bounds of their runs."""
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        Z, codes = Z[order], codes[order]
+    return Z, *runs(codes)
+
+
+def transposed(X: Any, Z: Array) -> Array:
+    """Return ``X^T Z``."""
+    return np.asarray(X.T @ Z)
+
+
+def multiplied(Z: Array, codes: Array, W: Array) -> Array:
+    """Return rows ``z_t W[codes_t]`` for matrices W (k, m, m), in the order of Z."""
+    order = np.argsort(codes, kind="stable")
+    present, bounds = runs(codes[order])
+    out = np.empty_like(Z)
+    for j, i in enumerate(present.tolist()):
+        rows = order[bounds[j] : bounds[j + 1]]
+        out[rows] = Z[rows] @ W[i]
+    return out
+
+
+def sums_by_context(X: Any, codes: Array) -> tuple[Array, Any]:
+    """Return the contexts in ``codes`` and the sums of their rows in float64: dense (k', p), or CSR where X is."""
+    if scipy.sparse.issparse(X):
+        present, index = np.unique(codes, return_inverse=True)
+        shape = len(present), len(codes)
+        indicator = scipy.sparse.csr_array((np.ones(len(codes)), (index, np.arange(len(codes)))), shape=shape)
+        return present, scipy.sparse.csr_array(indicator @ X)
+    ordered, present, bounds = by_context(X, codes)
+    return present, np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
+
+
+def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
+    """Return the contexts in ``codes`` and sums of ``(x - mean)^2`` over their rows, for sparse X less ``mean^2``.
+
+    An entry of a sparse row that is not stored adds 0 to the latter, so that the result is as sparse as X.
+    """
+    if not scipy.sparse.issparse(X):
+        return sums_by_context((X - means[codes]) ** 2, codes)
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    values = X.data.astype(np.float64)
+    values *= values - 2 * means[codes[rows], X.indices]
+    return sums_by_context(scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape), codes)
+
+
+def add(total: Array, key: Any, value: Any) -> None:
+    """``total[key] += value``, for distinct keys; value may be CSR."""
+    if not scipy.sparse.issparse(value):
+        total[key] += value
+        return
+    value.sum_duplicates()
+    bounds = value.indptr
+    for j, i in enumerate(key.tolist()):
+        part = slice(bounds[j], bounds[j + 1])
+        total[i, value.indices[part]] += value.data[part]

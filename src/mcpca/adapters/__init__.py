@@ -1,0 +1,1 @@
+"""Objects of other libraries, taken apart without importing those libraries."""

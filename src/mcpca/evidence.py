@@ -1,0 +1,108 @@
+"""What a model is fitted to: covariances as an array, or by passes over the rows, whichever is the cheaper."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import range_finder
+from ._check import Array, Report
+from ._namespace import is_device_array, to_host
+from .checkpoint import Checkpoint
+from .contexts import Contexts
+from .covariances import Covariances
+from .device_contexts import device_covariances, is_on_device, rows_on_host
+from .devices import as_stack
+from .rows import Passes, Rows
+from .scatters import ContextCovariances, covariances_of
+from .subspace import width
+
+MOST_NUMBERS = 2**26  # in a stack of covariances: half a gigabyte
+_DEARER = 20  # times the operations at which passes are preferred all the same: dense products are that much faster
+_TYPICAL_PASSES, _TYPICAL_RANK = 10, 50
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Covariances of named contexts, and what else is known of their rows.
+
+    ``means`` (k, p) and ``counts`` (k,) are None where only covariances are known, ``contexts`` where rows are not at
+    hand; ``moments`` are the covariances where they are an array, here or on a device, ``passes`` those made where they
+    are not.
+    """
+
+    covariances: Covariances
+    names: Array
+    means: Array | None
+    counts: Array | None
+    contexts: Contexts | None = None
+    moments: ContextCovariances | None = None
+    passes: Passes | None = None
+
+    @property
+    def home(self) -> Any:
+        """The covariances where they are an array: results go to its device."""
+        return None if self.moments is None else self.moments.covariances
+
+    def on_host(self) -> Evidence:
+        """Return the same with covariances and rows on the host, for a choice of rank, which resamples rows: copies."""
+        if self.moments is None or not is_device_array(self.home):
+            return self
+        contexts = None if self.contexts is None else rows_on_host(self.contexts)
+        return of_covariances(replace(self.moments, covariances=to_host(self.home)), self.counts, contexts)
+
+
+def of_covariances(moments: ContextCovariances, counts: Array | None, contexts: Contexts | None = None) -> Evidence:
+    """Return the evidence in covariances as an array, here or on a device, with means where there are any."""
+    means = moments.means if len(moments.means) else None
+    return Evidence(as_stack(moments.covariances), moments.contexts, means, counts, contexts, moments)
+
+
+def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> Evidence:
+    """Return the evidence in rows, after one pass over them or, for covariances as an array, all that is needed."""
+    if is_on_device(contexts):
+        return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts)
+    if not by_passes(contexts, r):
+        moments = covariances_of(contexts, report)
+        return of_covariances(moments, contexts.n_samples, contexts)
+    rank, k = r or _TYPICAL_RANK, len(contexts.names)
+    columns = max(rank + range_finder.SPARE, -(-width(rank, k) // 2))
+    passes = Passes(report, checkpoint, tol)
+    rows = Rows.of(contexts, columns, passes)
+    means = rows.means.astype(contexts.dtype, copy=False)
+    return Evidence(rows, contexts.names, means, contexts.n_samples, contexts, passes=passes)
+
+
+def by_passes(contexts: Contexts, r: int | None) -> bool:
+    """Whether products with covariances are to be passes over the rows.
+
+    So where the covariances would take more than half a gigabyte, and where forming and squaring them,
+    O(n p^2 + k p^3), costs far more than some ten passes, O(nnz r) each.
+    """
+    k, p, n = len(contexts.names), contexts.n_features, int(contexts.n_samples.sum())
+    if k * p * p > MOST_NUMBERS:
+        return True
+    entries = float(contexts.context_bytes().sum()) / (2 * contexts.dtype.itemsize)
+    passes = _TYPICAL_PASSES * 8.0 * entries * ((r or _TYPICAL_RANK) + range_finder.SPARE)
+    return 2.0 * n * p * p + 2.0 * k * p**3 > _DEARER * passes
+
+
+def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return what tells a fit from others: the shape of the data, the labels, the first rows, the parameters."""
+    rows = contexts.block_rows(0, 0, min(100, int(contexts.n_samples[0])))
+    labels = [np.asarray(r if not isinstance(r, slice) else [r.start, r.stop]) for r in contexts.rows]
+    crc = 0
+    for part in labels:
+        crc = zlib.crc32(np.ascontiguousarray(part, dtype=np.int64).tobytes(), crc)
+    return {
+        "the number of rows": int(contexts.n_samples.sum()),
+        "the number of features": contexts.n_features,
+        "the contexts": [str(name) for name in contexts.names.tolist()],
+        "the labels of rows": crc,
+        "the first rows": zlib.crc32(np.ascontiguousarray(rows).tobytes()),
+        "the precision": str(contexts.dtype),
+        "the parameters": {name: repr(value) for name, value in parameters.items() if name != "verbose"},
+    }

@@ -1,0 +1,391 @@
+"""Covariances that are never formed: products with them are passes over the rows.
+
+With ``X_i`` the rows of context i, ``m_i`` their mean and ``Z_i = (X_i - 1 m_i^T) V`` the centred scores,
+
+    S_i V = (X_i - 1 m_i^T)^T Z_i / (n_i - 1),   V^T S_i V = Z_i^T Z_i / (n_i - 1),
+
+so sparse rows stay sparse (only scores are centred) and memory is O(p m + k m^2) and the means, (k, p). Most passes
+take rows in any order. Only ``sum_i S_i S_i V`` needs all rows of a context together, ``S_i V`` being complete before
+it is multiplied again: contexts are then gathered, as many at a time as scikit-learn's ``working_memory`` allows, and a
+context that is larger than that is read twice.
+
+Blocks of rows do not depend on the number of threads and their sums are added in order, so the answer does not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _kernels, range_finder
+from ._check import Array, Report, as_report
+from ._parallel import each, n_workers
+from .checkpoint import Checkpoint
+from .contexts import Contexts
+from .covariances import Basis, Covariances
+from .pieces import Group, Piece, all_rows, memory_limit, one_context, whole_contexts
+from .sources import Source, as_source, check_block
+
+_MOST_PRODUCTS = 40
+_PROBES = 10
+_TOL = 1e-7
+
+
+class _Sum(NamedTuple):
+    """An addition to total number ``total`` at ``key``: all of it (...), or rows by index."""
+
+    total: int
+    key: Any
+    value: Any
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How passes are made: what is told meanwhile, and what survives a crash. ``count`` grows with every pass."""
+
+    report: Report
+    checkpoint: Checkpoint
+    tol: float
+    count: list[int] = field(default_factory=lambda: [0])
+
+    @classmethod
+    def silent(cls) -> Passes:
+        """Return passes that tell nothing and leave nothing."""
+        return cls(as_report(False), Checkpoint(None, {}), _TOL)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """``Covariances`` of rows, by passes over them.
+
+    ``weights`` (k,) multiply the covariances and ``scale`` (p,) the features; ``means`` (k, p) are those of the rows as
+    they are. ``sketch`` (p, s) is a first guess of the leading directions, from the pass that found the means.
+    """
+
+    contexts: Contexts
+    passes: Passes
+    means: Array
+    sketch: Array
+    weights: Array
+    scale: Array | None = None
+    _norms: dict[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, contexts: Contexts, width: int, passes: Passes) -> Rows:
+        """Find means, and sketch ``[S_1 ... S_k]`` with ``width`` random combinations of its columns: one pass.
+
+        Column l of the sketch is ``sum_i w_il S_i x_l`` with random w and x. In the model that is
+        ``A diag(sum_i w_il b_i) A^T x_l``: some combination of all components.
+        """
+        k, p = len(contexts.names), contexts.n_features
+        rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
+        width = min(width, p)
+        directions = rng.standard_normal((p, width))
+        mixture = rng.standard_normal((k, width)) / (contexts.n_samples - 1.0)[:, None]
+        typed, by_row = directions.astype(contexts.dtype), mixture.astype(contexts.dtype)
+
+        def kernel(X: Any, codes: Array) -> list[_Sum]:
+            present, sums = _kernels.sums_by_context(X, codes)
+            return [_Sum(0, present, sums), _Sum(1, ..., X.T @ ((X @ typed) * by_row[codes]))]
+
+        totals = [np.zeros((k, p)), np.zeros((p, width))]
+        _run(contexts, passes, "means", kernel, totals)
+        means = totals[0] / contexts.n_samples[:, None]
+        sketch = totals[1] - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
+        return cls(contexts, passes, means, sketch, np.ones(k))
+
+    @property
+    def n_contexts(self) -> int:
+        """K."""
+        return len(self.contexts.names)
+
+    @property
+    def n_features(self) -> int:
+        """P."""
+        return self.contexts.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 when all rows are, float64 otherwise."""
+        return self.contexts.dtype
+
+    def basis(self, q: int, r: int) -> Basis:
+        """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]`` by block Lanczos, a pass for each product."""
+        eps = float(np.finfo(self.dtype).eps) / 8
+        start = self._first_block(max(min(r + range_finder.SPARE, self.n_features), -(-q // 2)))
+        found = range_finder.top_eigenvectors(
+            self._gram_times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS
+        )
+        return Basis(found.vectors, np.sqrt(found.values), found.residual)
+
+    def _first_block(self, width: int) -> Array:
+        start = self.sketch if self.scale is None else self.scale[:, None] * self.sketch
+        if start.shape[1] < width:  # a rank that was not known when the sketch was made
+            more = np.random.default_rng(1).standard_normal((len(start), width - start.shape[1]))
+            size = np.linalg.norm(start) / np.sqrt(start.shape[1] * len(start))
+            start = np.hstack([start, more * max(size, np.finfo(float).tiny)])
+        return start[:, :width]
+
+    def _gram_times(self, V: Array) -> Array:
+        """Return ``sum_i S_i S_i V`` (p, s) for orthonormal V, and estimate ``||S_i||^2`` on the way, once.
+
+        ``||S||^2 = ||S V||^2 + ||S (I - V V^T)||^2``; the second is estimated without bias by ``||S x||^2`` of random x
+        outside V (Hutchinson), ten of them.
+        """
+        s = V.shape[1]
+        block = V
+        if "values" not in self._norms:
+            x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
+            block = np.hstack([V, x - V @ (V.T @ x)])
+        scaled = block if self.scale is None else self.scale[:, None] * block
+        squared = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
+        means, factors = self.means, self.weights / (self.contexts.n_samples - 1.0)
+        typed, offsets = scaled.astype(self.dtype), means @ scaled
+
+        def image(X: Any, Z: Array, i: int) -> Array:
+            """``(X - 1 m^T)^T Z`` times the factor of context i, in scaled features on both sides."""
+            Y = _kernels.transposed(X, Z) - np.outer(means[i], Z.sum(axis=0, dtype=np.float64)).astype(Z.dtype)
+            Y *= Z.dtype.type(factors[i])
+            return Y if squared is None else np.asarray(Y * squared)
+
+        def kernel(X: Any, codes: Array) -> list[_Sum]:
+            Z = X @ typed - offsets[codes].astype(self.dtype)
+            T = np.empty((len(codes), s), dtype=Z.dtype)
+            present, bounds = _kernels.runs(codes)
+            norms = np.empty((len(present), Z.shape[1]))
+            for j, i in enumerate(present.tolist()):
+                a, b = bounds[j], bounds[j + 1]
+                own = X[a:b]
+                Y = image(own, Z[a:b], i)
+                norms[j] = self._squares(Y)
+                Y = Y[:, :s]
+                T[a:b] = own @ Y - (means[i] @ Y).astype(Z.dtype)
+                T[a:b] *= Z.dtype.type(factors[i])
+            sums = np.add.reduceat(T, bounds[:-1], axis=0, dtype=np.float64)
+            return [_Sum(0, ..., _kernels.transposed(X, T) - means[present].T @ sums), _Sum(1, present, norms)]
+
+        totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1]))]
+        limit = memory_limit()
+        sizes = self.contexts.context_bytes()
+        large = np.flatnonzero(sizes > limit)
+        _run(self.contexts, self.passes, "basis", kernel, totals, whole=np.flatnonzero(sizes <= limit))
+        for i in large.tolist():
+            self._large_gram(i, typed, offsets[i], factors[i], squared, totals)
+        if "values" not in self._norms:
+            estimates = totals[1][:, s:]
+            self._norms["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
+            self._norms["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
+        return totals[0] if self.scale is None else self.scale[:, None] * totals[0]
+
+    def _squares(self, Y: Array) -> Array:
+        """Squared lengths of columns; of D S D V where Y is D^2 S D V."""
+        Y = Y if self.scale is None else Y / self.scale[:, None]
+        return np.asarray(np.einsum("pm,pm->m", Y, Y, dtype=np.float64))
+
+    def _large_gram(
+        self, i: int, typed: Array, offset: Array, factor: float, squared: Array | None, totals: list[Array]
+    ) -> None:
+        """Add context i, which is too large to be held, in two readings of its rows."""
+        s = totals[0].shape[1]
+        mean = self.means[i]
+
+        def first(X: Any, codes: Array) -> list[_Sum]:
+            Z = X @ typed - offset.astype(self.dtype)
+            return [_Sum(0, ..., _kernels.transposed(X, Z)), _Sum(1, ..., Z.sum(axis=0, dtype=np.float64))]
+
+        parts = [np.zeros(typed.shape), np.zeros(typed.shape[1])]
+        _run(self.contexts, self.passes, "basis", first, parts, only=i)
+        Y = (parts[0] - np.outer(mean, parts[1])) * factor
+        Y = Y if squared is None else Y * squared
+        totals[1][i] += self._squares(Y)
+        typed_Y, offset_Y = Y[:, :s].astype(self.dtype), mean @ Y[:, :s]
+
+        def second(X: Any, codes: Array) -> list[_Sum]:
+            T = (X @ typed_Y - offset_Y.astype(self.dtype)) * self.dtype.type(factor)
+            return [_Sum(0, ..., _kernels.transposed(X, T)), _Sum(1, ..., T.sum(axis=0, dtype=np.float64))]
+
+        parts = [np.zeros((len(Y), s)), np.zeros(s)]
+        _run(self.contexts, self.passes, "basis", second, parts, only=i)
+        totals[0] += parts[0] - np.outer(mean, parts[1])
+
+    def whole(self) -> Array:
+        """Return all entries (k, p, p), from rows that are made dense a block at a time."""
+        return next(self.congruences(np.eye(self.n_features)))
+
+    def congruences(self, A: Array) -> Iterator[Array]:
+        """Yield ``A^T S_i A`` of all contexts: one pass. Cost O(nnz m), memory O(k m^2)."""
+        m = A.shape[1]
+        scores = self._scores(A)
+
+        def kernel(X: Any, codes: Array) -> list[_Sum]:
+            Z, present, bounds = _kernels.by_context(scores(X, codes), codes)
+            out = np.empty((len(present), m, m))
+            for j in range(len(present)):
+                Zi = Z[bounds[j] : bounds[j + 1]]
+                out[j] = Zi.T @ Zi
+            return [_Sum(0, present, out)]
+
+        total = np.zeros((self.n_contexts, m, m))
+        _run(self.contexts, self.passes, "core", kernel, [total])
+        total *= self._factors[:, None, None]
+        yield total
+
+    def variances_along(self, A: Array) -> Array:
+        """Return ``a_j^T S_i a_j`` (k, m): one pass. Cost O(nnz m)."""
+        scores = self._scores(A)
+
+        def kernel(X: Any, codes: Array) -> list[_Sum]:
+            Z, present, bounds = _kernels.by_context(scores(X, codes), codes)
+            return [_Sum(0, present, np.add.reduceat(Z**2, bounds[:-1], axis=0, dtype=np.float64))]
+
+        total = np.zeros((self.n_contexts, A.shape[1]))
+        _run(self.contexts, self.passes, "loadings", kernel, [total])
+        return total * self._factors[:, None]
+
+    def combine(self, A: Array, weights: Array) -> Array:
+        """Return ``sum_i S_i A W_i`` (p, m): one pass. Cost O(nnz m)."""
+        scores = self._scores(A)
+        shaped = self._factors.reshape((-1,) + (1,) * (weights.ndim - 1)) * weights
+        W = shaped.astype(self.dtype)
+
+        def kernel(X: Any, codes: Array) -> list[_Sum]:
+            Z = scores(X, codes)
+            if W.ndim == 2:
+                Z *= W[codes]
+            else:
+                Z = _kernels.multiplied(Z, codes, W)
+            ordered, present, bounds = _kernels.by_context(Z, codes)
+            sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
+            return [_Sum(0, ..., _kernels.transposed(X, Z)), _Sum(1, present, sums)]
+
+        totals = [np.zeros(A.shape), np.zeros((self.n_contexts, A.shape[1]))]
+        _run(self.contexts, self.passes, "components", kernel, totals)
+        out = totals[0] - self.means.T @ totals[1]
+        return out if self.scale is None else self.scale[:, None] * out
+
+    def variances(self) -> Array:
+        """Return the variances of features in every context (k, p): one pass, made once."""
+        if "variances" not in self._norms:
+            means = self.means
+
+            def kernel(X: Any, codes: Array) -> list[_Sum]:
+                present, squares = _kernels.squares_by_context(X, codes, means)
+                return [_Sum(0, present, squares)]
+
+            total = np.zeros((self.n_contexts, self.n_features))
+            _run(self.contexts, self.passes, "variances", kernel, [total])
+            # A zero of a sparse row differs from the mean as well, which the sums above left out.
+            sparse = self.contexts.sparse
+            total[sparse] += self.contexts.n_samples[sparse, None] * means[sparse] ** 2
+            total *= self._factors[:, None]
+            self._norms["variances"] = total if self.scale is None else total * self.scale**2
+        return self._norms["variances"]
+
+    def squared_norms(self) -> Array:
+        """Return estimates of ``||S_i||_F^2`` (k,), from the first pass for the basis; ``norm_errors`` are theirs."""
+        if "values" not in self._norms:
+            self._gram_times(np.linalg.qr(self._first_block(2))[0])
+        return self._norms["values"]
+
+    def norm_errors(self) -> Array:
+        """Return the standard errors of ``squared_norms`` (k,)."""
+        self.squared_norms()
+        return self._norms["errors"]
+
+    def pooled(self, weights: Array) -> Array:
+        """Return ``sum_i weights_i S_i`` (p, p): one pass, for few features."""
+        p = self.n_features
+        return self.combine(np.eye(p), np.broadcast_to(weights[:, None], (len(weights), p)))
+
+    def scaled(self, scale: Array) -> Rows:
+        """Return the covariances of features multiplied by ``scale`` (p,)."""
+        scale = scale if self.scale is None else self.scale * scale
+        return replace(self, scale=scale, _norms={})
+
+    def weighted(self, weights: Array) -> Covariances:
+        """Return the covariances times ``weights`` (k,)."""
+        return replace(self, weights=self.weights * weights, _norms={})
+
+    def most_variable(self, m: int) -> Contexts:
+        """Return the contexts with their ``m`` most variable features (all rows together), dense in memory: O(n m)."""
+        n = self.contexts.n_samples
+        pooled = (n - 1) @ self.variances()
+        chosen = np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
+        kept: dict[int, Source] = {}
+        for source in self.contexts.sources:
+            if id(source) not in kept:
+                parts: list[Any] = [block[:, chosen] for _, block in source.scan(2**26)]
+                rows = [part.toarray() if source.sparse else part for part in parts]
+                kept[id(source)] = as_source(np.concatenate(rows), "X")
+        sources = [kept[id(source)] for source in self.contexts.sources]
+        return replace(self.contexts, sources=sources, feature_names=None)
+
+    @property
+    def _factors(self) -> Array:
+        return np.asarray(self.weights / (self.contexts.n_samples - 1.0))
+
+    def _scores(self, A: Array) -> Callable[[Any, Array], Array]:
+        """Return the function that gives centred scores on A of rows with their contexts."""
+        A = A if self.scale is None else self.scale[:, None] * A
+        typed, offsets = A.astype(self.dtype), (self.means @ A).astype(self.dtype)
+        return lambda X, codes: np.asarray(X @ typed - offsets[codes])
+
+
+def _run(
+    contexts: Contexts,
+    passes: Passes,
+    stage: str,
+    kernel: Callable[[Any, Array], list[_Sum]],
+    totals: list[Array],
+    *,
+    whole: Array | None = None,
+    only: int | None = None,
+) -> None:
+    """Add what ``kernel`` makes of every piece to ``totals``, in the order of pieces.
+
+    ``whole`` names contexts whose rows must come together; ``only`` is a context whose rows are all that is wanted.
+    """
+    passes.count[0] += 1
+    if passes.checkpoint.recall(totals):
+        return
+    skipped = passes.checkpoint.resume(totals)
+    groups: Iterator[Group] = all_rows(contexts)
+    total = int(contexts.n_samples.sum())
+    if whole is not None:
+        groups, total = whole_contexts(contexts, whole), int(contexts.n_samples[whole].sum())
+    elif only is not None:
+        groups, total = one_context(contexts, only), int(contexts.n_samples[only])
+    workers = n_workers()
+
+    def of(piece: Piece) -> list[_Sum]:
+        X, codes = piece.load()
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
+            return kernel(X, codes)
+
+    done, stage = 0, f"pass {passes.count[0]}, {stage}"
+    passes.report(stage, 0, total)
+    for number, group in enumerate(groups, start=1):
+        if number > skipped:
+            pieces = group.pieces()
+            for sums in each(of, pieces, workers if len(pieces) > 1 else 1):
+                for item in sums:
+                    if not np.isfinite(item.value.sum(dtype=np.float64)):
+                        _explain(contexts)
+                    _kernels.add(totals[item.total], item.key, item.value)
+            passes.checkpoint.during(number, totals)
+        done += group.n_rows
+        passes.report(stage, done, total)
+    passes.checkpoint.after(totals)
+
+
+def _explain(contexts: Contexts) -> None:
+    """Raise for sums that are not finite: by the rows that are not, or because squares overflow."""
+    for source in {id(source): source for source in contexts.sources}.values():
+        for first, block in source.scan(2**26):
+            check_block(block, first, "X")
+    raise ValueError(
+        f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
+    )

@@ -1,0 +1,180 @@
+"""Covariances of contexts as one array: the explicit way, for few features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._check import Array, Report, as_report
+from ._parallel import each, n_workers
+from .checkpoint import Checkpoint
+from .contexts import Contexts, read_contexts
+from .rows import Passes, Rows
+
+_OUTER_ROWS = 128
+_MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
+_SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
+
+
+@dataclass(frozen=True)
+class ContextCovariances:
+    """Second moments of each context.
+
+    Attributes
+    ----------
+    covariances : ndarray (k, p, p)
+        ``S_i = (X_i - mean_i)^T (X_i - mean_i) / (n_i - 1)``.
+    means : ndarray (k, p)
+    n_samples : ndarray (k,) of int
+    contexts : ndarray (k,)
+        Names of the contexts, in the order of the first axis.
+    feature_names : ndarray (p,) or None
+    """
+
+    covariances: Array
+    means: Array
+    n_samples: Array
+    contexts: Array
+    feature_names: Array | None
+
+
+def context_covariances(X: Any, y: Any = None, *, verbose: Any = False) -> ContextCovariances:
+    """Return the covariance of each context, for any form of input that ``MCPCA.fit`` takes.
+
+    Parameters
+    ----------
+    X : list of arrays, dict or Series {name: array}, or one 2-D array or DataFrame
+        Rows of each context. Features that differ in order between DataFrames are aligned by name.
+    y : array-like (n,), optional
+        Context label of each row, for a 2-D ``X``. Without it ``X`` is one context.
+    verbose : bool or callable
+        True prints progress; a function gets (stage, done, total).
+
+    Returns
+    -------
+    ContextCovariances
+
+    Notes
+    -----
+    Cost O(n p^2), memory O(k p^2). Rows are centred before they are squared, so a large mean costs no accuracy.
+    float32 rows give float32 covariances (half the memory, about six digits), with means summed in float64.
+    """
+    return covariances_of(read_contexts(X, y), as_report(verbose))
+
+
+def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
+    """Return all moments. Cost O(sum_i n_i p^2); memory the stack and an eighth of it."""
+    means, S = scatters(contexts, report, contexts.n_samples - 1)
+    return ContextCovariances(
+        S, means.astype(contexts.dtype), contexts.n_samples, contexts.names, contexts.feature_names
+    )
+
+
+def second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
+    """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
+    moment = np.empty((contexts.n_features, contexts.n_features), dtype=contexts.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
+        own = _mean(contexts, i)
+    if not np.isfinite(own).all():
+        contexts.check_finite(i)
+    _scatter(contexts, i, own, moment, None)
+    moment /= contexts.n_samples[i]
+    _add_outer(moment, 1, own - mean)
+    return moment
+
+
+def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) -> tuple[Array, Array]:
+    """Return means (k, p) in float64 and ``sum (x - mean)(x - mean)^T`` (k, p, p), each divided by its divisor."""
+    k, p = len(contexts.names), contexts.n_features
+    if not contexts.dense:
+        return _from_passes(contexts, report, divisors)
+    means = np.empty((k, p))
+    S = np.empty((k, p, p), dtype=contexts.dtype)
+    in_place = contexts.dtype == np.float64 and all(isinstance(rows, slice) for rows in contexts.rows)
+    # With fewer contexts the threads of BLAS are better used inside a product, and temporaries count.
+    available = n_workers()
+    workers = available if k >= 8 * available else 1
+
+    def fill(indices: Array) -> None:
+        work = None if in_place else _work(contexts, workers)
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
+            for i in indices.tolist():
+                means[i] = _mean(contexts, i)
+                _scatter(contexts, i, means[i], S[i], work)
+                if divisors is not None:
+                    S[i] /= divisors[i]
+
+    pieces = np.array_split(np.arange(k), min(k, 20))
+    for piece, _ in zip(pieces, each(fill, pieces, workers), strict=True):
+        report("covariances", int(piece[-1]) + 1, k)
+    for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
+        contexts.check_finite(int(bad))
+    if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
+        raise ValueError(
+            f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
+        )
+    return means, S
+
+
+def _step(contexts: Contexts) -> int:
+    """Rows taken at a time where they are copied: an eighth of the covariance stack, or half a megabyte."""
+    p = contexts.n_features
+    return max(_MIN_CHUNK // p, len(contexts.names) * p // 8, 1)
+
+
+def _work(contexts: Contexts, workers: int = 1) -> Array:
+    """Room for centred rows, used again and again."""
+    rows = min(max(_step(contexts) // workers, 1), int(contexts.n_samples.max()))
+    return np.empty((rows, contexts.n_features), dtype=contexts.dtype)
+
+
+def _mean(contexts: Contexts, i: int) -> Array:
+    """Mean of context i (p,) in float64."""
+    n = int(contexts.n_samples[i])
+    step = n if isinstance(contexts.rows[i], slice) else _step(contexts)
+    parts = (contexts.block_rows(i, j, min(j + step, n)) for j in range(0, n, step))
+    # In float64 a product with ones is the faster sum; float32 is summed in float64.
+    sums = (np.ones(len(x)) @ x if x.dtype == np.float64 else x.sum(axis=0, dtype=np.float64) for x in parts)
+    return np.asarray(sum(sums) / n)
+
+
+def _scatter(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | None) -> None:
+    """Write ``(X_i - mean)^T (X_i - mean)`` to ``out`` (p, p), for the mean of these very rows.
+
+    ``X^T X - n mean mean^T`` needs no copy of the rows, and loses as many digits as ``1 + mean^2 / variance`` has:
+    that is taken where the loss leaves 12 digits. Otherwise rows are centred before they are squared.
+    """
+    n = int(contexts.n_samples[i])
+    if isinstance(contexts.rows[i], slice) and contexts.sources[i].dtype == np.float64:
+        X = contexts.block_rows(i, 0, n)
+        np.matmul(X.T, X, out=out)
+        squares = np.diagonal(out)
+        if (squares <= _SAFE_RATIO * (squares - n * mean**2)).all():
+            _add_outer(out, -n, mean)
+            return
+    mean = mean.astype(contexts.dtype)
+    work = _work(contexts) if work is None else work
+    for j in range(0, n, len(work)):
+        centred = work[: min(len(work), n - j)]
+        np.subtract(contexts.block_rows(i, j, j + len(centred)), mean, out=centred)
+        if j == 0:
+            np.matmul(centred.T, centred, out=out)
+        else:
+            out += centred.T @ centred
+
+
+def _add_outer(out: Array, factor: float, x: Array) -> None:
+    """Add ``factor x x^T`` to ``out`` (p, p), some rows at a time: a whole p x p array would count."""
+    for i in range(0, len(x), _OUTER_ROWS):
+        out[i : i + _OUTER_ROWS] += np.outer(factor * x[i : i + _OUTER_ROWS], x)
+
+
+def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> tuple[Array, Array]:
+    """Return what ``scatters`` does in two passes over rows that are sparse or not in memory."""
+    rows = Rows.of(contexts, 1, Passes(report, Checkpoint(None, {}), 1.0))
+    S = rows.whole()
+    if divisors is None:
+        S *= (contexts.n_samples - 1.0)[:, None, None]
+    return rows.means, S.astype(contexts.dtype, copy=False)

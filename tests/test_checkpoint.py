@@ -1,0 +1,206 @@
+"""A long fit that is killed goes on where it was; faults on the way lose nothing."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from mcpca import MCPCA, checkpoint, evidence, pieces
+from mcpca.datasets import make_contexts
+
+RANK = 3
+
+
+def problem():
+    return make_contexts(4, 40, RANK, n_samples=100, noise=0.3, random_state=0)
+
+
+class Blocks:
+    """Blocks of rows in which something happens: after ``when`` blocks ``what`` is called."""
+
+    def __init__(self, X, when=None, what=None):
+        self.X, self.when, self.what, self.read = X, when, what, 0
+
+    def __iter__(self):
+        for i in range(0, len(self.X), 50):
+            if self.read == self.when:
+                self.what()
+            self.read += 1
+            yield scipy.sparse.csr_array(self.X[i : i + 50])
+
+
+@pytest.fixture
+def by_passes(monkeypatch):
+    monkeypatch.setattr(evidence, "MOST_NUMBERS", 0)
+    monkeypatch.setattr(pieces, "_SCAN", 2**14)
+    monkeypatch.setattr(checkpoint, "_SECONDS", 0.0)  # write after every block
+
+
+def same(model, other):
+    np.testing.assert_array_equal(model.components_, other.components_)
+    np.testing.assert_array_equal(model.loadings_, other.loadings_)
+    np.testing.assert_array_equal(model.squared_norms(), other.squared_norms())
+
+
+@pytest.mark.parametrize("when", [12, 29, 61])
+def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when):
+    """SIGKILL in the first pass, between passes and in the middle of later ones."""
+    path = tmp_path / "fit.ckpt"
+    script = f"""
+        import os, signal
+        from mcpca import MCPCA, checkpoint, evidence, pieces
+        from test_checkpoint import Blocks, RANK, problem
+        evidence.MOST_NUMBERS, pieces._SCAN, checkpoint._SECONDS = 0, 2**14, 0.0
+        data = problem()
+        blocks = Blocks(data.X, {when}, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        MCPCA(RANK, random_state=0).fit(blocks, data.y, checkpoint={str(path)!r})
+    """
+    folder = os.path.dirname(__file__)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([folder, *sys.path])}
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert path.exists()
+    data = problem()
+    whole, rest = Blocks(data.X), Blocks(data.X)
+    uninterrupted = MCPCA(RANK, random_state=0).fit(whole, data.y)
+    resumed = MCPCA(RANK, random_state=0).fit(rest, data.y, checkpoint=path)
+    same(resumed, uninterrupted)
+    assert resumed.n_passes_ == uninterrupted.n_passes_
+    # Finished passes are not read again (the first reading finds the sizes of blocks and the next their identity).
+    assert rest.read <= whole.read - when + 2 * 8 + 8 + 1
+    assert not path.exists()
+
+
+def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp_path):
+    data, path = problem(), tmp_path / "fit.ckpt"
+
+    def stop():
+        raise KeyboardInterrupt
+
+    seeds = []
+    for blocks in (Blocks(data.X, 40, stop), Blocks(data.X)):
+        try:
+            MCPCA(RANK).fit(blocks, data.y, checkpoint=path)
+        except KeyboardInterrupt:
+            seeds.append(checkpoint.Checkpoint(path, {}).seed)
+    assert len(seeds) == 1
+    assert not path.exists()
+
+
+def test_ctrl_c_leaves_the_model_as_it_was(by_passes):
+    data = problem()
+    model = MCPCA(RANK, random_state=0).fit(data.X, data.y)
+    before = {name: np.copy(value) for name, value in vars(model).items() if isinstance(value, np.ndarray)}
+    threads = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(Blocks(data.X, 33, lambda: signal.raise_signal(signal.SIGINT)), data.y)
+    assert threading.active_count() == threads
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(model, name), value)
+
+
+def test_another_fit_does_not_touch_the_file(by_passes, tmp_path):
+    data, path = problem(), tmp_path / "fit.ckpt"
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        MCPCA(RANK, random_state=0).fit(Blocks(data.X, 40, stop), data.y, checkpoint=path)
+    content = path.read_bytes()
+    for X, y, parameters, named in (
+        (data.X[:-1], data.y[:-1], {}, "the number of rows"),
+        (data.X[:, 1:], data.y, {}, "the number of features"),
+        (2 * data.X, data.y, {}, "the first rows"),
+        (data.X, data.y[::-1], {}, "the labels of rows"),
+        (data.X, data.y, {"solver": "lsq"}, "the parameters"),
+    ):
+        with pytest.raises(ValueError, match=f"is of another fit: it differs in .*{named}.*delete the file"):
+            MCPCA(RANK, random_state=0, **parameters).fit(X, y, checkpoint=path)
+        assert path.read_bytes() == content
+
+
+def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
+    """A real limit on the size of files stands in for a full disk."""
+    data, path = problem(), tmp_path / "fit.ckpt"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size // 2, hard))
+
+    model = MCPCA(RANK, random_state=0)
+    try:
+        with pytest.raises(OSError, match=r"checkpoint=.* could not be written .*previous one is as it was") as caught:
+            model.fit(Blocks(data.X, 40, fill), data.y, checkpoint=path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
+    assert not hasattr(model, "components_")
+    assert [p.name for p in tmp_path.iterdir()] == ["fit.ckpt"]
+    resumed = MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+    same(resumed, MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y))
+
+
+def test_errors_of_the_file(by_passes, tmp_path):
+    data = problem()
+    with pytest.raises(FileNotFoundError, match=r"checkpoint=.*does not exist; create it first"):
+        MCPCA(RANK).fit(data.X, data.y, checkpoint=tmp_path / "nowhere" / "fit.ckpt")
+    torn = tmp_path / "torn.ckpt"
+    torn.write_bytes(b"PK\x03\x04 half of it")
+    with pytest.raises(ValueError, match="is not a complete checkpoint"):
+        MCPCA(RANK).fit(data.X, data.y, checkpoint=torn)
+    assert torn.read_bytes() == b"PK\x03\x04 half of it"
+
+
+def test_nan_is_named_by_its_rows(by_passes):
+    data = problem()
+    X = data.X.copy()
+    X[123, 7] = np.nan
+    X[321, 1] = np.inf
+    model = MCPCA(RANK)
+    for rows in (scipy.sparse.csr_array(X), Blocks(X)):
+        with pytest.raises(ValueError, match=r"X contains 1 NaN and . infinite.* within rows 123 to .*, in feature"):
+            model.fit(rows, data.y)
+    assert not hasattr(model, "components_")
+
+
+def test_block_of_another_width_is_named(by_passes):
+    data = problem()
+
+    def blocks():
+        yield data.X[:200]
+        yield data.X[200:, :-1]
+
+    with pytest.raises(ValueError, match=r"39.*40"):
+        MCPCA(RANK).fit(blocks, data.y)
+
+
+def test_small_data_need_no_checkpoint(tmp_path):
+    """Covariances as an array take seconds: the file is not written."""
+    data = problem()
+    MCPCA(RANK, random_state=0).fit(data.X, data.y, checkpoint=tmp_path / "fit.ckpt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_time_left_is_told(monkeypatch, capsys):
+    from mcpca import _check
+
+    clock = iter([0.0, 5.0, 30.0, 400.0])
+    monkeypatch.setattr(_check.time, "monotonic", lambda: next(clock))
+    tell = _check.as_report(True)
+    for done in (0, 10, 20, 100):
+        tell("pass 2, basis", done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "[mcpca] pass 2, basis: 0/100",
+        "[mcpca] pass 2, basis: 20/100, 2 min left",
+        "[mcpca] pass 2, basis: 100/100",
+    ]

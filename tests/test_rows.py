@@ -1,0 +1,302 @@
+"""Products with covariances by passes over rows: equal to those with the array, whatever the rows are."""
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+
+from mcpca import MCPCA, context_covariances, evidence, pieces, range_finder, rows
+from mcpca.contexts import read_contexts
+from mcpca.datasets import make_contexts
+from mcpca.rows import Passes, Rows
+from mcpca.stack import Stack
+
+
+def always_by_passes(monkeypatch):
+    monkeypatch.setattr(evidence, "MOST_NUMBERS", 0)
+
+
+def sparse_problem(rng, k=5, p=30, n=40, density=0.3):
+    """Rows with zeros, far from centred, in mixed order; labels."""
+    X = (rng.random((k * n, p)) < density) * (3 + rng.standard_normal((k * n, p)))
+    y = rng.permutation(np.repeat(np.arange(k), n))
+    for i in range(k):  # contexts of unequal size and spread
+        X[y == i] *= 1 + i * rng.random(p)
+    return X, y
+
+
+@pytest.fixture(params=["dense", "memmap", "csr", "csc", "hdf5", "blocks"])
+def kind(request, tmp_path):
+    """A function that gives rows as another kind of matrix."""
+
+    def make(X):
+        if request.param == "memmap":
+            held = np.memmap(tmp_path / "rows.bin", dtype=X.dtype, shape=X.shape, mode="w+")
+            held[:] = X
+            return held
+        if request.param == "hdf5":
+            file = h5py.File(tmp_path / "rows.h5", "w")
+            request.addfinalizer(file.close)
+            return file.create_dataset("X", data=X, chunks=(7, X.shape[1]))
+        if request.param == "blocks":
+            return lambda: (X[i : i + 9] for i in range(0, len(X), 9))
+        return {"dense": np.asarray, "csr": scipy.sparse.csr_array, "csc": scipy.sparse.csc_matrix}[request.param](X)
+
+    return make
+
+
+@pytest.fixture(params=[True, False], ids=["one piece", "many pieces"])
+def cut(request, monkeypatch):
+    """Everything at once, or in small pieces, contexts larger than what may be held included."""
+    if not request.param:
+        monkeypatch.setattr(pieces, "_PIECE", 2000)
+        monkeypatch.setattr(pieces, "_SCAN", 3000)
+        monkeypatch.setattr(pieces, "_AT_A_TIME", 2)
+        monkeypatch.setattr(rows, "memory_limit", lambda: 6000)
+        monkeypatch.setattr(pieces, "memory_limit", lambda: 6000)
+
+
+def test_products_are_those_of_the_array(rng, kind, cut):
+    X, y = sparse_problem(rng)
+    S = Stack(context_covariances(X, y).covariances)
+    found = Rows.of(read_contexts(kind(X), y), 4, Passes.silent())
+    k, p = found.n_contexts, found.n_features
+    np.testing.assert_allclose(found.means, [X[y == i].mean(axis=0) for i in range(k)])
+    A = rng.standard_normal((p, 3))
+    same = {"rtol": 1e-9, "atol": 1e-10}
+    np.testing.assert_allclose(
+        np.concatenate(list(found.congruences(A))), np.concatenate(list(S.congruences(A))), **same
+    )
+    np.testing.assert_allclose(found.variances_along(A), S.variances_along(A), **same)
+    for W in (rng.standard_normal((k, 3)), rng.standard_normal((k, 3, 3))):
+        np.testing.assert_allclose(found.combine(A, W), S.combine(A, W), **same)
+    np.testing.assert_allclose(found.variances(), S.variances(), **same)
+    np.testing.assert_allclose(found.whole(), S.whole(), **same)
+    weights = rng.random(k)
+    np.testing.assert_allclose(found.pooled(weights), S.pooled(weights), **same)
+    Q = np.linalg.qr(A)[0]
+    gram = sum(s @ s for s in S.values)
+    np.testing.assert_allclose(found._gram_times(Q), gram @ Q, **same)
+
+
+def test_products_of_scaled_features_and_weighted_contexts(rng, cut):
+    X, y = sparse_problem(rng)
+    S = Stack(context_covariances(X, y).covariances)
+    scale, weights = rng.random(30) + 0.5, rng.random(5) + 0.5
+    found = Rows.of(read_contexts(scipy.sparse.csr_array(X), y), 4, Passes.silent()).scaled(scale).weighted(weights)
+    twin = S.scaled(scale).weighted(weights)
+    A = np.linalg.qr(rng.standard_normal((30, 3)))[0]
+    np.testing.assert_allclose(found._gram_times(A), sum(s @ s for s in twin.values) @ A)
+    np.testing.assert_allclose(found.variances_along(A), twin.variances_along(A))
+    np.testing.assert_allclose(
+        found.combine(A, weights[:, None] * np.ones(3)), twin.combine(A, weights[:, None] * np.ones(3))
+    )
+    np.testing.assert_allclose(found.variances(), twin.variances())
+
+
+@pytest.mark.parametrize(
+    ("p", "k", "r", "noise"), [(24, 2, 3, 0.1), (60, 6, 4, 1.0), (150, 3, 5, 0.3), (230, 12, 8, 0.3), (40, 240, 6, 0.3)]
+)
+def test_same_model_with_and_without_covariances(monkeypatch, p, k, r, noise):
+    """The switch between the two ways is for speed and memory: A and B are the same to 1e-6."""
+    data = make_contexts(k, p, r, n_samples=120, noise=noise, random_state=1)
+    explicit = MCPCA(r, random_state=0).fit(data.X, data.y)
+    assert explicit.n_passes_ is None
+    always_by_passes(monkeypatch)
+    shuffled = np.random.default_rng(0).permutation(len(data.y))
+    passing = MCPCA(r, random_state=0).fit(scipy.sparse.csr_array(data.X[shuffled]), data.y[shuffled])
+    assert passing.n_passes_ > 3
+    assert passing.basis_residual_ < 1e-7
+    np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
+    np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
+    np.testing.assert_allclose(passing.means_, explicit.means_, atol=1e-12)
+    np.testing.assert_allclose(passing.singular_values_[:r], explicit.singular_values_[:r], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"solver": "lsq"},
+        {"solver": "ml", "tol": 1e-9},
+        {"solver": "ml", "noise": "pooled", "tol": 1e-9},
+        {"solver": "ml", "noise": "diagonal", "tol": 1e-9},
+        {"solver": "ml", "noise": None, "tol": 1e-9},
+        {"orthogonal": True},
+        {"orthogonal": True, "solver": "ml"},
+        {"context_weights": [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]},
+    ],
+    ids=str,
+)
+def test_every_solver_goes_by_passes(monkeypatch, parameters):
+    data = make_contexts(6, 40, 4, n_samples=200, noise=0.2, random_state=2)
+    explicit = MCPCA(4, random_state=0, **parameters).fit(data.X, data.y)
+    always_by_passes(monkeypatch)
+    passing = MCPCA(4, random_state=0, **parameters).fit(data.X, data.y)
+    assert passing.n_passes_ > 3
+    np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
+    np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
+    if explicit.noise_variance_ is not None:
+        np.testing.assert_allclose(passing.noise_variance_, explicit.noise_variance_, rtol=1e-5)
+
+
+def test_one_context_is_pca_by_passes_too(rng, monkeypatch):
+    from sklearn.decomposition import PCA
+
+    X = rng.standard_normal((80, 30)) @ np.diag(np.linspace(3, 0.1, 30)) + 5
+    always_by_passes(monkeypatch)
+    model = MCPCA(4).fit(X)
+    pca = PCA(4).fit(X)
+    np.testing.assert_allclose(np.abs(np.sum(model.components_ * pca.components_.T, axis=0)), 1, atol=1e-9)
+    np.testing.assert_allclose(model.loadings_[0], pca.explained_variance_, rtol=1e-9)
+
+
+def test_threads_and_pieces_change_nothing(rng, monkeypatch):
+    """Same pieces, other threads: the same bits. Other pieces: the same up to rounding."""
+    X, y = sparse_problem(rng, 8, 60, 50)
+    always_by_passes(monkeypatch)
+    models = []
+    for workers, piece in ((1, 4000), (3, 4000), (2, 2**24)):
+        monkeypatch.setattr(rows, "n_workers", lambda workers=workers: workers)
+        monkeypatch.setattr(pieces, "_PIECE", piece)
+        models.append(MCPCA(3, random_state=0).fit(scipy.sparse.csr_array(X), y))
+    np.testing.assert_array_equal(models[0].components_, models[1].components_)
+    np.testing.assert_array_equal(models[0].loadings_, models[1].loadings_)
+    np.testing.assert_allclose(models[0].components_, models[2].components_, atol=1e-6)
+
+
+def test_large_means_cost_no_digits(rng, monkeypatch):
+    data = make_contexts(4, 30, 3, n_samples=200, noise=0.1, random_state=0)
+    always_by_passes(monkeypatch)
+    near = MCPCA(3, random_state=0).fit(data.X, data.y)
+    far = MCPCA(3, random_state=0).fit(data.X + 1e6, data.y)
+    np.testing.assert_allclose(far.components_, near.components_, atol=1e-6)
+
+
+def test_single_precision_is_summed_in_double(monkeypatch):
+    data = make_contexts(6, 60, 4, n_samples=300, noise=0.2, random_state=0)
+    always_by_passes(monkeypatch)
+    double = MCPCA(4, random_state=0).fit(data.X, data.y)
+    single = MCPCA(4, random_state=0).fit(scipy.sparse.csr_array(data.X.astype(np.float32)), data.y)
+    assert single.components_.dtype == single.loadings_.dtype == single.means_.dtype == np.float32
+    np.testing.assert_allclose(single.components_, double.components_, atol=2e-5)
+    # A thousand equal blocks of ones added one after the other would stop at 2^24 in single precision.
+    total = np.zeros((1, 1))
+    rows._kernels.add(total, np.array([0]), np.array([[2.0**24]]))
+    rows._kernels.add(total, np.array([0]), np.array([[1.0]], dtype=np.float32))
+    assert total[0, 0] == 2**24 + 1
+
+
+def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
+    import tracemalloc
+
+    X = scipy.sparse.random_array((3000, 4000), density=0.005, format="csr", rng=rng)
+    y = rng.integers(4, size=3000)
+    contexts = read_contexts(X, y)
+    tracemalloc.start()
+    Rows.of(contexts, 10, Passes.silent())._gram_times(np.linalg.qr(rng.standard_normal((4000, 10)))[0])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.25 * 3000 * 4000 * 8
+
+
+def test_norms_are_estimated_with_their_errors(rng):
+    X, y = sparse_problem(rng, 6, 80, 60)
+    S = Stack(context_covariances(X, y).covariances)
+    found = Rows.of(read_contexts(X, y), 12, Passes.silent())
+    found.basis(4, 4)
+    gap = (found.squared_norms() - S.squared_norms()) / found.norm_errors()
+    assert (found.norm_errors() < 0.3 * S.squared_norms()).all()
+    assert np.abs(gap).max() < 5
+
+
+def test_thousands_of_contexts(monkeypatch):
+    data = make_contexts(2000, 50, 5, n_samples=12, noise=0.1, density=0.5, random_state=0)
+    explicit = MCPCA(5, random_state=0).fit(data.X, data.y)
+    always_by_passes(monkeypatch)
+    passing = MCPCA(5, random_state=0).fit(data.X, data.y)
+    np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
+    np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
+
+
+def test_rank_is_chosen_on_the_most_variable_features(monkeypatch):
+    data = make_contexts(5, 150, 3, n_samples=200, noise=0.3, random_state=0)
+    monkeypatch.setattr("mcpca.automatic_rank._FEATURES", 60)
+    always_by_passes(monkeypatch)
+    model = MCPCA(random_state=0).fit(scipy.sparse.csr_array(data.X), data.y)
+    assert model.n_components_ == 3
+    assert model.components_.shape == (150, 3)
+
+
+def test_sparse_covariances_scores_and_loadings(rng):
+    X, y = sparse_problem(rng)
+    sparse = scipy.sparse.csr_matrix(X)
+    ours, dense = context_covariances(sparse, y), context_covariances(X, y)
+    np.testing.assert_allclose(ours.covariances, dense.covariances, atol=1e-12)
+    model = MCPCA(3, random_state=0).fit(sparse, y)
+    np.testing.assert_allclose(model.transform(sparse, y), model.transform(X, y), atol=1e-10)
+    np.testing.assert_allclose(model.transform(sparse), model.transform(X), atol=1e-10)
+    np.testing.assert_allclose(
+        model.transform(sparse, y, center="own"), model.transform(X, y, center="own"), atol=1e-10
+    )
+    np.testing.assert_allclose(model.loadings_for(sparse, y), model.loadings_, atol=1e-9)
+    np.testing.assert_allclose(model.score(sparse, y), model.score(X, y))
+    noisy = MCPCA(3, solver="ml", random_state=0).fit(sparse, y)
+    np.testing.assert_allclose(
+        noisy.transform(sparse, y, posterior=True), noisy.transform(X, y, posterior=True), atol=1e-9
+    )
+    replicated = model.replicability(sparse, y, n_splits=1, random_state=0)
+    np.testing.assert_allclose(
+        replicated.cosines, model.replicability(X, y, n_splits=1, random_state=0).cosines, atol=1e-6
+    )
+
+
+# The range finder
+
+
+def test_eigenvectors_are_certified(rng):
+    Q = np.linalg.qr(rng.standard_normal((200, 200)))[0]
+    w = np.concatenate([np.linspace(5, 2, 6), np.linspace(1, 0, 194)])
+    G = (Q * w) @ Q.T
+    found = range_finder.top_eigenvectors(
+        lambda V: G @ V, rng.standard_normal((200, 12)), 8, 6, tol=1e-8, eps=1e-16, most=40
+    )
+    np.testing.assert_allclose(found.values[:6], w[:6], rtol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(found.vectors[:, :6] * Q[:, :6], axis=0)), 1, atol=1e-9)
+    assert found.residual <= 1e-8
+    residual = np.linalg.norm(G @ found.vectors[:, :6] - found.vectors[:, :6] * found.values[:6], axis=0).max()
+    np.testing.assert_allclose(found.residual, residual / w[5], atol=1e-13)
+    assert found.n_products < 15
+
+
+def test_a_good_start_needs_few_products(rng):
+    A = np.linalg.qr(rng.standard_normal((300, 5)))[0]
+    G = (A * [5, 4, 3, 2, 1]) @ A.T
+    found = range_finder.top_eigenvectors(
+        lambda V: G @ V, G @ rng.standard_normal((300, 10)), 5, 5, tol=1e-8, eps=1e-16, most=40
+    )
+    assert found.n_products == 1
+
+
+def test_products_end_where_eigenvalues_do_not_differ(rng):
+    found = range_finder.top_eigenvectors(
+        lambda V: 2 * V, rng.standard_normal((50, 4)), 3, 3, tol=1e-8, eps=1e-16, most=40
+    )
+    np.testing.assert_allclose(found.values, 2)
+    G = np.diag(np.linspace(1, 0.99, 400))
+    slow = range_finder.top_eigenvectors(
+        lambda V: G @ V, rng.standard_normal((400, 6)), 4, 4, tol=1e-12, eps=1e-16, most=5
+    )
+    assert slow.n_products == 5
+    assert slow.residual > 1e-12
+    left = np.linalg.norm(G @ slow.vectors - slow.vectors * slow.values, axis=0).max()
+    np.testing.assert_allclose(slow.residual, left / slow.values[-1])
+
+
+def test_a_basis_that_starts_again_goes_on_converging(rng):
+    w = np.concatenate([np.linspace(2, 1.2, 4), np.linspace(1.1, 0, 596)])
+    found = range_finder.top_eigenvectors(
+        lambda V: w[:, None] * V, rng.standard_normal((600, 4)), 4, 4, tol=1e-8, eps=1e-16, most=60
+    )
+    assert found.n_products > 8
+    assert found.residual <= 1e-8
+    np.testing.assert_allclose(found.values, w[:4], rtol=1e-10)
