@@ -12,6 +12,7 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse
+import sklearn
 
 from mcpca import MCPCA, checkpoint, evidence, pieces
 from mcpca.datasets import make_contexts
@@ -50,14 +51,15 @@ def same(model, other):
     np.testing.assert_array_equal(model.squared_norms(), other.squared_norms())
 
 
-@pytest.mark.parametrize("when", [12, 29, 61])
-def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when):
-    """SIGKILL in the first pass, between passes and in the middle of later ones."""
+@pytest.mark.parametrize(("when", "memory"), [(12, 1024), (29, 1024), (61, 1024), (80, 0.03)])
+def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memory):
+    """SIGKILL in the first pass, between passes, in the middle of later ones; contexts larger than memory."""
     path = tmp_path / "fit.ckpt"
     script = f"""
-        import os, signal
+        import os, signal, sklearn
         from mcpca import MCPCA, checkpoint, evidence, pieces
         from test_checkpoint import Blocks, RANK, problem
+        sklearn.set_config(working_memory={memory})
         evidence.MOST_NUMBERS, pieces._SCAN, checkpoint._SECONDS = 0, 2**14, 0.0
         data = problem()
         blocks = Blocks(data.X, {when}, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -70,8 +72,9 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when):
     assert path.exists()
     data = problem()
     whole, rest = Blocks(data.X), Blocks(data.X)
-    uninterrupted = MCPCA(RANK, random_state=0).fit(whole, data.y)
-    resumed = MCPCA(RANK, random_state=0).fit(rest, data.y, checkpoint=path)
+    with sklearn.config_context(working_memory=memory):
+        uninterrupted = MCPCA(RANK, random_state=0).fit(whole, data.y)
+        resumed = MCPCA(RANK, random_state=0).fit(rest, data.y, checkpoint=path)
     same(resumed, uninterrupted)
     assert resumed.n_passes_ == uninterrupted.n_passes_
     # Finished passes are not read again (the first reading finds the sizes of blocks and the next their identity).

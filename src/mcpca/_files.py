@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,11 @@ from ._check import Array
 
 VERSION = 1
 _HEADER = "header"
+# What a file that is not whole makes of its readers; RuntimeError is "encrypted" and "compression not supported".
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, RuntimeError),
+    *(ValueError, KeyError, EOFError, OSError, AttributeError, TypeError),
+)
 
 
 def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str, Any]) -> None:
@@ -49,7 +56,7 @@ def read_file(path: Any, kind: str, content_name: str, writer: str) -> tuple[dic
         header = json.loads(arrays.pop(_HEADER).tobytes().decode())
         if header["format"] != kind:
             raise KeyError(f"format {header['format']!r} and not {kind!r}")
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, AttributeError, TypeError) as error:
+    except _DAMAGED as error:
         raise ValueError(
             f"path={str(path)!r} is not a complete {content_name} ({len(content)} bytes; {type(error).__name__}: "
             f"{error}). It may be truncated or another kind of file; pass what {writer} wrote."

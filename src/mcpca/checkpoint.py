@@ -66,9 +66,9 @@ class Checkpoint:
             self._write((groups, totals))
 
     def after(self, totals: list[Array]) -> None:
-        """Keep the result of a finished pass."""
+        """Keep the result of a finished pass, which is not to change any more."""
         if self.path is not None:
-            self._finished.append([total.copy() for total in totals])
+            self._finished.append(list(totals))
             self._next = len(self._finished)
             self._write(None)
 

@@ -49,8 +49,8 @@ class _Segment(NamedTuple):
 
 
 def memory_limit() -> int:
-    """Bytes of rows that may be gathered at a time: half of scikit-learn's ``working_memory``."""
-    return int(float(get_config()["working_memory"]) * 2**20) // 2
+    """Bytes of rows that may be gathered at a time: scikit-learn's ``working_memory``."""
+    return int(float(get_config()["working_memory"]) * 2**20)
 
 
 def all_rows(contexts: Contexts) -> Iterator[Group]:

@@ -172,6 +172,8 @@ class Rows:
         sizes = self.contexts.context_bytes()
         large = np.flatnonzero(sizes > limit)
         _run(self.contexts, self.passes, "basis", kernel, totals, whole=np.flatnonzero(sizes <= limit))
+        if len(large):
+            totals = [total.copy() for total in totals]  # a finished pass stays as it is
         for i in large.tolist():
             self._large_gram(i, typed, offsets[i], factors[i], squared, totals)
         if "values" not in self._norms:
@@ -230,8 +232,7 @@ class Rows:
 
         total = np.zeros((self.n_contexts, m, m))
         _run(self.contexts, self.passes, "core", kernel, [total])
-        total *= self._factors[:, None, None]
-        yield total
+        yield total * self._factors[:, None, None]
 
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m): one pass. Cost O(nnz m)."""
@@ -278,10 +279,9 @@ class Rows:
             total = np.zeros((self.n_contexts, self.n_features))
             _run(self.contexts, self.passes, "variances", kernel, [total])
             # A zero of a sparse row differs from the mean as well, which the sums above left out.
-            sparse = self.contexts.sparse
-            total[sparse] += self.contexts.n_samples[sparse, None] * means[sparse] ** 2
-            total *= self._factors[:, None]
-            self._norms["variances"] = total if self.scale is None else total * self.scale**2
+            squares = total + np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * means**2
+            squares *= self._factors[:, None]
+            self._norms["variances"] = squares if self.scale is None else squares * self.scale**2
         return self._norms["variances"]
 
     def squared_norms(self) -> Array:

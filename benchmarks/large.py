@@ -1,0 +1,257 @@
+"""Claims about size: sparse rows at the price of a truncated SVD, data on disk within 4 GiB, cost linear in non-zeros.
+
+python benchmarks/large.py [sparse] [linear] [contexts] [atlas] [--scratch DIR] [--cells 1000000]
+
+The atlas, about 500 non-zeros in each of a million rows, is made once in ``--scratch`` (4 GB, some minutes) in the
+layout of an AnnData file, rows of its 1,872 contexts in random order. Every measurement is a process of its own; peaks
+are of resident memory (/proc), pages of the file that the kernel caches not included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+GIB = 2**30
+
+
+class Cells:
+    """Random cells: counts of genes from a base line and r programmes, of which each context has half; log(1 + x)."""
+
+    def __init__(self, p: int, k: int, r: int, tokens: int, dtype: str, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.p, self.tokens, self.dtype, self.seed = p, tokens, np.dtype(dtype), seed
+        self.activity = rng.gamma(2, 1, (k, r)) * (rng.random((k, r)) < 0.5)
+        programmes = np.zeros((r + 1, p))
+        for programme in programmes[:r]:
+            programme[rng.choice(p, p // 50, replace=False)] = rng.gamma(2, 1, p // 50)
+        programmes[r] = rng.gamma(0.5, 1, p)
+        self.cumulative = np.cumsum(programmes / programmes.sum(axis=1, keepdims=True), axis=1)
+
+    def block(self, y: np.ndarray, number: int) -> scipy.sparse.csr_array:
+        """Rows of the contexts y; the same for the same number."""
+        rng = np.random.default_rng((self.seed, number))
+        n, r = len(y), self.activity.shape[1]
+        weights = np.hstack([rng.gamma(1, 1, (n, r)) * self.activity[y], np.full((n, 1), 10.0)])
+        counts = rng.multinomial(self.tokens, weights / weights.sum(axis=1, keepdims=True))
+        rows, genes = [], []
+        for j in range(r + 1):
+            rows.append(np.repeat(np.arange(n, dtype=np.int32), counts[:, j]))
+            draws = np.searchsorted(self.cumulative[j], rng.random(len(rows[-1])))
+            genes.append(np.minimum(draws, self.p - 1).astype(np.int32))
+        ones = np.ones(n * self.tokens, dtype=self.dtype)
+        X = scipy.sparse.csr_array((ones, (np.concatenate(rows), np.concatenate(genes))), shape=(n, self.p))
+        X.sum_duplicates()
+        X.data = np.log1p(X.data)
+        return X
+
+    def rows(self, y: np.ndarray) -> scipy.sparse.csr_array:
+        """All rows of the contexts y in memory."""
+        parts = [self.block(y[i : i + 2000], i) for i in range(0, len(y), 2000)]
+        X = scipy.sparse.vstack(parts, format="csr")
+        if X.nnz < 2**31:
+            X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+        return X
+
+
+def sparse(repeats: int = 3) -> dict:
+    """20,000 x 20,000, 5% dense, 40 contexts, r = 30, beside scikit-learn's TruncatedSVD(30)."""
+    from sklearn.decomposition import TruncatedSVD
+
+    from mcpca import MCPCA
+
+    y = np.random.default_rng(0).integers(40, size=20_000)
+    X = Cells(20_000, 40, 30, 1230, "float64").rows(y)
+    size = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    MCPCA(3, random_state=0).fit(X[:400, :50].toarray(), y[:400] % 4)  # imports and threads
+    reset_peak()
+    before = resident("VmRSS:")
+    ours, theirs = [], []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        model = MCPCA(30, random_state=0).fit(X, y)
+        ours.append(time.perf_counter() - begin)
+        peak = resident("VmHWM:") - before
+        begin = time.perf_counter()
+        TruncatedSVD(30, random_state=0).fit(X)
+        theirs.append(time.perf_counter() - begin)
+    return {
+        "non-zeros": X.nnz,
+        "density": X.nnz / 4e8,
+        "MCPCA [s]": float(np.median(ours)),
+        "TruncatedSVD [s]": float(np.median(theirs)),
+        "ratio (bar 3)": float(np.median(ours) / np.median(theirs)),
+        "passes": model.n_passes_,
+        "residual": model.basis_residual_,
+        "input [GiB]": size / GIB,
+        "beside input [GiB] (bar 1)": peak / GIB,
+    }
+
+
+def linear() -> list[dict]:
+    """Time over a factor of 30 in the number of non-zeros, everything else alike."""
+    from mcpca import MCPCA
+
+    made = []
+    for n in (10_000, 30_000, 100_000, 300_000):
+        y = np.random.default_rng(0).integers(40, size=n)
+        X = Cells(10_000, 40, 20, 350, "float32").rows(y)
+        begin = time.perf_counter()
+        model = MCPCA(20, random_state=0).fit(X, y)
+        seconds = time.perf_counter() - begin
+        row = {"rows": n, "non-zeros": X.nnz, "seconds": seconds, "passes": model.n_passes_}
+        made.append(row | {"seconds a pass": seconds / model.n_passes_})
+        print(made[-1], file=sys.stderr, flush=True)
+    logs = np.log([[row["non-zeros"], row["seconds"], row["seconds a pass"]] for row in made])
+    for name, column in (("slope", 1), ("slope a pass", 2)):
+        made[-1][f"{name} (bar 0.9 to 1.1)"] = float(np.polyfit(logs[:, 0], logs[:, column], 1)[0])
+    return made
+
+
+def contexts() -> dict:
+    """10,000 contexts at p = 200, r = 30."""
+    from mcpca import MCPCA, ascore
+    from mcpca.datasets import make_contexts
+
+    data = make_contexts(10_000, 200, 30, n_samples=50, noise=0.1, density=0.3, random_state=0)
+    reset_peak()
+    before = resident("VmRSS:")
+    begin = time.perf_counter()
+    model = MCPCA(30, random_state=0).fit(data.X, data.y)
+    seconds = time.perf_counter() - begin
+    return {
+        "contexts": 10_000,
+        "seconds": seconds,
+        "passes": model.n_passes_,
+        "1 - Ascore": 1 - ascore(model.components_, data.components),
+        "input [GiB]": data.X.nbytes / GIB,
+        "beside input [GiB]": (resident("VmHWM:") - before) / GIB,
+    }
+
+
+def make_atlas(path: Path, n: int) -> None:
+    """Write the atlas in chunks, under another name until it is whole."""
+    import anndata
+    import h5py
+    import pandas as pd
+
+    cells = Cells(20_000, 1872, 30, 530, "float32")
+    y = np.random.default_rng(1).integers(1872, size=n)
+    unfinished = path.with_suffix(".part")
+    with h5py.File(unfinished, "w") as file:
+        group = file.create_group("X")
+        group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": (n, cells.p)})
+        kinds = {"data": "float32", "indices": "int32"}
+        sets = {
+            name: group.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(2**18,))
+            for name, kind in kinds.items()
+        }
+        ends = [np.zeros(1, dtype=np.int64)]
+        for i in range(0, n, 5000):
+            X = cells.block(y[i : i + 5000], i)
+            for name, values in (("data", X.data), ("indices", X.indices)):
+                sets[name].resize((sets[name].shape[0] + len(values),))
+                sets[name][-len(values) :] = values
+            ends.append(ends[-1][-1] + X.indptr[1:].astype(np.int64))
+            if i % 100_000 == 0:
+                print(f"{i} of {n} rows", file=sys.stderr, flush=True)
+        group.create_dataset("indptr", data=np.concatenate(ends))
+        names = pd.Categorical.from_codes(y, [f"perturbation {i:04d}" for i in range(1872)])
+        obs = pd.DataFrame({"context": names}, index=np.arange(n).astype(str))
+        var = pd.DataFrame(index=[f"gene {i}" for i in range(cells.p)])
+        anndata.io.write_elem(file, "obs", obs)
+        anndata.io.write_elem(file, "var", var)
+        for name in ("obsm", "varm", "obsp", "varp", "layers", "uns"):
+            anndata.io.write_elem(file, name, {})
+        file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    unfinished.rename(path)
+
+
+def atlas(scratch: Path, n: int, tol: float) -> dict:
+    """Fit the atlas from disk; the yardstick is the time to read its rows once."""
+    import anndata
+
+    from mcpca import MCPCA
+    from mcpca.sources import as_source
+
+    path = scratch / f"atlas-{n}.h5ad"
+    if not path.exists():
+        subprocess.run([sys.executable, __file__, "--make", str(path), "--cells", str(n)], check=True)
+    adata = anndata.read_h5ad(path, backed="r")
+    begin = time.perf_counter()
+    for _, block in as_source(adata.X, "X").scan(2**26):
+        block.data.sum()
+    reading = time.perf_counter() - begin
+    reset_peak()
+    begin = time.perf_counter()
+    model = MCPCA(30, tol=tol, random_state=0, verbose=True).fit(
+        adata, "context", checkpoint=scratch / "atlas.checkpoint"
+    )
+    seconds = time.perf_counter() - begin
+    return {
+        "rows": n,
+        "file [GiB]": path.stat().st_size / GIB,
+        "reading [s]": reading,
+        "fit [s]": seconds,
+        "fit / reading": seconds / reading,
+        "passes": model.n_passes_,
+        "tol": tol,
+        "residual": model.basis_residual_,
+        "peak [GiB] (bar 4)": resident("VmHWM:") / GIB,
+    }
+
+
+def resident(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sections = ("sparse", "linear", "contexts", "atlas")
+    parser.add_argument("sections", nargs="*", default=["sparse", "linear", "contexts"], help=f"of {sections}")
+    parser.add_argument("--scratch", type=Path, default=Path("benchmark-output"))
+    parser.add_argument("--cells", type=int, default=1_000_000)
+    parser.add_argument("--tol", type=float, default=1e-3, help="of the fit of the atlas")
+    parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.make:
+        make_atlas(args.make, args.cells)
+        return 0
+    if args.child:
+        options = {"atlas": (args.scratch, args.cells, args.tol)}
+        print(json.dumps(globals()[args.child](*options.get(args.child, ()))))
+        return 0
+    args.scratch.mkdir(parents=True, exist_ok=True)
+    for section in args.sections:
+        command = [
+            sys.executable,
+            __file__,
+            "--child",
+            section,
+            "--scratch",
+            str(args.scratch),
+            "--cells",
+            str(args.cells),
+        ]
+        done = subprocess.run([*command, "--tol", str(args.tol)], stdout=subprocess.PIPE, check=True, text=True)
+        rows = json.loads(done.stdout)
+        for row in rows if isinstance(rows, list) else [rows]:
+            print(section, *(f"{name}: {value:.4g};" for name, value in row.items()), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
