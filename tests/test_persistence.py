@@ -96,8 +96,7 @@ def test_truncated_and_foreign_files(model, tmp_path):
         try:
             loaded = MCPCA.load(path)
         except ValueError as error:
-            assert "not a complete MCPCA model" in str(error)
-            noticed += 1
+            noticed += "not a complete MCPCA model" in str(error)
         else:  # a time stamp of the container, say: no array differs
             np.testing.assert_array_equal(loaded.components_, model.components_)
             np.testing.assert_array_equal(loaded.loadings_, model.loadings_)
