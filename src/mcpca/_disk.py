@@ -252,7 +252,7 @@ class CSRDiskSource(_SparseDisk):
             to += np.arange(len(to))
             data[to], indices[to] = part.data, part.indices
             a = b
-        return csr_block(data, indices, places, self.shape[1], self.dtype)  # type: ignore[no-any-return]
+        return csr_block(data, indices, places, self.shape[1], self.dtype)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
         """Yield (number of the first row, block) from contiguous ranges of the file."""

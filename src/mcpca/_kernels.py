@@ -29,6 +29,14 @@ def transposed(X: Any, Z: Array) -> Array:
     return np.asarray(X.T @ Z)
 
 
+def centred(Z: Array, factor: Any) -> Array:
+    """Return ``Z`` (n, m) times ``factor`` less its mean, 0 but for rounding: scores of all rows of a context.
+
+    With exact zeros ``(X - 1 m^T)^T Z`` is ``X^T Z``, at a fraction of the price of a correction in all features.
+    """
+    return np.asarray((Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)) * factor)
+
+
 def multiplied(Z: Array, codes: Array, W: Array) -> Array:
     """Return rows ``z_t W[codes_t]`` for matrices W (k, m, m), in the order of Z."""
     order = np.argsort(codes, kind="stable")
@@ -69,8 +77,7 @@ def add(total: Array, key: Any, value: Any) -> None:
     if not scipy.sparse.issparse(value):
         total[key] += value
         return
-    value.sum_duplicates()
-    bounds = value.indptr
+    bounds = value.indptr  # a product of sparse matrices has no duplicates
     for j, i in enumerate(key.tolist()):
         part = slice(bounds[j], bounds[j + 1])
         total[i, value.indices[part]] += value.data[part]

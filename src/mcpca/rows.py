@@ -135,37 +135,31 @@ class Rows:
         ``||S||^2 = ||S V||^2 + ||S (I - V V^T)||^2``; the second is estimated without bias by ``||S x||^2`` of random x
         outside V (Hutchinson), ten of them.
         """
-        s = V.shape[1]
-        block = V
-        if "values" not in self._norms:
+        s, block, probing = V.shape[1], V, "values" not in self._norms
+        if probing:
             x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
             block = np.hstack([V, x - V @ (V.T @ x)])
         scaled = block if self.scale is None else self.scale[:, None] * block
         squared = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
         means, factors = self.means, self.weights / (self.contexts.n_samples - 1.0)
         typed, offsets = scaled.astype(self.dtype), means @ scaled
-
-        def image(X: Any, Z: Array, i: int) -> Array:
-            """``(X - 1 m^T)^T Z`` times the factor of context i, in scaled features on both sides."""
-            Y = _kernels.transposed(X, Z) - np.outer(means[i], Z.sum(axis=0, dtype=np.float64)).astype(Z.dtype)
-            Y *= Z.dtype.type(factors[i])
-            return Y if squared is None else np.asarray(Y * squared)
+        typed_means = means.astype(self.dtype, copy=False)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
             Z = X @ typed - offsets[codes].astype(self.dtype)
             T = np.empty((len(codes), s), dtype=Z.dtype)
             present, bounds = _kernels.runs(codes)
-            norms = np.empty((len(present), Z.shape[1]))
+            norms = np.zeros((len(present), Z.shape[1]))
             for j, i in enumerate(present.tolist()):
-                a, b = bounds[j], bounds[j + 1]
-                own = X[a:b]
-                Y = image(own, Z[a:b], i)
-                norms[j] = self._squares(Y)
-                Y = Y[:, :s]
-                T[a:b] = own @ Y - (means[i] @ Y).astype(Z.dtype)
-                T[a:b] *= Z.dtype.type(factors[i])
-            sums = np.add.reduceat(T, bounds[:-1], axis=0, dtype=np.float64)
-            return [_Sum(0, ..., _kernels.transposed(X, T) - means[present].T @ sums), _Sum(1, present, norms)]
+                rows = slice(bounds[j], bounds[j + 1])
+                own, factor = X[rows], Z.dtype.type(factors[i])
+                Y = _kernels.transposed(own, _kernels.centred(Z[rows], factor))
+                Y = Y if squared is None else Y * squared
+                if probing:
+                    norms[j] = self._squares(Y)
+                    Y = np.ascontiguousarray(Y[:, :s])
+                T[rows] = _kernels.centred(own @ Y - typed_means[i] @ Y, factor)
+            return [_Sum(0, ..., _kernels.transposed(X, T)), _Sum(1, present, norms)]
 
         totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1]))]
         limit = memory_limit()
@@ -176,7 +170,7 @@ class Rows:
             totals = [total.copy() for total in totals]  # a finished pass stays as it is
         for i in large.tolist():
             self._large_gram(i, typed, offsets[i], factors[i], squared, totals)
-        if "values" not in self._norms:
+        if probing:
             estimates = totals[1][:, s:]
             self._norms["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
             self._norms["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
@@ -185,7 +179,7 @@ class Rows:
     def _squares(self, Y: Array) -> Array:
         """Squared lengths of columns; of D S D V where Y is D^2 S D V."""
         Y = Y if self.scale is None else Y / self.scale[:, None]
-        return np.asarray(np.einsum("pm,pm->m", Y, Y, dtype=np.float64))
+        return np.asarray(np.einsum("pm,pm->m", Y, Y))
 
     def _large_gram(
         self, i: int, typed: Array, offset: Array, factor: float, squared: Array | None, totals: list[Array]
