@@ -204,11 +204,12 @@ def is_source_like(X: Any) -> bool:
 
 def _kind(X: Any) -> str:
     """Tell what X is from its type alone: attributes of a closed file cannot be read."""
+    # Device arrays can be iterated, and some have nothing that tells NumPy that they are arrays.
+    if isinstance(X, np.ndarray) or is_device_array(X):
+        return "dense"
     kind = type(X)
     if scipy.sparse.issparse(X):
         return "sparse"
-    if is_device_array(X):  # some can be iterated, and have nothing that tells NumPy that they are arrays
-        return "dense"
     if is_anndata(X):
         return "anndata"
     layout = getattr(X, "format", None)
