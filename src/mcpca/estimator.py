@@ -21,6 +21,7 @@ from .decomposition import check_tolerance, check_weights, decompose_checked
 from .device_contexts import finite_rows, holds_device_arrays, read_device_contexts
 from .devices import check_stack
 from .evidence import Evidence, identity_of, of_covariances, of_rows
+from .gaussian import GaussianModel
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
 from .moments import ContextMoments
@@ -303,6 +304,10 @@ class MCPCA(
             **options,
         )
         A, B = result.components, result.loadings
+        beside = None
+        if result.noise is not None:
+            fitted = (x.astype(np.float64) for x in (A, B, result.noise))
+            beside = GaussianModel(*fitted, self.noise == "diagonal").likelihood(S, np.ones(S.n_contexts))
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
         self.__dict__.update(vars(features))
@@ -320,10 +325,7 @@ class MCPCA(
         self.n_passes_ = None if evidence.passes is None else evidence.passes.count[0]
         self.basis_residual_ = result.basis_residual
         self._facets = measured  # type: ignore[assignment]  # asked for above
-        self._evidence = None
-        if result.noise is not None:
-            beside = self._gaussian("").likelihood(S, np.ones(S.n_contexts))
-            self._evidence = beside.R, beside.rest
+        self._evidence = None if beside is None else (beside.R, beside.rest)
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
         warn_if_proportional(B, self.get_feature_names_out())

@@ -85,7 +85,8 @@ def by_passes(contexts: Contexts, r: int | None) -> bool:
     k, p, n = len(contexts.names), contexts.n_features, int(contexts.n_samples.sum())
     if k * p * p > MOST_NUMBERS:
         return True
-    entries = float(contexts.context_bytes().sum()) / (2 * contexts.dtype.itemsize)
+    per_entry = contexts.dtype.itemsize * np.where(contexts.sparse, 2, 1)  # sparse ones have an index each
+    entries = float((contexts.context_bytes() / per_entry).sum())
     passes = _TYPICAL_PASSES * 8.0 * entries * ((r or _TYPICAL_RANK) + range_finder.SPARE)
     return 2.0 * n * p * p + 2.0 * k * p**3 > _DEARER * passes
 
