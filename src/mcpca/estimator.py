@@ -306,8 +306,9 @@ class MCPCA(
         A, B = result.components, result.loadings
         beside = None
         if result.noise is not None:
-            fitted = (x.astype(np.float64) for x in (A, B, result.noise))
-            beside = GaussianModel(*fitted, self.noise == "diagonal").likelihood(S, np.ones(S.n_contexts))
+            double_A, double_B, noise = (x.astype(np.float64) for x in (A, B, result.noise))
+            model = GaussianModel(double_A, double_B, noise, self.noise == "diagonal")
+            beside = model.likelihood(S, np.ones(S.n_contexts))
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
         self.__dict__.update(vars(features))
