@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from ._check import Array
+
+
+class Sum(NamedTuple):
+    """An addition to total number ``total`` at ``key``: all of it (...), or rows by index."""
+
+    total: int
+    key: Any
+    value: Any
 
 
 def runs(codes: Array) -> tuple[Array, Array]:
@@ -22,6 +31,19 @@ def by_context(Z: Array, codes: Array) -> tuple[Array, Array, Array]:
         order = np.argsort(codes, kind="stable")
         Z, codes = Z[order], codes[order]
     return Z, *runs(codes)
+
+
+def rows_of(codes: Array, start: int, stop: int) -> tuple[Array, list[slice | Array]]:
+    """Return which contexts from ``start`` to ``stop`` are in ``codes``, and their rows: slices where in order."""
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        present, bounds = runs(codes[order])
+        rows: list[slice | Array] = [*np.split(order, bounds[1:-1])]
+    else:
+        present, bounds = runs(codes)
+        rows = [slice(a, b) for a, b in pairwise(bounds.tolist())]
+    wanted = (present >= start) & (present < stop)
+    return present[wanted], [rows[j] for j in np.flatnonzero(wanted)]
 
 
 def transposed(X: Any, Z: Array) -> Array:

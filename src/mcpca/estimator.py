@@ -34,9 +34,10 @@ from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
+from .rows import context_means
 from .scatters import ContextCovariances
 from .solvers import check_solver
-from .sources import as_source, is_source_like
+from .sources import as_source, is_dask, is_source_like
 from .streaming import StreamingMethods, set_features
 
 _Class = TypeVar("_Class", bound=type)
@@ -65,7 +66,10 @@ def _over_contexts(cls: _Class) -> _Class:
                 centers = means.of(names) if named.by_name else means.in_order(len(names))
             known = names if named.by_name else self.contexts_.tolist() if center is None else [None] * len(names)
             labels = [
-                None if name is None else name_array([name]).repeat(len(block))
+                # Rows of Dask are not counted for the sake of labels, which only ``posterior`` needs here.
+                None
+                if name is None or (is_dask(block) and not options.get("posterior"))
+                else name_array([name]).repeat(len(block))
                 for name, block in zip(known, named.blocks, strict=True)
             ]
             results = [
@@ -219,11 +223,12 @@ class MCPCA(
         X : list or tuple of arrays; dict or Series {name: array}; one matrix; (k, p, p) stack; ``ContextMoments``
             Rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of rows,
             with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or memory
-            map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, or a function that
-            returns an iterator of blocks of rows.
+            map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, a function that
+            returns an iterator of blocks of rows, or a Dask array or DataFrame, whose rows stay on the workers.
         y : array-like (n,), optional
             Context label of each row of one matrix, in any order; of an AnnData also the name of a column of its
-            ``obs``. Without it ``X`` is one context.
+            ``obs``, of a Dask DataFrame that of a column, which is then no feature; with Dask also a Dask array or
+            Series. Without it ``X`` is one context.
         checkpoint : path, optional
             A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
             killed goes on from there when called again with the same arguments, and gives the same answer. The file
@@ -243,7 +248,7 @@ class MCPCA(
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
         features = BaseEstimator()  # takes scikit-learn's attributes of the features, and its errors
-        if hasattr(X, "columns") and named_blocks(X) is None:
+        if hasattr(X, "columns") and not is_dask(X) and named_blocks(X) is None:
             validate_data(features, X, reset=True, skip_check_array=True)
         else:
             set_features(features, contexts.n_features, contexts.feature_names)
@@ -374,9 +379,11 @@ class MCPCA(
 
         Returns
         -------
-        ndarray (n, r), or a list or dict of them
+        ndarray (n, r), or a list or dict of them; a Dask array, computed when asked for, where ``X`` is on Dask
         """
         check_is_fitted(self)
+        if is_dask(X):
+            return self._transform_there(X, y, center, posterior)
         if is_anndata(X):
             X, y = anndata_parts(X)[0], labels_of(X, y)
         A = self._check_new_rows(X)
@@ -394,6 +401,17 @@ class MCPCA(
         for (rows, mean), (_, projection) in zip(groups, projections, strict=True):
             Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ projection.T
         return Z
+
+    def _transform_there(self, X: Any, y: Any, center: Any, posterior: bool) -> Any:
+        """Return the scores of rows on Dask as a Dask array, which is not computed yet."""
+        contexts = self._read_new(X, y, min_samples=1)
+        assert contexts.engine is not None
+        names = None if y is None else contexts.names.tolist()
+        projections = self._posterior_by_context(names) if posterior else [self.projection_]
+        means = list(self._means().by_context(names, center, lambda: list(context_means(contexts))))
+        n = max(len(means), len(projections))
+        pairs = zip(means * (n // len(means)), projections * (n // len(projections)), strict=True)
+        return contexts.engine.scores(np.array([mean @ P.T for mean, P in pairs]), projections)
 
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
         """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``."""
@@ -416,6 +434,8 @@ class MCPCA(
         """Return new rows as an array, or as they are where that is no dense array."""
         if is_anndata(X):
             X = anndata_parts(X)[0]
+        if is_dask(X):  # checked as it is read: labels may be one of its columns
+            return X
         if is_source_like(X):
             shape = as_source(X, "X").shape
             self._check_n_features(shape[1])
