@@ -106,10 +106,11 @@ def persisted(array: Any, beside: list[Any]) -> Any:
     """Return an array that is computed and kept, on the cluster that keeps the arrays ``beside`` it if there is one."""
     with readable_errors():
         client = _client_of(beside)
+        # Fused again, steps would be other tasks by the names of those that were computed before.
         if client is None:
-            return array.persist()
+            return array.persist(optimize_graph=False)
         with client.as_current():
-            return array.persist(scheduler=client.get)
+            return array.persist(optimize_graph=False, scheduler=client.get)
 
 
 @contextmanager
