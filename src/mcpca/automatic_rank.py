@@ -14,7 +14,7 @@ from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .rank import RankChoice, choose_rank_checked
 from .replication import MIN_ROWS
 from .rows import Rows
-from .scatters import ContextCovariances, covariances_of
+from .scatters import covariances_of
 from .selection import RankSelection, select_rank_checked
 from .subspace import Core
 
@@ -42,13 +42,8 @@ def automatic_rank(
         and _noise_can_be_told(contexts, counts, evidence.covariances.n_features)
     ):
         if isinstance(evidence.covariances, Rows):
-            assert contexts is not None
-            if contexts.engine is None:
-                contexts = evidence.covariances.reduced(_DIRECTIONS)
-                moments = covariances_of(contexts, report)
-            else:  # rows stay where they are, also their scores
-                S, contexts = evidence.covariances.reduced_covariances(_DIRECTIONS), None
-                moments = ContextCovariances(S, np.zeros(S.shape[:2]), counts, evidence.names, None)
+            contexts = evidence.covariances.reduced(_DIRECTIONS)
+            moments = covariances_of(contexts, report)
         assert moments is not None
         threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
         selection = select_rank_checked(
@@ -75,5 +70,6 @@ def automatic_rank(
 
 
 def _noise_can_be_told(contexts: Contexts | None, counts: Array, p: int) -> bool:
-    """Whether there are rows enough, two features, and halves of every context."""
-    return int(counts.sum()) > _FEW_ROWS and p > 1 and (contexts is None or int(counts.min()) >= MIN_ROWS)
+    """Whether there are rows enough, at hand unless covariances are, two features, and halves of every context."""
+    at_hand = contexts is None or (contexts.engine is None and int(counts.min()) >= MIN_ROWS)
+    return int(counts.sum()) > _FEW_ROWS and p > 1 and at_hand

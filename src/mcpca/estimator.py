@@ -106,7 +106,7 @@ class MCPCA(
         Rank r, 1 <= r <= n_features. None chooses it by ``select_rank``, and raises ``NothingAboveNoiseError`` where
         nothing is above noise. ``choose_rank``, the paper's rule, takes its place where ``rank_range`` is given, and
         where noise cannot be told: covariances without ``n_samples``, up to 100 rows in all, a context with fewer than
-        4 rows, a single feature.
+        4 rows, a single feature, rows on Dask with more features than go into covariances.
     solver : {"mspm", "lsq", "ml"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in

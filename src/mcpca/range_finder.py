@@ -81,6 +81,7 @@ def _outside(V: Array, block: Array, least: float) -> Array:
     """Return an orthonormal basis of what ``block`` has outside the span of V, without what is rounding only."""
     block = block - V @ (V.T @ block)
     Q, size, _ = np.linalg.svd(block, full_matrices=False)
-    Q = Q[:, size > 8 * least]
+    room = len(V) - V.shape[1]  # where V holds all directions what is left is rounding, however large
+    Q = Q[:, size > 8 * least][:, :room]
     Q = Q - V @ (V.T @ Q)  # twice is enough
     return np.ascontiguousarray(np.linalg.qr(Q)[0])

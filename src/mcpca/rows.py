@@ -293,7 +293,9 @@ class Rows:
 
     def reduced(self, m: int) -> Contexts:
         """Return the contexts with rows in coordinates of the ``m`` leading directions, in memory: O(n m)."""
-        U = self._leading(m).astype(self.dtype)
+        loose = replace(self, passes=replace(self.passes, tol=_LOOSE))
+        m = min(m, self.n_features, int(self.contexts.n_samples.sum()) - 1)
+        U = loose.basis(m, max(m // 2, 1)).vectors.astype(self.dtype)
         scores = {}
         for source in self.contexts.sources:
             if id(source) not in scores:
@@ -301,15 +303,6 @@ class Rows:
                 scores[id(source)] = as_source(np.concatenate(blocks), "X")
         sources = [scores[id(source)] for source in self.contexts.sources]
         return replace(self.contexts, sources=sources, feature_names=None)
-
-    def reduced_covariances(self, m: int) -> Array:
-        """Return the covariances (k, m, m) in coordinates of the ``m`` leading directions."""
-        return next(self.congruences(self._leading(m)))
-
-    def _leading(self, m: int) -> Array:
-        loose = replace(self, passes=replace(self.passes, tol=_LOOSE))
-        m = min(m, self.n_features, int(self.contexts.n_samples.sum()) - 1)
-        return loose.basis(m, max(m // 2, 1)).vectors
 
     @property
     def _factors(self) -> Array:

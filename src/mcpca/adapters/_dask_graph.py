@@ -67,8 +67,9 @@ class Graph:
         with readable_errors():
             client = _client_of(self.collections)
             options = {} if client is None else {"scheduler": client.get}
-            # Directions and means of many features are sent once in each pass, which is no mistake to be warned of.
-            quiet = {"distributed.admin.large-graph-warning-threshold": "4GB"}
+            # Directions and means of many features are sent once in each pass, which is no mistake to be warned of. Not
+            # set before distributed is loaded, whose own settings would be gone with it afterwards.
+            quiet = {"distributed.admin.large-graph-warning-threshold": "4GB"} if "distributed" in sys.modules else {}
             with require("dask", "dask").config.set(quiet):
                 return self.delayed(key).compute(**options)
 

@@ -50,6 +50,12 @@ def _load(block: Any, place: Place) -> Any:
             "and from_delayed and map_blocks the true shapes."
         )
     rows = rows.astype(place.dtype, copy=False)
+    if sparse and not (rows.data.flags.aligned and rows.indices.flags.aligned and rows.indptr.flags.aligned):
+        rows = rows.copy()
+    elif not sparse:
+        # Arrays from another worker may begin at any byte, for which NumPy takes another way to the same product: one
+        # that rounds differently.
+        rows = np.require(rows, requirements="A")
     if not place.sparse:
         return rows.toarray() if sparse else rows
     return as_canonical(rows) if sparse else scipy.sparse.csr_array(rows)
