@@ -35,9 +35,9 @@ SETTINGS = {"host": "127.0.0.1", "threads_per_worker": 1, "dashboard_address": "
 @pytest.fixture(scope="module")
 def cluster():
     """Two worker processes on this machine, each with a nanny that starts it again."""
-    with distributed.LocalCluster(n_workers=2, processes=True, **SETTINGS) as cluster:
-        with distributed.Client(cluster, set_as_default=False) as client:
-            yield client
+    cluster = distributed.LocalCluster(n_workers=2, processes=True, **SETTINGS)
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
 
 
 @pytest.fixture
@@ -421,34 +421,35 @@ def test_a_worker_is_killed(client, data, tmp_path, monkeypatch):
     """SIGKILL in the middle of a pass: what the worker had is made again elsewhere."""
     X, y = data
     monkeypatch.setattr(mcpca.evidence, "MOST_NUMBERS", 0)
-    armed, victim, dead = (str(tmp_path / name) for name in ("armed", "victim", "dead"))
+    armed, victim, dead = (tmp_path / name for name in ("armed", "victim", "dead"))
+
+    def until(path):
+        deadline = time.monotonic() + 20
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def block(i):
-        if i == 3 and os.path.exists(armed) and not os.path.exists(victim):
-            with open(victim, "w") as file:
-                file.write(str(os.getpid()))
-            deadline = time.monotonic() + 20
-            while not os.path.exists(dead) and time.monotonic() < deadline:
-                time.sleep(0.01)
+        if i == 3 and armed.exists() and not victim.exists():
+            (victim.parent / "pid").write_text(str(os.getpid()))
+            (victim.parent / "pid").rename(victim)
+            until(dead)
         return X[100 * i : 100 * (i + 1)]
 
     def kill():
-        deadline = time.monotonic() + 20
-        while not (os.path.exists(victim) and open(victim).read()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(int(open(victim).read()), signal.SIGKILL)
-        open(dead, "w").close()
+        until(victim)
+        os.kill(int(victim.read_text()), signal.SIGKILL)
+        dead.touch()
 
     def arm(stage, done, total):
         if stage.startswith("pass 2"):
-            open(armed, "w").close()
+            armed.touch()
 
     rows = da.concatenate([da.from_delayed(dask.delayed(block)(i), (100, P), float) for i in range(6)])
     killer = threading.Thread(target=kill)
     killer.start()
     found = model(verbose=arm).fit(rows, y)
     killer.join()
-    assert os.path.exists(dead)
+    assert dead.exists()
     assert_same_model(found, model().fit(X, y))
     client.wait_for_workers(2)
 
