@@ -127,7 +127,7 @@ def test_sparse_on_workers(client, data, way):
 
 @pytest.mark.parametrize("labels", ["column", "series", "categorical", "array", "pandas"])
 def test_dataframe(request, data, way, labels):
-    if labels == "column":
+    if labels == "column" and way == "passes":
         request.getfixturevalue("client")
     X, y = data
     frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(P)])
@@ -197,7 +197,7 @@ def test_many_groups_of_contexts(client, data, monkeypatch):
     X, y = data
     monkeypatch.setattr(mcpca.evidence, "MOST_NUMBERS", 0)
     monkeypatch.setattr(adapter, "_GROUP", 1)
-    for rows in (da.from_array(X, chunks=(150, P)), da.from_array(X, chunks=(150, P)).persist()):
+    for rows in (da.from_array(X, chunks=(300, P)), da.from_array(X, chunks=(300, P)).persist()):
         assert_same_model(model().fit(rows, y), model().fit(X, y))
 
 
@@ -223,7 +223,7 @@ def test_covariances(client, data):
     np.testing.assert_allclose(found.means, expected.means, atol=1e-12)
 
 
-def test_transform(client, data):
+def test_transform(data):
     X, y = data
     rows = da.from_array(X, chunks=(150, P))
     fitted = model(solver="ml").fit(X, y)
@@ -256,7 +256,6 @@ def test_transform(client, data):
 
 def test_a_pass_is_one_small_computation(client, data, monkeypatch):
     X, y = data
-    X, y = np.tile(X, (4, 1)), np.tile(y, 4)
     monkeypatch.setattr(mcpca.evidence, "MOST_NUMBERS", 0)
     rows = da.from_array(X, chunks=(20, P)).persist()
     n_blocks = rows.numblocks[0]
@@ -284,7 +283,7 @@ def test_a_pass_is_one_small_computation(client, data, monkeypatch):
     assert len(came) == len(computed) == found.n_passes_ + 2  # a look at the rows, and one at the labels
     assert max(computed) <= 5 * n_blocks  # blocks, labels, two products, sums
     assert max(sent) < 1000 * n_blocks + 50_000
-    assert max(came) < X.nbytes / 20
+    assert max(came) < X.nbytes / 8  # 600 rows would have 30 numbers each; sums are (30, 14) and smaller
 
 
 def test_importing_is_free():
