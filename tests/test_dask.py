@@ -35,7 +35,9 @@ SETTINGS = {"host": "127.0.0.1", "threads_per_worker": 1, "dashboard_address": "
 @pytest.fixture(scope="module")
 def cluster():
     """Two worker processes on this machine, each with a nanny that starts it again."""
-    cluster = distributed.LocalCluster(n_workers=2, processes=True, **SETTINGS)
+    # A worker asks a dead one for data until this time is over, which is 30 s if not set.
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
+        cluster = distributed.LocalCluster(n_workers=2, processes=True, **SETTINGS)
     with cluster, distributed.Client(cluster, set_as_default=False) as client:
         yield client
 

@@ -315,14 +315,14 @@ class Rows:
         return lambda X, codes: np.asarray(X @ typed - offsets[codes])
 
 
-def context_means(contexts: Contexts) -> Array:
+def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
     """Return the means of contexts (k, p) in float64: one pass, also where a context has a single row."""
     total = np.zeros((len(contexts.names), contexts.n_features))
 
     def kernel(X: Any, codes: Array) -> list[_Sum]:
         return [_Sum(0, *_kernels.sums_by_context(X, codes))]
 
-    _run(contexts, Passes.silent(), "means", kernel, [total])
+    _run(contexts, passes or Passes.silent(), "means", kernel, [total])
     return np.asarray(total / contexts.n_samples[:, None])
 
 
