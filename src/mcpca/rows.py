@@ -186,6 +186,10 @@ class Rows:
             out = np.zeros((len(present), p, p))
             for j, i in enumerate(present.tolist()):
                 Xi = X[rows[j]]
+                uncentred = _kernels.scatter_uncentred(Xi, means[i])
+                if uncentred is not None:
+                    out[j] = uncentred
+                    continue
                 for start in range(0, Xi.shape[0], step):
                     Z = Xi[start : start + step]
                     Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
