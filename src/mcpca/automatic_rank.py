@@ -70,5 +70,6 @@ def automatic_rank(
 
 
 def _noise_can_be_told(contexts: Contexts | None, counts: Array, p: int) -> bool:
-    """Whether there are rows enough, two features, and halves of every context."""
-    return int(counts.sum()) > _FEW_ROWS and p > 1 and (contexts is None or int(counts.min()) >= MIN_ROWS)
+    """Whether there are rows enough, at hand unless covariances are, two features, and halves of every context."""
+    at_hand = contexts is None or (contexts.engine is None and int(counts.min()) >= MIN_ROWS)
+    return int(counts.sum()) > _FEW_ROWS and p > 1 and at_hand

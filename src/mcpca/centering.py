@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,26 +61,35 @@ class ContextMeans:
 
         A is an array, here or on a device, or a ``Source``.
         """
+        names: list[Any] | None = None
+        groups: list[Any] = [slice(None)]
+        by_label = center is None or isinstance(center, Mapping) or (isinstance(center, str) and center == "own")
+        if y is not None and by_label:
+            found, index = encode_labels(y, A.shape[0])
+            names, groups = found.tolist(), list(rows_by_context(index))
+        means = self.by_context(names, center, lambda: [_mean(A, rows) for rows in groups])
+        return list(zip(groups, means, strict=True))
+
+    def by_context(self, names: list[Any] | None, center: Any, own: Callable[[], Sequence[Array]]) -> Sequence[Array]:
+        """Return the mean for each of the contexts ``names``, or one for all rows; ``own`` finds those of the rows."""
         if center is not None and not isinstance(center, (str, Mapping)):
-            return [(slice(None), self._check(center))]
+            return [self._check(center)]
         if isinstance(center, str) and center not in ("own", "overall"):
             raise ValueError(
                 f"center={center!r}; choose None, 'overall', 'own', a mean (n_features,) or a dict of means by label."
             )
-        if y is None and isinstance(center, Mapping):
+        if names is None and isinstance(center, Mapping):
             raise ValueError("center is a dict of means by context, which needs y; pass y, or one mean.")
-        if y is None or center == "overall":
-            return [(slice(None), _mean(A, slice(None)) if center == "own" else self.overall())]
-        names, index = encode_labels(y, A.shape[0])
-        groups = rows_by_context(index)
         if center == "own":
-            return [(rows, _mean(A, rows)) for rows in groups]
+            return own()
+        if names is None or center == "overall":
+            return [self.overall()]
         means = center if isinstance(center, Mapping) else {}
         given = {name: self._check(mean) for name, mean in means.items()}
-        fitted = [name for name in names.tolist() if name not in given]
+        fitted = [name for name in names if name not in given]
         if fitted:
             given |= zip(fitted, self.of(fitted), strict=True)
-        return [(rows, given[name]) for rows, name in zip(groups, names.tolist(), strict=True)]
+        return [given[name] for name in names]
 
     def _known(self) -> Array:
         if self.means is None:

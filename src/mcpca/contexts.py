@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse
 
 from ._check import Array, check_finite
+from ._kernels import Sum
 from ._namespace import to_host
 from .adapters.anndata import anndata_parts, is_anndata, labels_of
-from .sources import Rows, Source, as_source, is_source_like
+from .sources import Rows, Source, as_source, is_dask, is_source_like
+
+
+class Engine(Protocol):
+    """Who makes passes over rows that are not in this process."""
+
+    def add(self, kernel: Callable[[Any, Array], list[Sum]], totals: list[Array]) -> None:
+        """Add what ``kernel`` makes of all rows to ``totals``."""
+
+    def add_gram(self, gram: Any, totals: list[Array]) -> None:
+        """Add ``sum_i S_i S_i V`` and the squared lengths of columns of ``S_i V`` to ``totals``."""
+
+    def fingerprint(self) -> dict[str, int]:
+        """Return checksums that tell these "rows" and "labels" from others."""
+
+    def scores(self, offsets: Array, projections: list[Array]) -> Any:
+        """Return ``x P^T - offset`` of all rows, where they are."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,8 @@ class Contexts:
 
     Context i is the rows ``rows[i]`` (a slice, or row numbers where rows are not in order) of ``sources[i]``.
     ``by_name`` is False where names are only positions: in a list, or a matrix without labels. ``resampled`` is True
-    where rows were taken from others, and may come twice or not at all.
+    where rows were taken from others, and may come twice or not at all. ``engine`` makes the passes over rows that are
+    on other machines, and is None for all others.
     """
 
     names: Array
@@ -32,6 +50,7 @@ class Contexts:
     rows: Sequence[slice | Array]
     n_samples: Array
     resampled: bool = False
+    engine: Engine | None = None
 
     @property
     def n_features(self) -> int:
@@ -111,7 +130,9 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
                 "y labels the rows of one 2-D X, but X already holds separate contexts "
                 f"({type(X).__name__} of {len(named.blocks)}); pass one or the other."
             )
-        contexts = _from_blocks(named)
+        contexts = _from_dask(X, None, named) if any(map(is_dask, named.blocks)) else _from_blocks(named)
+    elif is_dask(X):
+        contexts = _from_dask(X, y, None)
     else:
         contexts = _from_labels(X, y)
     few = np.flatnonzero(contexts.n_samples < min_samples)
@@ -164,14 +185,14 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     codes, categories = getattr(accessor, "codes", None), getattr(accessor, "categories", None)
     if codes is not None and categories is not None:
         codes = np.asarray(codes)
-        _check_labels(codes.shape, n, missing=int((codes < 0).sum()))
+        check_labels(codes.shape, n, missing=int((codes < 0).sum()))
         used, index = np.unique(codes, return_inverse=True)
         return name_array([categories[c] for c in used]), index
     labels = np.asarray(to_host(y))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     missing = _count_missing(labels)
-    _check_labels(labels.shape, n, missing)
+    check_labels(labels.shape, n, missing)
     if labels.dtype != object:
         names, index = np.unique(labels, return_inverse=True)
         return names, index
@@ -213,6 +234,12 @@ def _from_blocks(named: NamedBlocks) -> Contexts:
             )
     counts = [A.shape[0] for A in arrays]
     return Contexts(named.names, named.by_name, reference, arrays, [slice(0, n) for n in counts], np.array(counts))
+
+
+def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
+    from .adapters.dask import read_dask  # needs this module
+
+    return read_dask(X, y, named)
 
 
 def _from_labels(X: Any, y: Any) -> Contexts:
@@ -265,7 +292,8 @@ def _count_missing(labels: Array) -> int:
     return 0
 
 
-def _check_labels(shape: tuple[int, ...], n: int, missing: int) -> None:
+def check_labels(shape: tuple[int, ...], n: int, missing: int) -> None:
+    """Raise where labels are not one for each of n rows."""
     if len(shape) != 1 or shape[0] != n:
         raise ValueError(f"y has shape {shape} and X has {n} rows; pass one context label per row.")
     if missing:

@@ -28,9 +28,10 @@ from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
+from .rows import context_means
 from .scatters import ContextCovariances
 from .solvers import check_solver
-from .sources import as_source, is_source_like
+from .sources import as_source, is_dask, is_source_like
 from .streaming import StreamingMethods, set_features
 
 # Fitted attributes that go to the device of the data.
@@ -61,7 +62,10 @@ def _over_contexts(cls: _Class) -> _Class:
                 centers = means.of(names) if named.by_name else means.in_order(len(names))
             known = names if named.by_name else self.contexts_.tolist() if center is None else [None] * len(names)
             labels = [
-                None if name is None else name_array([name]).repeat(_n_rows(block))
+                # Rows of Dask are not counted for the sake of labels, which only ``posterior`` needs here.
+                None
+                if name is None or (is_dask(block) and not options.get("posterior"))
+                else name_array([name]).repeat(_n_rows(block))
                 for name, block in zip(known, named.blocks, strict=True)
             ]
             results = [
@@ -98,7 +102,7 @@ class MCPCA(
         Rank r, 1 <= r <= n_features. None chooses it by ``select_rank``, and raises ``NothingAboveNoiseError`` where
         nothing is above noise. ``choose_rank``, the paper's rule, takes its place where ``rank_range`` is given, and
         where noise cannot be told: covariances without ``n_samples``, up to 100 rows in all, a context with fewer than
-        4 rows, a single feature.
+        4 rows, a single feature, rows on Dask with more features than go into covariances.
     solver : {"mspm", "lsq", "ml"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
@@ -215,12 +219,13 @@ class MCPCA(
         X : list or tuple of arrays; dict or Series {name: array}; one matrix; (k, p, p) stack; ``ContextMoments``
             Rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of rows,
             with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or memory
-            map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, or a function that
-            returns an iterator of blocks of rows. Arrays of PyTorch, CuPy or JAX stay on their device (extra
-            ``devices``), and the fitted arrays are of their kind.
+            map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, a function that
+            returns an iterator of blocks of rows, or a Dask array or DataFrame, whose rows stay on the workers. Arrays
+            of PyTorch, CuPy or JAX stay on their device (extra ``devices``), and the fitted arrays are of their kind.
         y : array-like (n,), optional
             Context label of each row of one matrix, in any order; of an AnnData also the name of a column of its
-            ``obs``. Without it ``X`` is one context.
+            ``obs``, of a Dask DataFrame that of a column, which is then no feature; with Dask also a Dask array or
+            Series. Without it ``X`` is one context.
         checkpoint : path, optional
             A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
             killed goes on from there when called again with the same arguments, and gives the same answer. The file
@@ -240,7 +245,7 @@ class MCPCA(
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
         features = BaseEstimator()  # takes scikit-learn's attributes of the features, and its errors
-        if hasattr(X, "columns") and named_blocks(X) is None:
+        if hasattr(X, "columns") and not is_dask(X) and named_blocks(X) is None:
             validate_data(features, X, reset=True, skip_check_array=True)
         else:
             set_features(features, contexts.n_features, contexts.feature_names)
@@ -375,9 +380,12 @@ class MCPCA(
 
         Returns
         -------
-        ndarray (n, r), or a list or dict of them; for rows on a device arrays of the same kind there
+        ndarray (n, r), or a list or dict of them; for rows on a device arrays of the same kind there, for rows on Dask
+        a Dask array that is computed when asked for
         """
         check_is_fitted(self)
+        if is_dask(X):
+            return self._transform_there(X, y, center, posterior)
         if is_anndata(X):
             X, y = anndata_parts(X)[0], labels_of(X, y)
         A = self._check_new_rows(X)
@@ -390,6 +398,17 @@ class MCPCA(
         if len(projections) == 1:
             projections = projections * len(groups)
         return scores_of(A, groups, [projection for _, projection in projections], ordinary.dtype)
+
+    def _transform_there(self, X: Any, y: Any, center: Any, posterior: bool) -> Any:
+        """Return the scores of rows on Dask as a Dask array, which is not computed yet."""
+        contexts = self._read_new(X, y, min_samples=1)
+        assert contexts.engine is not None
+        names = None if y is None else contexts.names.tolist()
+        projections = self._posterior_by_context(names) if posterior else [self.projection_]
+        means = list(self._means().by_context(names, center, lambda: list(context_means(contexts))))
+        n = max(len(means), len(projections))
+        pairs = zip(means * (n // len(means)), projections * (n // len(projections)), strict=True)
+        return contexts.engine.scores(np.array([mean @ P.T for mean, P in pairs]), projections)
 
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
         """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``."""

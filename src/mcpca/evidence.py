@@ -67,7 +67,8 @@ def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, check
         return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts)
     if not by_passes(contexts, r):
         moments = covariances_of(contexts, report)
-        return of_covariances(moments, contexts.n_samples, contexts)
+        # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
+        return of_covariances(moments, contexts.n_samples, contexts if contexts.engine is None else None)
     rank, k = r or _TYPICAL_RANK, len(contexts.names)
     columns = max(rank + range_finder.SPARE, -(-width(rank, k) // 2))
     passes = Passes(report, checkpoint, tol)
@@ -93,17 +94,22 @@ def by_passes(contexts: Contexts, r: int | None) -> bool:
 
 def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return what tells a fit from others: the shape of the data, the labels, the first rows, the parameters."""
-    rows = contexts.block_rows(0, 0, min(100, int(contexts.n_samples[0])))
-    labels = [np.asarray(r if not isinstance(r, slice) else [r.start, r.stop]) for r in contexts.rows]
-    crc = 0
-    for part in labels:
-        crc = zlib.crc32(np.ascontiguousarray(part, dtype=np.int64).tobytes(), crc)
+    sums = _checksums(contexts) if contexts.engine is None else contexts.engine.fingerprint()
     return {
         "the number of rows": int(contexts.n_samples.sum()),
         "the number of features": contexts.n_features,
         "the contexts": [str(name) for name in contexts.names.tolist()],
-        "the labels of rows": crc,
-        "the first rows": zlib.crc32(np.ascontiguousarray(rows).tobytes()),
+        "the labels of rows": sums["labels"],
+        "the first rows": sums["rows"],
         "the precision": str(contexts.dtype),
         "the parameters": {name: repr(value) for name, value in parameters.items() if name != "verbose"},
     }
+
+
+def _checksums(contexts: Contexts) -> dict[str, int]:
+    rows = contexts.block_rows(0, 0, min(100, int(contexts.n_samples[0])))
+    crc = 0
+    for part in contexts.rows:
+        own = np.asarray([part.start, part.stop] if isinstance(part, slice) else part)
+        crc = zlib.crc32(np.ascontiguousarray(own, dtype=np.int64).tobytes(), crc)
+    return {"rows": zlib.crc32(np.ascontiguousarray(rows).tobytes()), "labels": crc}

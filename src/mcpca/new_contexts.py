@@ -19,7 +19,7 @@ from .gaussian import GaussianModel
 from .loadings import solve_loadings
 from .quality import measure
 from .scatters import second_moment
-from .sources import as_source, is_source_like
+from .sources import as_source, is_dask, is_source_like
 from .stack import Stack
 
 
@@ -81,21 +81,26 @@ class NewContextMethods:
 
     def _posterior_projections(self, y: Any, n_rows: int) -> list[tuple[Any, Array]]:
         """Pair groups of rows with the (r, p) matrix that gives their expected scores."""
+        if y is None:
+            return [(slice(None), self._posterior_by_context(None)[0])]
+        names, index = encode_labels(y, n_rows)
+        return list(zip(rows_by_context(index), self._posterior_by_context(names.tolist()), strict=True))
+
+    def _posterior_by_context(self, names: list[Any] | None) -> list[Array]:
+        """Return the (r, p) matrix of expected scores for each of the contexts ``names``, or one for the average."""
         model = self._gaussian("posterior=True")
         counts = self.n_samples_per_context_
         weights = np.ones(len(self.contexts_)) if counts is None else counts
-        if y is None:
-            return [(slice(None), model.posterior_projection(None, weights))]
-        names, index = encode_labels(y, n_rows)
+        if names is None:
+            return [model.posterior_projection(None, weights)]
         position = self._means().positions()
-        unknown = [name for name in names.tolist() if name not in position]
+        unknown = [name for name in names if name not in position]
         if unknown:
             raise ValueError(
                 f"posterior=True needs the loadings of each context, and {unknown[:5]} were not seen in fit. Drop y to "
                 "shrink by the average context, or posterior."
             )
-        groups = zip(rows_by_context(index), names.tolist(), strict=True)
-        return [(rows, model.posterior_projection(position[name], weights)) for rows, name in groups]
+        return [model.posterior_projection(position[name], weights) for name in names]
 
     def _covariances_of(self, X: Any, y: Any) -> tuple[Covariances, bool]:
         """Return covariances of new contexts, and whether there is just one and it was not labelled."""
@@ -112,12 +117,14 @@ class NewContextMethods:
             dense = isinstance(A, np.ndarray) and A.shape == (p, p)
             if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
                 return Stack(check_covariances(A[None], "X")), True
-            contexts = read_contexts(A)
+            contexts = self._read_new(A, None, min_samples=2) if is_dask(A) else read_contexts(A)
         r, silent = self.components_.shape[1], as_report(False)
         return of_rows(contexts, r, 1.0, silent, Checkpoint(None, {})).covariances, single
 
     def _check_new_rows(self, X: Any) -> Any:
         """Return new rows as an array, on the host or on their device, or as they are where that is no dense array."""
+        if is_dask(X):  # checked as it is read: labels may be one of its columns
+            return X
         if is_anndata(X):
             X = anndata_parts(X)[0]
         if is_source_like(X):
@@ -143,6 +150,14 @@ class NewContextMethods:
             self._check_new_rows(to_host(X)) if named_blocks(X) is None else X, y, min_samples=min_samples
         )
         self._check_n_features(contexts.n_features)
+        known = getattr(self, "feature_names_in_", None)
+        if contexts.engine is not None and known is not None and contexts.feature_names is not None:
+            other = [name for name in contexts.feature_names.tolist() if name not in set(known.tolist())]
+            if other or contexts.feature_names.tolist() != known.tolist():
+                raise ValueError(
+                    f"The columns of X should be those of fit, in the same order: unknown are {other[:5]}; select them "
+                    "with X[list(model.feature_names_in_)]."
+                )
         return contexts
 
     def score(self, X: Any, y: Any = None) -> float:

@@ -16,30 +16,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from . import _kernels, range_finder
 from ._check import Array, Report, as_report
+from ._kernels import Sum as _Sum
 from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts
 from .covariances import Basis, Covariances
+from .gram import Gram
 from .pieces import Group, Piece, all_rows, memory_limit, one_context, whole_contexts
 from .sources import Source, as_source, check_block
 
 _MOST_PRODUCTS = 40
 _PROBES = 10
 _TOL = 1e-7
-
-
-class _Sum(NamedTuple):
-    """An addition to total number ``total`` at ``key``: all of it (...), or rows by index."""
-
-    total: int
-    key: Any
-    value: Any
+_CENTRED = 2**20  # numbers in a centred copy of rows
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class Rows:
         rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
         width = min(width, p)
         directions = rng.standard_normal((p, width))
-        mixture = rng.standard_normal((k, width)) / (contexts.n_samples - 1.0)[:, None]
+        mixture = rng.standard_normal((k, width)) / np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
         typed, by_row = directions.astype(contexts.dtype), mixture.astype(contexts.dtype)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
@@ -140,76 +137,69 @@ class Rows:
             x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
             block = np.hstack([V, x - V @ (V.T @ x)])
         scaled = block if self.scale is None else self.scale[:, None] * block
-        squared = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
-        means, factors = self.means, self.weights / (self.contexts.n_samples - 1.0)
-        typed, offsets = scaled.astype(self.dtype), means @ scaled
-        typed_means = means.astype(self.dtype, copy=False)
-
-        def kernel(X: Any, codes: Array) -> list[_Sum]:
-            Z = X @ typed - offsets[codes].astype(self.dtype)
-            T = np.empty((len(codes), s), dtype=Z.dtype)
-            present, bounds = _kernels.runs(codes)
-            norms = np.zeros((len(present), Z.shape[1]))
-            for j, i in enumerate(present.tolist()):
-                rows = slice(bounds[j], bounds[j + 1])
-                own, factor = X[rows], Z.dtype.type(factors[i])
-                Y = _kernels.transposed(own, _kernels.centred(Z[rows], factor))
-                Y = Y if squared is None else Y * squared
-                if probing:
-                    norms[j] = self._squares(Y)
-                    Y = np.ascontiguousarray(Y[:, :s])
-                T[rows] = _kernels.centred(own @ Y - typed_means[i] @ Y, factor)
-            return [_Sum(0, ..., _kernels.transposed(X, T)), _Sum(1, present, norms)]
-
+        typed, offsets = scaled.astype(self.dtype), self.means @ scaled
+        gram = Gram(typed, offsets, self.means, self._factors, self.scale, s)
         totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1]))]
-        limit = memory_limit()
-        sizes = self.contexts.context_bytes()
-        large = np.flatnonzero(sizes > limit)
-        _run(self.contexts, self.passes, "basis", kernel, totals, whole=np.flatnonzero(sizes <= limit))
-        if len(large):
+        engine = self.contexts.engine
+        if engine is not None:
+            _run_there(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
+        else:
+            limit, sizes = memory_limit(), self.contexts.context_bytes()
+            _run(self.contexts, self.passes, "basis", gram.whole, totals, whole=np.flatnonzero(sizes <= limit))
             totals = [total.copy() for total in totals]  # a finished pass stays as it is
-        for i in large.tolist():
-            self._large_gram(i, typed, offsets[i], factors[i], squared, totals)
+            for i in np.flatnonzero(sizes > limit).tolist():
+                self._large_gram(i, gram, totals)
         if probing:
             estimates = totals[1][:, s:]
             self._norms["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
             self._norms["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
         return totals[0] if self.scale is None else self.scale[:, None] * totals[0]
 
-    def _squares(self, Y: Array) -> Array:
-        """Squared lengths of columns; of D S D V where Y is D^2 S D V."""
-        Y = Y if self.scale is None else Y / self.scale[:, None]
-        return np.asarray(np.einsum("pm,pm->m", Y, Y))
-
-    def _large_gram(
-        self, i: int, typed: Array, offset: Array, factor: float, squared: Array | None, totals: list[Array]
-    ) -> None:
+    def _large_gram(self, i: int, gram: Gram, totals: list[Array]) -> None:
         """Add context i, which is too large to be held, in two readings of its rows."""
-        s = totals[0].shape[1]
-        mean = self.means[i]
 
         def first(X: Any, codes: Array) -> list[_Sum]:
-            Z = X @ typed - offset.astype(self.dtype)
+            Z = X @ gram.typed - gram.offsets[i].astype(gram.dtype)
             return [_Sum(0, ..., _kernels.transposed(X, Z)), _Sum(1, ..., Z.sum(axis=0, dtype=np.float64))]
 
-        parts = [np.zeros(typed.shape), np.zeros(typed.shape[1])]
+        parts = [np.zeros(gram.typed.shape), np.zeros(gram.typed.shape[1])]
         _run(self.contexts, self.passes, "basis", first, parts, only=i)
-        Y = (parts[0] - np.outer(mean, parts[1])) * factor
-        Y = Y if squared is None else Y * squared
-        totals[1][i] += self._squares(Y)
-        typed_Y, offset_Y = Y[:, :s].astype(self.dtype), mean @ Y[:, :s]
+        Y = gram.image(i, *parts)
+        totals[1][i] += gram.squares(Y)
+        Y = Y[:, : gram.s]
 
         def second(X: Any, codes: Array) -> list[_Sum]:
-            T = (X @ typed_Y - offset_Y.astype(self.dtype)) * self.dtype.type(factor)
+            T = gram.scores(X, Y, i)
             return [_Sum(0, ..., _kernels.transposed(X, T)), _Sum(1, ..., T.sum(axis=0, dtype=np.float64))]
 
-        parts = [np.zeros((len(Y), s)), np.zeros(s)]
+        parts = [np.zeros(Y.shape), np.zeros(gram.s)]
         _run(self.contexts, self.passes, "basis", second, parts, only=i)
-        totals[0] += parts[0] - np.outer(mean, parts[1])
+        totals[0] += parts[0] - np.outer(self.means[i], parts[1])
 
     def whole(self) -> Array:
         """Return all entries (k, p, p), from rows that are made dense a block at a time."""
-        return next(self.congruences(np.eye(self.n_features)))
+        p, means = self.n_features, self.means.astype(self.dtype)
+        step = max(1, _CENTRED // p)
+
+        def kernel(X: Any, codes: Array) -> list[_Sum]:
+            present, rows = _kernels.rows_of(codes, 0, len(means))
+            out = np.zeros((len(present), p, p))
+            for j, i in enumerate(present.tolist()):
+                Xi = X[rows[j]]
+                uncentred = _kernels.scatter_uncentred(Xi, means[i])
+                if uncentred is not None:
+                    out[j] = uncentred
+                    continue
+                for start in range(0, Xi.shape[0], step):
+                    Z = Xi[start : start + step]
+                    Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
+                    out[j] += Z.T @ Z
+            return [_Sum(0, present, out)]
+
+        total = np.zeros((self.n_contexts, p, p))
+        _run(self.contexts, self.passes, "covariances", kernel, [total])
+        S = total * self._factors[:, None, None]
+        return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A`` of all contexts: one pass. Cost O(nnz m), memory O(k m^2)."""
@@ -319,13 +309,24 @@ class Rows:
 
     @property
     def _factors(self) -> Array:
-        return np.asarray(self.weights / (self.contexts.n_samples - 1.0))
+        return np.asarray(self.weights / np.maximum(self.contexts.n_samples - 1.0, 1.0))  # one row varies by 0
 
     def _scores(self, A: Array) -> Callable[[Any, Array], Array]:
         """Return the function that gives centred scores on A of rows with their contexts."""
         A = A if self.scale is None else self.scale[:, None] * A
         typed, offsets = A.astype(self.dtype), (self.means @ A).astype(self.dtype)
         return lambda X, codes: np.asarray(X @ typed - offsets[codes])
+
+
+def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
+    """Return the means of contexts (k, p) in float64: one pass, also where a context has a single row."""
+    total = np.zeros((len(contexts.names), contexts.n_features))
+
+    def kernel(X: Any, codes: Array) -> list[_Sum]:
+        return [_Sum(0, *_kernels.sums_by_context(X, codes))]
+
+    _run(contexts, passes or Passes.silent(), "means", kernel, [total])
+    return np.asarray(total / contexts.n_samples[:, None])
 
 
 def _run(
@@ -341,7 +342,11 @@ def _run(
     """Add what ``kernel`` makes of every piece to ``totals``, in the order of pieces.
 
     ``whole`` names contexts whose rows must come together; ``only`` is a context whose rows are all that is wanted.
+    Kernels may run on other machines: they know arrays, and not the rows or whoever asks.
     """
+    if contexts.engine is not None:
+        _run_there(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
+        return
     passes.count[0] += 1
     if passes.checkpoint.recall(totals):
         return
@@ -375,11 +380,31 @@ def _run(
     passes.checkpoint.after(totals)
 
 
+def _run_there(
+    contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
+) -> None:
+    """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""
+    passes.count[0] += 1
+    if passes.checkpoint.recall(totals):
+        return
+    total, stage = int(contexts.n_samples.sum()), f"pass {passes.count[0]}, {stage}"
+    passes.report(stage, 0, total)
+    add(totals)
+    if not all(np.isfinite(t).all() for t in totals):  # rows that are not finite were told by those who have them
+        raise _overflow(contexts)
+    passes.report(stage, total, total)
+    passes.checkpoint.after(totals)
+
+
 def _explain(contexts: Contexts) -> None:
     """Raise for sums that are not finite: by the rows that are not, or because squares overflow."""
     for source in {id(source): source for source in contexts.sources}.values():
         for first, block in source.scan(2**26):
             check_block(block, first, "X")
-    raise ValueError(
+    raise _overflow(contexts)
+
+
+def _overflow(contexts: Contexts) -> ValueError:
+    return ValueError(
         f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
     )

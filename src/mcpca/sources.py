@@ -44,6 +44,7 @@ __all__ = [
     "Source",
     "as_source",
     "check_block",
+    "is_dask",
     "is_source_like",
 ]
 
@@ -191,6 +192,12 @@ def as_source(X: Any, where: str) -> Source:
     if plain and X.ndim == 2 and X.shape[1] and X.dtype.kind in "biuf":
         return DenseSource(X, where)
     return DenseSource(check_rows(X, where), where)
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is an array, DataFrame or Series of Dask; told by its type, so that Dask is not imported."""
+    libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
+    return bool(libraries & {"dask", "dask_expr"}) and hasattr(type(X), "ndim")
 
 
 def is_source_like(X: Any) -> bool:

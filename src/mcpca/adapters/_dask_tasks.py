@@ -1,0 +1,246 @@
+"""What runs on Dask's workers: pure functions, so that what is lost with a worker can be done again elsewhere."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._check import Array
+from .._kernels import Sum
+from .._rows import as_canonical, check_block
+
+_PIECE = 2**26  # bytes of rows that a kernel is given at a time
+_FIRST_ROWS = 100
+
+
+@dataclass(frozen=True)
+class Place:
+    """What rows of a block should be like: rows ``first`` to ``first + n_rows`` of the matrix called ``where``."""
+
+    first: int
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    sparse: bool
+    where: str
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Offsets (k, r) of scores, and the matrices (r, p) that give them: one for all contexts, or one for each."""
+
+    offsets: Array
+    projections: list[Array]
+
+
+def _load(block: Any, place: Place) -> Any:
+    """Return a block as dense or CSR rows of the right type, after a look at its shape."""
+    sparse = scipy.sparse.issparse(block)
+    rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
+    expected = place.n_rows, place.n_features
+    if rows.shape != expected:
+        raise ValueError(
+            f"{place.where} has a block of shape {rows.shape} in place of rows {place.first} to "
+            f"{place.first + place.n_rows - 1}, where {expected} was announced; give every block the same features, "
+            "and from_delayed and map_blocks the true shapes."
+        )
+    rows = rows.astype(place.dtype, copy=False)
+    if sparse and not (rows.data.flags.aligned and rows.indices.flags.aligned and rows.indptr.flags.aligned):
+        rows = rows.copy()
+    elif not sparse:
+        # Arrays from another worker may begin at any byte, for which NumPy takes another way to the same product: one
+        # that rounds differently.
+        rows = np.require(rows, requirements="A")
+    if not place.sparse:
+        return rows.toarray() if sparse else rows
+    return as_canonical(rows) if sparse else scipy.sparse.csr_array(rows)
+
+
+def _codes_of(codes: Any, n: int) -> Array:
+    return np.full(n, codes, dtype=np.intp) if isinstance(codes, int) else codes.astype(np.intp)
+
+
+def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any, place: Place) -> list[Sum]:
+    """Return what ``kernel`` makes of a block, some rows at a time. Raises where that is not finite."""
+    X, codes = _load(block, place), _codes_of(codes, place.n_rows)
+    step = max(1, int(_PIECE // max(_bytes_of(X) / max(place.n_rows, 1), 1)))
+    sums: list[Sum] = []
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
+        for start in range(0, place.n_rows, step):
+            part = slice(start, min(start + step, place.n_rows))
+            sums = combined([sums, kernel(X[part], codes[part])])
+    _check_sums(sums, X, place)
+    return sums
+
+
+def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:
+    """Return parts of ``X_i^T Z_i`` for contexts ``start`` to ``stop``; ``before`` is what had to be done first."""
+    X = _load(block, place)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums: list[Sum] = gram.parts(X, _codes_of(codes, place.n_rows), start, stop)
+    _check_sums(sums, X, place)
+    return sums
+
+
+def gram_images(gram: Any, parts: list[Sum]) -> Any:
+    return gram.images(parts)
+
+
+def gram_sums(gram: Any, block: Any, codes: Any, place: Place, images: Any) -> list[Sum]:
+    X = _load(block, place)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums: list[Sum] = gram.sums(X, _codes_of(codes, place.n_rows), images)
+    _check_sums(sums, X, place)
+    return sums
+
+
+def gram_norms(gram: Any, images: Any) -> list[Sum]:
+    sums: list[Sum] = gram.norms(images)
+    return sums
+
+
+def block_scores(known: Projections, block: Any, codes: Any, place: Place) -> Array:
+    """Return the scores of a block's rows."""
+    X, codes = _load(block, place), _codes_of(codes, place.n_rows)
+    check_block(X, place.first, place.where)
+    dtype = np.result_type(place.dtype, known.projections[0])
+    if len(known.projections) == 1:
+        Z = X @ known.projections[0].T - known.offsets[codes if len(known.offsets) > 1 else 0]
+        return np.asarray(Z, dtype=dtype)
+    Z = np.empty((place.n_rows, known.offsets.shape[1]), dtype=dtype)
+    for i in np.unique(codes).tolist():
+        mine = np.flatnonzero(codes == i)
+        Z[mine] = X[mine] @ known.projections[i].T - known.offsets[i]
+    return Z
+
+
+def checksum(block: Any, place: Place) -> int:
+    rows = _load(block, place)[:_FIRST_ROWS]
+    return zlib.crc32(np.ascontiguousarray(rows.toarray() if scipy.sparse.issparse(rows) else rows).tobytes())
+
+
+def _check_sums(sums: list[Sum], X: Any, place: Place) -> None:
+    values = (s.value.data if scipy.sparse.issparse(s.value) else s.value for s in sums)
+    if all(np.isfinite(value).all() for value in values):
+        return
+    check_block(X, place.first, place.where)
+    raise ValueError(
+        f"{place.where} is too large for {place.dtype}: its squares overflow in rows {place.first} to "
+        f"{place.first + place.n_rows - 1}. Divide it by a constant, or pass float64."
+    )
+
+
+def _bytes_of(X: Any) -> float:
+    return float(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
+
+
+def combined(parts: list[list[Sum]]) -> list[Sum]:
+    """Return the sums in ``parts`` added up by total and key, in their order; ``parts`` stay as they are."""
+    totals = dict.fromkeys(s.total for part in parts for s in part)
+    return [_joined([s for part in parts for s in part if s.total == total]) for total in totals]
+
+
+def _joined(sums: list[Sum]) -> Sum:
+    if len(sums) == 1:
+        return sums[0]
+    number, key, value = sums[0]
+    if key is ...:
+        value = value.astype(np.float64)
+        for other in sums[1:]:
+            value += other.value
+        return Sum(number, key, value)
+    union = np.unique(np.concatenate([s.key for s in sums]))
+    if scipy.sparse.issparse(value):
+        joined: Any = scipy.sparse.csr_array((len(union), value.shape[1]))
+        for s in sums:
+            to = np.searchsorted(union, s.key), np.arange(len(s.key))
+            joined = (
+                joined + scipy.sparse.csr_array((np.ones(len(s.key)), to), shape=(len(union), len(s.key))) @ s.value
+            )
+        return Sum(number, union, joined)
+    dense = np.zeros((len(union), *value.shape[1:]))
+    for s in sums:
+        dense[np.searchsorted(union, s.key)] += s.value
+    return Sum(number, union, dense)
+
+
+class Look(NamedTuple):
+    """Number of rows, size and kind of a block."""
+
+    n_rows: int
+    nbytes: float
+    sparse: bool
+
+
+def look(block: Any) -> Look:
+    """Return what is to be known of a block."""
+    sparse = scipy.sparse.issparse(block)
+    rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
+    if rows.ndim != 2:
+        raise ValueError(f"X has a block of shape {rows.shape}; blocks must be 2-D (rows, features).")
+    return Look(int(rows.shape[0]), _bytes_of(rows), sparse)
+
+
+def listed(items: Any) -> Any:
+    return items
+
+
+class Seen(NamedTuple):
+    """Length, missing labels, and distinct labels of a block of labels."""
+
+    n: int
+    missing: int
+    values: Array
+
+
+def _plain_labels(block: Any) -> tuple[Array, int]:
+    """Return labels as a NumPy array (n,), and how many are missing."""
+    labels = np.asarray(block)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.dtype.kind == "f":
+        return labels, int(np.isnan(labels).sum())
+    if labels.dtype == object:
+        # A comparison with pandas' NA is neither true nor false.
+        return labels, sum(v is None or type(v).__name__ == "NAType" or v != v for v in labels.tolist())
+    return labels, 0
+
+
+def see_labels(block: Any) -> Seen:
+    labels, missing = _plain_labels(block)
+    if missing:
+        return Seen(len(labels), missing, labels[:0])
+    values = list(dict.fromkeys(labels.tolist())) if labels.dtype == object else np.unique(labels)
+    return Seen(len(labels), missing, objects(values) if labels.dtype == object else np.asarray(values))
+
+
+def objects(values: Iterable[Any]) -> Array:
+    listed = list(values)
+    array = np.empty(len(listed), dtype=object)
+    array[:] = listed
+    return array
+
+
+@dataclass(frozen=True)
+class Coder:
+    """The names of contexts, and the type of their numbers."""
+
+    names: Array
+    dtype: np.dtype[Any]
+
+
+def encode(coder: Coder, block: Any) -> Array:
+    labels, _ = _plain_labels(block)
+    if labels.dtype != object and coder.names.dtype != object and (np.diff(np.argsort(coder.names)) == 1).all():
+        return np.searchsorted(coder.names, labels).astype(coder.dtype)
+    position = {name: i for i, name in enumerate(coder.names.tolist())}
+    return np.array([position[v] for v in labels.tolist()], dtype=coder.dtype)
+
+
+def count(codes: Array) -> tuple[Array, Array]:
+    present, counts = np.unique(codes, return_counts=True)
+    return present.astype(np.intp), counts

@@ -1,0 +1,389 @@
+"""Dask: rows stay on the workers, and every pass over them is one computation there.
+
+A pass is a small graph: one task for each block of rows makes its sums, a tree by block number adds them up, and only
+the total comes back. What a pass needs to know of the model (functions with their arrays) is in the graph once. Sums
+are added in the same order whatever the workers do, and tasks are pure functions, so that a block on a worker that died
+is done again elsewhere and the answer stays the same.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .. import _kernels
+from .._check import Array
+from .._kernels import Sum
+from .._optional import require
+from .._rows import block_dtype, check_shape
+from ..contexts import Contexts, NamedBlocks, check_labels, encode_labels, name_array
+from ..sources import is_dask
+from ._dask_graph import Graph, kept, optimised, persisted
+from ._dask_tasks import (
+    Coder,
+    Place,
+    Projections,
+    Seen,
+    block_scores,
+    block_sums,
+    checksum,
+    count,
+    encode,
+    gram_images,
+    gram_norms,
+    gram_parts,
+    gram_sums,
+    listed,
+    look,
+    objects,
+    see_labels,
+)
+
+_GATHERED = 4  # sums that one task adds where they are large: those of ``X_i^T Z_i``
+_GROUP = 2**27  # bytes of ``S_i V`` of the contexts of a group
+_ABREAST = 2  # groups under way at a time
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Block ``number`` of matrix ``matrix``; ``present`` are its contexts, ``context`` the one of all its rows."""
+
+    matrix: int
+    number: int
+    place: Place
+    present: Array
+    context: int | None
+
+
+class DaskSource:
+    """What is known of a matrix whose rows are not here: its shape and size. Its rows are refused."""
+
+    in_memory = False
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], sparse: bool, nbytes: int) -> None:
+        self.shape, self.dtype, self.sparse, self.nbytes = shape, dtype, sparse, nbytes
+
+    def gather(self, rows: slice | Array) -> NoReturn:
+        """Raise: rows stay on the workers."""
+        raise _refused()
+
+    def scan(self, max_bytes: int) -> Iterator[Any]:
+        """Raise: rows stay on the workers."""
+        raise _refused()
+
+
+class _RowsElsewhere(Sequence[Any]):
+    """In place of the row numbers of k contexts, which are not known here."""
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+
+    def __len__(self) -> int:
+        return self._k
+
+    def __getitem__(self, i: Any) -> NoReturn:
+        raise _refused()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise _refused()
+
+
+def _refused() -> ValueError:
+    return ValueError(
+        "X is a Dask collection, and this method needs its rows in the memory of this process, which they may not fit. "
+        "Pass a sample of them: X.compute() of some blocks, say X[:10000].compute()."
+    )
+
+
+@dataclass(frozen=True)
+class DaskEngine:
+    """Passes over the blocks of Dask arrays; ``codes`` (one array for each matrix, or none) are kept on the workers."""
+
+    blocks: list[_Block]
+    rows: list[Any]
+    codes: list[Any | None]
+    n_contexts: int
+
+    def add(self, kernel: Callable[[Any, Array], list[Sum]], totals: list[Array]) -> None:
+        """Add what ``kernel`` makes of all rows to ``totals``: one computation, about 1.2 tasks for each block."""
+        graph = self._graph()
+        known = graph.put(kernel)
+        leaves = [graph.call(block_sums, known, *self._keys(block), block.place) for block in self.blocks]
+        _add(totals, graph.compute(graph.tree(leaves)))
+
+    def add_gram(self, gram: Any, totals: list[Array]) -> None:
+        """Add ``sum_i S_i S_i V`` and squared lengths to ``totals``: one computation.
+
+        Some contexts at a time: blocks give parts of ``X_i^T Z_i``, whose sum makes ``Y_i = S_i V``, which goes back to
+        the blocks and stays on the workers. Blocks that are not kept there are made again for that: to wait for ``Y_i``
+        with all blocks in memory would need room for all rows. Memory of a worker: some blocks, and about eight times
+        the size of a group's ``Y_i``, 128 MB or one context.
+        """
+        graph = self._graph()
+        known = graph.put(gram)
+        at_hand = kept(self.rows)
+        size = int(gram.typed.shape[0] * gram.typed.shape[1] * 8)
+        step = max(1, _GROUP // max(size, 1))
+        results: list[Any] = []
+        for start in range(0, self.n_contexts, step):
+            stop = min(start + step, self.n_contexts)
+            own = [block for block in self.blocks if ((block.present >= start) & (block.present < stop)).any()]
+            before = results[-_ABREAST] if len(results) >= _ABREAST else None
+            rows = self.rows if at_hand or before is None else graph.again(self.rows, before)
+            parts = [
+                graph.call(gram_parts, known, *self._keys(block, rows), block.place, start, stop, before)
+                for block in own
+            ]
+            images = graph.call(gram_images, known, graph.tree(parts, _GATHERED))
+            rows = self.rows if at_hand else graph.again(self.rows, images)
+            sums = [graph.call(gram_sums, known, *self._keys(block, rows), block.place, images) for block in own]
+            results.append(graph.tree([*sums, graph.call(gram_norms, known, images)]))
+        _add(totals, graph.compute(graph.tree(results)))
+
+    def fingerprint(self) -> dict[str, int]:
+        """Return what tells these rows from others: a checksum of the first ones, and the contexts of all blocks."""
+        block = self.blocks[0]
+        graph = self._graph()
+        first = graph.compute(graph.call(checksum, self._keys(block)[0], block.place))
+        table = [np.concatenate([[b.place.first, b.place.n_rows], b.present]) for b in self.blocks]
+        return {"rows": int(first), "labels": zlib.crc32(np.concatenate(table).astype(np.int64).tobytes())}
+
+    def scores(self, offsets: Array, projections: list[Array]) -> Any:
+        """Return ``x P^T - offset`` of the one matrix's rows as a Dask array (n, r): each row's context has its own."""
+        graph = self._graph()
+        known = graph.put(Projections(offsets, projections))
+        dtype = np.result_type(self.blocks[0].place.dtype, projections[0])
+        for j, block in enumerate(self.blocks):
+            graph.tasks[graph.name, j, 0] = block_scores, known, *self._keys(block), block.place
+        da = require("dask.array", "dask")
+        chunks = tuple(block.place.n_rows for block in self.blocks), (len(projections[0]),)
+        return da.Array(graph.layers(), graph.name, chunks, dtype=dtype)
+
+    def _graph(self) -> Graph:
+        return Graph([*self.rows, *(codes for codes in self.codes if codes is not None)])
+
+    def _keys(self, block: _Block, rows: list[Any] | None = None) -> tuple[Any, Any]:
+        """Return the keys of a block's rows and of their contexts, or the context of them all."""
+        codes = self.codes[block.matrix]
+        key = (rows or self.rows)[block.matrix].name, block.number, 0
+        return key, block.context if codes is None else (codes.name, block.number)
+
+
+def _add(totals: list[Array], sums: list[Sum]) -> None:
+    for item in sums:
+        _kernels.add(totals[item.total], item.key, item.value)
+
+
+# Reading
+
+
+def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
+    """Return Dask arrays or DataFrames as ``Contexts`` whose passes are made on the workers.
+
+    One matrix with labels ``y``, or the contexts in ``named``. One look at the first block of each matrix, or at all
+    blocks where their lengths are not known; with labels that are a Dask collection two more, at labels alone. Labels
+    become one small integer for each row, kept on the workers.
+    """
+    if named is None:
+        X, y = _label_column(X, y)
+        matrices, wheres = [X], ["X"]
+    else:
+        matrices, wheres = named.blocks, [f"X, context {name!r}," for name in named.names.tolist()]
+    arrays, feature_names = _arrays(matrices, wheres)
+    places = _places(arrays, wheres)
+    rows = [_sized(array, own.blocks) for array, own in zip(arrays, places, strict=True)]
+    p = int(arrays[0].shape[1])
+    sources = [DaskSource((own.n_rows, p), own.dtype, own.sparse, own.nbytes) for own in places]
+    if named is not None:
+        blocks = [_Block(i, j, place, np.array([i]), i) for i, own in enumerate(places) for j, place in own.filled()]
+        engine = DaskEngine(blocks, rows, [None] * len(rows), len(rows))
+        counts = np.array([own.n_rows for own in places])
+        known: Sequence[Any] = [slice(0, n) for n in counts.tolist()]
+        return Contexts(named.names, named.by_name, feature_names, sources, known, counts, engine=engine)
+    (own,) = places
+    if own.n_rows == 0:
+        raise ValueError(f"X has 0 samples (shape={sources[0].shape}) while a minimum of 2 is required.")
+    labels = _Labels(np.array([0]), None, [np.array([0])] * len(own.blocks), np.array([own.n_rows]))
+    if y is not None:
+        labels = _labels(y, own.n_rows, tuple(place.n_rows for place in own.blocks), rows)
+    context = 0 if y is None else None
+    blocks = [_Block(0, j, place, labels.present[j], context) for j, place in own.filled()]
+    k = len(labels.names)
+    engine = DaskEngine(blocks, rows, [labels.codes], k)
+    elsewhere = _RowsElsewhere(k)
+    return Contexts(labels.names, y is not None, feature_names, sources * k, elsewhere, labels.counts, engine=engine)
+
+
+def _label_column(X: Any, y: Any) -> tuple[Any, Any]:
+    """Take the labels out of a DataFrame where ``y`` is the name of a column."""
+    if not isinstance(y, str):
+        return X, y
+    columns = list(getattr(X, "columns", []))
+    if y not in columns:
+        some = ", ".join(repr(c) for c in columns[:10]) or "none"
+        more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
+        raise ValueError(
+            f"y={y!r} is not a column of X, which has {some}{more}; pass the name of one, or the labels themselves."
+        )
+    return X[[c for c in columns if c != y]], X[y]
+
+
+def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | None]:
+    """Return matrices as Dask arrays with the same features, and the names of these."""
+    strangers = [where for M, where in zip(matrices, wheres, strict=True) if not is_dask(M)]
+    if strangers:
+        raise ValueError(
+            f"X has contexts on Dask and others that are not ({' '.join(strangers[:5]).strip(',')}); make them Dask "
+            "arrays with dask.array.from_array, or compute the others."
+        )
+    names = [name_array(list(M.columns)) if hasattr(M, "columns") else None for M in matrices]
+    reference = next((own.tolist() for own in names if own is not None), None)
+    arrays = []
+    for M, where, own in zip(matrices, wheres, names, strict=True):
+        if own is not None and reference is not None and own.tolist() != reference:
+            if len(own) != len(reference) or set(own.tolist()) != set(reference):
+                raise ValueError(
+                    f"Contexts must share their features: {where} has columns {own.tolist()[:5]} and the first has "
+                    f"{reference[:5]} (5 of each shown). Select the common columns."
+                )
+            M = M[reference]
+        arrays.append(_whole_rows(M, where))
+        if arrays[-1].shape[1] != arrays[0].shape[1]:
+            raise ValueError(
+                f"Contexts must share their features: {wheres[0]} has {arrays[0].shape[1]} and {where} has "
+                f"{arrays[-1].shape[1]}. Select the common ones."
+            )
+    return arrays, None if reference is None else name_array(reference)
+
+
+def _whole_rows(X: Any, where: str) -> Any:
+    """Return a matrix as a Dask array whose blocks hold whole rows."""
+    if hasattr(X, "columns"):
+        others = [c for c, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
+        if others:
+            raise ValueError(
+                f"{where} has non-numeric columns {others[:5]}; drop or encode them (y='name' takes one as the labels)."
+            )
+        kinds = {(dtype.kind, dtype.itemsize) for dtype in X.dtypes}
+        X = X.astype("float32" if kinds == {("f", 4)} else "float64").to_dask_array()
+    if X.ndim != 2:
+        raise ValueError(f"{where} must be 2-D (n_samples, n_features), got {X.ndim} dimensions; reshape it.")
+    if np.isnan(X.shape[1]):
+        raise ValueError(f"{where} has an unknown number of features; call compute_chunk_sizes() on it first.")
+    check_shape((0, X.shape[1]), where)
+    block_dtype(X.dtype, where)
+    if len(X.chunks[1]) > 1:
+        X = X.rechunk({1: -1})
+    return optimised(X)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The blocks of one matrix, and about what they take in memory."""
+
+    blocks: list[Place]
+    dtype: np.dtype[Any]
+    sparse: bool
+    nbytes: int
+
+    @property
+    def n_rows(self) -> int:
+        return sum(place.n_rows for place in self.blocks)
+
+    def filled(self) -> list[tuple[int, Place]]:
+        """Blocks with rows in them, and their numbers."""
+        return [(j, place) for j, place in enumerate(self.blocks) if place.n_rows]
+
+
+def _places(arrays: list[Any], wheres: list[str]) -> list[_Places]:
+    """Look at the first block of each array, or at all where their lengths are not known: one small computation."""
+    graph = Graph(arrays)
+    looks = []
+    for array in arrays:
+        lengths = array.chunks[0]
+        which = range(len(lengths)) if _unknown(array) else [next((j for j, n in enumerate(lengths) if n), 0)]
+        looks.append([graph.call(look, (array.name, j, 0)) for j in which])
+    places = []
+    for array, where, seen in zip(arrays, wheres, graph.compute(graph.call(listed, looks)), strict=True):
+        lengths = [found.n_rows for found in seen] if _unknown(array) else [int(n) for n in array.chunks[0]]
+        sparse, dtype, p = any(found.sparse for found in seen), block_dtype(array.dtype, where), int(array.shape[1])
+        firsts = np.cumsum([0, *lengths]).tolist()
+        blocks = [Place(firsts[j], n, p, dtype, sparse, where) for j, n in enumerate(lengths)]
+        row = sum(found.nbytes for found in seen) / max(sum(found.n_rows for found in seen), 1)
+        places.append(_Places(blocks, dtype, sparse, int(firsts[-1] * (row if sparse else p * dtype.itemsize))))
+    return places
+
+
+def _unknown(array: Any) -> bool:
+    return bool(np.isnan(array.chunks[0]).any())
+
+
+def _sized(array: Any, places: list[Place]) -> Any:
+    """Return the array with the lengths of its blocks, where they were not known."""
+    chunks = tuple(place.n_rows for place in places), array.chunks[1]
+    return require("dask.array", "dask").Array(array.dask, array.name, chunks, meta=array._meta)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Names of contexts; codes of rows as a Dask array; the contexts of each block; rows of each context."""
+
+    names: Array
+    codes: Any
+    present: list[Array]
+    counts: Array
+
+
+def _labels(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> _Labels:
+    """Read labels of n rows in blocks of these lengths, and keep them on the workers as small integers."""
+    if is_dask(y):
+        names, codes = _coded(y, n, lengths)
+    else:
+        names, index = encode_labels(y, n)
+        small = index.astype(np.min_scalar_type(max(len(names) - 1, 0)))
+        codes = require("dask.array", "dask").from_array(small, chunks=(lengths,))
+    codes = persisted(codes, rows)
+    graph = Graph([codes])
+    counted = graph.compute(graph.call(listed, [graph.call(count, (codes.name, j)) for j in range(len(lengths))]))
+    counts = np.zeros(len(names), dtype=np.intp)
+    for present, own in counted:
+        counts[present] += own
+    return _Labels(names, codes, [present for present, _ in counted], counts)
+
+
+def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
+    """Return the names in labels that are a Dask collection, and these labels as numbers, not computed yet."""
+    da = require("dask.array", "dask")
+    frame = hasattr(y, "to_dask_array")
+    dtype = getattr(y, "dtype", None)
+    categories = list(y.cat.categories) if frame and str(dtype) == "category" and y.cat.known else None
+    if frame and dtype is not None and not isinstance(dtype, np.dtype):
+        y = y.astype(object)  # types of pandas, which are none of NumPy's
+    labels = y.to_dask_array() if frame else y
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(f"y has {labels.ndim} dimensions; pass one context label per row.")
+    labels = optimised(labels)
+    graph = Graph([labels])
+    looks = [graph.call(see_labels, (labels.name, j)) for j in range(labels.numblocks[0])]
+    seen: list[Seen] = graph.compute(graph.call(listed, looks))
+    check_labels((sum(s.n for s in seen),), n, sum(s.missing for s in seen))
+    values = [s.values for s in seen if s.n]
+    mixed = any(v.dtype == object for v in values)
+    distinct = objects(v for part in values for v in part.tolist()) if mixed else np.concatenate(values)
+    names, _ = encode_labels(distinct, len(distinct))
+    if categories is not None:
+        used = set(names.tolist())
+        names = name_array([c for c in categories if c in used])
+    labels = da.Array(labels.dask, labels.name, (tuple(s.n for s in seen),), dtype=labels.dtype)
+    labels = labels if labels.chunks[0] == lengths else labels.rechunk((lengths,))
+    small = np.min_scalar_type(max(len(names) - 1, 0))
+    graph = Graph([labels])
+    coder = graph.put(Coder(names, small))
+    graph.tasks |= {(graph.name, j): (encode, coder, (labels.name, j)) for j in range(len(lengths))}
+    return names, da.Array(graph.layers(), graph.name, (lengths,), dtype=small)
