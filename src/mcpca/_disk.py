@@ -240,6 +240,7 @@ class CSRDiskSource(_SparseDisk):
         numbers = row_numbers(rows, self.shape[0], self._where)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
+        in_order = bool((order[1:] > order[:-1]).all())
         # How long rows are is known: they go straight to their places, and are never held twice.
         places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
         index_dtype = np.int32 if places[-1] < 2**31 and self.shape[1] < 2**31 else np.int64
@@ -248,8 +249,10 @@ class CSRDiskSource(_SparseDisk):
         for b in self._ends_of_reads(ordered):
             first = int(ordered[a])
             part = self._read(first, int(ordered[b - 1]) + 1, as_it_is=True)[ordered[a:b] - first]
-            to = np.repeat(places[order[a:b]] - part.indptr[:-1], np.diff(part.indptr))
-            to += np.arange(len(to))
+            to: Any = slice(places[a], places[b])
+            if not in_order:
+                to = np.repeat(places[order[a:b]] - part.indptr[:-1], np.diff(part.indptr))
+                to += np.arange(len(to))
             data[to], indices[to] = part.data, part.indices
             a = b
         return csr_block(data, indices, places, self.shape[1], self.dtype)

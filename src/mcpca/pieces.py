@@ -142,7 +142,11 @@ def _joined(rows: list[slice | Array]) -> slice | Array:
     slices = [r for r in rows if isinstance(r, slice)]
     if len(slices) == len(rows) and all(a.stop == b.start for a, b in pairwise(slices)):
         return slice(slices[0].start, slices[-1].stop)
-    return np.concatenate([np.arange(r.start, r.stop) if isinstance(r, slice) else r for r in rows])
+    return np.concatenate([_numbers(r) for r in rows])
+
+
+def _numbers(rows: slice | Array) -> Array:
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
 def _split(block: Any, codes: Array) -> list[Piece]:
@@ -163,13 +167,17 @@ def _panel(contexts: Contexts, chosen: list[int]) -> Group:
     """Gather contexts that are not in memory by one reading, and cut them into pieces."""
 
     def load() -> list[Piece]:
-        rows = _joined([contexts.row_numbers(i, 0, int(contexts.n_samples[i])) for i in chosen])
-        block = as_source(contexts.sources[chosen[0]].gather(rows), "X")
         counts = contexts.n_samples[chosen]
+        own = [contexts.row_numbers(i, 0, int(contexts.n_samples[i])) for i in chosen]
+        rows = _joined(own)
         ends = np.cumsum(counts)
-        slices = [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
+        places: list[slice | Array] = [slice(e - n, e) for e, n in zip(ends.tolist(), counts.tolist(), strict=True)]
+        if not isinstance(rows, slice):  # in the order of the file, which is fast to read; pieces pick their own
+            rows = np.unique(rows)
+            places = [np.searchsorted(rows, _numbers(part)) for part in own]
+        block = as_source(contexts.sources[chosen[0]].gather(rows), "X")
         inside = replace(
-            contexts, sources=[block] * len(chosen), rows=slices, n_samples=counts, names=contexts.names[chosen]
+            contexts, sources=[block] * len(chosen), rows=places, n_samples=counts, names=contexts.names[chosen]
         )
         local = _segments(inside, list(range(len(chosen))), cut=False)
         return [Piece(partial(_renamed, inside, segments, np.array(chosen)), _rows_of(segments)) for segments in local]
