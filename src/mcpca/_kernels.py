@@ -10,6 +10,8 @@ import scipy.sparse
 
 from ._check import Array
 
+_SINGLE_ROWS = 2**12
+
 _SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 
 
@@ -49,8 +51,14 @@ def rows_of(codes: Array, start: int, stop: int) -> tuple[Array, list[slice | Ar
 
 
 def transposed(X: Any, Z: Array) -> Array:
-    """Return ``X^T Z``."""
-    return np.asarray(X.T @ Z)
+    """Return ``X^T Z``; products in single precision are sums over a few thousand rows, added up in double."""
+    if Z.dtype == np.float64 or len(Z) <= _SINGLE_ROWS:
+        return np.asarray(X.T @ Z)
+    parts = (slice(i, i + _SINGLE_ROWS) for i in range(0, len(Z), _SINGLE_ROWS))
+    total = np.zeros((X.shape[1], Z.shape[1]))
+    for part in parts:
+        total += X[part].T @ Z[part]
+    return total
 
 
 def centred(Z: Array, factor: Any) -> Array:

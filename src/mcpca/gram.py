@@ -78,6 +78,7 @@ class Gram:
             if self.probing:
                 norms[j] = self.squares(Y)
                 Y = np.ascontiguousarray(Y[:, : self.s])
+            Y = Y.astype(self.dtype, copy=False)
             T[part] = _kernels.centred(Xi @ Y - self.means[i].astype(self.dtype) @ Y, factor)
         return [Sum(0, ..., _kernels.transposed(X, T)), Sum(1, present, norms)]
 

@@ -17,6 +17,7 @@ from ._check import Array
 SPARE = 10
 _BLOCKS = 8  # after as many V starts again from its Ritz vectors, whose products are known
 _NO_BETTER, _PATIENCE = 0.5, 8  # a residual that so many products have not brought down to this share of itself
+_NEAR = 1e4
 
 
 class Found(NamedTuple):
@@ -64,7 +65,9 @@ def top_eigenvectors(
         if enough and left <= max(tol * w[few - 1], 8 * eps * w[0]):
             break
         history.append(left)
-        if enough and left > _NO_BETTER * history[max(0, n_products - _PATIENCE)]:
+        # Near the precision of the products a residual that stays will not get better.
+        patience = _PATIENCE if left > _NEAR * eps * w[0] else 2
+        if enough and left > _NO_BETTER * history[max(0, n_products - patience)]:
             break
         block = _outside(V, GV[:, -block.shape[1] :], eps * w[0])
         if not block.shape[1]:  # V holds all that G reaches from the start
