@@ -123,11 +123,21 @@ def _moments_of_chunk(cross: Array, inverse: Array) -> tuple[Array, ...]:
     rms = np.sqrt(correlations / max(r * (r - 1), 1))
     varies = (v > 0).all(axis=1)
     diagonal[:] = np.where(varies[:, None], v, 1)
-    sign, logdet = np.linalg.slogdet(scores)
+    sign, logdet = _log_determinants(scores)
     losses = np.log(diagonal).sum(axis=1) - logdet
     # The determinant of a correlation matrix; rounding makes it eps and not 0 when the matrix is singular.
     singular = ~varies | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
     return h, off, rms, np.where(singular, np.inf, np.maximum(losses, 0))
+
+
+def _log_determinants(scores: Array) -> tuple[Array, Array]:
+    """Signs and logarithms of determinants (k,): by Cholesky's factors, which are the faster, where they exist."""
+    try:
+        diagonals = np.einsum("kjj->kj", np.linalg.cholesky(scores))
+    except np.linalg.LinAlgError:
+        sign, logdet = np.linalg.slogdet(scores)
+        return sign, logdet
+    return np.ones(len(scores)), 2 * np.log(diagonals).sum(axis=1)
 
 
 class FacetMethods:

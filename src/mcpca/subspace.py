@@ -71,8 +71,15 @@ def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array
 
 
 def width(r: int, k: int) -> int:
-    """Return q, the directions kept for rank r: 3 r for up to 5 contexts, and closer to r the more there are."""
-    return r + -(-2 * r * min(k, _FEW) // k)
+    """Return q, the directions kept for rank r: 3 r for up to 5 contexts, and closer to r the more there are.
+
+    Where contexts are combined, r: what a component leans out of the top r directions is then mostly noise.
+    """
+    return r if _are_many(k, r) else r + -(-2 * r * min(k, _FEW) // k)
+
+
+def _are_many(k: int, r: int) -> bool:
+    return k > max(2 * (r + _SPARE), _MANY)
 
 
 def numerical_rank(singular_values: Array, S: Covariances) -> int:
@@ -91,8 +98,7 @@ def compress(S: Covariances, r: int) -> Core:
     k, p = S.n_contexts, S.n_features
     q = min(p, width(r, k))
     U, sigma, residual = S.basis(q, r)
-    e = r + _SPARE
-    many = k > max(2 * e, _MANY)
+    e, many = r + _SPARE, _are_many(k, r)
     numbers = q * (q + 1) // 2 if many else q * q
     basis = np.ascontiguousarray(U) if q < p and k * numbers <= max(k * p * p // 4, _SMALL_CORE) else None
     if many:
@@ -118,13 +124,15 @@ def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array
     q = U.shape[1]
     rows, columns = np.triu_indices(q)
     root = np.where(rows == columns, 1.0, np.sqrt(2))
-    packed = np.concatenate([part[:, rows, columns] * root for part in S.congruences(U)])
+    half = rows * q + columns
+    packed = np.concatenate([np.take(part.reshape(len(part), -1), half, axis=1) * root for part in S.congruences(U)])
     scale = max(float(np.abs(packed).max()), np.finfo(float).tiny)
     packed /= scale  # squares of large numbers would overflow
-    top = packed[:, columns < r]
-    first = np.argsort((columns - rows)[columns < r], kind="stable")[:e]  # the diagonal, then pairs of neighbours
-    Q = np.linalg.qr(top[:, first])[0]
-    Q = np.linalg.qr(top @ (top.T @ Q))[0]
+    top = np.flatnonzero(columns < r)
+    first = top[np.argsort((columns - rows)[top], kind="stable")[:e]]  # the diagonal, then pairs of neighbours
+    pull = packed.T @ np.linalg.qr(packed[:, first])[0]
+    pull[columns >= r] = 0
+    Q = np.linalg.qr(packed @ pull)[0]
     mixed = (Q.T @ packed) * (scale / root)
     tensor = np.empty((Q.shape[1], q, q))
     tensor[:, rows, columns] = tensor[:, columns, rows] = mixed

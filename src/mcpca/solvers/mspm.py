@@ -72,7 +72,8 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     """Find r components of the covariances behind ``core``.
 
     The core decides which they are. What each leans out of it is then seen in one product with the covariances
-    themselves, after which the answer is that of the same method in all features.
+    themselves, after which the answer is that of the same method in all features. (Not where contexts are so many that
+    the core holds combinations of them: planted problems gave errors of 0.9 to 1.07 times those with it.)
     """
     part = core.leading(r)
     result, pull = solve_core(
@@ -84,10 +85,9 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         max_iter=settings.max_iter,
         report=settings.report,
     )
-    if pull is None or part.basis is None:
+    if pull is None or part.basis is None or part.mixture is not None:
         return replace(result, components=part.lift(result.components))
-    weights = pull.weights if part.mixture is None else part.mixture @ pull.weights
-    A = S.combine(part.lift(pull.directions), weights)
+    A = S.combine(part.lift(pull.directions), pull.weights)
     return replace(result, components=A / np.linalg.norm(A, axis=0))
 
 
