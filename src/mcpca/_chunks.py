@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ._blocks import Rows, as_canonical, block_dtype, check_shape, csr_blocks, equal_blocks, in_asked_order, row_numbers
 from ._check import Array, check_rows
-from ._rows import Rows, as_canonical, block_dtype, check_shape, csr_blocks, equal_blocks, in_asked_order, row_numbers
 
 
 class ChunkSource:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._check import Array
-from ._rows import (
+from ._blocks import (
     Rows,
     as_canonical,
     as_range,
@@ -24,6 +23,7 @@ from ._rows import (
     equal_blocks,
     row_numbers,
 )
+from ._check import Array
 
 _READ_BYTES = 2**24  # what gather reads at a time
 _MIN_GAP = 2**12  # unwanted entries that are read over rather than skipped, where a dataset has no chunks

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ._blocks import check_shape, equal_blocks
 from ._check import Array, Report, check_finite
 from ._namespace import (
     as_float,
@@ -24,7 +25,6 @@ from ._namespace import (
     widest_float,
     without_gradient,
 )
-from ._rows import check_shape, equal_blocks
 from .contexts import Contexts, named_blocks, read_contexts
 from .scatters import ContextCovariances
 from .sources import DenseSource, is_source_like

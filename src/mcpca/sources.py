@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._check import Array, check_rows
-from ._chunks import ChunkSource, one_shot
-from ._disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
-from ._namespace import is_device_array
-from ._rows import (
+from ._blocks import (
     Rows,
     Source,
     as_canonical,
@@ -30,6 +26,10 @@ from ._rows import (
     equal_blocks,
     row_numbers,
 )
+from ._check import Array, check_rows
+from ._chunks import ChunkSource, one_shot
+from ._disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
+from ._namespace import is_device_array
 from .adapters.anndata import anndata_parts, is_anndata
 
 __all__ = [

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._blocks import as_canonical, check_block
 from .._check import Array
 from .._kernels import Sum
-from .._rows import as_canonical, check_block
 
 _PIECE = 2**26  # bytes of rows that a kernel is given at a time
 _FIRST_ROWS = 100

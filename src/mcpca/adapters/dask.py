@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import _kernels
+from .._blocks import block_dtype, check_shape
 from .._check import Array
 from .._kernels import Sum
 from .._optional import require
-from .._rows import block_dtype, check_shape
 from ..contexts import Contexts, NamedBlocks, check_labels, encode_labels, name_array
 from ..sources import is_dask
 from ._dask_graph import Graph, kept, optimised, persisted
