@@ -124,8 +124,11 @@ def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array
     q = U.shape[1]
     rows, columns = np.triu_indices(q)
     root = np.where(rows == columns, 1.0, np.sqrt(2))
-    half = rows * q + columns
-    packed = np.concatenate([np.take(part.reshape(len(part), -1), half, axis=1) * root for part in S.congruences(U)])
+    half, filled = rows * q + columns, 0
+    packed = np.empty((S.n_contexts, len(half)))
+    for part in S.congruences(U):
+        np.multiply(np.take(part.reshape(len(part), -1), half, axis=1), root, out=packed[filled : filled + len(part)])
+        filled += len(part)
     scale = max(float(np.abs(packed).max()), np.finfo(float).tiny)
     packed /= scale  # squares of large numbers would overflow
     top = np.flatnonzero(columns < r)
