@@ -11,8 +11,7 @@ import scipy.sparse
 from ._check import Array
 
 _SINGLE_ROWS = 2**12
-
-_SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
+SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 
 
 class Sum(NamedTuple):
@@ -71,11 +70,8 @@ def centred(Z: Array, factor: Any) -> Array:
 
 def multiplied(Z: Array, codes: Array, W: Array) -> Array:
     """Return rows ``z_t W[codes_t]`` for matrices W (k, m, m), in the order of Z."""
-    order = np.argsort(codes, kind="stable")
-    present, bounds = runs(codes[order])
     out = np.empty_like(Z)
-    for j, i in enumerate(present.tolist()):
-        rows = order[bounds[j] : bounds[j + 1]]
+    for i, rows in zip(*rows_of(codes, 0, len(W)), strict=True):
         out[rows] = Z[rows] @ W[i]
     return out
 
@@ -114,7 +110,7 @@ def scatter_uncentred(X: Any, mean: Array) -> Array | None:
     half = np.ones(len(X)) @ X - 0.5 * len(X) * mean
     S -= np.outer(half, mean)
     S -= np.outer(mean, half)
-    return S if (before <= _SAFE_RATIO * np.diagonal(S)).all() else None
+    return S if (before <= SAFE_RATIO * np.diagonal(S)).all() else None
 
 
 def add(total: Array, key: Any, value: Any) -> None:

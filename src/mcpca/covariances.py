@@ -31,11 +31,11 @@ class Covariances(Protocol):
 
     @property
     def n_contexts(self) -> int:
-        """K."""
+        """Number of contexts, k."""
 
     @property
     def n_features(self) -> int:
-        """P."""
+        """Number of features, p."""
 
     @property
     def dtype(self) -> np.dtype[Any]:

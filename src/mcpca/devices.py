@@ -46,12 +46,12 @@ class DeviceStack:
 
     @property
     def n_contexts(self) -> int:
-        """K."""
+        """Number of contexts, k."""
         return int(self.values.shape[0])
 
     @property
     def n_features(self) -> int:
-        """P."""
+        """Number of features, p."""
         return int(self.values.shape[1])
 
     @property

@@ -389,7 +389,6 @@ class MCPCA(
         if is_anndata(X):
             X, y = anndata_parts(X)[0], labels_of(X, y)
         A = self._check_new_rows(X)
-        A = as_source(A, "X") if is_source_like(A) else A
         ordinary = to_host(self.projection_)
         projections = self._posterior_projections(y, A.shape[0]) if posterior else [(slice(None), ordinary)]
         groups = self._means().by_rows(A, y, center)

@@ -122,17 +122,17 @@ class NewContextMethods:
         return of_rows(contexts, r, 1.0, silent, Checkpoint(None, {})).covariances, single
 
     def _check_new_rows(self, X: Any) -> Any:
-        """Return new rows as an array, on the host or on their device, or as they are where that is no dense array."""
+        """Return new rows as an array, on the host or on their device; as a ``Source`` where that is no dense array."""
         if is_dask(X):  # checked as it is read: labels may be one of its columns
             return X
         if is_anndata(X):
             X = anndata_parts(X)[0]
         if is_source_like(X):
-            shape = as_source(X, "X").shape
-            self._check_n_features(shape[1])
-            if shape[0] == 0:
-                raise ValueError(f"X has 0 samples (shape={shape}) while a minimum of 1 is required.")
-            return X
+            source = as_source(X, "X")
+            self._check_n_features(source.shape[1])
+            if source.shape[0] == 0:
+                raise ValueError(f"X has 0 samples (shape={source.shape}) while a minimum of 1 is required.")
+            return source
         if hasattr(X, "shape") and len(X.shape) == 2:
             validate_data(self, X, reset=False, skip_check_array=True)
         A = check_rows(stand_in(X), "X")

@@ -118,8 +118,7 @@ def _segments(contexts: Contexts, wanted: list[int], *, cut: bool) -> Iterator[l
 def _grouped(contexts: Contexts, pieces: Iterator[list[_Segment]]) -> Iterator[Group]:
     group: list[Piece] = []
     for segments in pieces:
-        n = sum(segment.stop - segment.start for segment in segments)
-        group.append(Piece(partial(_gather, contexts, segments), n))
+        group.append(Piece(partial(_gather, contexts, segments), _rows_of(segments)))
         if len(group) == _AT_A_TIME:
             yield _ready(group)
             group = []

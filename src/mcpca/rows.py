@@ -96,12 +96,12 @@ class Rows:
 
     @property
     def n_contexts(self) -> int:
-        """K."""
+        """Number of contexts, k."""
         return len(self.contexts.names)
 
     @property
     def n_features(self) -> int:
-        """P."""
+        """Number of features, p."""
         return self.contexts.n_features
 
     @property
@@ -391,7 +391,7 @@ def _run_there(
     passes.report(stage, 0, total)
     add(totals)
     if not all(np.isfinite(t).all() for t in totals):  # rows that are not finite were told by those who have them
-        raise _overflow(contexts)
+        raise overflow(contexts)
     passes.report(stage, total, total)
     passes.checkpoint.after(totals)
 
@@ -401,10 +401,11 @@ def _explain(contexts: Contexts) -> None:
     for source in {id(source): source for source in contexts.sources}.values():
         for first, block in source.scan(2**26):
             check_block(block, first, "X")
-    raise _overflow(contexts)
+    raise overflow(contexts)
 
 
-def _overflow(contexts: Contexts) -> ValueError:
+def overflow(contexts: Contexts) -> ValueError:
+    """Return the error for rows that are finite and sums of them that are not."""
     return ValueError(
         f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
     )

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ._check import Array, Report, as_report
+from ._kernels import SAFE_RATIO
 from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts, read_contexts
-from .rows import Passes, Rows, context_means
+from .rows import Passes, Rows, context_means, overflow
 
 _OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
-_SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,7 @@ def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) 
     for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
         contexts.check_finite(int(bad))
     if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
-        raise ValueError(
-            f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
-        )
+        raise overflow(contexts)
     return means, S
 
 
@@ -151,7 +149,7 @@ def _scatter(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | 
         X = contexts.block_rows(i, 0, n)
         np.matmul(X.T, X, out=out)
         squares = np.diagonal(out)
-        if (squares <= _SAFE_RATIO * (squares - n * mean**2)).all():
+        if (squares <= SAFE_RATIO * (squares - n * mean**2)).all():
             _add_outer(out, -n, mean)
             return
     mean = mean.astype(contexts.dtype)

@@ -156,12 +156,16 @@ class CSCSource:
             yield first, self.gather(slice(first, stop))
 
 
+# All that ``as_source`` makes: opening one again could mean to read it again.
+_SOURCES = (DenseSource, CSRSource, CSCSource, DenseDiskSource, CSRDiskSource, CSCDiskSource, ChunkSource)
+
+
 def as_source(X: Any, where: str) -> Source:
     """Return the rows of one matrix as a ``Source``.
 
     Parameters
     ----------
-    X : array, sparse matrix, dataset, function or iterable
+    X : array, sparse matrix, dataset, function or iterable; a source is returned as it is
         - ndarray, memory map, DataFrame and whatever else becomes a 2-D array: not copied where it is an array of
           real numbers already; a memory map is not read. Arrays on a device are copied to the host.
         - SciPy sparse: CSR and CSC are used as they are. COO, BSR, LIL, DOK and DIA are converted to CSR once, which
@@ -174,6 +178,8 @@ def as_source(X: Any, where: str) -> Source:
         What to call it in errors.
     """
     kind = _kind(X)
+    if kind == "source":
+        return X  # type: ignore[no-any-return]
     if kind == "anndata":
         return as_source(anndata_parts(X)[0], where)
     if kind == "iterator":
@@ -215,6 +221,8 @@ def _kind(X: Any) -> str:
     if isinstance(X, np.ndarray) or is_device_array(X):
         return "dense"
     kind = type(X)
+    if isinstance(X, _SOURCES):
+        return "source"
     if scipy.sparse.issparse(X):
         return "sparse"
     if is_anndata(X):

@@ -26,12 +26,12 @@ class Stack:
 
     @property
     def n_contexts(self) -> int:
-        """K."""
+        """Number of contexts, k."""
         return len(self.values)
 
     @property
     def n_features(self) -> int:
-        """P."""
+        """Number of features, p."""
         return int(self.values.shape[1])
 
     @property
