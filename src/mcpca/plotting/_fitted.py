@@ -1,0 +1,105 @@
+"""What the pictures draw from: a fitted model, or an AnnData that holds a fit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._check import Array
+from .._namespace import to_host
+from ..adapters.anndata import is_anndata
+from ..adapters.stored import keys_of, stored_fit
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One fit, whatever it came from; arrays are float64 on the host.
+
+    Attributes
+    ----------
+    loadings : ndarray (k, r)
+    contexts : list of k str
+    names : list of r str
+        Of the MCPCs, for a reader: "MCPC 1", ...
+    components, projection : ndarray (p, r), ndarray (r, p)
+    features : list of p str
+        "feature 1", ... where they have no names.
+    singular_values : ndarray
+    n_samples : ndarray (k,) or None
+    explained, squared_norms : ndarray (k,)
+        ``||P(S_i)||_F^2`` and ``||S_i||_F^2``.
+    scores : ndarray (n, r) or None
+        Of the rows in the AnnData.
+    labels : ndarray (n,) of object, or None
+        Context of each of these rows as str; None where the row was not fitted.
+    """
+
+    loadings: Array
+    contexts: list[str]
+    names: list[str]
+    components: Array
+    projection: Array
+    features: list[str]
+    singular_values: Array
+    n_samples: Array | None
+    explained: Array
+    squared_norms: Array
+    scores: Array | None = None
+    labels: Array | None = None
+
+
+def fitted(source: Any, key: str = "mcpca") -> Fitted:
+    """Read a fitted ``MCPCA``, or the fit that ``mcpca.tl.mcpca`` left under ``key`` in an AnnData."""
+    return _of_anndata(source, key) if is_anndata(source) else _of_model(source)
+
+
+def _of_model(model: Any) -> Fitted:
+    check_is_fitted(model)
+    given = getattr(model, "feature_names_in_", None)
+    features = [f"feature {j + 1}" for j in range(model.n_features_in_)] if given is None else [str(n) for n in given]
+    return Fitted(
+        _double(model.loadings_),
+        [str(name) for name in model.contexts_],
+        [re.sub(r"^mcpca(\d+)$", lambda m: f"MCPC {int(m[1]) + 1}", str(n)) for n in model.get_feature_names_out()],
+        _double(model.components_),
+        _double(model.projection_),
+        features,
+        _double(model.singular_values_),
+        model.n_samples_per_context_,
+        model.variance_explained(per="context"),
+        model.squared_norms(),
+    )
+
+
+def _of_anndata(adata: Any, key: str) -> Fitted:
+    names, stored = keys_of(key), stored_fit(adata, key)
+    table, contexts = stored["loadings"], stored["contexts"]
+    if names.components in adata.varm:
+        A, projection = (np.asarray(adata.varm[name]) for name in (names.components, names.projection))
+        features = [str(name) for name in adata.var_names]
+    else:
+        A, projection = stored["components"], np.asarray(stored["projection"]).T
+        features = [f"feature {j + 1}" for j in range(len(A))]
+    labels = adata.obs[names.context].astype(object)
+    return Fitted(
+        _double(table),
+        [str(name) for name in table.index],
+        [re.sub(r"^MCPC(\d+)$", r"MCPC \1", str(name)) for name in table.columns],
+        _double(A),
+        _double(projection).T,
+        features,
+        _double(stored["singular_values"]),
+        np.asarray(contexts["n_samples"]),
+        _double(contexts["variance_explained"]),
+        _double(contexts["squared_norm"]),
+        _double(adata.obsm[names.scores]),
+        labels.where(labels.notna(), None).to_numpy(),
+    )
+
+
+def _double(values: Any) -> Array:
+    return np.asarray(to_host(values), dtype=np.float64)
