@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch lint demo benchmark paper clean
+.PHONY: test test-torch lint docs demo benchmark paper clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
@@ -16,6 +16,10 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Pages go to docs/_build/html. Tutorials are executed; a warning or a cell that fails is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 # Pictures go to demo-output/.
 demo: $(VENV)/.demo
@@ -30,7 +34,7 @@ paper: $(VENV)/.demo
 	$(BIN)/python -m mcpca.paper --output paper-output $(PAPER)
 
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output docs/_build .pytest_cache .mypy_cache .ruff_cache
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python

@@ -20,7 +20,7 @@ _BLUE = "#08519c"
 
 
 def plot_scree(model: MCPCA, *, ax: Axes | None = None) -> Axes:
-    """Draw the singular values of ``[S_1 ... S_k]`` on a log scale, with the rank of the model marked.
+    """Draw the singular values of ``[S_1, ..., S_k]`` on a log scale, with the rank of the model marked.
 
     Parameters
     ----------
