@@ -152,8 +152,8 @@ def select_rank(
     Two questions decide. *Is it above noise?* What r components leave is compared with the same rows under random
     signs; the least r after which the two cannot be told apart (5 standard deviations) is the number of directions
     above noise, and no rank beyond it is recommended. *Does it come back?* The recommendation is the largest rank up to
-    there at which halves of the rows agree on the components: mean matched ``|cos|`` above ``cos_sim_threshold``. That is
-    the paper's rule with other rows in place of other seeds. All other criteria are reported, and do not decide.
+    there at which halves of the rows agree on the components: mean matched ``|cos|`` above ``cos_sim_threshold``. That
+    is the paper's rule with other rows in place of other seeds. All other criteria are reported, and do not decide.
 
     Parameters
     ----------
