@@ -16,6 +16,10 @@ SEQUENTIAL = "Blues"  # nearly white is 0, and lightness falls steadily
 DIVERGING = "PuOr_r"  # white is 0, orange positive, purple negative: no hue means two things
 MARK = "#b35806"  # what the reader should look at first
 FONT_SIZE = 9
+# Okabe and Ito's colours, which are told apart with any kind of colour vision. In black and white some are alike, so
+# a category has a marker, a line or a letter of its own too.
+CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def component_names(model: MCPCA) -> list[str]:
