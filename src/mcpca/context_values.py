@@ -6,6 +6,7 @@ array in the order of the contexts, or as a column of an AnnData's ``obs`` that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ._check import Array
-from ._names import unknown
+from ._names import nearest, unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .adapters.stored import keys_of
@@ -33,7 +34,8 @@ class ContextValues:
     missing : ndarray (k,) of bool
         Where nothing is known; "number" and "date" have NaN and NaT there.
     categories : list of str
-        In the order of a categorical, otherwise sorted; only those that occur. Empty for numbers and dates.
+        Those that occur, in the order of a categorical, otherwise sorted, with numbers in them by size. Empty for
+        numbers and dates.
     ordered : bool
         Whether the order of categories means something: an ordered categorical's.
     """
@@ -112,7 +114,7 @@ def _by_name(given: Any, contexts: Sequence[str], argument: str) -> list[Any]:
         by_name[str(name)] = value
     if not any(name in by_name for name in contexts):
         first = next(iter(by_name), None)
-        hint = "it is empty." if first is None else unknown(first, "for example", contexts, "one")
+        hint = "it is empty." if first is None else f"{first!r} is none; {nearest(first, contexts)}"
         raise ValueError(f"{argument} names no context of the fit: {hint} Use the names of the contexts as keys.")
     return [by_name.get(name) for name in contexts]
 
@@ -168,12 +170,20 @@ def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> Context
         if all(isinstance(value, np.datetime64) or hasattr(value, "isoformat") for value in known):
             dates = [np.datetime64("NaT") if gone else value for value, gone in zip(values, absent, strict=True)]
             return ContextValues("date", np.array(dates, dtype="datetime64[ns]"), absent, [])
-    names = sorted({str(value) for value in known}) if order is None else [str(value) for value in order]
+    names = (
+        sorted({str(value) for value in known}, key=_by_numbers) if order is None else [str(value) for value in order]
+    )
     used = {str(value) for value in known}
     names = [name for name in names if name in used]
     position = {name: i for i, name in enumerate(names)}
     codes = [-1 if gone else position[str(value)] for value, gone in zip(values, absent, strict=True)]
     return ContextValues("category", np.array(codes), absent, names, ordered)
+
+
+def _by_numbers(name: str) -> list[Any]:
+    """Sort "visit 2" before "visit 10": text as text, and digits within it as numbers."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _is_missing(value: Any) -> bool:

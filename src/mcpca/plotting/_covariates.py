@@ -87,7 +87,8 @@ def plot_covariate(
     words = _category_test(b, read, kept) if read.kind == "category" else _trend_test(b, places)
 
     names = [shorten(name, _LONGEST) for name in read.categories]
-    ax = axes_or_new(ax, (max(4.2, min(10, 0.9 * len(names) + 1.2)), 3.4))
+    width = max(4.2, min(10, 0.9 * len(names) + 1.2))
+    ax = axes_or_new(ax, (width, 3.4 + _room_below(names, width)))
     if read.kind == "category":
         places = _draw_groups(ax, b, read.values[kept], len(names))
         _name_columns(ax, names)
@@ -175,14 +176,15 @@ def plot_trends(
         largest = fit.loadings[:, chosen].max(axis=0)
         B = B / np.where(largest > 0, largest, 1)
 
-    ax = axes_or_new(ax, (5.6, 3.6))
+    moments = [shorten(name, _LONGEST) for name in when.categories]
+    ax = axes_or_new(ax, (5.6, 3.6 + _room_below(moments, 4)))
     for (at, j), (g, name) in itertools.product(enumerate(chosen), enumerate(names)):
         mine = np.flatnonzero((groups == g) & ~absent)
         text = ", ".join(part for part in (fit.names[j] if len(chosen) > 1 or not name else "", name) if part)
         if len(mine):
             _draw_line(ax, when.positions[mine], B[mine, at], _style(at, g, len(chosen), len(names)), text)
     if when.kind == "category":
-        _name_columns(ax, [shorten(name, _LONGEST) for name in when.categories])
+        _name_columns(ax, moments)
     ax.margins(x=0.05)
     ax.set_ylim(*_from_zero(B[~absent]))
     ax.set_xlabel(_label(label, time, "time"), fontsize=FONT_SIZE)
@@ -205,7 +207,7 @@ def _trend_test(b: Array, places: Array) -> str:
     if len(b) < 3 or len(set(x.tolist())) < 2 or len(set(b.tolist())) < 2:
         return "too few different values for a correlation"
     rho, p = spearmanr(x, b)
-    return f"Spearman's ρ = {rho:.2f}, p = {_p_value(p)}"
+    return f"Spearman's ρ = {round(float(rho), 2) + 0.0:.2f}, p = {_p_value(p)}"
 
 
 def _category_test(b: Array, read: ContextValues, kept: Array) -> str:
@@ -302,7 +304,7 @@ def _draw_line(ax: Any, t: Array, b: Array, style: dict[str, Any], label: str) -
     ax.plot(times, means, linewidth=1.6, markersize=0 if several else 6, **style, **edge, zorder=2)
     line = ax.lines[-1]
     if several:
-        ax.plot(t, b, **{**style, "linestyle": "none"}, **edge, markersize=4.5, alpha=0.75, zorder=3)
+        ax.plot(t, b, **{**style, "linestyle": "none"}, **edge, markersize=4, alpha=0.6, zorder=3)
     # One entry of the legend for line and points.
     proxy = require("matplotlib.lines", "plot").Line2D(
         [], [], linewidth=1.6, markersize=6, label=label, **style, **edge
@@ -311,10 +313,20 @@ def _draw_line(ax: Any, t: Array, b: Array, style: dict[str, Any], label: str) -
     ax.add_line(proxy)
 
 
+def _is_upright(names: Sequence[str], width: float) -> bool:
+    return (max(map(len, names)) + 1) * CHARACTER * FONT_SIZE > width / len(names)
+
+
+def _room_below(names: Sequence[str], width: float) -> float:
+    """Return the inches that names need which stand upright below an axis of about ``width`` inches."""
+    upright = bool(names) and _is_upright(names, 60 * width)
+    return max(map(len, names)) * CHARACTER * FONT_SIZE / 72 if upright else 0.0
+
+
 def _name_columns(ax: Any, names: Sequence[str]) -> None:
     """Name categories below the axis: upright where they are long, and thinned out where they are many."""
     n, width = len(names), size_in_points(ax)[0] * 0.85
-    upright = (max(map(len, names)) + 1) * CHARACTER * FONT_SIZE > width / n
+    upright = _is_upright(names, width)
     step = max(1, int(np.ceil(1.25 * FONT_SIZE * n / width))) if upright else 1
     ax.set_xticks(range(0, n, step), labels=names[::step], rotation=90 if upright else 0)
 

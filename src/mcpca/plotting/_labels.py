@@ -121,7 +121,11 @@ def _corners(ax: Any) -> tuple[tuple[float, float], tuple[float, float]]:
 
 def shorten(name: str, most: int) -> str:
     """Return ``name`` with at most ``most`` characters."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    if len(name) <= most:
+        return name
+    # Without its middle, for names may differ at either end.
+    end = (most - 1) // 3
+    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
 
 
 def name_rows(ax: Any, places: Array, names: Sequence[str], span: float, *, longest: int = 40) -> None:

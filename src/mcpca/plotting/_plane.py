@@ -103,7 +103,7 @@ def plot_plane(
     arrow = _length(tips[chosen], points) if arrow is None else arrow
     tips = arrow * tips[chosen]
 
-    ax = axes_or_new(ax, (5.6, 4.6))
+    ax = axes_or_new(ax, (5.6, 4.7))
     _draw_points(ax, points, z, f"score on {fit.names[painted]}")
     _set_limits(ax, points, tips)
     _draw_arrows(ax, tips, [fit.names[j] for j in chosen])
@@ -113,7 +113,7 @@ def plot_plane(
         set_label(f"PC {index + 1}{of} ({share:.0%} of variance)", fontsize=FONT_SIZE)
     rows = f"{drawn.m:,} of {drawn.n:,} rows" if drawn.m < drawn.n else f"{drawn.n:,} rows"
     scale = f", arrows of {arrow:g} sd" if chosen else ""
-    ax.set_title(f"context {shorten(fit.contexts[i], 32)}: {rows}{scale}", fontsize=FONT_SIZE + 1)
+    ax.set_title(f"context {shorten(fit.contexts[i], 40)}\n{rows}{scale}", fontsize=FONT_SIZE)
     return ax
 
 

@@ -94,15 +94,15 @@ def plot_scores(
     rows = 1 - places[-1]
     ax = axes_or_new(ax, (4.4 + max(map(len, names)) * CHARACTER * FONT_SIZE / 72, 1.1 + 0.3 * rows))
     top = places[0] + (1.7 if kind == "ridge" else 0.7)
-    ax.set_ylim(places[-1] - 0.7, top)
     small = min(1.0, size_in_points(ax)[1] / (top - places[-1]) / 16)  # marks in narrow rows
     shades = _shades(b[chosen], float(b.max()))
     ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-    if kind == "box":
-        _draw_boxes(ax, scores, places, shades)
-    else:
-        for number, (z, place, shade) in enumerate(zip(scores, places, shades, strict=True)):
+    for number, (z, place, shade) in enumerate(zip(scores, places, shades, strict=True)):
+        if kind == "box":
+            _draw_box(ax, z, place, shade)
+        else:
             _draw_density(ax, z, place, shade, kind, number, small)
+    ax.set_ylim(places[-1] - 0.7, top)
     name_rows(ax, places, names, top - places[-1] + 0.7)
     _write_loadings(ax, places, b[chosen])
     if left_out:
@@ -178,32 +178,24 @@ def _density(z: Array) -> tuple[Array, Array]:
     return grid, np.asarray(kernel(grid))
 
 
-def _draw_boxes(ax: Any, scores: Sequence[Array], places: Array, shades: Array) -> None:
-    limits = ax.get_ylim()
-    drawn = ax.bxp(
-        [_box(z) for z in scores],
-        positions=places,
-        widths=2 * _KINDS["box"],
-        vert=False,
-        patch_artist=True,
-        medianprops={"color": "black", "linewidth": 1.6},
-        boxprops={"edgecolor": _DARK, "linewidth": 0.8},
-        whiskerprops={"color": _DARK, "linewidth": 0.8},
-        capprops={"color": _DARK, "linewidth": 0.8},
-        flierprops={"marker": ".", "markersize": 2.5, "markerfacecolor": _DARK, "markeredgecolor": "none"},
-        manage_ticks=False,
-    )
-    for patch, shade in zip(drawn["boxes"], shades, strict=True):
-        patch.set_facecolor(shade)
-    ax.set_ylim(limits)
-
-
-def _box(z: Array) -> dict[str, Any]:
+def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
+    half = _KINDS["box"]
     low, median, high = np.quantile(z, [0.25, 0.5, 0.75])
     reach = 1.5 * (high - low)
     inside = z[(z >= low - reach) & (z <= high + reach)]
     beyond = z[(z < inside.min()) | (z > inside.max())]
-    return {"q1": low, "med": median, "q3": high, "whislo": inside.min(), "whishi": inside.max(), "fliers": beyond}
+    line = {"color": _DARK, "linewidth": 0.8, "zorder": 2}
+    for start, end in ((inside.min(), low), (high, inside.max())):
+        ax.plot([start, end], [place, place], **line)
+    for end in (inside.min(), inside.max()):
+        ax.plot([end, end], [place - half / 2, place + half / 2], **line)
+    style = {"facecolor": shade, "edgecolor": _DARK, "linewidth": 0.8, "zorder": 2}
+    ax.barh(place, high - low, left=low, height=2 * half, **style)
+    # White below black: a median is seen in dark boxes too.
+    for width, colour in ((3.5, "white"), (1.6, "black")):
+        ends = [place - half, place + half]
+        ax.plot([median, median], ends, color=colour, linewidth=width, solid_capstyle="butt", zorder=3)
+    ax.plot(beyond, np.full(len(beyond), place), ".", color=_DARK, markersize=2.5, markeredgewidth=0, zorder=2)
 
 
 def _write_loadings(ax: Any, places: Array, b: Array) -> None:
