@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+import sys
 
 import matplotlib
 
@@ -562,3 +563,11 @@ def test_given_axes_are_used_and_no_figure_is_opened(name, model, data):
 def test_model_must_be_fitted(name, data):
     with pytest.raises(NotFittedError):
         PICTURES[name](MCPCA(3), data, None)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_missing_matplotlib_names_the_extra(name, model, data, monkeypatch):
+    for module in [n for n in sys.modules if n.split(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r'pip install "mcpca\[plot\]"'):
+        PICTURES[name](model, data, None)
