@@ -31,6 +31,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_execution_in_temp = True
 nb_output_stderr = "warn"
 nb_merge_streams = True
 

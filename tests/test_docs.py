@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 import mcpca
-from mcpca import MCPCA, baselines, datasets, plotting
+from mcpca import MCPCA, baselines, datasets, plotting, tl
 from mcpca.datasets import make_contexts
 from pages import PAGES, ROOT, anchors, blocks, inline_code, links, name_of, prose
 
@@ -30,7 +30,8 @@ NOT_RUN = [("docs/devices.md", "needs JAX", "import jax")]
 LANGUAGES = {"python", "bash", "text"}
 
 PUBLIC = {
-    "mcpca": mcpca.__all__,
+    "mcpca": [name for name in mcpca.__all__ if not inspect.ismodule(getattr(mcpca, name))],
+    "mcpca.tl": tl.__all__,
     "mcpca.plotting": plotting.__all__,
     "mcpca.datasets": datasets.__all__,
     "mcpca.baselines": baselines.__all__,
@@ -190,6 +191,12 @@ def test_every_public_name_is_in_the_reference(module):
             elif match := re.match(r"\.\. (?:auto(?:class|function|exception|data)|py:data):: (\S+)", line):
                 documented.add((current, match[1]))
     assert {(module, name) for name in PUBLIC[module]} == {pair for pair in documented if pair[0] == module}
+
+
+def test_every_picture_is_in_the_gallery():
+    cells = [b.source for b in blocks(ROOT / "docs" / "gallery.md") if "code-cell" in b.language]
+    called = {name for cell in cells for name in re.findall(r"^(plot_\w+)\(", cell, re.MULTILINE)}
+    assert called == set(plotting.__all__)
 
 
 def documented_objects():

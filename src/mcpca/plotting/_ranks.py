@@ -88,9 +88,9 @@ def plot_rank_heatmap(source: Any, measure: str, *, ax: Axes | None = None) -> A
     source : RankSelection or MCPCA
         What ``select_rank`` returned with the criterion "holdout"; or a model whose ``rank_choice_`` that is.
     measure : {"projection similarity", "loading similarity", "context consistency"}
-        The paper's three: share of components with |cos| > 0.9 between the projections of all rows and of nine tenths
-        of them; share with a correlation of loadings above 0.99; Spearman's correlation of the correlations between
-        contexts.
+        The paper's three: share of components with ``|cos| > 0.9`` between the projections of all rows and of nine
+        tenths of them; share with a correlation of loadings above 0.99; Spearman's correlation of the correlations
+        between contexts.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 

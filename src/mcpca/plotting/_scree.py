@@ -21,7 +21,7 @@ _SAME = 0.01  # relative difference of singular values of the same data; methods
 def plot_scree(
     source: Any, *, selection: RankSelection | None = None, key: str = "mcpca", ax: Axes | None = None
 ) -> Axes:
-    """Draw the singular values of ``[S_1 ... S_k]`` on a log scale, with the rank of the model marked.
+    """Draw the singular values of ``[S_1, ..., S_k]`` on a log scale, with the rank of the model marked.
 
     Parameters
     ----------
