@@ -420,6 +420,17 @@ def test_estimated_norms_have_error_bars(model, monkeypatch):
     np.testing.assert_allclose([np.ptp(s[:, 0]) / 2 for s in lines.get_segments()], 0.1 * shares)
 
 
+def test_estimated_norms_of_an_anndata_have_error_bars():
+    rng = np.random.default_rng(0)
+    adata, _ = stored_fit(rng.normal(size=(60, 6)), np.repeat(["a", "b", "c"], 20), 2)
+    assert not plot_variance_explained(adata).collections
+    table = adata.uns["mcpca"]["contexts"]
+    table["squared_norm_error"] = 0.1 * table["squared_norm"]
+    (lines,) = plot_variance_explained(adata).collections
+    shares = table["variance_explained"] / table["squared_norm"]
+    np.testing.assert_allclose([np.ptp(s[:, 0]) / 2 for s in lines.get_segments()], 0.1 * shares)
+
+
 def test_order_of_bars_is_checked(model):
     with pytest.raises(ValueError, match="order='cluster'; choose 'given' or 'sorted'"):
         plot_variance_explained(model, order="cluster")
@@ -551,6 +562,34 @@ def test_rank_pictures_take_a_model_that_chose_its_rank(model):
     for plot in (plot_rank_selection, lambda m: plot_rank_heatmap(m, "loading similarity")):
         with pytest.raises(TypeError, match="source is a MCPCA without a RankSelection; pass what select_rank"):
             plot(model)
+
+
+def test_anndata_that_holds_a_choice_of_rank_gives_its_pictures():
+    rng = np.random.default_rng(0)
+    adata, fitted = stored_fit(rng.normal(size=(60, 6)), np.repeat(["a", "b", "c"], 20), 2)
+    with pytest.raises(TypeError, match="source is a AnnData without a RankSelection"):
+        plot_rank_selection(adata)
+    assert "noise" not in [t.get_text() for t in plot_scree(adata).texts]
+    sigma = fitted.singular_values_
+    found = selection(scree={"singular value": sigma, "null mean": sigma / 2, "null upper": sigma})
+    adata.uns["mcpca"]["rank"] = {"rank": 3, "json": found.to_json()}
+    np.testing.assert_array_equal(
+        shown(plot_rank_heatmap(adata, "projection similarity")), found.pairwise["projection similarity"]
+    )
+    assert plot_rank_selection(adata).texts[0].get_text() == "Recommended rank: 3"
+    assert "noise" in [t.get_text() for t in plot_scree(adata).texts]
+
+
+def test_ranks_are_drawn_on_a_given_figure():
+    figure = matplotlib.figure.Figure(figsize=(9, 8))
+    assert plot_rank_selection(selection(), ax=figure) is figure
+    assert plt.get_fignums() == []
+    figure.draw_without_rendering()
+    reason, panels = figure.texts[1].get_window_extent(), [ax.get_tightbbox() for ax in figure.axes if ax.axison]
+    assert reason.y0 > max(box.y1 for box in panels)
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(panels, 2))
+    with pytest.raises(TypeError, match="ax is a Axes; this needs a whole Figure"):
+        plot_rank_selection(selection(), ax=bare())
 
 
 def test_measure_of_ranks_must_be_known():
