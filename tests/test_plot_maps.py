@@ -205,6 +205,20 @@ def test_groups_are_bracketed_with_their_names(model):
     assert max(box.y1 for box in boxes) <= ax.figure.bbox.y1
 
 
+@pytest.mark.parametrize("form", [dict, pd.Series, lambda groups: [groups.get(name) for name in CONTEXTS]])
+def test_contexts_of_one_group_count_as_one(form, model):
+    groups = {"brain": "head", "lung": "head", "skin": "skin", "colon": "gut", "kidney": "gut"}  # liver: of its own
+    ax = plot_loadings(model, order="groups", groups=form(groups), ax=bare())
+    assert [text.get_text() for text in ax.texts if text.get_text() in KINDS] == ["specific", "broad"]
+    spans = [tuple(line.get_xdata()) for line in ax.lines if len(set(line.get_ydata())) == 1]
+    np.testing.assert_allclose(spans, [(-0.4, 3.4), (3.6, 4.4)])
+
+
+def test_groups_of_contexts_need_the_order_that_uses_them(model):
+    with pytest.raises(ValueError, match="groups has no effect with order='cluster'; pass order='groups'"):
+        plot_loadings(model, order="cluster", groups=SYSTEM)
+
+
 def test_specific_mcpcs_run_down_the_diagonal():
     rng = np.random.default_rng(1)
     loadings = 5 * np.eye(8)[:, rng.permutation(8)] + 0.01
@@ -274,6 +288,7 @@ def test_legend_explains_letters_and_numbers(model):
         pd.DataFrame({"": pd.Series(SYSTEM)}),
         {"": [SYSTEM[name] for name in CONTEXTS]},
         {"": SYSTEM},
+        [SYSTEM[name] for name in CONTEXTS],
     ],
 )
 def test_forms_of_one_annotation_look_alike(annotations, model):
