@@ -47,6 +47,8 @@ def _source_digest() -> str:
 
 nb_execution_cache_path = str(HERE / "_build" / "cells" / _source_digest())
 os.environ["MATPLOTLIBRC"] = str(HERE / "matplotlibrc")
+# tqdm, which UMAP imports, warns in every notebook that has no widgets; pages have none.
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 
 autosummary_generate = False
 autodoc_typehints = "none"

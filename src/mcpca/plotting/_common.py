@@ -58,8 +58,9 @@ def points_from(ax: Axes, side: Literal["left", "right"]) -> Any:
 
 def settle(ax: Axes) -> None:
     """Let the figure's layout, where it has one, give ``ax`` its size: what fits into it can then be told."""
-    if ax.figure.get_layout_engine() is not None:
-        ax.figure.figure.draw_without_rendering()
+    engine = ax.figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(ax.figure.figure)  # of a SubFigure, the whole
 
 
 def name_rows(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) -> None:

@@ -13,6 +13,7 @@ from .._check import Array
 from .._namespace import to_host
 from ..adapters.anndata import is_anndata
 from ..adapters.stored import keys_of, stored_fit
+from ..selection import RankSelection
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ def fitted(source: Any, key: str = "mcpca") -> Fitted:
     return _of_anndata(source, key) if is_anndata(source) else _of_model(source)
 
 
+def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
+    """Return the choice of rank that is given, or that a model or an AnnData holds; None where there is none."""
+    if is_anndata(source):
+        text = source.uns.get(key, {}).get("rank", {}).get("json")
+        return None if text is None else RankSelection.from_json(str(text))
+    found = getattr(source, "rank_choice_", source)
+    return found if isinstance(found, RankSelection) else None
+
+
 def _of_model(model: Any) -> Fitted:
     check_is_fitted(model)
     given = getattr(model, "feature_names_in_", None)
@@ -100,6 +110,7 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
         np.asarray(contexts["n_samples"]),
         _double(contexts["variance_explained"]),
         _double(contexts["squared_norm"]),
+        _double(contexts["squared_norm_error"]) if "squared_norm_error" in contexts else None,
         scores=_double(adata.obsm[names.scores]),
         labels=labels.where(labels.notna(), None).to_numpy(),
     )
