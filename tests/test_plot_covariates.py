@@ -170,7 +170,7 @@ def test_names_of_many_categories_do_not_overlap():
     assert min(box.y0 for box in boxes) >= 0
     assert 10 < len(labels) < 90
     for place, label in zip(ax.get_xticks(), labels, strict=True):
-        assert label.get_text().endswith(f"umber {place}")
+        assert label.get_text().endswith(f"ber {place}")
 
 
 def test_close_points_are_side_by_side():

@@ -109,15 +109,19 @@ def test_colours_are_the_scores_of_the_model(data, model):
     order = np.argsort(((X[mine] - X[mine].mean(axis=0)) @ V)[:, 0])
     np.testing.assert_allclose(z, scores[order], atol=1e-10)
     bar = ax.child_axes[0]
-    assert bar.get_ylabel() == "score on MCPC 2"
+    assert bar.get_ylabel().startswith("score on MCPC 2 (")
     low, high = ax.collections[0].get_clim()
     assert low == -high  # white is 0
+    # In black and white both ends are dark, and the sign is a shape: triangles have fewer corners than circles.
+    corners = np.array([len(path.vertices) for path in ax.collections[0].get_paths()])
+    np.testing.assert_array_equal(corners < 5, np.asarray(ax.collections[0].get_array()) < 0)
 
 
 def test_the_colour_is_by_default_that_of_the_largest_loading(data, model):
     for i, name in enumerate(NAMES):
         ax = plot_plane(model, name, frame(data), data[1])
-        assert ax.child_axes[0].get_ylabel() == f"score on MCPC {model.loadings_[i].argmax() + 1}"
+        label = ax.child_axes[0].get_ylabel()
+        assert label.startswith(f"score on MCPC {model.loadings_[i].argmax() + 1} (")
 
 
 def test_arrows_end_at_so_many_standard_deviations(data, model):

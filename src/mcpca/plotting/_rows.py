@@ -188,7 +188,7 @@ def principal_directions(rows: Any, m: int) -> Directions:
             dtype=np.float64,
         )
         start = np.random.default_rng(0).standard_normal(min(n, q))
-        _, singular, right = svds(centred, m, v0=start)
+        _, singular, right = svds(centred, m, v0=start, tol=1e-8, ncv=min(max(2 * m + 1, 40), min(n, q)))
         order = np.argsort(-singular)
         values, vectors = singular[order] ** 2, right[order].T
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(float).tiny)
