@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_ARROWS = 8
 _SHORTEST = 0.2  # of the longest arrow: those below are not drawn unless asked for
-_SMALL, _LARGE = 4.0, 26.0  # areas of points, in square points
+_SMALL, _LARGE = 5.0, 26.0  # areas of points, in square points
 
 
 def plot_plane(
@@ -189,7 +189,7 @@ def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
         vmin=-largest,
         vmax=largest,
         edgecolors="0.45",
-        linewidths=0.25,
+        linewidths=0.25 if area > 9 else 0.08,  # else small points would be mostly edge
         rasterized=len(points) > 2000,
         zorder=2,
     )
