@@ -524,6 +524,23 @@ def test_long_names_keep_both_ends():
     assert len(shorten("x" * 1000, 32)) == 32
 
 
+def test_names_are_text_and_no_formulas(data):
+    X, y = data
+    names = dict(zip(NAMES, ["$\\frac$ and", "two\nlines", "$5 to $6", "_{x}^"], strict=True))
+    labels = np.array([names[label] for label in y])
+    model = MCPCA(3, random_state=0).fit(pd.DataFrame(X, columns=[f"$\\wrong{j}$" for j in range(12)]), labels)
+    rows = pd.DataFrame(X, columns=model.feature_names_in_)
+    axes = [
+        plot_scores(model, 0, rows, labels),
+        plot_plane(model, "$\\frac$ and", rows, labels),
+        plot_top_features(model, 0),
+    ]
+    for ax in axes:
+        ax.figure.canvas.draw()  # raises where a formula cannot be read
+    assert "two lines" in names_of_rows(axes[0])
+    assert r"\$5 to \$6" in names_of_rows(axes[0])
+
+
 # All of them
 
 PICTURES = {
