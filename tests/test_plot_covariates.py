@@ -170,7 +170,7 @@ def test_names_of_many_categories_do_not_overlap():
     assert min(box.y0 for box in boxes) >= 0
     assert 10 < len(labels) < 90
     for place, label in zip(ax.get_xticks(), labels, strict=True):
-        assert label.get_text().endswith(f"umber {place}")
+        assert label.get_text().endswith(f"ber {place}")
 
 
 def test_close_points_are_side_by_side():
@@ -311,7 +311,9 @@ PICTURES = {
 def test_pictures_look_as_they_did(name, model, tmp_path, monkeypatch):
     with plain_style():
         for j in (0, 2):  # MCPC 3 must not pass for MCPC 1
-            figure, ax = plt.subplots(figsize=(4, 3), layout="constrained")
+            figure = plt.figure(figsize=(4, 3))
+            # At a fixed place: a layout moves with the width of letters.
+            ax = figure.add_axes((0.15, 0.18, 0.35 if name == "trends" else 0.6, 0.66))
             PICTURES[name](model, ax, j)
             if j == 0:
                 check_picture(figure, name)

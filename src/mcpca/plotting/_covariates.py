@@ -163,7 +163,8 @@ def plot_trends(
     names, absent = [""], when.missing
     if group is not None:
         read = _as_categories(context_values(group, fit.contexts, "group", source=source, key=key, missing=missing))
-        groups, names, absent = read.values, read.categories, when.missing | read.missing
+        groups, absent = read.values, when.missing | read.missing
+        names = [shorten(name, _LONGEST) for name in read.categories]
     for what, number in (("components", len(chosen)), ("group", len(names))):
         if number > len(MARKERS):
             raise ValueError(
@@ -344,10 +345,8 @@ def _as_numbers(ax: Any, places: Array) -> Array:
 def _label(label: str | None, given: Any, default: str) -> str:
     if label is not None:
         return label
-    if isinstance(given, str):
-        return given
-    name = getattr(given, "name", None)
-    return name if isinstance(name, str) else default
+    name = given if isinstance(given, str) else getattr(given, "name", None)
+    return shorten(name, 60) if isinstance(name, str) else default
 
 
 def _finish(ax: Any, label: str) -> None:

@@ -68,13 +68,13 @@ def plot_top_features(
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     ends = poles(fit.components if by == "components" else fit.projection.T, _names(source, fit, names, key), j, n)
     m = len(ends.positive.names)
-    labels = ends.positive.names + ends.negative.names[::-1]
+    labels = [shorten(name, _LONGEST) for name in ends.positive.names + ends.negative.names[::-1]]
     values = np.concatenate([ends.positive.values, ends.negative.values[::-1]])
     # From the most positive at the top to the most negative at the bottom.
     places = -np.arange(len(values), dtype=np.float64)
     if 0 < m < len(values):
         places[m:] -= _GAP
-    longest = max((len(shorten(label, _LONGEST)) for label in labels), default=0)
+    longest = max(map(len, labels), default=0)
     ax = axes_or_new(ax, (3.4 + longest * CHARACTER * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
     palette = require("matplotlib", "plot").colormaps[DIVERGING]
     colours = [palette(0.8 if value > 0 else 0.2) for value in values]
@@ -84,7 +84,7 @@ def plot_top_features(
     ax.set_ylim(bottom, 0.7)
     ax.margins(x=0.05)
     if len(values):
-        name_rows(ax, places, labels, 0.7 - bottom, longest=_LONGEST)
+        name_rows(ax, places, labels, 0.7 - bottom)
     what = "entry" if by == "components" else "weight in the score"
     ax.set_xlabel(
         f"{what} of {fit.names[j]}" if by == "components" else f"{what} on {fit.names[j]}", fontsize=FONT_SIZE

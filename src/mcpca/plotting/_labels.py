@@ -120,15 +120,16 @@ def _corners(ax: Any) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def shorten(name: str, most: int) -> str:
-    """Return ``name`` with at most ``most`` characters."""
-    if len(name) <= most:
-        return name
-    # Without its middle, for names may differ at either end.
-    end = (most - 1) // 3
-    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
+    """Return ``name`` in one line of at most ``most`` characters, with dollar signs that start no formula."""
+    name = " ".join(name.split())
+    if len(name) > most:
+        # Without its middle, for names may differ at either end.
+        end = (most - 1) // 3
+        name = f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
+    return name.replace("$", r"\$")
 
 
-def name_rows(ax: Any, places: Array, names: Sequence[str], span: float, *, longest: int = 40) -> None:
+def name_rows(ax: Any, places: Array, names: Sequence[str], span: float) -> None:
     """Name places on the vertical axis; ``span`` is the length of the axis in data units.
 
     Letters become smaller where rows are narrow, down to 6 points, and then only every second name is written, every
@@ -138,4 +139,4 @@ def name_rows(ax: Any, places: Array, names: Sequence[str], span: float, *, long
     gap = row * (min(abs(np.diff(places))) if len(places) > 1 else span)
     size = min(FONT_SIZE, max(_SMALLEST, gap / LINE))
     step = max(1, math.ceil(LINE * size / gap - 1e-9))
-    ax.set_yticks(places[::step], labels=[shorten(name, longest) for name in names[::step]], fontsize=size)
+    ax.set_yticks(places[::step], labels=names[::step], fontsize=size)

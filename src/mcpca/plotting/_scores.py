@@ -107,7 +107,7 @@ def plot_scores(
     _write_loadings(ax, places, b[chosen])
     if left_out:
         ax.annotate(
-            f"… {left_out} contexts with loadings in between …",
+            f"… {left_out} context{'s' if left_out > 1 else ''} with loadings in between …",
             (0.5, places[half - 1] - (0.7 if kind == "ridge" else 1)),
             xycoords=("axes fraction", "data"),
             ha="center",
