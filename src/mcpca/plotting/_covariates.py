@@ -72,6 +72,15 @@ def plot_covariate(
     -----
     The p-value is of this one test: look at r MCPCs, and it should be below 0.05 / r. Tests treat contexts as
     independent of one another. A group of one context has no spread, and then there is no test of two.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_covariate
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_covariate(model, "MCPC 1", ["I", "I", "II", "II", "III", "III"], label="stage")
     """
     fit = fitted(source, key)
     j = component_index(component, fit.names)
@@ -153,6 +162,15 @@ def plot_trends(
     Where a group has several contexts at one time, each is a point and the line goes through their mean. MCPCs differ
     in colour and marker, groups in the kind of line and in whether markers are filled; with one MCPC groups have
     colours and markers of their own.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_trends
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_trends(model, ["MCPC 1", "MCPC 2"], time=[1800, 1850, 1900] * 2, group=["a"] * 3 + ["b"] * 3)
     """
     fit = fitted(source, key)
     chosen = component_indices(components, fit.names)

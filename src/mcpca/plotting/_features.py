@@ -61,6 +61,15 @@ def plot_top_features(
     -----
     The sign of an MCPC is a convention: neither pole is the better one. On axes that are too small for all names
     letters become smaller, and then names are left out.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_top_features
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_top_features(model, "MCPC 1", n=5)
     """
     fit = fitted(source, key)
     j = component_index(component, fit.names)
@@ -85,10 +94,8 @@ def plot_top_features(
     ax.margins(x=0.05)
     if len(values):
         name_rows(ax, places, labels, 0.7 - bottom)
-    what = "entry" if by == "components" else "weight in the score"
-    ax.set_xlabel(
-        f"{what} of {fit.names[j]}" if by == "components" else f"{what} on {fit.names[j]}", fontsize=FONT_SIZE
-    )
+    what = "entry of" if by == "components" else "weight in the score on"
+    ax.set_xlabel(f"{what} {fit.names[j]}", fontsize=FONT_SIZE)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)

@@ -79,6 +79,15 @@ def plot_plane(
     triangles, all others circles, so that a print without colours tells them apart. Both axes have one scale, so
     angles are those of the projections. Of sparse rows only the sample is read, and it is made dense where it has at
     most 600 rows or features.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_plane
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_plane(model, 2, truth.X, truth.y)  # the context called 2
     """
     fit = fitted(source, key)
     i = context_index(context, fit.contexts)

@@ -74,6 +74,15 @@ def plot_scores(
     -----
     One pass over the rows, none with an AnnData. Fills are darker where loadings are larger. All densities have the
     same height; their smoothing is that of Scott's rule.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_scores
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_scores(model, "MCPC 1", truth.X, truth.y)
     """
     fit = fitted(source, key)
     j = component_index(component, fit.names)
