@@ -71,9 +71,7 @@ def main() -> None:
     density = adata.X.nnz / np.prod(adata.shape)
     print(f"{adata.n_obs} x {adata.n_vars}, {density:.1%} not zero, {CONTEXTS} contexts, {PROGRAMS} programs")
     print(f"scanpy {scanpy.__version__}; medians of {options.repeats} runs in turn\n")
-    print(
-        "| components | scanpy.pp.pca [s] | mcpca.tl.mcpca [s] | ratio | bar | R^2, PCA | R^2, MCPCA | one PC | one MCPC |"
-    )
+    print("| r | scanpy.pp.pca [s] | mcpca.tl.mcpca [s] | ratio | bar | R^2 PCA | R^2 MCPCA | one PC | one MCPC |")
     print("|---|---|---|---|---|---|---|---|---|")
     for r in RANKS:
         theirs, ours = [], []
