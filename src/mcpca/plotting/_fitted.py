@@ -13,6 +13,7 @@ from .._check import Array
 from .._namespace import to_host
 from ..adapters.anndata import is_anndata
 from ..adapters.stored import keys_of, stored_fit
+from ..selection import RankSelection
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Fitted:
     n_samples : ndarray (k,) or None
     explained, squared_norms : ndarray (k,)
         ``||P(S_i)||_F^2`` and ``||S_i||_F^2``.
+    norm_errors : ndarray (k,) or None
+        Standard errors of ``squared_norms``, 0 where they are exact; None where they are not known.
     scores : ndarray (n, r) or None
         Of the rows in the AnnData.
     labels : ndarray (n,) of object, or None
@@ -48,6 +51,7 @@ class Fitted:
     n_samples: Array | None
     explained: Array
     squared_norms: Array
+    norm_errors: Array | None = None
     scores: Array | None = None
     labels: Array | None = None
 
@@ -55,6 +59,15 @@ class Fitted:
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
     """Read a fitted ``MCPCA``, or the fit that ``mcpca.tl.mcpca`` left under ``key`` in an AnnData."""
     return _of_anndata(source, key) if is_anndata(source) else _of_model(source)
+
+
+def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
+    """Return the choice of rank that is given, or that a model or an AnnData holds; None where there is none."""
+    if is_anndata(source):
+        text = source.uns.get(key, {}).get("rank", {}).get("json")
+        return None if text is None else RankSelection.from_json(str(text))
+    found = getattr(source, "rank_choice_", source)
+    return found if isinstance(found, RankSelection) else None
 
 
 def _of_model(model: Any) -> Fitted:
@@ -72,6 +85,7 @@ def _of_model(model: Any) -> Fitted:
         model.n_samples_per_context_,
         model.variance_explained(per="context"),
         model.squared_norms(),
+        model.squared_norm_errors(),
     )
 
 
@@ -96,8 +110,9 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
         np.asarray(contexts["n_samples"]),
         _double(contexts["variance_explained"]),
         _double(contexts["squared_norm"]),
-        _double(adata.obsm[names.scores]),
-        labels.where(labels.notna(), None).to_numpy(),
+        _double(contexts["squared_norm_error"]) if "squared_norm_error" in contexts else None,
+        scores=_double(adata.obsm[names.scores]),
+        labels=labels.where(labels.notna(), None).to_numpy(),
     )
 
 
