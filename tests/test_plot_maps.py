@@ -279,6 +279,17 @@ def test_legend_explains_letters_and_numbers(model):
     assert letters == {0: "C", 1: "A", 2: "D", 4: "B"}  # liver, colon and kidney have one letter, in their middle
 
 
+def test_dates_have_a_scale_from_the_first_to_the_last(model):
+    dates = np.array(
+        ["2020-01-01", "2020-01-03", "2020-01-11", "NaT", "2020-01-02", "2020-01-04"], dtype="datetime64[D]"
+    )
+    ax = plot_loadings(model, annotations=dates, ax=bare())
+    assert labels(ax.get_legend().get_texts()) == ["2020-01-01", "2020-01-06", "2020-01-11", "not known"]
+    (colours,) = strips(ax).values()
+    lightness = colours[:, :3] @ [0.299, 0.587, 0.114]
+    assert np.argsort(-lightness).tolist() == [3, 0, 4, 1, 5, 2]
+
+
 @pytest.mark.parametrize(
     "annotations",
     [

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from mcpca import MCPCA, context_covariances, evidence, pieces, range_finder, rows
+from mcpca import MCPCA, _kernels, context_covariances, evidence, pieces, range_finder, rows
 from mcpca.contexts import read_contexts
 from mcpca.datasets import make_contexts
 from mcpca.rows import Passes, Rows
@@ -181,9 +181,66 @@ def test_single_precision_is_summed_in_double(monkeypatch):
     np.testing.assert_allclose(single.components_, double.components_, atol=2e-5)
     # A thousand equal blocks of ones added one after the other would stop at 2^24 in single precision.
     total = np.zeros((1, 1))
-    rows._kernels.add(total, np.array([0]), np.array([[2.0**24]]))
-    rows._kernels.add(total, np.array([0]), np.array([[1.0]], dtype=np.float32))
+    for value in (2.0**24, 1.0):
+        _kernels.add([total], _kernels.Sum(0, np.array([0]), np.array([[value]], dtype=np.float32)))
     assert total[0, 0] == 2**24 + 1
+
+
+def test_sums_by_entry_are_sums_by_context(rng):
+    X, y = sparse_problem(rng)
+    totals = [np.zeros((5, 30)), np.zeros((5, 30))]
+    for start in range(0, len(X), 37):
+        block, codes = scipy.sparse.csr_array(X[start : start + 37]), y[start : start + 37].astype(np.int32)
+        _kernels.add(totals, _kernels.Sum(0, *_kernels.sums_by_context(block, codes)))
+        _kernels.add(totals, _kernels.Sum(1, *_kernels.entries_by_context(block, codes)))
+    for total in totals:
+        np.testing.assert_allclose(total, [X[y == i].sum(axis=0) for i in range(5)], rtol=1e-12)
+
+
+def on_disk(tmp_path, request, X):
+    file = h5py.File(tmp_path / "rows.h5", "w")
+    request.addfinalizer(file.close)
+    return file.create_dataset("X", data=X, chunks=(64, X.shape[1]))
+
+
+def test_a_sample_of_rows_on_disk_is_rows_of_their_contexts(tmp_path, request, rng):
+    X, y = rng.standard_normal((4000, 6)), rng.integers(30, size=4000)
+    y[1000:] %= 29  # the last context has few rows, and may have none in the sample
+    contexts = read_contexts(on_disk(tmp_path, request, X), y)
+    chosen, sample = pieces.sample_of(contexts, 1 / 8, 100)
+    assert 0.1 * 4000 < sample.n_samples.sum() < 0.15 * 4000
+    rows_of = {tuple(x): label for x, label in zip(X, y, strict=True)}
+    for position, i in enumerate(chosen):
+        block = sample.block(position)
+        assert len(block) == sample.n_samples[position] > 1
+        assert {rows_of[tuple(x)] for x in block} == {contexts.names[i]}
+    assert pieces.sample_of(contexts, 1 / 8, 1000) is None
+    assert pieces.sample_of(read_contexts(X, y), 1 / 8, 100) is None  # in memory, where passes are cheap
+
+
+def test_a_first_look_saves_passes_and_changes_nothing(tmp_path, request, monkeypatch):
+    data = make_contexts(8, 400, 4, n_samples=500, noise=0.3, random_state=3)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    X, y = on_disk(tmp_path, request, data.X[order]), data.y[order]
+    always_by_passes(monkeypatch)
+    seen = MCPCA(4, random_state=0, tol=1e-3).fit(X, y)
+    monkeypatch.setattr(rows, "_SAMPLE", 0.0)
+    blind = MCPCA(4, random_state=0, tol=1e-3).fit(X, y)
+    assert seen.n_passes_ < blind.n_passes_
+    np.testing.assert_allclose(seen.components_, blind.components_, atol=1e-3)
+
+
+def test_what_a_pass_has_found_is_not_asked_for_again(rng):
+    X, y = sparse_problem(rng)
+    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(X, y), 4, Passes.silent())
+    U = np.linalg.qr(rng.standard_normal((30, 6)))[0]
+    inside, outside = U @ rng.standard_normal((6, 3)), rng.standard_normal((30, 3))
+    passes = []
+    for A in (U, inside, outside):
+        got = np.concatenate(list(found.congruences(A)))
+        np.testing.assert_allclose(got, np.concatenate(list(S.congruences(A))), rtol=1e-9, atol=1e-10)
+        passes.append(found.passes.count[0])
+    assert np.diff(passes).tolist() == [0, 1]
 
 
 def test_sparse_rows_are_never_made_dense(rng, monkeypatch):

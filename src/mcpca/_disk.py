@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ._blocks import (
     row_numbers,
 )
 from ._check import Array
+from ._parallel import each, n_workers
 
 _READ_BYTES = 2**24  # what gather reads at a time
 _MIN_GAP = 2**12  # unwanted entries that are read over rather than skipped, where a dataset has no chunks
@@ -245,8 +247,8 @@ class CSRDiskSource(_SparseDisk):
         places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
         index_dtype = np.int32 if places[-1] < 2**31 and self.shape[1] < 2**31 else np.int64
         data, indices = np.empty(places[-1], dtype=self.dtype), np.empty(places[-1], dtype=index_dtype)
-        a = 0
-        for b in self._ends_of_reads(ordered):
+
+        def put(a: int, b: int) -> None:
             first = int(ordered[a])
             part = self._read(first, int(ordered[b - 1]) + 1, as_it_is=True)[ordered[a:b] - first]
             to: Any = slice(places[a], places[b])
@@ -254,7 +256,11 @@ class CSRDiskSource(_SparseDisk):
                 to = np.repeat(places[order[a:b]] - part.indptr[:-1], np.diff(part.indptr))
                 to += np.arange(len(to))
             data[to], indices[to] = part.data, part.indices
-            a = b
+
+        reads = list(pairwise([0, *self._ends_of_reads(ordered)]))
+        # One thread reads while another sorts out what was read.
+        for _ in each(lambda read: put(*read), reads, n_workers() if len(reads) > 1 else 1):
+            pass
         return csr_block(data, indices, places, self.shape[1], self.dtype)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:

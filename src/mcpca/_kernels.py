@@ -15,11 +15,17 @@ SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 
 
 class Sum(NamedTuple):
-    """An addition to total number ``total`` at ``key``: all of it (...), or rows by index."""
+    """An addition to total number ``total`` at ``key``: all of it (...), rows by index, or ``Flat`` places."""
 
     total: int
     key: Any
     value: Any
+
+
+class Flat(NamedTuple):
+    """A key for values (m,) that go to ``places`` (m,) of a total laid out flat; places may repeat."""
+
+    places: Array
 
 
 def runs(codes: Array) -> tuple[Array, Array]:
@@ -85,6 +91,17 @@ def sums_by_context(X: Any, codes: Array) -> tuple[Array, Any]:
     return present, scipy.sparse.csr_array(indicator @ X) if scipy.sparse.issparse(X) else np.asarray(indicator @ X)
 
 
+def entries_by_context(X: Any, codes: Array) -> tuple[Flat, Array]:
+    """Return what ``sums_by_context`` does for sparse X entry by entry, with places in a total (k, p).
+
+    Larger than the sums, which is no matter within a machine, and three times as fast to add where a block has few rows
+    of each of many contexts.
+    """
+    places = np.repeat(codes.astype(np.int64) * X.shape[1], np.diff(X.indptr))
+    places += X.indices
+    return Flat(places), X.data.astype(np.float64)
+
+
 def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
     """Return the contexts in ``codes`` and sums of ``(x - mean)^2`` over their rows, for sparse X less ``mean^2``.
 
@@ -113,12 +130,15 @@ def scatter_uncentred(X: Any, mean: Array) -> Array | None:
     return S if (before <= SAFE_RATIO * np.diagonal(S)).all() else None
 
 
-def add(total: Array, key: Any, value: Any) -> None:
-    """``total[key] += value``, for distinct keys; value may be CSR."""
-    if not scipy.sparse.issparse(value):
+def add(totals: list[Array], item: Sum) -> None:
+    """Add ``item`` to the total that it names; rows by index are distinct, and their values may be CSR."""
+    total, key, value = totals[item.total], item.key, item.value
+    if isinstance(key, Flat):
+        np.add.at(total.reshape(-1), key.places, value)
+    elif not scipy.sparse.issparse(value):
         total[key] += value
-        return
-    bounds = value.indptr  # a product of sparse matrices has no duplicates
-    for j, i in enumerate(key.tolist()):
-        part = slice(bounds[j], bounds[j + 1])
-        total[i, value.indices[part]] += value.data[part]
+    else:
+        bounds = value.indptr  # a product of sparse matrices has no duplicates
+        for j, i in enumerate(key.tolist()):
+            part = slice(bounds[j], bounds[j + 1])
+            total[i, value.indices[part]] += value.data[part]

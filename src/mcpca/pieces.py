@@ -18,11 +18,12 @@ import numpy as np
 from sklearn import get_config
 
 from ._check import Array
-from .contexts import Contexts
-from .sources import Source, as_source
+from .contexts import Contexts, rows_by_context
+from .sources import CSRDiskSource, DenseDiskSource, Source, as_source
 
 _PIECE = 2**24  # bytes of rows that one thread works on
-_SCAN = 2**26  # bytes of rows read at a time, where reading is in order
+_SCAN = 2**25  # bytes of rows read at a time, where reading is in order; larger arrays are not used again by malloc
+_RUN = 64  # neighbouring rows of a sample
 _AT_A_TIME = 16  # pieces of a group
 
 
@@ -83,6 +84,41 @@ def whole_contexts(contexts: Contexts, wanted: Array) -> Iterator[Group]:
         panel.append(i)
     if panel:
         yield _panel(contexts, panel)
+
+
+def sample_of(contexts: Contexts, share: float, least: int) -> tuple[list[int], Contexts] | None:
+    """Return a share of rows that are on disk, in memory: the contexts that have two or more of them, and these.
+
+    Runs of neighbouring rows at equal distances, which cost a share of a reading. None where all rows are in memory,
+    where single rows cannot be read, or where there would be fewer than ``least``.
+    """
+    sources = list({id(source): source for source in contexts.sources}.values())
+    if contexts.resampled or not all(isinstance(source, CSRDiskSource | DenseDiskSource) for source in sources):
+        return None
+    share = min(share, memory_limit() / 4 / max(sum(source.nbytes for source in sources), 1))
+    blocks: dict[int, Source] = {}
+    rows: list[slice | Array] = [slice(0, 0)] * len(contexts.names)
+    for source in sources:
+        codes = contexts.codes(source)
+        runs = np.arange(len(codes)) // _RUN
+        wanted = np.flatnonzero((np.floor((runs + 1) * share) > np.floor(runs * share)) & (codes >= 0))
+        if not len(wanted):
+            continue
+        blocks[id(source)] = as_source(source.gather(wanted), "X")
+        present, index = np.unique(codes[wanted], return_inverse=True)
+        for i, own in zip(present.tolist(), rows_by_context(index), strict=True):
+            rows[i] = own
+    counts = np.array([own.stop - own.start if isinstance(own, slice) else len(own) for own in rows])
+    chosen = np.flatnonzero(counts > 1).tolist()
+    if counts[chosen].sum() < least:
+        return None
+    return chosen, replace(
+        contexts,
+        names=contexts.names[chosen],
+        sources=[blocks[id(contexts.sources[i])] for i in chosen],
+        rows=[rows[i] for i in chosen],
+        n_samples=counts[chosen],
+    )
 
 
 def one_context(contexts: Contexts, i: int) -> Iterator[Group]:

@@ -30,13 +30,17 @@ from .checkpoint import Checkpoint
 from .contexts import Contexts
 from .covariances import Basis, Covariances
 from .gram import Gram
-from .pieces import Group, Piece, all_rows, memory_limit, one_context, whole_contexts
+from .pieces import Group, Piece, all_rows, memory_limit, one_context, sample_of, whole_contexts
 from .sources import Source, as_source, check_block
 
 _MOST_PRODUCTS = 40
 _PROBES = 10
 _TOL = 1e-7
 _CENTRED = 2**20  # numbers in a centred copy of rows
+_MANY = 200  # contexts, of which a block of rows then has few each
+_KEPT = 2**24  # numbers of a core that is kept
+_IN_SPAN = 1e-10
+_SAMPLE, _TIMES_WIDTH = 1 / 16, 10  # rows that are looked at first: a share, and how many that must be at least
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Rows:
     """``Covariances`` of rows, by passes over them.
 
     ``weights`` (k,) multiply the covariances and ``scale`` (p,) the features; ``means`` (k, p) are those of the rows as
-    they are. ``sketch`` (p, s) is a first guess of the leading directions, from the pass that found the means.
+    they are. ``sketch`` (p, s) is a first guess of the leading directions, from the pass that found the means. What
+    passes have found that may be asked for again is in ``_known``.
     """
 
     contexts: Contexts
@@ -68,31 +73,54 @@ class Rows:
     sketch: Array
     weights: Array
     scale: Array | None = None
-    _norms: dict[str, Array] = field(default_factory=dict)
+    _known: dict[str, Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, contexts: Contexts, width: int, passes: Passes) -> Rows:
-        """Find means, and sketch ``[S_1 ... S_k]`` with ``width`` random combinations of its columns: one pass.
+        """Find means, and sketch ``[S_1 ... S_k]`` with ``width`` combinations of its columns: one pass.
 
-        Column l of the sketch is ``sum_i w_il S_i x_l`` with random w and x. In the model that is
-        ``A diag(sum_i w_il b_i) A^T x_l``: some combination of all components.
+        Column l of the sketch is ``sum_i w_il S_i x_l``. In the model that is ``A diag(sum_i w_il b_i) A^T x_l``: some
+        combination of all components. Where rows are read from disk, x are the leading directions of some of them and
+        w the variances along these, which saves a later pass or two; otherwise both are random.
         """
         k, p = len(contexts.names), contexts.n_features
-        rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
         width = min(width, p)
-        directions = rng.standard_normal((p, width))
-        mixture = rng.standard_normal((k, width)) / np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
+        guess = cls._first_look(contexts, width, passes)
+        if guess is None:
+            rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
+            guess = rng.standard_normal((p, width)), rng.standard_normal((k, width))
+        directions, mixture = guess[0], guess[1] / np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
         typed, by_row = directions.astype(contexts.dtype), mixture.astype(contexts.dtype)
 
+        row_sums = _row_sums(contexts)
+
         def kernel(X: Any, codes: Array) -> list[_Sum]:
-            present, sums = _kernels.sums_by_context(X, codes)
-            return [_Sum(0, present, sums), _Sum(1, ..., X.T @ ((X @ typed) * by_row[codes]))]
+            return [_Sum(0, *row_sums(X, codes)), _Sum(1, ..., X.T @ ((X @ typed) * by_row[codes]))]
 
         totals = [np.zeros((k, p)), np.zeros((p, width))]
         _run(contexts, passes, "means", kernel, totals)
         means = totals[0] / contexts.n_samples[:, None]
         sketch = totals[1] - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
         return cls(contexts, passes, means, sketch, np.ones(k))
+
+    @classmethod
+    def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> tuple[Array, Array] | None:
+        """Return the leading eigenvectors (p, width) of ``sum_i S_i`` of a sample of rows, and variances (k, width)."""
+        sample = sample_of(contexts, _SAMPLE, _TIMES_WIDTH * width)
+        if sample is None:
+            return None
+        passes.report("a first look", 0, 1)
+        chosen, inside = sample
+        rows = cls.of(inside, width, Passes.silent())
+        alike = np.ones((len(chosen), width))
+        found = range_finder.top_eigenvectors(
+            lambda V: rows.combine(V, alike[:, : V.shape[1]]), rows.sketch, width, width, tol=_TOL, eps=_TOL, most=5
+        )
+        variances = rows.variances_along(found.vectors)
+        weights = np.tile(variances.mean(axis=0), (len(contexts.names), 1))  # of contexts with no row in the sample
+        weights[chosen] = variances
+        passes.report("a first look", 1, 1)
+        return found.vectors, weights
 
     @property
     def n_contexts(self) -> int:
@@ -132,7 +160,7 @@ class Rows:
         ``||S||^2 = ||S V||^2 + ||S (I - V V^T)||^2``; the second is estimated without bias by ``||S x||^2`` of random x
         outside V (Hutchinson), ten of them.
         """
-        s, block, probing = V.shape[1], V, "values" not in self._norms
+        s, block, probing = V.shape[1], V, "values" not in self._known
         if probing:
             x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
             block = np.hstack([V, x - V @ (V.T @ x)])
@@ -151,8 +179,8 @@ class Rows:
                 self._large_gram(i, gram, totals)
         if probing:
             estimates = totals[1][:, s:]
-            self._norms["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
-            self._norms["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
+            self._known["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
+            self._known["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
         return totals[0] if self.scale is None else self.scale[:, None] * totals[0]
 
     def _large_gram(self, i: int, gram: Gram, totals: list[Array]) -> None:
@@ -202,8 +230,17 @@ class Rows:
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
     def congruences(self, A: Array) -> Iterator[Array]:
-        """Yield ``A^T S_i A`` of all contexts: one pass. Cost O(nnz m), memory O(k m^2)."""
+        """Yield ``A^T S_i A`` of all contexts: one pass. Cost O(nnz m), memory O(k m^2).
+
+        No pass where A is in the span of an orthonormal U whose ``T_i = U^T S_i U`` are known: ``C^T T_i C`` for
+        ``A = U C``.
+        """
         m = A.shape[1]
+        if "basis" in self._known:
+            C = self._known["basis"].T @ A
+            if np.linalg.norm(A - self._known["basis"] @ C, axis=0).max() <= _IN_SPAN * np.linalg.norm(A, axis=0).min():
+                yield np.matmul(C.T, np.matmul(self._known["core"], C))
+                return
         scores = self._scores(A)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
@@ -216,7 +253,10 @@ class Rows:
 
         total = np.zeros((self.n_contexts, m, m))
         _run(self.contexts, self.passes, "core", kernel, [total])
-        yield total * self._factors[:, None, None]
+        total = total * self._factors[:, None, None]  # a finished pass stays as it is
+        if total.size <= _KEPT and np.allclose(A.T @ A, np.eye(m), rtol=0, atol=_IN_SPAN):
+            self._known.update(basis=A, core=total)
+        yield total
 
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m): one pass. Cost O(nnz m)."""
@@ -253,7 +293,7 @@ class Rows:
 
     def variances(self) -> Array:
         """Return the variances of features in every context (k, p): one pass, made once."""
-        if "variances" not in self._norms:
+        if "variances" not in self._known:
             means = self.means
 
             def kernel(X: Any, codes: Array) -> list[_Sum]:
@@ -265,19 +305,19 @@ class Rows:
             # A zero of a sparse row differs from the mean as well, which the sums above left out.
             squares = total + np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * means**2
             squares *= self._factors[:, None]
-            self._norms["variances"] = squares if self.scale is None else squares * self.scale**2
-        return self._norms["variances"]
+            self._known["variances"] = squares if self.scale is None else squares * self.scale**2
+        return self._known["variances"]
 
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,), from the first pass for the basis; ``norm_errors`` are theirs."""
-        if "values" not in self._norms:
+        if "values" not in self._known:
             self._gram_times(np.linalg.qr(self._first_block(2))[0])
-        return self._norms["values"]
+        return self._known["values"]
 
     def norm_errors(self) -> Array:
         """Return the standard errors of ``squared_norms`` (k,)."""
         self.squared_norms()
-        return self._norms["errors"]
+        return self._known["errors"]
 
     def pooled(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p): one pass, for few features."""
@@ -287,11 +327,11 @@ class Rows:
     def scaled(self, scale: Array) -> Rows:
         """Return the covariances of features multiplied by ``scale`` (p,)."""
         scale = scale if self.scale is None else self.scale * scale
-        return replace(self, scale=scale, _norms={})
+        return replace(self, scale=scale, _known={})
 
     def weighted(self, weights: Array) -> Covariances:
         """Return the covariances times ``weights`` (k,)."""
-        return replace(self, weights=self.weights * weights, _norms={})
+        return replace(self, weights=self.weights * weights, _known={})
 
     def most_variable(self, m: int) -> Contexts:
         """Return the contexts with their ``m`` most variable features (all rows together), dense in memory: O(n m)."""
@@ -322,11 +362,20 @@ def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
     """Return the means of contexts (k, p) in float64: one pass, also where a context has a single row."""
     total = np.zeros((len(contexts.names), contexts.n_features))
 
+    row_sums = _row_sums(contexts)
+
     def kernel(X: Any, codes: Array) -> list[_Sum]:
-        return [_Sum(0, *_kernels.sums_by_context(X, codes))]
+        return [_Sum(0, *row_sums(X, codes))]
 
     _run(contexts, passes or Passes.silent(), "means", kernel, [total])
     return np.asarray(total / contexts.n_samples[:, None])
+
+
+def _row_sums(contexts: Contexts) -> Callable[[Any, Array], tuple[Any, Any]]:
+    """Return the function for the sums of rows by context in a block: key and value."""
+    # What other machines send is to be small.
+    flat = contexts.engine is None and len(contexts.names) > _MANY and contexts.sparse.all()
+    return _kernels.entries_by_context if flat else _kernels.sums_by_context
 
 
 def _run(
@@ -373,7 +422,7 @@ def _run(
                 for item in sums:
                     if not np.isfinite(item.value.sum(dtype=np.float64)):
                         _explain(contexts)
-                    _kernels.add(totals[item.total], item.key, item.value)
+                    _kernels.add(totals, item)
             passes.checkpoint.during(number, totals)
         done += group.n_rows
         passes.report(stage, done, total)

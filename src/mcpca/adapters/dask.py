@@ -176,7 +176,7 @@ class DaskEngine:
 
 def _add(totals: list[Array], sums: list[Sum]) -> None:
     for item in sums:
-        _kernels.add(totals[item.total], item.key, item.value)
+        _kernels.add(totals, item)
 
 
 # Reading

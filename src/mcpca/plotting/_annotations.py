@@ -107,7 +107,7 @@ def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> No
     handles, labels = [], []
     for annotation in annotations:
         if annotation.title:
-            handles.append(patch(alpha=0))
+            handles.append(patch(alpha=0))  # a title has no colour
             labels.append(annotation.title)
         for colour, label in _legend_entries(annotation.values):
             handles.append(patch(facecolor=colour, edgecolor="0.8", linewidth=0.8))
@@ -124,9 +124,8 @@ def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> No
         handlelength=1,
         ncols=_legend_columns(labels, size_in_points(ax)[1]),
     )
-    titles = {annotation.title for annotation in annotations}
     for text, handle in zip(legend.get_texts(), handles, strict=True):
-        if text.get_text() in titles and handle.get_alpha() == 0:
+        if handle.get_alpha() == 0:
             text.set_fontweight("bold")
 
 

@@ -102,11 +102,11 @@ def plot_loadings(
     families = None if groups is None else _families(groups, fit.contexts, source, key)
     known = read_annotations(annotations, fit.contexts, source, key)
     B = normalized(fit.loadings, normalize)
-    rows, columns, kinds = np.arange(len(B)), np.arange(B.shape[1]), None
-    if order != "given":
-        rows = similar_order(B)
+    rows = np.arange(len(B)) if order == "given" else similar_order(B)
+    columns, kinds = np.arange(B.shape[1]), None
+    if order == "cluster":
         columns = similar_order(B.T)
-    if order == "groups":
+    elif order == "groups":
         columns, kinds = _grouped(fit.loadings, rows, families)
     contexts, names = [fit.contexts[i] for i in rows], [fit.names[j] for j in columns]
     size = _size(contexts, len(names))
@@ -129,7 +129,7 @@ def plot_loadings(
 
 def check_normalize(normalize: Any) -> None:
     """Raise where ``normalize`` is none of the choices."""
-    if normalize not in _LABELS:
+    if normalize not in list(_LABELS):
         raise ValueError(f"normalize={normalize!r}; choose None, 'component' or 'context'.")
 
 
