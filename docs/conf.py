@@ -29,7 +29,7 @@ myst_heading_anchors = 3
 
 # Tutorials run when the pages are built. A cell that fails or writes to stderr (a warning, say) fails the build.
 nb_execution_mode = "cache"
-nb_execution_timeout = 120
+nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_execution_in_temp = True
