@@ -3,7 +3,7 @@
 Matplotlib is imported when a function is called; it comes with ``pip install "mcpca[plot]"``.
 """
 
-from ._covariates import plot_covariate, plot_trends
+from ._covariates import plot_covariate
 from ._features import plot_top_features
 from ._images import plot_component_images
 from ._loadings import plot_loadings
@@ -11,6 +11,7 @@ from ._plane import plot_plane
 from ._ranks import plot_rank_selection
 from ._scores import plot_scores
 from ._scree import plot_scree
+from ._trends import plot_trends
 
 __all__ = [
     "plot_component_images",
