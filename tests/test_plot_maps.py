@@ -265,7 +265,7 @@ def test_legend_explains_letters_and_numbers(model):
     ax = plot_loadings(model, annotations={"system": SYSTEM, "age": ages})
     texts = ax.get_legend().get_texts()
     assert labels(texts) == [
-        *("system", "A  breath", "B  gut", "C  nerve", "D  skin"),
+        *("system", "A breath", "B gut", "C nerve", "D skin"),
         *("age", "41", "55.5", "70", "not known"),
     ]
     assert [t.get_text() for t in texts if t.get_fontweight() == "bold"] == ["system", "age"]

@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from mcpca import MCPCA
 from mcpca.datasets import make_contexts
 from mcpca.plotting import plot_plane, plot_scores, plot_top_features
-from mcpca.plotting._labels import shorten
+from mcpca.plotting._common import shorten
 from mcpca.plotting._rows import principal_directions
 from mcpca.plotting._scores import _density
 from pictures import BASELINE, check_picture, plain_style
@@ -520,7 +520,7 @@ def test_feature_errors(model):
 
 def test_long_names_keep_both_ends():
     assert shorten("abcdefghij", 10) == "abcdefghij"
-    assert shorten("abcdefghijk", 7) == "abcd…jk"
+    assert shorten("abcdefghijk", 7) == "abc…ijk"
     assert len(shorten("x" * 1000, 32)) == 32
 
 

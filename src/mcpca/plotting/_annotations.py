@@ -185,7 +185,7 @@ def _palette(n: int) -> Array:
 def _legend_entries(values: ContextValues) -> list[tuple[Any, str]]:
     entries: list[tuple[Any, str]] = []
     if values.kind == "category":
-        names = [f"{_LETTERS[c]}  {name}" for c, name in enumerate(values.categories)]
+        names = [f"{_LETTERS[c]} {name}" for c, name in enumerate(values.categories)]
         entries = list(zip(_palette(len(names)), names, strict=True))
     else:
         known = values.values[~values.missing]

@@ -12,9 +12,9 @@ from .._optional import require
 from ..adapters.anndata import is_anndata
 from ..adapters.stored import keys_of
 from ..poles import poles
-from ._common import DIVERGING, FONT_SIZE, axes_or_new
+from ._common import CHARACTER, DIVERGING, FONT_SIZE, axes_or_new, shorten
 from ._fitted import Fitted, fitted
-from ._labels import CHARACTER, name_rows, shorten
+from ._labels import name_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
-from ._common import FONT_SIZE, size_in_points
+from ._common import CHARACTER, FONT_SIZE, LINE, size_in_points
 
-CHARACTER = 0.62  # mean width of a character, in font sizes
-LINE = 1.25  # height of a line of text, in font sizes
 _ANGLES = np.deg2rad([0, 25, -25, 50, -50, 80, -80, 115, -115, 150, -150, 180])
 _SHRINK = 0.85  # axes may become this much smaller when the layout is made
 _SMALLEST = 6  # points of a font
@@ -117,16 +115,6 @@ def _free_place(
 def _corners(ax: Any) -> tuple[tuple[float, float], tuple[float, float]]:
     box = ax.get_window_extent()
     return (box.x0, box.y0), (box.x1, box.y1)
-
-
-def shorten(name: str, most: int) -> str:
-    """Return ``name`` in one line of at most ``most`` characters, with dollar signs that start no formula."""
-    name = " ".join(name.split())
-    if len(name) > most:
-        # Without its middle, for names may differ at either end.
-        end = (most - 1) // 3
-        name = f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
-    return name.replace("$", r"\$")
 
 
 def name_rows(ax: Any, places: Array, names: Sequence[str], span: float) -> None:
