@@ -213,6 +213,7 @@ def test_examples_in_docstrings_hold():
     for name, found in documented_objects():
         for test in finder.find(found, name, module=False, globs={"__builtins__": builtins}):
             runner.run(test)
+            plt.close("all")  # other tests ask that no picture stays open
     result = runner.summarize(verbose=False)
     assert result.attempted > 10
     assert result.failed == 0
