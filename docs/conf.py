@@ -19,7 +19,7 @@ author = "The mcpca developers"
 project_copyright = "The mcpca developers"
 version = release = installed_version("mcpca")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_design"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_design"]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 nitpicky = False
 
@@ -54,9 +54,7 @@ autosummary_generate = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
-napoleon_google_docstring = False
-napoleon_use_ivar = True
-napoleon_use_rtype = False
+numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "mcpca"
