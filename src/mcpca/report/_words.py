@@ -113,8 +113,8 @@ def _identifiability(fit: Fitted) -> list[dict[str, str]]:
     if same:
         text = (
             f"The loadings of {_listed(same)} are proportional up to {DEFAULT_DEGREES:g}°. The data determine the "
-            "plane of such a pair and not the two axes in it: read them together, lower the rank, or add contexts in which "
-            "they differ."
+            "plane of such a pair and not the two axes in it: read them together, lower the rank, or add contexts in "
+            "which they differ."
         )
         found.append(_finding("warning", "MCPCs that cannot be told apart", text))
     if empty:

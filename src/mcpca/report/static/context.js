@@ -71,7 +71,7 @@
       { title: "share of the MCPC's largest", value: (j) => (mcpca.largest[j] ? data.loadings[i][j] / mcpca.largest[j] : null), text: (j) => percent(mcpca.largest[j] ? data.loadings[i][j] / mcpca.largest[j] : null) },
     ];
     if (data.intervals) columns.push({ title: "lower", value: (j) => data.intervals.lower[i][j] }, { title: "upper", value: (j) => data.intervals.upper[i][j] });
-    if (data.presence) columns.push({ title: "adjusted p of no loading", value: (j) => data.presence.adjusted[i][j] });
+    if (data.presence) columns.push(mcpca.pColumn((j) => data.presence.adjusted[i][j]));
     parts.made.replaceChildren(
       el("h3", {}, "What it is made of"),
       chart.made,
@@ -96,11 +96,11 @@
         mode: "markers",
         x: order.map((_, at) => at + 1),
         y: order.map((a) => facts.explained[a]),
-        marker: { size: order.map((a) => (a === i ? 12 : 6)), color: order.map((a) => mcpca.colour(a === i ? "accent" : "data")) },
+        marker: { size: order.map((a) => (a === i ? 12 : 6)), color: order.map((a) => mcpca.colour(a === i ? "accent" : "data")), opacity: 1, line: { width: 0 } },
         text: order.map((a) => `${mcpca.forPlot(data.contexts[a], 60)}: ${percent(facts.explained[a])}`),
         hovertemplate: "%{text}<extra></extra>",
       }],
-      layout: { xaxis: mcpca.axis("contexts, best fitted first"), yaxis: mcpca.axis("explained", { tickformat: ".0%" }), hovermode: "closest" },
+      layout: { xaxis: mcpca.axis("contexts, best fitted first"), yaxis: mcpca.axis("explained", { tickformat: ".3~p" }), hovermode: "closest" },
     }));
     parts.fit.replaceChildren(el("h3", {}, "How well it is fitted, among all contexts"), chart.fit);
   };
@@ -119,6 +119,7 @@
           { title: "cosine of loadings", value: (a) => cosines[a] },
         ],
         rows: order,
+        open: true,
         click: (a) => mcpca.choose({ other: a }, "compare"),
       }),
     );

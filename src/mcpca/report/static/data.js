@@ -39,7 +39,9 @@ const mcpca = {};
     return String(Number(value.toPrecision(digits)));
   };
   mcpca.percent = (value) =>
-    value === null || value === undefined ? "not known" : `${(100 * value).toFixed(Math.abs(value) < 0.1 ? 1 : 0)}%`;
+    value === null || value === undefined
+      ? "not known"
+      : `${(100 * value).toFixed(Math.abs(value) < 0.1 || (value > 0.99 && value < 1) ? 1 : 0)}%`;
   mcpca.count = (value) => value.toLocaleString("en-GB");
 
   // A matrix packed as 16-bit integers: an array of its columns, decoded when it is first asked for.

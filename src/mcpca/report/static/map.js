@@ -106,7 +106,7 @@
     const width = byId("map-view").clientWidth - 2;
     // Beside the details all of the map is to be seen at once; above them it may take most of the window.
     const above = byId("map-view").offsetTop - byId("map").offsetTop, aside = getComputedStyle(byId("map")).position === "sticky";
-    const tallest = Math.max(280, aside ? window.innerHeight - above - 150 : 0.72 * window.innerHeight);
+    const tallest = Math.max(280, aside ? window.innerHeight - above - 215 : 0.72 * window.innerHeight);
     const longest = Math.max(...data.contexts.map((name) => Math.min(name.length, 40)), 4);
     view.labels = Math.min(width * 0.34, 200, 7.2 * longest + 14);
     const room = width - view.labels;
@@ -141,8 +141,11 @@
     const colours = tables[mcpca.dark() ? "dark" : "light"], value = SCALES[state.scale][1];
     const [r0, r1] = inView(top, rowHeight, h, rows.length), [c0, c1] = inView(left, columnWidth, w, columns.length);
     const gap = rowHeight > 8 && columnWidth > 8 ? 1 : 0;
-    const written = rows.length * columns.length <= MOST_NUMBERS && columnWidth >= 38 && rowHeight >= 15;
     c.font = "11px system-ui, sans-serif";
+    const text = (i, j) => mcpca.number(data.loadings[i][j], 3);
+    const fits = (i, j) => c.measureText(text(i, j)).width < columnWidth - 6;
+    const few = rows.length * columns.length <= MOST_NUMBERS && rowHeight >= 15;
+    const written = few && rows.every((i) => columns.every((j) => fits(i, j)));
     c.textAlign = "center";
     c.textBaseline = "middle";
     for (let a = r0; a < r1; a++) {
@@ -153,7 +156,7 @@
         c.fillRect(x, y, columnWidth - gap, Math.max(rowHeight - gap, 1));
         if (written && carries(i, j)) {
           c.fillStyle = 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] < 140 ? "#fff" : "#26303a";
-          c.fillText(mcpca.number(data.loadings[i][j], 3), x + (columnWidth - gap) / 2, y + (rowHeight - gap) / 2 + 0.5);
+          c.fillText(text(i, j), x + (columnWidth - gap) / 2, y + (rowHeight - gap) / 2 + 0.5);
         }
       }
     }
@@ -181,8 +184,7 @@
       if (!chosen && (a % every || (chosenRow >= 0 && Math.abs(a - chosenRow) < every))) continue;
       const node = el("span", { class: chosen ? "chosen" : null }, mcpca.nameNode(data.contexts[rows[a]]));
       node.dataset.context = rows[a];
-      const middle = HEAD + (a + 0.5) * rowHeight - top, first = a === 0 && top === 0;
-      node.style.cssText = `top:${first ? Math.max(middle - 8, HEAD - 2) : middle - 8}px;max-width:${labels - 8}px`;
+      node.style.cssText = `top:${HEAD + (a + 0.5) * rowHeight - top - 8}px;max-width:${labels - 8}px`;
       items.push(node);
     }
     names.replaceChildren(...items);
@@ -320,7 +322,7 @@
         ...view.columns.map((j) => ({ title: data.mcpcs[j], value: (i) => data.loadings[i][j] })),
       ];
       details.lastElementChild.replaceChildren(
-        mcpca.table({ caption: "Loadings as shown in the map", file: "loadings.csv", columns, rows: view.rows }),
+        mcpca.table({ caption: "Loadings as shown in the map", file: "loadings.csv", columns, rows: view.rows, open: true }),
       );
     };
     details.addEventListener("toggle", fillTable);

@@ -2,8 +2,8 @@
 // whether it comes back.
 {
   const { el, data, byId, number, percent, count } = mcpca;
-  const MOST_BARS = 12; // features at each pole in the chart; the table has all
-  const MOST_CONTEXTS = 30, MOST_BOXES = 12;
+  const MOST_BARS = 10; // features at each pole in the chart; the table has all
+  const MOST_CONTEXTS = 25, MOST_BOXES = 12;
   let chooser, parts;
   const pair = { x: 0, y: 1, context: null }; // null: the context with the largest loading that has rows
 
@@ -126,7 +126,7 @@
     if (data.intervals) {
       columns.push({ title: "lower", value: (i) => data.intervals.lower[i][j] }, { title: "upper", value: (i) => data.intervals.upper[i][j] });
     }
-    if (data.presence) columns.push({ title: "adjusted p of no loading", value: (i) => data.presence.adjusted[i][j] });
+    if (data.presence) columns.push(mcpca.pColumn((i) => data.presence.adjusted[i][j]));
     const notes = [];
     if (mcpca.k > MOST_CONTEXTS) notes.push(`The ${MOST_CONTEXTS} largest of ${count(mcpca.k)} are drawn; the table has all.`);
     if (data.intervals) notes.push(`Whiskers are ${data.intervals.words}.`);

@@ -50,6 +50,7 @@
         file: "contexts.csv",
         columns,
         rows: mcpca.range(mcpca.k),
+        open: true,
         click: (i) => mcpca.choose({ context: i }, "context"),
       }),
     );
@@ -138,7 +139,7 @@
 
   const about = () => {
     const { glossary, citation, run, rows } = data;
-    const copied = (text) => el("button", { type: "button", click: () => mcpca.copy(text) }, "Copy");
+    const copied = (text) => el("button", { type: "button", class: "small", click: () => mcpca.copy(text) }, "Copy");
     byId("about").append(
       el("h2", { id: "about-title" }, "About this report"),
       el("h3", {}, "What the words mean"),
@@ -155,6 +156,7 @@
         file: "run.csv",
         columns: [{ title: "what", name: true, value: (row) => row[0] }, { title: "value", name: true, value: (row) => row[1] }],
         rows: run,
+        open: true,
       }),
     );
   };

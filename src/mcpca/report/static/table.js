@@ -12,13 +12,20 @@
   };
   const tsv = (value) => String(raw(value)).replace(/[\t\r\n]+/g, " ");
 
+  // p-values below what a number can hold are 0 in the data.
+  mcpca.pColumn = (value) => ({
+    title: "adjusted p of no loading",
+    value,
+    text: (row) => (value(row) === 0 ? "< 1e-300" : mcpca.number(value(row), 2)),
+  });
+
   // columns: [{title, value(row), text(row)?, name?}]; rows: any values. `value` is what is sorted and saved, `text` what
-  // is shown; a `name` column holds names of the user's.
-  mcpca.table = ({ caption, file, columns, rows, click = null, marked = () => false }) => {
+  // is shown; a `name` column holds names of the user's. Closed unless `open`; copied and saved without being opened.
+  mcpca.table = ({ caption, file, columns, rows, open = false, click = null, marked = () => false }) => {
     let all = rows.length <= FIRST + 2;
     let sorted = rows, by = null, down = true;
     const body = el("tbody");
-    const more = el("button", { type: "button", class: "more", click: () => ((all = !all), fill()) });
+    const more = el("button", { type: "button", class: "more small", click: () => ((all = !all), fill()) });
 
     const cell = (column, row, first) => {
       const value = column.value(row);
@@ -54,7 +61,7 @@
       fill();
     };
     const heads = columns.map((column, c) => {
-      const head = el("th", { scope: "col" });
+      const head = el("th", { scope: "col", class: rows.length && typeof column.value(rows[0]) === "number" ? "number" : null });
       head.append(el("button", { type: "button", class: "sort", click: () => sortBy(c, head) }, column.title));
       return head;
     });
@@ -63,23 +70,28 @@
         .map((line) => line.join(separator))
         .join("\r\n") + "\r\n";
     fill();
+    const button = (text, label, act) =>
+      el("button", { type: "button", class: "small", "aria-label": label, click: act }, text);
     return el(
       "div",
       { class: "table" },
       el(
         "div",
         { class: "table-tools" },
-        el("span", { class: "muted" }, caption),
-        el("button", { type: "button", click: () => mcpca.copy(lines(tsv, "\t")), "aria-label": `Copy ${caption}` }, "Copy"),
-        el(
-          "button",
-          { type: "button", click: () => mcpca.save(file, lines(csv, ",")), "aria-label": `Save ${caption} as CSV` },
-          "Save CSV",
-        ),
+        button("Copy", `Copy ${caption}`, () => mcpca.copy(lines(tsv, "\t"))),
+        button("Save CSV", `Save ${caption} as CSV`, () => mcpca.save(file, lines(csv, ","))),
       ),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-        el("table", {}, el("caption", { class: "unseen" }, caption), el("thead", {}, el("tr", {}, ...heads)), body)),
-      more,
+      el(
+        "details",
+        { open },
+        el("summary", {}, caption),
+        el(
+          "div",
+          { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+          el("table", {}, el("caption", { class: "unseen" }, caption), el("thead", {}, el("tr", {}, ...heads)), body),
+        ),
+        more,
+      ),
     );
   };
 }
