@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -18,7 +19,7 @@ _START = "mcpca.start();"
 
 def page_of(content: dict[str, Any]) -> str:
     """Return the page; the same content gives the same text."""
-    plotly = _script(require("plotly.offline", "report").get_plotlyjs())
+    plotly = _plotly()
     ours = _script("\n".join(_asset(name) for name in _SCRIPTS))
     pieces = {
         "policy": _policy([ours, plotly, _START]),
@@ -34,6 +35,11 @@ def page_of(content: dict[str, Any]) -> str:
     for i, part in enumerate(_asset("page.html").split("@@")):
         page.append(pieces[part] if i % 2 else part)
     return "".join(page)
+
+
+@cache
+def _plotly() -> str:
+    return _script(require("plotly.offline", "report").get_plotlyjs())
 
 
 def _asset(name: str) -> str:

@@ -14,7 +14,7 @@ from .._check import Array, check_finite
 from .._namespace import to_host
 from ..adapters.anndata import anndata_parts, is_anndata, labels_of
 from ..contexts import Contexts, named_blocks
-from ..sources import is_dask
+from ..sources import as_source, is_dask
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_AXES = 3  # principal components of a context, of which any two are shown
@@ -77,7 +77,7 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
 def _read(model: Any, X: Any, y: Any) -> Contexts:
     if is_anndata(X):
-        X, y = anndata_parts(X)[0], labels_of(X, y)
+        X, y = as_source(anndata_parts(X)[0], "X"), labels_of(X, y)
     named = named_blocks(X)
     if named is None:
         X, y = _chunks_of_dask(X, y) if is_dask(X) else (to_host(X), y)
