@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from reading_reports import content, elements, unpacked
 
 from mcpca import MCPCA, IdentifiabilityWarning, select_rank
 from mcpca.datasets import make_contexts
@@ -20,6 +19,7 @@ from mcpca.rank import choose_rank
 from mcpca.report import render, write_report
 from mcpca.report._encode import as_json, packed, rounded
 from mcpca.report._words import AUTHORS, TITLE
+from reading_reports import content, elements, unpacked
 
 HOSTILE = [
     "<script>alert(1)</script>",

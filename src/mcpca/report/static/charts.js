@@ -96,6 +96,7 @@
     if (!window.Plotly) return;
     for (const node of [...stale]) if (node.isConnected && (all || near.has(node))) paint(node);
   };
+  mcpca.painted = (node) => drawn.has(node) && !stale.has(node);
   mcpca.repaint = () => {
     for (const node of drawn.keys()) stale.add(node);
     mcpca.paintStale();

@@ -219,7 +219,11 @@
     drawLegend();
   };
   // A new choice: an order that depends on it changes too.
-  mcpca.map.choose = () => (state.rowOrder === "chosen" || state.columnOrder === "chosen" ? mcpca.map.refresh() : paint());
+  mcpca.map.choose = () => {
+    view.at = null; // the keyboard goes on from there
+    if (state.rowOrder === "chosen" || state.columnOrder === "chosen") mcpca.map.refresh();
+    else paint();
+  };
 
   // Pointer and keyboard ---------------------------------------------------------------------------------------------
   const cellAt = (event) => {
@@ -250,9 +254,7 @@
   canvas.addEventListener("mouseleave", () => (tip.hidden = true));
   canvas.addEventListener("click", (event) => {
     const cell = cellAt(event);
-    if (!cell) return;
-    view.at = cell;
-    mcpca.choose({ context: view.rows[cell[0]], mcpc: view.columns[cell[1]] }, "mcpc");
+    if (cell) mcpca.choose({ context: view.rows[cell[0]], mcpc: view.columns[cell[1]] }, "mcpc");
   });
   names.addEventListener("click", (event) => {
     const node = event.target.closest("[data-context]");
@@ -283,7 +285,7 @@
     event.preventDefault();
   });
   scroller.addEventListener("scroll", paint);
-  scroller.addEventListener("focus", () => ((view.at ??= null), paint()));
+  scroller.addEventListener("focus", paint);
   scroller.addEventListener("blur", paint);
 
   // Controls ---------------------------------------------------------------------------------------------------------
