@@ -284,7 +284,7 @@ def test_keyboard_moves_and_selects(browser, digits):
         ".map((e) => e.outerHTML)"
     )
     assert unnamed == []
-    labels = page.run("return [...document.querySelectorAll('[role=img]')].map(e => e.getAttribute('aria-label'))")
+    labels = page.run("return [...document.querySelectorAll('[role=figure]')].map(e => e.getAttribute('aria-label'))")
     assert len(labels) >= 8
     assert all(labels)
 

@@ -96,6 +96,7 @@
   // After Plotly has been read.
   mcpca.start = () => {
     mcpca.paintStale();
+    performance.mark("ready");
     document.documentElement.dataset.ready = "yes";
   };
   begin();

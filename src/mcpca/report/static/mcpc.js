@@ -31,7 +31,7 @@
     parts.words.replaceChildren(...words(j, carrying));
     features(j);
     loadings(j, order);
-    scores(j, carrying);
+    scores(j, order, carrying);
     rows(j, order);
     back(j);
   };
@@ -147,7 +147,7 @@
 
   const samples = (i) => (data.rows ? data.rows.contexts[i] : null);
 
-  const scores = (j, carrying) => {
+  const scores = (j, order, carrying) => {
     const shown = carrying.filter((i) => samples(i)).slice(0, MOST_BOXES);
     if (!shown.length) {
       const why = data.rows ? "No rows were given of the contexts that carry it." : "The report was written without rows, so there are no scores.";
@@ -179,6 +179,17 @@
       el("h3", {}, "Scores in the contexts that carry it"),
       el("p", { class: "muted" }, `${cut}Boxes are the middle half with the median, whiskers 5% to 95%; from ${basis}.`),
       parts.scoreChart,
+      mcpca.table({
+        caption: `Quantiles of scores on ${mcpca.mcpcName(j)}, all contexts with rows`,
+        file: `mcpc-${j + 1}-scores.csv`,
+        columns: [
+          { title: "context", name: true, value: (i) => data.contexts[i] },
+          ...data.rows.quantiles.map((q, at) => ({ title: `${Math.round(100 * q)}%`, value: (i) => samples(i).quantiles[j][at] })),
+          { title: "rows used", value: (i) => samples(i).used },
+        ],
+        rows: order.filter((i) => samples(i)),
+        click: (i) => mcpca.choose({ context: i }, "context"),
+      }),
     );
   };
 

@@ -78,8 +78,8 @@
       el(
         "div",
         { class: "table-tools" },
-        button("Copy", `Copy ${caption}`, () => mcpca.copy(lines(tsv, "\t"))),
-        button("Save CSV", `Save ${caption} as CSV`, () => mcpca.save(file, lines(csv, ","))),
+        button("Copy", `Copy: ${caption}`, () => mcpca.copy(lines(tsv, "\t"))),
+        button("Save CSV", `Save CSV: ${caption}`, () => mcpca.save(file, lines(csv, ","))),
       ),
       el(
         "details",
