@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
-from sklearn.decomposition import PCA
 
 from .._check import Array, check_finite
 from .._namespace import to_host
@@ -19,8 +19,9 @@ from ..sources import as_source, is_dask
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_AXES = 3  # principal components of a context, of which any two are shown
 MOST_SHOWN = 500  # rows of a context
-_MOST_USED = 2000  # rows of a context behind its quantiles and principal components
-_MOST_NUMBERS = 10**7  # in these, so that wide rows stay within 80 MB and a second
+_MOST_USED = 1000  # rows of a context behind its quantiles and principal components
+_MOST_NUMBERS = 10**7  # in these, so that wide rows stay within 80 MB
+_NOTHING = 1e-12  # share of squares that is rounding
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
     Notes
     -----
-    Rows in memory are read one context at a time, up to 2,000 of them. All others (on disk, in chunks, on Dask) are
+    Rows in memory are read one context at a time, up to 1,000 of them. All others (on disk, in chunks, on Dask) are
     read in one pass that takes only what is shown, ``max_rows`` rows at most. Sparse rows stay sparse.
     """
     contexts = _read(model, X, y)
@@ -71,7 +72,7 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
         names = contexts.names.tolist()
         _check_finite(rows, f"X, context {names[i]!r},", contexts.feature_names)
         mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[index[i]]
-        samples[index[i]] = _describe(rows, shown, int(contexts.n_samples[i]), mean.astype(np.float64), P, A, rng)
+        samples[index[i]] = _describe(rows, shown, int(contexts.n_samples[i]), mean.astype(np.float64), P, A)
     return samples
 
 
@@ -150,9 +151,9 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
         check_finite(rows, where, features)
 
 
-def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array, rng: np.random.Generator) -> RowSample:
+def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> RowSample:
     scores = np.asarray(rows @ P.T, dtype=np.float64) - mean @ P.T
-    V, shares = _principal_axes(rows, rng)
+    V, shares = _principal_axes(rows)
     return RowSample(
         n,
         rows.shape[0],
@@ -164,25 +165,35 @@ def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array, 
     )
 
 
-def _principal_axes(rows: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+def _principal_axes(rows: Any) -> tuple[Array, Array]:
     """Return the first principal components of rows (p, 3) and their shares of variance; zeros where there are fewer.
 
+    From the smaller of X^T X (p, p) and X X^T (n, n), of centred rows that are not formed: sparse rows stay sparse.
     Signs are those that make the largest entry positive.
     """
     n, p = rows.shape
     V, shares = np.zeros((p, N_AXES)), np.zeros(N_AXES)
     m = min(N_AXES, n - 1, p)
-    if m < 1:
+    mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
+    products = np.asarray(_dense(rows.T @ rows if p <= n else rows @ rows.T), dtype=np.float64)
+    if p <= n:
+        products -= n * np.outer(mean, mean)
+    else:
+        products += products.mean() - products.mean(axis=0) - products.mean(axis=1)[:, None]
+    total = float(np.trace(products))
+    if m < 1 or total <= _NOTHING * n * float(mean @ mean):
         return V, shares
-    small = min(n, p) <= 8 * N_AXES
-    if small and scipy.sparse.issparse(rows):
-        rows = rows.toarray()
-    # The seed starts an iteration that ends at the same axes whatever it is.
-    solver = "full" if small else "covariance_eigh" if p <= 500 else "arpack"
-    pca = PCA(m, svd_solver=solver, random_state=int(rng.integers(2**31)))
-    with np.errstate(invalid="ignore", divide="ignore"):  # rows that are all alike have no share of anything
-        pca.fit(rows)
-    axes = np.asarray(pca.components_, dtype=np.float64).T
-    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(m)])
-    V[:, :m], shares[:m] = axes, np.nan_to_num(pca.explained_variance_ratio_)
+    size = len(products)
+    values, vectors = scipy.linalg.eigh(products, subset_by_index=[size - m, size - 1])
+    values, axes = values[::-1], vectors[:, ::-1]
+    if p > n:
+        axes = np.asarray(rows.T @ axes, dtype=np.float64) - mean[:, None] * axes.sum(axis=0)
+        axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(float).tiny)
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(m)])
+    known = values > _NOTHING * total
+    V[:, :m], shares[:m] = np.where(known, axes, 0), np.where(known, values / total, 0)
     return V, shares
+
+
+def _dense(X: Any) -> Any:
+    return X.toarray() if scipy.sparse.issparse(X) else X
