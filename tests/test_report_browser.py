@@ -5,6 +5,7 @@ that a failure. Pictures for the documentation are written to the folder in MCPC
 """
 
 import base64
+import copy
 import csv
 import io
 import json
@@ -164,12 +165,12 @@ class Page:
         found = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [url.partition("#")[0] for url in found if not url.startswith(("data:", "about:", "blob:"))]
 
-    def shoot(self, tmp_path, name):
-        """Take a picture of the window, for the documentation too where that is asked for."""
-        folder = Path(os.environ.get("MCPCA_SCREENSHOTS") or tmp_path)
-        path = folder / f"{name}.png"
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
-        return matplotlib.image.imread(path)
+    def picture(self, path=None):
+        """The window as an array (height, width, 3), kept as a file where a path is given."""
+        content = base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+        if path is not None:
+            path.write_bytes(content)
+        return matplotlib.image.imread(io.BytesIO(content))[..., :3]
 
 
 def shown(value, digits=4):
@@ -434,21 +435,18 @@ def test_policy_forbids_other_scripts_and_the_network(browser, digits):
     assert sum("Content Security Policy" in message for message in page.messages()) >= 4
 
 
-def test_narrow_dark_and_print(browser, many, digits, tmp_path):
+def test_narrow_dark_and_print(browser, many, digits):
     for path in (digits[0], many[0]):
         page = Page(browser, path, size=NARROW)
         page.wait_for_width(NARROW[0])
         for section in ("map", "mcpc", "context", "compare", "diagnostics", "rank", "about"):
             right = page.run("return document.getElementById(arguments[0]).getBoundingClientRect().right", section)
             assert right <= NARROW[0]
-    page.shoot(tmp_path, "report_narrow")
     page = Page(browser, many[0], dark=True)
-    picture = page.shoot(tmp_path, "report_dark")
-    assert np.median(picture[..., :3]) < 0.2
+    assert np.median(page.picture()) < 0.2
     page.find("#theme").click()
     assert page.run("return document.documentElement.dataset.theme") == "light"
-    light = base64.b64decode(page.send("Page.captureScreenshot", format="png")["data"])
-    assert np.median(matplotlib.image.imread(io.BytesIO(light))[..., :3]) > 0.8
+    assert np.median(page.picture()) > 0.8
     pdf = base64.b64decode(page.send("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
     assert page.run("return [...document.querySelectorAll('.chart')].every((c) => !c.isConnected || mcpca.painted(c))")
@@ -456,14 +454,21 @@ def test_narrow_dark_and_print(browser, many, digits, tmp_path):
 
 
 def test_pictures_of_the_documentation(browser, many, digits, tmp_path):
-    page = Page(browser, many[0], address="#mcpc=2&context=40&other=6")
+    folder = Path(os.environ.get("MCPCA_SCREENSHOTS") or tmp_path)
+    model = copy.copy(many[1])
+    model.contexts_ = np.array([f"patient {i + 1}" for i in range(200)])
+    path = write_report(model, tmp_path / "report.html", standard_errors=many[2], title="Two hundred patients")
+    address = "#mcpc=2&context=40&other=6"
+    page = Page(browser, path, dark=True, address=address)
     page.set("#row-order", "cluster")
     page.set("#column-order", "cluster")
-    page.chart("features")
-    page.run("window.scrollTo(0, 0)")
-    picture = page.shoot(tmp_path, "report_map")
-    assert picture.shape[:2] == (WIDE[1], WIDE[0])
-    assert picture[..., :3].std() > 0.1
-    page = Page(browser, digits[0], address="#mcpc=2&context=3")
+    assert page.picture(folder / "report_dark.png").shape[:2] == (WIDE[1], WIDE[0])
+    page.find("#theme").click()
+    page.run("document.activeElement.blur()")
+    assert page.picture(folder / "report_map.png").std() > 0.1
+    page = Page(browser, path, size=NARROW, address=address)
+    page.wait_for_width(NARROW[0])
+    assert page.picture(folder / "report_narrow.png").shape[:2] == (NARROW[1], NARROW[0])
+    page = Page(browser, digits[0], address="#mcpc=2&context=3&other=2")
     page.chart("rows")
-    assert page.shoot(tmp_path, "report_rows")[..., :3].std() > 0.05
+    assert page.picture(folder / "report_rows.png").std() > 0.05

@@ -71,7 +71,7 @@ def render(
         model,
         fit,
         samples,
-        title=f"{r} MCPCs of {k} context{'s' if k > 1 else ''}" if title is None else title,
+        title=f"{_many(r, 'MCPC')} of {_many(k, 'context')}" if title is None else title,
         selection=selection,
         standard_errors=standard_errors,
         replicability=replicability,
@@ -175,6 +175,10 @@ def write_report(
     )
     replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
     return file
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _loadings_shape(errors: Precision | Bootstrap) -> tuple[int, ...]:
