@@ -420,6 +420,12 @@ def test_file_is_written_as_a_whole(planted, page, tmp_path, monkeypatch):
     assert path.read_text(encoding="utf-8") != page
 
 
+def test_file_can_be_read_by_whom_other_files_can(planted, tmp_path):
+    (tmp_path / "plain").touch()
+    path = write_report(planted[2], tmp_path / "report.html")
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_paths_that_cannot_be_written(planted, tmp_path):
     _, _, model = planted
     with pytest.raises(IsADirectoryError, match="is a folder; add the name of a file"):

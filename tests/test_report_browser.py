@@ -21,6 +21,7 @@ matplotlib.use("Agg")
 
 import matplotlib.image
 import numpy as np
+import pandas as pd
 import pytest
 
 from mcpca import MCPCA, IdentifiabilityWarning, demo
@@ -82,11 +83,12 @@ class Page:
             driver.get(self.opened)
         else:
             self.run("location.hash = arguments[0]", address)
-            self.wait(lambda: self.run("return location.hash") == address)
+        chosen = "['mcpc', 'context', 'other'].map((key) => `${key}=${mcpca.chosen[key] + 1}`)"
+        self.wait(lambda: self.run(f"return '#' + {chosen}.join('&')") == address)
         self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "yes")
 
     def wait(self, condition):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -173,6 +175,16 @@ class Page:
         return matplotlib.image.imread(io.BytesIO(content))[..., :3]
 
 
+def visible(name):
+    """A name as the page writes it: marks of direction by their code."""
+    return name.replace("\u202e", "\u27e8U+202E\u27e9").replace("\u202c", "\u27e8U+202C\u27e9")
+
+
+def cut(name):
+    """The beginning of a name, without the marks that isolate it in a chart."""
+    return name.strip("\u2068\u2069")[:27]
+
+
 def shown(value, digits=4):
     """A number as the page writes it."""
     return float(f"{value:.{digits}g}")
@@ -195,12 +207,13 @@ def many(tmp_path_factory):
     truth = make_contexts(n_contexts=200, n_features=30, n_components=8, n_samples=40, noise=0.1, random_state=0)
     names = np.array([NAMES.get(i, f"patient {i:03d}") for i in range(200)], dtype=object)
     y = names[truth.y]
-    model = MCPCA(8, solver="ml", random_state=0).fit(truth.X, y)
+    X = pd.DataFrame(truth.X, columns=[NAMES.get(j, f"gene {j:02d}") for j in range(30)])
+    model = MCPCA(8, solver="ml", random_state=0).fit(X, y)
     errors, presence = model.standard_errors(), model.presence()
     path = write_report(
         model,
         tmp_path_factory.mktemp("many") / "report.html",
-        X=truth.X,
+        X=X,
         y=y,
         standard_errors=errors,
         presence=presence,
@@ -354,7 +367,7 @@ def test_map_of_many_contexts_is_ordered_and_filtered(browser, many):
     page.set("#least", 0)
     page.set("#find-mcpc", "3")
     assert page.run("return mcpca.map.view.columns") == [2]
-    page.set("#find-mcpc", "feature 30")
+    page.set("#find-mcpc", "GENE 29")
     a = np.abs(model.components_)
     strong = [j for j in range(8) if 29 in np.argsort(-model.components_[:, j])[:25] or 29 in np.argsort(a[:, j])[-25:]]
     assert set(page.run("return mcpca.map.view.columns")) >= set(strong)
@@ -383,18 +396,14 @@ def test_hostile_names_are_text(browser, many):
             assert seen == "N" * 59 + "\u2026"
             page.run("document.querySelector('.whole-name').open = true")
             assert page.text(".whole-name p") == name
-        elif "\u202e" in name:
-            assert seen == "\u27e8U+202E\u27e9evil\u27e8U+202C\u27e9 and \u05e9\u05dc\u05d5\u05dd"
         else:
-            assert seen == name[:60] or seen == name[:59] + "\u2026"
+            assert seen in (visible(name), name[:59] + "\u2026")
         label = page.run("return document.querySelector('.map-names .chosen').textContent")
         assert label.rstrip("\u2026") == seen[: len(label.rstrip("\u2026"))]
         # Plotly shows the characters too: the legend of the comparison names both contexts.
         page.chart("compare")
         legend = page.run("return document.querySelector('#chart-compare .legendtext').textContent")
-        assert (
-            legend.strip("\u2068\u2069").rstrip("\u2026") == seen[: len(legend.strip("\u2068\u2069").rstrip("\u2026"))]
-        )
+        assert cut(legend) == cut(visible(name))
         assert page.run("return window.harmed") is None
         assert (
             page.run("return document.querySelectorAll('main img, main i, main a[href^=javascript], main br').length")
@@ -402,6 +411,16 @@ def test_hostile_names_are_text(browser, many):
         )
         assert page.messages() == []
         assert set(page.requests()) <= {path.as_uri()}
+    # Names of features, which Plotly writes beside the bars.
+    labels = "return [...document.querySelectorAll('#chart-features .ytick text')].map((t) => t.textContent)"
+    for j, a in enumerate(model.components_.T):
+        page = Page(browser, path, address=f"#mcpc={j + 1}&context=1&other=2")
+        page.chart("features")
+        order = np.argsort(-a, kind="stable")
+        bars = [i for i in order[:10] if a[i] > 0] + [i for i in order[-10:] if a[i] < 0]
+        assert [cut(t) for t in page.run(labels)] == [cut(visible(model.feature_names_in_[i])) for i in bars]
+    assert page.run("return document.querySelectorAll('svg a, svg [style*=bold]').length") == 0
+    assert page.run("return window.harmed") is None
     assert page.text("h1") == "<i>Two hundred</i> patients"
 
 

@@ -204,7 +204,8 @@
     for (let a = r0; a < r1; a++) {
       const chosen = a === chosenRow;
       if (!chosen && (a % every || (chosenRow >= 0 && Math.abs(a - chosenRow) < every))) continue;
-      const node = el("span", { class: chosen ? "chosen" : null }, mcpca.nameNode(data.contexts[rows[a]]));
+      const name = data.contexts[rows[a]];
+      const node = el("span", { class: chosen ? "chosen" : null, title: mcpca.short(name, 200) }, mcpca.nameNode(name));
       node.dataset.context = rows[a];
       node.style.cssText = `top:${HEAD + (a + 0.5) * rowHeight - top - 8}px;max-width:${labels - 8}px`;
       items.push(node);

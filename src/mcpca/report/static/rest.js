@@ -226,7 +226,7 @@
         file: "run.csv",
         columns: [
           { title: "what", name: true, value: (row) => row[0] },
-          { title: "value", name: true, value: (row) => row[1] },
+          { title: "value", name: true, length: 2000, value: (row) => row[1] },
         ],
         rows: run,
         open: true,

@@ -20,7 +20,7 @@
     text: (row) => (value(row) === 0 ? "< 1e-300" : mcpca.number(value(row), 2)),
   });
 
-  // columns: [{title, value(row), text(row)?, name?}]; rows: any values. `value` is what is sorted and saved, `text`
+  // columns: [{title, value(row), text(row)?, name?, length?}]; rows: any values. `value` is what is sorted and saved, `text`
   // what is shown; a `name` column holds names of the user's. It can be copied and saved without being opened.
   mcpca.table = ({ caption, file, columns, rows, open = false, click = null, marked = () => false }) => {
     let all = rows.length <= FIRST + 2;
@@ -33,7 +33,7 @@
     const cell = (column, row, first) => {
       const value = column.value(row);
       const text = column.text ? column.text(row) : typeof value === "number" ? mcpca.number(value) : value;
-      const inside = column.name ? mcpca.nameNode(text ?? "") : (text ?? "not known");
+      const inside = column.name ? mcpca.nameNode(text ?? "", column.length) : (text ?? "not known");
       const number = typeof value === "number" || (value === null && !column.name);
       return el(first ? "th" : "td", { class: number ? "number" : null, scope: first ? "row" : null }, inside);
     };
