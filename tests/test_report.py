@@ -15,7 +15,9 @@ import scipy.sparse
 from mcpca import MCPCA, IdentifiabilityWarning, select_rank
 from mcpca.datasets import make_contexts
 from mcpca.inference import Presence
+from mcpca.precision import Precision
 from mcpca.rank import choose_rank
+from mcpca.replication import Replicability
 from mcpca.report import render, write_report
 from mcpca.report._encode import as_json, packed, rounded
 from mcpca.report._rows import _principal_axes
@@ -125,7 +127,8 @@ def _chunks(X, y):
 
 def _anndata(X, y):
     anndata = pytest.importorskip("anndata")
-    return {"X": anndata.AnnData(X.to_numpy(), obs=pd.DataFrame({"organ": y}, index=X.index.astype(str))), "y": "organ"}
+    obs = pd.DataFrame({"organ": y}, index=X.index.astype(str))
+    return {"X": anndata.AnnData(X.to_numpy(), obs=obs, var=pd.DataFrame(index=X.columns)), "y": "organ"}
 
 
 def _dask_array(X, y):
@@ -178,7 +181,7 @@ def test_rows_read_in_one_pass_where_they_are_not_in_memory(planted):
         return iter(np.array_split(X.to_numpy(), 4))
 
     samples = content(render(model, X=chunks, y=y, max_rows=50))["rows"]["contexts"]
-    assert [(s["shown"], s["used"]) for s in samples] == [(10, 10)] * 5  # only what is shown is kept
+    assert [(s["shown"], s["used"]) for s in samples] == [(10, 60)] * 5
     assert len(passes) <= 3  # shapes, the rows, and the look whether chunks can be read again
 
 
@@ -237,9 +240,11 @@ def test_rows_that_hardly_vary():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentifiabilityWarning)
         model = MCPCA(2, random_state=0).fit(X)
-    samples = content(render(model, X={"a": np.ones((1, 4)), "b": np.ones((5, 4))}))["rows"]["contexts"]
-    assert [s["shares"] for s in samples] == [[0, 0, 0]] * 2
-    assert unpacked(samples[0]["coordinates"]).tolist() == [[0, 0, 0]]
+    alike = np.full((5, 4), 0.1, dtype=np.float32)
+    for rows in (alike, scipy.sparse.csr_array(alike)):
+        samples = content(render(model, X={"a": np.ones((1, 4)), "b": rows}))["rows"]["contexts"]
+        assert [s["shares"] for s in samples] == [[0, 0, 0]] * 2
+        assert unpacked(samples[0]["coordinates"]).tolist() == [[0, 0, 0]]
 
 
 def test_intervals_tests_and_replicability(planted):
@@ -450,6 +455,16 @@ def test_paths_that_cannot_be_written(planted, tmp_path):
             ValueError,
             "presence is of 4 contexts and 3 MCPCs, and the model has 5 and 3",
         ),
+        (
+            {"standard_errors": Precision(np.ones(2), np.ones((5, 2)), 0.1, np.ones(5))},
+            ValueError,
+            "standard_errors is of 5 contexts and 2 MCPCs, and the model has 5 and 3",
+        ),
+        (
+            {"replicability": Replicability(np.ones((2, 4)))},
+            ValueError,
+            "replicability is of 5 contexts and 4 MCPCs",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, error, message, planted):
@@ -467,6 +482,8 @@ def test_wrong_rows(planted):
         render(model, X=X)
     with pytest.raises(ValueError, match="X has 11 features, but MCPCA is expecting 12"):
         render(model, X={"gut": X.iloc[:9, 1:]})
+    with pytest.raises(ValueError, match=r"X begins with \['gene 11', 'gene 10', 'gene 9'\] and fit with \['gene 0'"):
+        render(model, X={"gut": X.iloc[:9, ::-1]})
     gap = X.to_numpy(copy=True)
     gap[7, 3] = np.nan
     with pytest.raises(ValueError, match="1 NaN"):
