@@ -249,6 +249,8 @@ def test_report_of_the_demo_shows_the_models_numbers(browser, digits):
         scores = model.transform({name: data.contexts[name]})[name][:, 1]
         for key, q in (("lowerfence", 0.05), ("q1", 0.25), ("median", 0.5), ("q3", 0.75), ("upperfence", 0.95)):
             assert boxes[key][number] == pytest.approx(np.quantile(scores, q), rel=1e-3, abs=1e-3)
+    # A cell is an MCPC and a context: its rows are shown.
+    assert page.run("return document.getElementById('rows-context').value") == "2"
     words = f"comes back with |cos| {shown(halves.agreement[1], 3):g} (mean of 2 splits"
     assert words in page.text("#replicability")
     assert ("it replicates" in page.text("#replicability")) == halves.replicates[1]

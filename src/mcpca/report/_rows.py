@@ -95,8 +95,8 @@ def _read(model: Any, X: Any, y: Any) -> Contexts:
     )
     if features is not None and known is not None and [str(name) for name in features] != known.tolist():
         raise ValueError(
-            f"The features of X should be those of fit, in the same order: X begins with {features.tolist()[:3]} and fit "
-            f"with {known[:3].tolist()}; select them with X[list(model.feature_names_in_)]."
+            f"The features of X should be those of fit, in the same order: X begins with {features.tolist()[:3]} and "
+            f"fit with {known[:3].tolist()}; select them with X[list(model.feature_names_in_)]."
         )
     return contexts
 

@@ -48,6 +48,7 @@
     if (mcpca.chosen.other === mcpca.chosen.context && mcpca.k > 1) {
       mcpca.chosen.other = before !== mcpca.chosen.context ? before : (before + 1) % mcpca.k;
     }
+    if ("mcpc" in what && "context" in what) mcpca.mcpc.showRowsOf(what.context); // a cell of the map
     keep();
     mcpca.mcpc.show();
     mcpca.context.show();
