@@ -468,9 +468,18 @@ def test_narrow_dark_and_print(browser, many, digits):
     page.find("#theme").click()
     assert page.run("return document.documentElement.dataset.theme") == "light"
     assert np.median(page.picture()) > 0.8
+    width = "return document.querySelector('#chart-features .main-svg').getBoundingClientRect().width"
+    page.run(
+        "window.addEventListener('beforeprint', () => { window.all = [...document.querySelectorAll('.chart')]"
+        ".map((c) => [mcpca.painted(c), c.layout.width]) })"
+    )
+    before = page.run(width)
+    page.find("#theme").click()
     pdf = base64.b64decode(page.send("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
-    assert page.run("return [...document.querySelectorAll('.chart')].every((c) => !c.isConnected || mcpca.painted(c))")
+    assert page.run("return window.all") == [[True, 680]] * 8  # all charts were there, as wide as the paper
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
+    page.wait(lambda: page.run(width) == before)
     assert page.messages() == []
 
 

@@ -2,6 +2,8 @@
 {
   const { el, data, byId } = mcpca;
 
+  mcpca.printing = false;
+  mcpca.PAPER = 680; // pixels across a page
   mcpca.dark = () => document.documentElement.dataset.theme === "dark";
   mcpca.chosen = { mcpc: 0, context: 0, other: Math.min(1, mcpca.k - 1) };
 
@@ -87,10 +89,14 @@
     let dark = false;
     window.addEventListener("beforeprint", () => {
       dark = mcpca.dark();
-      if (dark) setTheme(false); // paper is white
+      mcpca.printing = true;
+      setTheme(false); // paper is white
       mcpca.paintStale(true);
     });
-    window.addEventListener("afterprint", () => dark && setTheme(true));
+    window.addEventListener("afterprint", () => {
+      mcpca.printing = false;
+      setTheme(dark);
+    });
     window.addEventListener("resize", () => mcpca.map.refresh());
     window.addEventListener("hashchange", () => {
       read();
