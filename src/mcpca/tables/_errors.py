@@ -1,0 +1,41 @@
+"""One error for files that cannot be used, with names shortened for one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_SHOWN, _LENGTH = 5, 60
+
+
+class UnusableFileError(ValueError):
+    """A file does not hold what was asked of it; the message names the file, what is wrong, and the way out."""
+
+    def __init__(self, where: Any, message: str) -> None:
+        super().__init__(f"{where}: {message}")
+
+
+def some(names: Iterable[Any], shown: int = _SHOWN) -> str:
+    """Return the first few names in quotes, each on one line and of bounded length, and how many more there are."""
+    listed = list(names)
+    text = ", ".join(repr(short(name)) for name in listed[:shown])
+    return text + (f" and {len(listed) - shown:,} more" if len(listed) > shown else "")
+
+
+def short(text: Any, length: int = _LENGTH) -> str:
+    """Return a text in one line, cut where it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
+def plural(n: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not 1."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return "did you mean ...? " where a name is close to one of ``names``, and an empty text otherwise."""
+    # difflib compares with each name: too slow for all columns of a wide table.
+    close = difflib.get_close_matches(name, names[:2000], n=1) if len(name) < 200 else []
+    return f"did you mean {close[0]!r}? " if close else ""
