@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 from .. import __version__
 from ..selection import CRITERIA
 from . import MODULES, run_module
-from ._console import Console
+from ._console import Console, Failure, ReaderGoneError
 from ._options import FILE, READING, RankType, common_options, data_argument, out_file, reading_options, split_reading
 
 _NOTES = (
@@ -55,6 +55,15 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which they were defined."""
         return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; ends for which click has ways of its own are turned into ours."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
+        except KeyboardInterrupt:
+            raise Failure("interrupted; no results were written.", 130, "interrupted") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command with the whole first sentence of its help."""
@@ -151,6 +160,7 @@ _FORMAT = click.option(
 @click.option("--center", type=click.Choice(["overall", "context"]), default="overall", help="Mean taken from scores.")
 @click.option("--scores/--no-scores", default=True, help="Write scores of all rows.")
 @click.option("--report/--no-report", default=None, help="Write report.html; by default where it can be.")
+@click.option("--picture/--no-picture", default=True, help="Draw loadings.png, where Matplotlib is installed.")
 @click.option("--title", metavar="TEXT", help="Of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Keep what a long fit has done; it goes on from there.")
 @common_options

@@ -24,6 +24,10 @@ class Failure(Exception):
         self.code, self.kind, self.content = code, kind, content or {}
 
 
+class ReaderGoneError(Exception):
+    """Whoever read our output has stopped reading."""
+
+
 def output_failure(message: str) -> Failure:
     """Return the failure of what cannot be written."""
     return Failure(message, 5, "output")

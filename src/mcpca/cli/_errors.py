@@ -15,7 +15,7 @@ import click
 from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from ..tables import UnusableFileError
 from ._app import app
-from ._console import Failure, to_json
+from ._console import Failure, ReaderGoneError, to_json
 
 _BROKEN_PIPE, _INTERRUPTED, _TERMINATED = 141, 130, 143
 
@@ -32,14 +32,14 @@ def run(arguments: Sequence[str]) -> int:
             code = app.main(args=list(arguments), prog_name="mcpca", standalone_mode=False)
             sys.stdout.flush()
         return int(code or 0)
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it closes stdout.
+    except (ReaderGoneError, BrokenPipeError):
+        # Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
-        return _end(Failure("interrupted; nothing was written.", _INTERRUPTED, "interrupted"), arguments)
+        return _end(Failure("interrupted; no results were written.", _INTERRUPTED, "interrupted"), arguments)
     except _Terminated:
-        return _end(Failure("terminated; nothing was written.", _TERMINATED, "terminated"), arguments)
+        return _end(Failure("terminated; no results were written.", _TERMINATED, "terminated"), arguments)
     except Exception as error:
         if debug:
             traceback.print_exc()

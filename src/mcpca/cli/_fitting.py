@@ -34,7 +34,7 @@ def fit(
 ) -> dict[str, Any]:
     """Fit a model to files and write all results to the folder ``out``; return the record of the run."""
     check_folder(out, force)
-    wants_report = _report_is_possible(options.report, console)
+    missing = _missing_for_report(options.report)
     model, data = fit_files(options, console, checkpoint)
     with console.phase("checksums"):
         inputs = checksums(data.files)
@@ -51,9 +51,10 @@ def fit(
                 write_table(scores, folder / f"scores.{options.format}", options.format)
             (folder / "diagnostics.json").write_text(to_json(found, indent=2) + "\n", encoding="utf-8")
             model.save(folder / "model.mcpca")
-        with console.phase("pictures"):
-            draw_loadings(model, folder / "loadings.png")
-        if wants_report:
+        if options.picture:
+            with console.phase("picture"):
+                draw_loadings(model, folder / "loadings.png")
+        if options.report is not False and missing is None:
             with console.phase("report"):
                 write_report(model, folder / "report.html", data, run, options.title)
         run["results"] = {name: found[name] for name in ("rank", "rank_reason", "contexts", "features", "rows")}
@@ -61,6 +62,8 @@ def fit(
         run["warnings"], run["timings"] = console.warnings, console.timings
         (folder / "run.json").write_text(to_json(run, indent=2) + "\n", encoding="utf-8")
     console.progress("writing", 1, 1)
+    if options.report is None and missing is not None:
+        console.note(f"no report: {missing}")
     _tell(model, data, found, out, [*run["outputs"], "run.json"], console)
     return {"out": str(out), "files": [*run["outputs"], "run.json"], "diagnostics": found, "timings": console.timings}
 
@@ -182,18 +185,17 @@ def draw_loadings(model: MCPCA, path: Path) -> bool:
     return True
 
 
-def _report_is_possible(wanted: bool | None, console: Console) -> bool:
-    """Return whether to write a report; where it was asked for, raise if it cannot be."""
+def _missing_for_report(wanted: bool | None) -> str | None:
+    """Return what a report lacks, before any work is done; raise where the report was asked for."""
     if wanted is False:
-        return False
+        return None
     try:
         report_writer()
     except ImportError as error:
         if wanted:
             raise
-        console.note(f"no report: {error}")
-        return False
-    return True
+        return str(error)
+    return None
 
 
 def report_writer() -> Any:

@@ -37,7 +37,8 @@ class RankType(click.ParamType):  # type: ignore[type-arg]  # generic from click
 def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the columns of the file that was named before."""
     try:
-        names = columns_of([Path(path) for path in ctx.params.get("data") or ()])
+        # Arguments are not assigned yet where the option at the end still waits for its value.
+        names = columns_of([Path(path) for path in ctx.params.get("data") or ctx.args])
     except (UnusableFileError, OSError, ImportError):
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)][:200]

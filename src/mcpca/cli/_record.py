@@ -37,6 +37,7 @@ class FitOptions:
     center: str = "overall"
     scores: bool = True
     report: bool | None = None
+    picture: bool = True
     title: str | None = None
 
     def to_json(self) -> dict[str, Any]:

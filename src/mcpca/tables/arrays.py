@@ -156,8 +156,8 @@ class Npz:
         return Part(self.where, n, taken[0][1], [X for X, _, _ in taken], None, [labels], None, taken[0][2])
 
     def _sparse(self, shape: tuple[int, int]) -> Any:
-        layout = str(self.load("format")) if "format" in self.arrays else "csr"
-        layout = layout.removeprefix("b'").removesuffix("'")
+        stored = self.load("format").item() if "format" in self.arrays else "csr"
+        layout = stored.decode() if isinstance(stored, bytes) else str(stored)
         if layout not in ("csr", "csc"):
             raise UnusableFileError(self.where, f"holds a sparse matrix as {layout}; save it as csr.")
         kind = scipy.sparse.csr_array if layout == "csr" else scipy.sparse.csc_array

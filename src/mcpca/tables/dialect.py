@@ -134,13 +134,24 @@ def _delimiter_of(lines: list[str], where: str) -> str:
     """Return the delimiter that gives every line the same number of fields, or explain which lines differ."""
     complete = [line for line in lines if line.strip()]
     complete = complete[:-1] if len(complete) > 2 else complete  # the last one may be cut
-    counts = {d: [len(r) for r in csv.reader(complete, delimiter=d) if r] for d in DELIMITERS}
+    counts = {d: _counts(complete, d) for d in DELIMITERS if any(d in line for line in complete)}
     fitting = {d: n[-1] for d, n in counts.items() if _consistent(n)}
-    if fitting:
-        return max(fitting, key=lambda d: fitting[d])
-    if all(max(n) == 1 for n in counts.values()):
+    if not counts:
         return ","  # a single column
-    raise _ragged(complete, counts, where)
+    if not fitting:
+        raise _ragged(complete, counts, where)
+    best = max(fitting, key=lambda d: fitting[d])
+    if best == " " and any("  " in line.strip() for line in complete):
+        raise _runs_of_spaces(where)
+    return best
+
+
+def _counts(lines: list[str], delimiter: str) -> list[int]:
+    """Return the number of fields in each line; one each where a field is longer than any can be."""
+    try:
+        return [len(record) for record in csv.reader(lines, delimiter=delimiter) if record]
+    except csv.Error:
+        return [1] * len(lines)
 
 
 def _consistent(counts: list[int]) -> bool:
@@ -151,12 +162,10 @@ def _consistent(counts: list[int]) -> bool:
 
 def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> UnusableFileError:
     common = {d: Counter(n).most_common(1)[0] for d, n in counts.items()}
-    best = max((d for d in DELIMITERS if common[d][0] > 1), key=lambda d: common[d][1], default=",")
+    best = max(counts, key=lambda d: (common[d][0] > 1, common[d][1]))
     width = counts[best][0]
-    odd = next((i for i, n in enumerate(counts[best]) if n not in (width, width + (i > 0 and 1))), 0)
-    if odd == 0:
-        odd = next(i for i, n in enumerate(counts[best]) if n != counts[best][-1])
-    rival = next((d for d in DELIMITERS if d != best and odd < len(counts[d]) and counts[d][odd] == width), None)
+    odd = next((i for i, n in enumerate(counts[best]) if n != width), len(counts[best]) - 1)
+    rival = next((d for d in counts if d != best and odd < len(counts[d]) and counts[d][odd] == width), None)
     if rival is not None:
         return UnusableFileError(
             where,
@@ -164,12 +173,16 @@ def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> Unusa
             f"{DELIMITERS[rival]}; write it with one of them.",
         )
     if best == " " and any("  " in line for line in lines):
-        return UnusableFileError(where, "is separated by runs of spaces; write it with commas or tabs.")
+        return _runs_of_spaces(where)
     return UnusableFileError(
         where,
         f"has {width} fields in line 1 and {counts[best][odd]} in line {odd + 1} (separated by {DELIMITERS[best]}): "
         f"{short(lines[min(odd, len(lines) - 1)])!r}; every line needs the same number.",
     )
+
+
+def _runs_of_spaces(where: str) -> UnusableFileError:
+    return UnusableFileError(where, "is separated by runs of spaces; write it with commas or tabs.")
 
 
 def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[list[str], list[list[str]]]:

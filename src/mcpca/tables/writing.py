@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,15 @@ def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") ->
     """
     pa = require("pyarrow", "cli")
     table = pa.table({name: _column(pa, values) for name, values in columns.items()})
+    if isinstance(target, (str, Path)):
+        # By a file of Python's: its errors say what is wrong in the words of the system.
+        with open(target, "wb") as file:
+            _write(table, file, format)
+    else:
+        _write(table, target, format)
+
+
+def _write(table: Any, target: Any, format: str) -> None:
     if format == "parquet":
         require("pyarrow.parquet", "cli").write_table(table, target)
         return

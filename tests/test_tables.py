@@ -1,0 +1,389 @@
+"""Files of every format give the same rows; wrong ones give one clear sentence."""
+
+import gzip
+import re
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from mcpca import MCPCA
+from mcpca.tables import Reading, UnusableFileError, read_data, write_table
+from mcpca.tables.kinds import kind_of
+from mcpca.tables.labels import Labels, crossed, labels_of_texts
+from table_files import FEATURES, N, P, frame, planted, truncated_gzip, write_all, write_folder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("formats")
+    return folder, write_all(folder)
+
+
+NAMES = [
+    *("plain.csv", "packed.csv.gz", "no-suffix", "continental.csv", "pandas.csv", "r.tsv", "headless.csv", "wide.csv"),
+    *("table.parquet", "cells.h5ad", "cells.zarr", "arrays.npz", "sparse.npz", "rows.npy"),
+]
+
+
+def dense(X):
+    return X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_gives_the_same_rows(files, name):
+    folder, options = files
+    X, y = planted()
+    data = read_data([folder / name], Reading(**options[name]))
+    np.testing.assert_array_equal(dense(data.X), X)
+    assert data.labels.names().tolist() == y.tolist()
+    assert data.labels.categories == ["c0", "c1", "c2", "c3"]
+    expected = {"headless.csv": [str(j + 3) for j in range(P)], "sparse.npz": None, "rows.npy": None}
+    assert data.feature_names == expected.get(name, FEATURES)
+    numbered = [str(i + 1) for i in range(len(y))]
+    assert data.row_names == (numbered if name in ("sparse.npz", "rows.npy") else frame()["cell"].tolist())
+    assert data.in_memory
+
+
+@pytest.mark.parametrize("name", ["plain.csv", "packed.csv.gz", "table.parquet", "cells.h5ad", "cells.zarr"])
+def test_beyond_the_bound_of_memory_rows_stay_in_the_file(files, name):
+    folder, options = files
+    X, y = planted()
+    data = read_data([folder / name], Reading(**options[name], max_bytes=100, features=tuple(FEATURES[:5])))
+    assert not data.in_memory
+    assert data.feature_names == FEATURES[:5]
+    np.testing.assert_array_equal(dense(data.source.gather(slice(0, len(y)))), X[:, :5])
+    streamed = MCPCA(2, random_state=0).fit(data.source, data.labels)
+    inside = MCPCA(2, random_state=0).fit(X[:, :5], y)
+    np.testing.assert_allclose(streamed.components_, inside.components_, atol=1e-8)
+    np.testing.assert_allclose(streamed.loadings_, inside.loadings_, atol=1e-8)
+
+
+@pytest.mark.parametrize("max_bytes", [2**30, 100])
+def test_rows_and_contexts_are_left_out_by_request(tmp_path, max_bytes):
+    table = frame()
+    table.loc[:3, "group"] = None
+    table.loc[4, "group"] = "rare"
+    table.to_csv(tmp_path / "x.csv", index=False)
+    asked = Reading(context=("group",), index="cell", max_bytes=max_bytes)
+    with pytest.raises(UnusableFileError, match=r"4 of 120 rows have no context .* --drop-unlabelled"):
+        read_data([tmp_path / "x.csv"], asked)
+    data = read_data(
+        [tmp_path / "x.csv"],
+        Reading(context=("group",), index="cell", max_bytes=max_bytes, drop_unlabelled=True, min_samples=2),
+    )
+    np.testing.assert_array_equal(data.source.gather(slice(0, 115)), planted()[0][5:])
+    assert data.row_names == table["cell"].tolist()[5:]
+    assert data.labels.names().tolist() == table["group"].tolist()[5:]
+    assert data.dropped == {"rare": 1}
+    assert data.notes == ["4 rows without a context.", "1 context with fewer than 2 rows: 'rare' (1)."]
+
+
+def test_a_folder_has_one_context_per_file(tmp_path):
+    write_folder(tmp_path)
+    X, y = planted()
+    data = read_data([tmp_path], Reading())
+    order = np.argsort(y, kind="stable")
+    np.testing.assert_array_equal(data.X, X[order])
+    assert data.labels.names().tolist() == sorted(y.tolist())
+    assert data.row_names[0] == "c0:1"
+    assert data.row_names[N] == "c1:1"
+    assert data.notes == [f"'README.txt' in {tmp_path}: no name of a table."]
+    listed = read_data(sorted(tmp_path.glob("c*")), Reading())
+    np.testing.assert_array_equal(listed.X, data.X)
+    part = read_data([tmp_path], Reading(max_bytes=4000))
+    assert not part.in_memory  # the first two files are in memory, the others are not
+    np.testing.assert_array_equal(part.source.gather(slice(0, len(y))), data.X)
+
+
+def test_files_with_a_column_of_contexts_belong_together(tmp_path):
+    table = frame()
+    table[:50].to_csv(tmp_path / "part-1.csv", index=False)
+    table[50:].to_parquet(tmp_path / "part-2.parquet", index=False)
+    data = read_data([tmp_path], Reading(context=("group",), index="cell"))
+    np.testing.assert_array_equal(data.X, planted()[0])
+    assert data.labels.names().tolist() == table["group"].tolist()
+    assert data.row_names == table["cell"].tolist()
+
+
+def test_arrays_by_context(tmp_path):
+    X, y = planted()
+    np.savez(tmp_path / "x.npz", genes=np.array(FEATURES), **{name: X[y == name] for name in ("c2", "c0", "c1")})
+    data = read_data([tmp_path / "x.npz"], Reading(drop=("g1",)))
+    assert data.labels.categories == ["c0", "c1", "c2"]
+    assert data.feature_names == [name for name in FEATURES if name != "g1"]
+    for i, name in enumerate(["c0", "c1", "c2"]):
+        np.testing.assert_array_equal(data.X[data.labels.codes == i], np.delete(X[y == name], 1, axis=1))
+
+
+def test_anndata_layers_obsm_and_the_order_of_categories(files, tmp_path):
+    import anndata
+
+    folder, _ = files
+    X, _ = planted()
+    layer = read_data([folder / "cells.h5ad"], Reading(context=("group",), layer="dense"))
+    np.testing.assert_array_equal(layer.X, X)
+    scores = read_data([folder / "cells.zarr"], Reading(context=("group",), obsm="X_pca"))
+    np.testing.assert_array_equal(scores.X, X[:, :3])
+    assert scores.feature_names == ["X_pca1", "X_pca2", "X_pca3"]
+    adata = anndata.read_h5ad(folder / "cells.h5ad")
+    adata.obs["group"] = adata.obs["group"].cat.reorder_categories(["c3", "c0", "c2", "c1"])
+    adata.write_h5ad(tmp_path / "x.h5ad")
+    assert read_data([tmp_path / "x.h5ad"], Reading(context=("group",))).labels.categories == ["c3", "c0", "c2", "c1"]
+
+
+def test_features_are_found_by_pattern_list_and_name(files, tmp_path):
+    folder, _ = files
+    (tmp_path / "names.txt").write_text("g5\n\ng0\n")
+    base = {"context": ("group",), "index": "cell"}
+    for asked, names in (
+        ({"features": ("g[1-3]",)}, ["g1", "g2", "g3"]),
+        ({"features": ("g*",), "drop": ("g[02]",)}, ["g1", "g3", "g4", "g5"]),
+        ({"features": (f"@{tmp_path / 'names.txt'}",)}, ["g0", "g5"]),
+    ):
+        for name in ("plain.csv", "arrays.npz"):
+            data = read_data([folder / name], Reading(**base, **asked))
+            assert data.feature_names == names
+            np.testing.assert_array_equal(data.X, planted()[0][:, [FEATURES.index(n) for n in names]])
+    in_order = read_data([folder / "plain.csv"], Reading(**base), features=["g4", "g0"], need_context=False)
+    np.testing.assert_array_equal(in_order.X, planted()[0][:, [4, 0]])
+    assert in_order.notes == ["4 columns that the model does not have: 'g1', 'g2', 'g3', 'g5'."]
+    with pytest.raises(UnusableFileError, match=r"--features 'h\*' names no column; it has 'cell', 'group', 'g0'"):
+        read_data([folder / "plain.csv"], Reading(**base, features=("h*",)))
+
+
+def test_labels_cross_and_sort_as_people_do():
+    assert labels_of_texts(["b10", "b2", "a", "B"]).categories == ["B", "a", "b2", "b10"]
+    left, right = labels_of_texts(["x", "y", "NA", "x"]), labels_of_texts([1820, 1800, 1800, None])
+    both = crossed([left, right])
+    assert both.names().tolist() == ["x | 1820", "y | 1800", "", ""]
+    assert both.counts().tolist() == [1, 1]
+    assert Labels(np.array([0, -1]), ["a"]).names().tolist() == ["a", ""]
+
+
+def test_numbers_survive_text_and_parquet(tmp_path, rng):
+    values = np.concatenate([rng.normal(size=50), [1e-300, -0.0, 1 / 3, 1e22, np.nan]])
+    single = values.astype(np.float32)
+    single[50] = 1e-40
+    columns = {"name": [f'a"{i},\n' for i in range(55)], "double": values, "single": single, "n": np.arange(55)}
+    for format in ("csv", "tsv", "parquet"):
+        path = tmp_path / f"x.{format}"
+        write_table(columns, path, format)
+        back = (
+            pd.read_parquet(path)
+            if format == "parquet"
+            else pd.read_csv(path, sep="," if format == "csv" else "\t", float_precision="round_trip")
+        )
+        assert back["name"].tolist() == columns["name"]
+        np.testing.assert_array_equal(back["double"], values)
+        np.testing.assert_array_equal(back["single"].astype(np.float32), single)
+        np.testing.assert_array_equal(back["n"], columns["n"])
+
+
+# Wrong files -------------------------------------------------------------------------------------------------------
+
+HEAD = "group,a,b\n"
+ROWS = "".join(f"{'xy'[i % 2]},{i}.5,{i * i}\n" for i in range(300))
+WRONG = {
+    "cut-short": (HEAD + ROWS + "x,1\n", r"line 302 has 2 fields \('x,1'\)"),
+    "mixed delimiters": (
+        HEAD + "x,1,2\ny;3;4\n" * 5,
+        "mixed delimiters: line 1 is separated by commas and line 3 by se",
+    ),
+    "mixed later": (HEAD + ROWS + "x;1;2\n", r"has 3 columns and line 302 has 1 fields \('x;1;2'\): another delimiter"),
+    "ragged": (HEAD + "x,1,2\nx,1\nx,1,2\nx,1,2\n", r"has 3 fields in line 1 and 2 in line 3 .*'x,1'"),
+    "no header": (
+        "x,0.5,1.5\n" + "y,2.5,1.0\n" * 4,
+        r"has no header: its first line is numbers \('0.5', '1.5'\).*--no-h",
+    ),
+    "text column": (
+        "group,a,note\n" + "x,1,fine\ny,2,bad\n" * 4,
+        r"1 column of text among the features: 'note'.*--drop note",
+    ),
+    "text later": (HEAD + ROWS + "x,1,oops\n", r"line 302 has 'oops' in the column 'b' of numbers"),
+    "twice": ("group,a,a\nx,1,2\ny,1,2\n", r"1 column name more than once: 'a'; rename"),
+    "unnamed": ("group,a,\nx,1,2\ny,1,2\n", "has no name for column 3 in its header"),
+    "missing": (
+        HEAD + "x,1,2\ny,,4\nx,NA,inf\n",
+        r"2 of 3 rows have missing or .* first in row 2, in 2 columns: 'a' \(2\), 'b' \(1\)",
+    ),
+    "decimal commas": ("group;a;b\nx;1,5;2\ny;2,5;3\n", r"decimal commas \('1,5' in column 'a'\); pass --decimal ','"),
+    "header only": (HEAD, "a header and no rows"),
+    "blank": ("\n\n", "only empty lines"),
+    "no column": (
+        "Group,a\nx,1\ny,2\n",
+        r"no column \(--context\) 'group'; did you mean 'Group'\? it has 'Group', 'a'",
+    ),
+    "runs of spaces": ("group  a  b\nx  1  2\ny 1  3\n", "separated by runs of spaces"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_texts_are_named(tmp_path, case):
+    content, message = WRONG[case]
+    path = tmp_path / "wrong.csv"
+    path.write_text(content)
+    with pytest.raises(UnusableFileError, match=f"^{re.escape(str(path))}: .*{message}"):
+        read_data([path], Reading(context=("group",)))
+    (tmp_path / "packed").write_bytes(gzip.compress(content.encode()))
+    with pytest.raises(UnusableFileError, match=message):
+        read_data([tmp_path / "packed"], Reading(context=("group",)))
+
+
+def npz(path, **arrays):
+    np.savez(path, **arrays)
+
+
+def make_wrong(tmp_path):
+    """Return {name: (path, message)} of files that are damaged, foreign or dangerous."""
+    import anndata
+    import h5py
+
+    X, y = planted()
+    np.savez(tmp_path / "pickle.npz", X=X, group=y.astype(object))
+    np.save(tmp_path / "pickle.npy", y.astype(object))
+    truncated_gzip(tmp_path / "half.csv.gz")
+    (tmp_path / "latin.csv").write_bytes("group,größe\nx,1\ny,2\n".encode("latin-1"))
+    (tmp_path / "nul.csv").write_bytes(b"group,a\nx,\0\n")
+    whole = (tmp_path / "pickle.npz").read_bytes()
+    (tmp_path / "half.npz").write_bytes(whole[: len(whole) // 2])
+    np.save(tmp_path / "whole.npy", X)
+    (tmp_path / "half.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:500])
+    np.save(tmp_path / "cube.npy", np.zeros((2, 3, 4)))
+    frame().to_parquet(tmp_path / "whole.parquet")
+    (tmp_path / "half.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:2000])
+    anndata.AnnData(X, obs=pd.DataFrame({"type": y}, index=[str(i) for i in range(len(y))])).write_h5ad(
+        tmp_path / "a.h5ad"
+    )
+    (tmp_path / "half.h5ad").write_bytes((tmp_path / "a.h5ad").read_bytes()[:4000])
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = X
+    with zipfile.ZipFile(tmp_path / "book.xlsx", "w") as file:
+        file.writestr("xl/workbook.xml", "")
+    with zipfile.ZipFile(tmp_path / "some.zip", "w") as file:
+        file.writestr("a.csv", "x")
+    (tmp_path / "empty.csv").write_bytes(b"")
+    (tmp_path / "packed.npy").write_bytes(gzip.compress((tmp_path / "whole.npy").read_bytes()))
+    (tmp_path / "nothing").mkdir()
+    nan = X.copy()
+    nan[5, 2] = np.nan
+    np.savez(tmp_path / "nan.npz", X=nan, group=y, genes=np.array(FEATURES))
+    MCPCA(2, random_state=0).fit(X, y).save(tmp_path / "model.mcpca")
+    return {
+        "pickle.npz": r"'group' can only be read by pickle, which can run code: refused",
+        "pickle.npy": r"can only be read by pickle, which can run code: refused",
+        "half.csv.gz": "is cut short or damaged gzip data .*download it again",
+        "latin.csv": r"is not in the encoding utf-8 \(byte 0xf6\); pass --encoding",
+        "nul.csv": "is binary",
+        "half.npz": "is a zip file cut short or damaged",
+        "half.npy": "is an .npy cut short or damaged",
+        "cube.npy": r"it has shape \(2, 3, 4\) and type float64; rows are a 2-D array",
+        "half.parquet": "is a Parquet file cut short or damaged",
+        "half.h5ad": "is h5ad cut short or damaged",
+        "a.h5ad": r"has no column of obs \(--context\) 'group'; it has 'type'",
+        "other.h5": "is no AnnData: it lacks obs and var; it has 'x'",
+        "book.xlsx": "is an Excel workbook; save the sheet as CSV",
+        "some.zip": "is a zip file without arrays of NumPy",
+        "empty.csv": r"is empty \(0 bytes\)",
+        "packed.npy": "holds npy packed by gzip; unpack it first",
+        "nothing": "is a folder without tables .*nothing in it",
+        "nan.npz": r"rows 1 to 120 contains 1 NaN and 0 infinite .*g2",
+        "model.mcpca": "is a fitted model and has no rows",
+        "whole.cvs": "there is no such file",
+        "whole.npz": "there is no such file; did you mean 'whole.npy'",
+    }
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wrong")
+    return folder, make_wrong(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pickle.npz", "pickle.npy", "half.csv.gz", "latin.csv", "nul.csv", "half.npz", "half.npy", "cube.npy"),
+        *("half.parquet", "half.h5ad", "a.h5ad", "other.h5", "book.xlsx", "some.zip", "empty.csv", "packed.npy"),
+        *("nothing", "nan.npz", "model.mcpca", "whole.cvs", "whole.npz"),
+    ],
+)
+def test_damaged_foreign_and_dangerous_files_are_named(wrong, name):
+    folder, messages = wrong
+    labels = {"labels": folder / "pickle.npy"} if name == "pickle.npy" else {}
+    with pytest.raises(UnusableFileError, match=messages[name]):
+        read_data([folder / name], Reading(context=() if name == "nothing" else ("group",), **labels))
+
+
+def test_pickles_are_not_run(tmp_path):
+    """An object that leaves a trace when it is unpickled leaves none."""
+
+    class Trap:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "trace"), "w"))
+
+    np.savez(tmp_path / "x.npz", X=np.eye(3), group=np.array([Trap(), 1, 2], dtype=object))
+    with pytest.raises(UnusableFileError, match="refused"):
+        read_data([tmp_path / "x.npz"], Reading(context=("group",)))
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_million_columns_are_refused_quickly(tmp_path, header):
+    path = tmp_path / "wide.csv"
+    line = ",".join(f"v{i}" for i in range(10**6)) if header else ",".join("0" * 10**6)
+    path.write_text(line + "\n" + ",".join("1" * 10**6) + "\n")
+    with pytest.raises(UnusableFileError, match="has 1,000,000 columns, and tables are read up to 100,000; transpose"):
+        read_data([path], Reading(context=("v0",), header=header))
+
+
+def test_labels_that_do_not_fit_the_rows(files, tmp_path):
+    folder, _ = files
+    (tmp_path / "header.txt").write_text("group\n" + (folder / "labels.txt").read_text())
+    for labels, message in (
+        (tmp_path / "header.txt", r"121 labels for 120 rows; write one per row, without a header"),
+        (folder / "rows.npy", r"has shape \(120, 6\); labels are 1-D"),
+        (folder / "table.parquet", "is a table; name its column of contexts with --context"),
+        (tmp_path / "nothing.txt", "there is no such file"),
+    ):
+        with pytest.raises(UnusableFileError, match=message):
+            read_data([folder / "rows.npy"], Reading(labels=labels))
+    from_npy = read_data([folder / "rows.npy"], Reading(labels=folder / "labels.npy"))
+    assert from_npy.labels.names().tolist() == planted()[1].tolist()
+
+
+def test_files_of_a_folder_must_share_their_features(tmp_path):
+    table = frame()
+    table[FEATURES].to_csv(tmp_path / "a.csv", index=False)
+    table[FEATURES[1:]].to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(UnusableFileError, match=r"b\.csv: has no columns for the features 'g0'"):
+        read_data([tmp_path], Reading())
+    table[[*FEATURES]].assign(extra=1.0).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(UnusableFileError, match=r"b\.csv: has 'extra' in addition to the features of .*a\.csv"):
+        read_data([tmp_path], Reading())
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
+    with pytest.raises(UnusableFileError, match="another file gives a context the same name, 'a'; rename one"):
+        read_data([tmp_path], Reading())
+
+
+def test_quoted_line_ends_and_delimiters_within_texts(tmp_path):
+    table = frame()
+    table["sentence"] = [f'He said: "yes,\nand no; {i}"' for i in range(len(table))]
+    table.to_csv(tmp_path / "x.csv", index=False)
+    data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell", drop=("sentence",)))
+    np.testing.assert_array_equal(data.X, planted()[0])
+
+
+def test_content_decides_and_not_the_name(files, tmp_path):
+    folder, _ = files
+    for name, format in (
+        ("table.parquet", "Parquet"),
+        ("cells.h5ad", "h5ad"),
+        ("arrays.npz", "npz"),
+        ("rows.npy", "npy"),
+    ):
+        disguised = tmp_path / f"{name}.csv"
+        disguised.write_bytes((folder / name).read_bytes())
+        assert kind_of(disguised).format == format
