@@ -189,7 +189,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     become one small integer for each row, kept on the workers.
     """
     if named is None:
-        X, y = _label_column(X, y)
+        X, y = label_column(X, y)
         matrices, wheres = [X], ["X"]
     else:
         matrices, wheres = named.blocks, [f"X, context {name!r}," for name in named.names.tolist()]
@@ -218,7 +218,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     return Contexts(labels.names, y is not None, feature_names, sources * k, elsewhere, labels.counts, engine=engine)
 
 
-def _label_column(X: Any, y: Any) -> tuple[Any, Any]:
+def label_column(X: Any, y: Any) -> tuple[Any, Any]:
     """Take the labels out of a DataFrame where ``y`` is the name of a column."""
     if not isinstance(y, str):
         return X, y
@@ -251,7 +251,7 @@ def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | 
                     f"{reference[:5]} (5 of each shown). Select the common columns."
                 )
             M = M[reference]
-        arrays.append(_whole_rows(M, where))
+        arrays.append(whole_rows(M, where))
         if arrays[-1].shape[1] != arrays[0].shape[1]:
             raise ValueError(
                 f"Contexts must share their features: {wheres[0]} has {arrays[0].shape[1]} and {where} has "
@@ -260,7 +260,7 @@ def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | 
     return arrays, None if reference is None else name_array(reference)
 
 
-def _whole_rows(X: Any, where: str) -> Any:
+def whole_rows(X: Any, where: str) -> Any:
     """Return a matrix as a Dask array whose blocks hold whole rows."""
     if hasattr(X, "columns"):
         others = [c for c, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]

@@ -1,0 +1,188 @@
+"""What the report shows of rows: a sample of every context, its scores, and the context's own principal components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.decomposition import PCA
+
+from .._check import Array, check_finite
+from .._namespace import to_host
+from ..adapters.anndata import anndata_parts, is_anndata, labels_of
+from ..contexts import Contexts, named_blocks
+from ..sources import as_source, is_dask
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+N_AXES = 3  # principal components of a context, of which any two are shown
+MOST_SHOWN = 500  # rows of a context
+_MOST_USED = 2000  # rows of a context behind its quantiles and principal components
+_MOST_NUMBERS = 10**7  # in these, so that wide rows stay within 80 MB and a second
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """Rows of one context; m of them are shown.
+
+    Attributes
+    ----------
+    n : int
+        Rows that were given.
+    n_used : int
+        Rows behind the quantiles and the principal components.
+    quantiles : ndarray (5, r)
+        Of the scores, at ``QUANTILES``.
+    scores : ndarray (m, r)
+    coordinates : ndarray (m, 3)
+        Along the principal components of the context, from its mean.
+    axes : ndarray (r, 3)
+        Cosines between MCPCs and these principal components.
+    shares : ndarray (3,)
+        Of the context's variance, in these rows.
+    """
+
+    n: int
+    n_used: int
+    quantiles: Array
+    scores: Array
+    coordinates: Array
+    axes: Array
+    shares: Array
+
+
+def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Generator) -> list[RowSample | None]:
+    """Return a sample of each fitted context, None where no rows of it were given.
+
+    Notes
+    -----
+    Rows in memory are read one context at a time, up to 2,000 of them. All others (on disk, in chunks, on Dask) are
+    read in one pass that takes only what is shown, ``max_rows`` rows at most. Sparse rows stay sparse.
+    """
+    contexts = _read(model, X, y)
+    index = _places(model, contexts)
+    per_context = min(MOST_SHOWN, max_rows // len(model.contexts_))
+    P, A = (np.asarray(to_host(x), dtype=np.float64) for x in (model.projection_, model.components_))
+    means = None if model.means_ is None else np.asarray(to_host(model.means_), dtype=np.float64)
+    samples: list[RowSample | None] = [None] * len(model.contexts_)
+    for i, rows, shown in _drawn(contexts, per_context, rng):
+        names = contexts.names.tolist()
+        _check_finite(rows, f"X, context {names[i]!r},", contexts.feature_names)
+        mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[index[i]]
+        samples[index[i]] = _describe(rows, shown, int(contexts.n_samples[i]), mean.astype(np.float64), P, A, rng)
+    return samples
+
+
+def _read(model: Any, X: Any, y: Any) -> Contexts:
+    if is_anndata(X):
+        X, y = as_source(anndata_parts(X)[0], "X"), labels_of(X, y)
+    named = named_blocks(X)
+    if named is None:
+        X, y = _chunks_of_dask(X, y) if is_dask(X) else (to_host(X), y)
+    else:
+        blocks = [_chunks_of_dask(block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks]
+        X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
+    contexts: Contexts = model._read_new(X, y, min_samples=1)
+    return contexts
+
+
+def _chunks_of_dask(X: Any, y: Any) -> tuple[Any, Any]:
+    """Turn rows on Dask into a function that gives their blocks, computed one after the other; labels into an array."""
+    from ..adapters.dask import label_column, whole_rows
+
+    X, y = label_column(X, y)
+    blocks = whole_rows(X, "X").to_delayed().ravel().tolist()
+
+    def chunks() -> Iterator[Any]:
+        return (block.compute() for block in blocks)
+
+    return chunks, np.asarray(y.compute()) if is_dask(y) else y
+
+
+def _places(model: Any, contexts: Contexts) -> list[int]:
+    """Return the index of each of these contexts among the fitted ones."""
+    if contexts.by_name:
+        position = {name: i for i, name in enumerate(model.contexts_.tolist())}
+        unknown = [name for name in contexts.names.tolist() if name not in position]
+        if unknown:
+            raise ValueError(
+                f"X has contexts that the model was not fitted on: {unknown[:5]}"
+                f"{f' and {len(unknown) - 5} more' if len(unknown) > 5 else ''}; leave their rows out."
+            )
+        return [position[name] for name in contexts.names.tolist()]
+    k = len(model.contexts_)
+    if len(contexts.names) != k:
+        raise ValueError(
+            f"X has {len(contexts.names)} context(s) without names and the model has {k}; pass y=labels, a dict "
+            "{name: rows}, or a list with all of them in their order."
+        )
+    return list(range(k))
+
+
+def _drawn(contexts: Contexts, per_context: int, rng: np.random.Generator) -> Iterator[tuple[int, Any, Array]]:
+    """Yield (context, rows, which of these are shown), one context after the other."""
+    most = max(per_context, min(_MOST_USED, _MOST_NUMBERS // contexts.n_features))
+    wanted = []
+    for i, n in enumerate(contexts.n_samples.tolist()):
+        m = min(n, most if contexts.sources[i].in_memory else per_context)
+        wanted.append(np.sort(rng.choice(n, m, replace=False)))
+    drawn = contexts.take(wanted)
+    elsewhere: dict[int, Any] = {}
+    for source in {id(s): s for s in contexts.sources if not s.in_memory}.values():
+        mine = [i for i, s in enumerate(contexts.sources) if s is source]
+        numbers = np.concatenate([np.asarray(drawn.rows[i]) for i in mine])
+        together, start = source.gather(numbers), 0
+        for i in mine:
+            stop = start + len(drawn.rows[i])  # type: ignore[arg-type]  # not a slice: these were taken
+            elsewhere[i], start = together[start:stop], stop
+    for i, chosen in enumerate(wanted):
+        shown = np.sort(rng.choice(len(chosen), min(len(chosen), per_context), replace=False))
+        if len(chosen):
+            yield i, elsewhere[i] if i in elsewhere else drawn.block(i), shown
+
+
+def _check_finite(rows: Any, where: str, features: Array | None) -> None:
+    if scipy.sparse.issparse(rows):
+        check_finite(np.asarray(rows.data)[None], where, None)
+    else:
+        check_finite(rows, where, features)
+
+
+def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array, rng: np.random.Generator) -> RowSample:
+    scores = np.asarray(rows @ P.T, dtype=np.float64) - mean @ P.T
+    V, shares = _principal_axes(rows, rng)
+    return RowSample(
+        n,
+        rows.shape[0],
+        np.quantile(scores, QUANTILES, axis=0),
+        scores[shown],
+        np.asarray(rows[shown] @ V, dtype=np.float64) - mean @ V,
+        A.T @ V,
+        shares,
+    )
+
+
+def _principal_axes(rows: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return the first principal components of rows (p, 3) and their shares of variance; zeros where there are fewer.
+
+    Signs are those that make the largest entry positive.
+    """
+    n, p = rows.shape
+    V, shares = np.zeros((p, N_AXES)), np.zeros(N_AXES)
+    m = min(N_AXES, n - 1, p)
+    if m < 1:
+        return V, shares
+    small = min(n, p) <= 8 * N_AXES
+    if small and scipy.sparse.issparse(rows):
+        rows = rows.toarray()
+    # The seed starts an iteration that ends at the same axes whatever it is.
+    solver = "full" if small else "covariance_eigh" if p <= 500 else "arpack"
+    pca = PCA(m, svd_solver=solver, random_state=int(rng.integers(2**31)))
+    with np.errstate(invalid="ignore", divide="ignore"):  # rows that are all alike have no share of anything
+        pca.fit(rows)
+    axes = np.asarray(pca.components_, dtype=np.float64).T
+    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(m)])
+    V[:, :m], shares[:m] = axes, np.nan_to_num(pca.explained_variance_ratio_)
+    return V, shares

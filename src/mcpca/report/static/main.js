@@ -1,0 +1,102 @@
+// What is chosen, where that is kept, and the beginning.
+{
+  const { el, data, byId } = mcpca;
+
+  mcpca.dark = () => document.documentElement.dataset.theme === "dark";
+  mcpca.chosen = { mcpc: 0, context: 0, other: Math.min(1, mcpca.k - 1) };
+
+  mcpca.backToMap = () => el("a", { class: "to-map", href: "#map" }, "Map");
+  mcpca.contextLink = (i) =>
+    el("button", { type: "button", class: "link", click: () => mcpca.choose({ context: i }, "context") }, mcpca.nameNode(data.contexts[i]));
+
+  // The address keeps what is chosen, by number, counted from 1.
+  const KEYS = { mcpc: mcpca.r, context: mcpca.k, other: mcpca.k };
+  const read = () => {
+    const given = new URLSearchParams(location.hash.slice(1));
+    for (const [key, n] of Object.entries(KEYS)) {
+      const value = Number(given.get(key));
+      if (Number.isInteger(value) && value >= 1 && value <= n) mcpca.chosen[key] = value - 1;
+    }
+  };
+  const keep = () => {
+    const hash = "#" + Object.keys(KEYS).map((key) => `${key}=${mcpca.chosen[key] + 1}`).join("&");
+    try {
+      history.replaceState(null, "", hash);
+    } catch {
+      // A viewer without addresses, as in some mail programs.
+    }
+  };
+
+  const goTo = (id) => {
+    const section = byId(id);
+    section.scrollIntoView({ behavior: "instant", block: "start" });
+    section.focus({ preventScroll: true });
+  };
+
+  // Choose an MCPC, a context or another context to compare with; then go to a section, if told so.
+  mcpca.choose = (what, section = null) => {
+    const before = mcpca.chosen.context;
+    Object.assign(mcpca.chosen, what);
+    if (mcpca.chosen.other === mcpca.chosen.context && mcpca.k > 1) {
+      mcpca.chosen.other = before !== mcpca.chosen.context ? before : (before + 1) % mcpca.k;
+    }
+    keep();
+    mcpca.mcpc.show();
+    mcpca.context.show();
+    mcpca.map.choose();
+    if (section) goTo(section);
+    mcpca.announce(`Chosen: ${mcpca.mcpcName(mcpca.chosen.mcpc)}; context ${mcpca.contextName(mcpca.chosen.context)}.`);
+  };
+
+  const setTheme = (dark) => {
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    byId("theme").setAttribute("aria-pressed", String(dark));
+    mcpca.map.refresh();
+    mcpca.repaint();
+  };
+
+  // Before Plotly is read: the map and all words.
+  const begin = () => {
+    read();
+    document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    byId("theme").setAttribute("aria-pressed", String(mcpca.dark()));
+    const rows = data.ofContexts.rows;
+    byId("summary").textContent =
+      `${mcpca.count(mcpca.k)} contexts, ${mcpca.count(mcpca.r)} MCPCs, ${mcpca.count(data.features.count)} features` +
+      (rows ? `, ${mcpca.count(rows.reduce((a, b) => a + b, 0))} rows. ` : ". ") +
+      (data.rows ? data.rows.words : "");
+    mcpca.mcpc.begin();
+    mcpca.context.begin();
+    mcpca.map.begin();
+    mcpca.mcpc.show();
+    mcpca.context.show();
+    mcpca.rest.begin();
+    byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
+    byId("print").addEventListener("click", () => window.print());
+    let dark = false;
+    window.addEventListener("beforeprint", () => {
+      dark = mcpca.dark();
+      if (dark) setTheme(false); // paper is white
+      mcpca.paintStale(true);
+    });
+    window.addEventListener("afterprint", () => dark && setTheme(true));
+    window.addEventListener("resize", () => mcpca.map.refresh());
+    window.addEventListener("hashchange", () => {
+      read();
+      mcpca.choose({});
+    });
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest('a[href^="#"]');
+      if (!link) return;
+      event.preventDefault(); // the address is for what is chosen
+      goTo(link.getAttribute("href").slice(1));
+    });
+  };
+
+  // After Plotly has been read.
+  mcpca.start = () => {
+    mcpca.paintStale();
+    document.documentElement.dataset.ready = "yes";
+  };
+  begin();
+}
