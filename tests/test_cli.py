@@ -157,7 +157,7 @@ def test_crossed_contexts_and_streaming(tmp_path, rng):
     assert main([*asked, "-o", str(tmp_path / "inside")]) == 0
     assert main([*asked, "-o", str(tmp_path / "streamed"), "--max-memory", "1"]) == 0
     assert read(tmp_path / "inside" / "loadings.csv").index.tolist() == [
-        f"c{i} | {h}" for i in range(4) for h in (0, 1)
+        f"c{i} / {h}" for i in range(4) for h in (0, 1)
     ]
     for name in ("loadings", "components"):
         first, second = (read(tmp_path / way / f"{name}.csv") for way in ("inside", "streamed"))

@@ -158,7 +158,7 @@ def test_labels_cross_and_sort_as_people_do():
     assert labels_of_texts(["b10", "b2", "a", "B"]).categories == ["B", "a", "b2", "b10"]
     left, right = labels_of_texts(["x", "y", "NA", "x"]), labels_of_texts([1820, 1800, 1800, None])
     both = crossed([left, right])
-    assert both.names().tolist() == ["x | 1820", "y | 1800", "", ""]
+    assert both.names().tolist() == ["x / 1820", "y / 1800", "", ""]
     assert both.counts().tolist() == [1, 1]
     assert Labels(np.array([0, -1]), ["a"]).names().tolist() == ["a", ""]
 

@@ -163,7 +163,6 @@ def report(
     if data is not None and data.labels is None:
         raise UnusableFileError(paths[0], "nothing says the context of each row; pass --context or --labels.")
     with new_file(out) as file, console.phase("report"):
-        file.unlink()
         write_report(model, file, data, run, title)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}

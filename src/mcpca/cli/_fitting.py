@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import click
 import numpy as np
 
 from .._check import Array
+from .._optional import require
 from ..contexts import name_array
 from ..estimator import MCPCA
 from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
-from ..selection import RankSelection
 from ..streaming import set_features
 from ..tables import Data, UnusableFileError, read_data, write_table
 from ..tables._errors import plural
@@ -24,7 +24,7 @@ from ..tables.writing import matrix_columns
 from ._console import Console, in_words_of_the_command, to_json
 from ._model_tables import component_names, diagnostics, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
-from ._record import FitOptions, check_inputs, read_record, record
+from ._record import FitOptions, check_inputs, for_a_reader, read_record, record
 
 _SAME = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise", "model")
 
@@ -200,6 +200,7 @@ def _missing_for_report(wanted: bool | None) -> str | None:
 
 def report_writer() -> Any:
     """Return the function that writes the report, or raise an ImportError that names the extra."""
+    require("plotly", "report")
     from ..report import write_report
 
     return write_report
@@ -207,11 +208,13 @@ def report_writer() -> Any:
 
 def write_report(model: MCPCA, path: Path, data: Data | None, run: dict[str, Any] | None, title: str | None) -> None:
     """Write the report of a model, with rows where there are any."""
-    selection = model.rank_choice_ if isinstance(model.rank_choice_, RankSelection) else None
     rows: dict[str, Any] = {}
     if data is not None and data.labels is not None:
         rows = {"X": data.source, "y": known_labels(model, data.labels)}
-    report_writer()(model, path, **rows, title=title, selection=selection, run=run)
+    if model.noise_variance_ is not None and model.n_samples_per_context_ is not None:
+        with suppress(ValueError):  # where the model leaves nothing to estimate errors from
+            rows |= {"standard_errors": model.standard_errors(), "presence": model.presence()}
+    report_writer()(model, path, **rows, title=title, run=None if run is None else for_a_reader(run), overwrite=True)
 
 
 # Words -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from .._files import _umask
 from ._console import Failure, output_failure
 
 TABLES = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise")
@@ -118,12 +119,6 @@ def _settle(path: Path, mode: int) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
     path.chmod(mode & ~_umask())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _remove_empty(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import shlex
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,6 +86,14 @@ def record(options: FitOptions, command: list[str], inputs: list[dict[str, Any]]
         "versions": versions(),
         "machine": {"system": platform.platform(), "processor": platform.machine(), "threads": n_workers()},
     }
+
+
+def for_a_reader(run: dict[str, Any]) -> dict[str, str]:
+    """Return what a report tells of a run."""
+    told = {"date": run["created"], "command": shlex.join(run["command"]), "seed": str(run["seed"])}
+    for entry in run["inputs"]:
+        told[f"input {Path(entry['path']).name}"] = f"{entry['bytes']:,} bytes, SHA-256 {entry['sha256']}"
+    return told | {"versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items())}
 
 
 def read_record(path: Path) -> dict[str, Any]:

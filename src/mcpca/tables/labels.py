@@ -10,7 +10,7 @@ import numpy as np
 
 from .._check import Array
 
-JOIN = " | "  # between the names of crossed contexts
+JOIN = " / "  # between the names of crossed contexts
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"})
 _NUMBER = re.compile(r"(\d+)")
 
@@ -74,7 +74,7 @@ def same_label(name: str, n: int) -> Labels:
 
 
 def crossed(columns: Sequence[Labels]) -> Labels:
-    """Return the labels that combine several: "fiction | 1820". A row is without one where any of them is missing."""
+    """Return the labels that combine several: "fiction / 1820". A row is without one where any of them is missing."""
     result = columns[0]
     for other in columns[1:]:
         m = len(other.categories)
