@@ -347,6 +347,77 @@ def test_noise_ends_with_4(tmp_path, capsys, rng):
     assert not told["ok"]
 
 
+# The report ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reports(monkeypatch):
+    """Calls of the function that writes reports, which is tested elsewhere."""
+    calls = []
+
+    def write(model, path, **options):
+        calls.append((model, options))
+        Path(path).write_text("<html></html>")
+
+    monkeypatch.setattr("mcpca.report.write_report", write)
+    return calls
+
+
+def test_a_fit_writes_the_report_with_its_rows(inputs, tmp_path, capsys, reports):
+    out = tmp_path / "out"
+    command = ["fit", str(inputs / "plain.csv"), *CSV, "-r", "2", "--solver", "ml", "-o", str(out), "--no-picture"]
+    assert main([*command, "--title", "Cells"]) == 0
+    assert capsys.readouterr().out.endswith(f"Open {out / 'report.html'} in a browser.\n")
+    ((model, options),) = reports
+    X, y = planted()
+    assert options["title"] == "Cells"
+    np.testing.assert_array_equal(options["X"].gather(slice(0, len(y))), X)
+    assert options["y"].names().tolist() == y.tolist()
+    assert options["run"]["command"] == shlex.join(["mcpca", *command, "--title", "Cells"])
+    assert json.loads((out / "run.json").read_text())["inputs"][0]["sha256"] in options["run"]["input plain.csv"]
+    np.testing.assert_array_equal(options["standard_errors"].loadings, model.standard_errors().loadings)
+    assert options["presence"].adjusted.shape == (4, 2)
+
+
+def test_report_of_a_model_with_and_without_rows(fitted, inputs, tmp_path, capsys, reports):
+    out = tmp_path / "r.html"
+    assert main(["report", str(fitted), "-o", str(out), "--title", "A"]) == 0
+    assert out.read_text() == "<html></html>"
+    rows = [str(inputs / "cells.h5ad"), "-c", "group"]
+    assert main(["report", str(fitted / "model.mcpca"), *rows, "-o", str(out)]) == 5
+    assert main(["report", str(fitted / "model.mcpca"), *rows, "-o", str(out), "--force"]) == 0
+    alone, with_rows = (options for _, options in reports)
+    assert "X" not in alone
+    assert alone["run"]["seed"] == "0"
+    assert with_rows["y"].names().tolist() == planted()[1].tolist()
+    capsys.readouterr()
+    assert main(["report", str(fitted), str(inputs / "rows.npy"), "-o", str(tmp_path / "s.html")]) == 3
+    assert "nothing says the context of each row" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html"]
+
+
+def test_real_reports_are_whole_and_tell_of_the_run(inputs, tmp_path):
+    pytest.importorskip("plotly")
+    out = tmp_path / "out"
+    command = ["fit", str(inputs / "cells.h5ad"), "-c", "group", "-r", "2", "-o", str(out), "-q", "--no-picture"]
+    assert main([*command, "--title", "</script><b>Cells"]) == 0
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert page.rstrip().endswith("</html>")
+    assert "</script><b>Cells" not in page
+    assert json.loads((out / "run.json").read_text())["inputs"][0]["sha256"] in page
+
+
+def test_without_plotly_there_is_no_report(monkeypatch, inputs, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    command = ["fit", str(inputs / "plain.csv"), *CSV, "-r", "2", "-o", str(tmp_path / "out"), "--no-picture"]
+    assert main([*command, "--report"]) == 2
+    assert 'pip install "mcpca[report]"' in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main(command) == 0
+    assert "mcpca: no report: plotly is needed here" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
 # doctor ------------------------------------------------------------------------------------------------------------
 
 
@@ -381,6 +452,14 @@ def test_doctor_finds_what_is_wrong_and_a_way_around(tmp_path, capsys):
         f"mcpca fit {path} --context group --index cell --drop note --drop gaps --min-samples 2 --drop-unlabelled"
     )
     assert suggested in out
+    table[["cell", "group", *FEATURES]].assign(number=range(120), period=np.arange(120) % 5).assign(
+        **{f"h{j}": 0.5 for j in range(20)}
+    ).dropna().to_csv(tmp_path / "z.csv", index=False)
+    assert main(["doctor", str(tmp_path / "z.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "counts rows: 'number'" in out
+    assert "--context group --index number --drop cell --min-samples 2\n" in out
+    assert "few whole numbers, if no measurement to be left out with --drop: 'period'" in out
     table[FEATURES].to_csv(tmp_path / "y.csv", index=False)
     assert main(["doctor", str(tmp_path / "y.csv")]) == 3
     captured = capsys.readouterr()
@@ -532,6 +611,43 @@ def test_warnings_are_lines_in_words_of_the_command(tmp_path, capsys, rng):
         "MCPC1",
         "MCPC2",
     ]
+
+
+def test_hostile_names_stay_on_their_lines(tmp_path, capsys):
+    names = {"c0": "a\nb\x1b[31m", "c1": "=cmd()", "c2": "x" * 500, "c3": '"quoted", <script>'}
+    table = frame().assign(group=[names[name] for name in planted()[1]])
+    table.to_csv(tmp_path / "x.csv", index=False)
+    out = tmp_path / "out"
+    command = ["fit", str(tmp_path / "x.csv"), *CSV, "-r", "2", "-o", str(out), "--no-report", "--no-picture", "-q"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "a?b?[31m  " in told
+    assert max(map(len, told.splitlines()[3:8])) < 60
+    assert set(read(out / "loadings.csv").index) == set(names.values())
+    assert main(["transform", str(out), str(tmp_path / "x.csv"), *CSV, "--center", "context", "-q"]) == 0
+
+
+def test_progress_draws_one_line_on_a_terminal_and_few_in_a_pipe(monkeypatch, capsys):
+    from mcpca.cli import _progress
+
+    clock = iter([0.0, 0.05, 2.0, 2.05, 4.0, 20.0, 0.0, 5.0, 11.0, 12.0, 40.0])
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    tell = _progress.Progress()
+    for done in (0, 25, 26, 50, 100):
+        tell("pass 1", done, 100)
+    tell.clear()
+    assert capsys.readouterr().err == (
+        "\r\x1b[K........................ pass 1\r\x1b[K######.................. pass 1, 6 s left"
+        "\r\x1b[K############............ pass 1, 4 s left\r\x1b[K######################## pass 1\r\x1b[K"
+    )
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
+    tell = _progress.Progress()
+    for done in (0, 50, 60, 100):
+        tell("pass 1", done, 100)
+    tell.clear()
+    assert capsys.readouterr().err == "mcpca: pass 1, 50%, 6 s left\n"
 
 
 def test_debug_shows_the_traceback_and_nothing_else_does(tmp_path, capsys):

@@ -69,17 +69,23 @@ def hook(monkeypatch, phase):
         monkeypatch.setattr("mcpca.estimator.save_model", interrupt)
     elif phase == "picture":
         monkeypatch.setattr(_fitting, "draw_loadings", interrupt)
+    elif phase == "report":
+        monkeypatch.setattr(_fitting, "report_writer", lambda: interrupt)
     elif phase == "renaming":
         monkeypatch.setattr(_outputs.os, "rename", after(os.rename, 2))
 
 
-PHASES = ["reading", "fitting", "scores", "tables", "model", "picture", "renaming"]
+PHASES = ["reading", "fitting", "scores", "tables", "model", "picture", "report", "renaming"]
+
+
+def shown(phase):
+    return [f"--{phase}"] if phase in ("picture", "report") else []
 
 
 @pytest.mark.parametrize("phase", PHASES[:-1])
 def test_ctrl_c_leaves_nothing(table, tmp_path, monkeypatch, capsys, phase):
     hook(monkeypatch, phase)
-    assert fit(table, tmp_path / "new" / "out", "--picture") == 130
+    assert fit(table, tmp_path / "new" / "out", *shown(phase)) == 130
     assert capsys.readouterr().err == "mcpca: interrupted; no results were written.\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
@@ -90,7 +96,7 @@ def test_ctrl_c_leaves_the_old_results(table, tmp_path, monkeypatch, capsys, pha
     assert fit(table, out) == 0
     before = contents(tmp_path)
     hook(monkeypatch, phase)
-    assert fit(table, out, "--force", "--seed", "1", "--json", "--picture") == 130
+    assert fit(table, out, "--force", "--seed", "1", "--json", *shown(phase)) == 130
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["kind"] == "interrupted"
     monkeypatch.undo()
     assert contents(tmp_path) == before

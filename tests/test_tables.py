@@ -182,6 +182,55 @@ def test_numbers_survive_text_and_parquet(tmp_path, rng):
         np.testing.assert_array_equal(back["n"], columns["n"])
 
 
+def test_old_anndata_files_are_read(tmp_path):
+    """Before anndata 0.7 obs and var were tables of HDF5 itself, and sparse matrices had another mark."""
+    import h5py
+
+    X, y = planted()
+    index = np.array([f"cell{i}".encode() for i in range(len(y))])
+    obs = np.zeros(len(y), dtype=[("index", "S10"), ("group", "S5")])
+    obs["index"], obs["group"] = index, y.astype("S")
+    var = np.zeros(P, dtype=[("index", "S5")])
+    var["index"] = FEATURES
+    with h5py.File(tmp_path / "old.h5ad", "w") as file:
+        file["X"], file["obs"], file["var"] = X, obs, var
+    data = read_data([tmp_path / "old.h5ad"], Reading(context=("group",), drop=("g5",)))
+    np.testing.assert_array_equal(data.X, X[:, :5])
+    assert data.labels.names().tolist() == y.tolist()
+    assert data.row_names[:2] == ["cell0", "cell1"]
+    assert data.feature_names == FEATURES[:5]
+
+
+@pytest.mark.parametrize("max_bytes", [2**30, 100])
+def test_columns_that_count_rows_are_noticed(tmp_path, max_bytes):
+    table = frame().assign(number=np.arange(120) * 2, falls=-np.arange(120), halves=np.arange(120) / 2)
+    table.to_csv(tmp_path / "x.csv", index=False)
+    data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell", max_bytes=max_bytes))
+    assert data.oddities == ["the column 'number' counts rows; where it is no measurement, leave it out with --drop."]
+    table.loc[119, "number"] = 0
+    table.to_csv(tmp_path / "x.csv", index=False)
+    assert read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell")).oddities == []
+
+
+def test_progress_is_told_within_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("mcpca.tables.delimited._BATCH", 2000)
+    monkeypatch.setattr("mcpca.tables.delimited._MOST", 2000)
+    for name in ("x.csv", "y.csv.gz"):
+        pd.concat([frame()] * 20).to_csv(tmp_path / name, index=False)
+    told = []
+    read_data(
+        [tmp_path / "x.csv", tmp_path / "y.csv.gz"],
+        Reading(context=("group",), index="cell"),
+        report=lambda *stage: told.append(stage),
+    )
+    shares = [done for _, done, _ in told]
+    assert {(stage, total) for stage, _, total in told} == {("reading", 200)}
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert shares[-1] == 200
+    assert len({share for share in shares if 0 < share < 100}) > 2
+
+
 # Wrong files -------------------------------------------------------------------------------------------------------
 
 HEAD = "group,a,b\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,8 @@ def _console(params: dict[str, Any]) -> Console:
 
 
 def _words() -> list[str]:
-    return [str(word) for word in click.get_current_context().obj or sys.argv[1:]]
+    """Return what was typed."""
+    return list(click.get_current_context().obj)
 
 
 _MODEL_OPTIONS = (

@@ -18,7 +18,7 @@ from ..tables.kinds import kind_of
 from ..tables.reading import stem_of
 from ..tables.writing import matrix_columns
 from ._console import Console, output_failure
-from ._fitting import data_errors, known_labels, report_writer, scores_columns, scores_of, write_report
+from ._fitting import data_errors, known_labels, report_writer, scores_columns, scores_of, tell_of, write_report
 from ._model_tables import component_names
 from ._outputs import check_file, new_file
 from ._record import read_record
@@ -46,8 +46,7 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
     wanted = None if names is None else [str(name) for name in names]
     with console.phase("reading"):
         data = read_data(paths, reading, features=wanted, need_context=False, report=console.progress)
-    for text in data.notes:
-        console.note(f"left out: {text}")
+    tell_of(data, console)
     if data.n_features != model.n_features_in_:
         raise UnusableFileError(
             data.files[0], f"has {data.n_features} features, and the model has {model.n_features_in_}."
@@ -110,8 +109,7 @@ def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, c
     check_file(out, force)
     with console.phase("reading"):
         data = read_data(paths, reading, report=console.progress)
-    for text in data.notes:
-        console.note(f"left out: {text}")
+    tell_of(data, console)
     if data.labels is None:
         raise UnusableFileError(paths[0], "holds moments already; mcpca merge puts several together.")
     with console.phase("moments"), data_errors(data.files[0]):

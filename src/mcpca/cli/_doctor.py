@@ -116,12 +116,20 @@ def _table(table: Any, seen: Survey, reading: Reading) -> Findings:
     missing = {name: n for name, n in seen.missing.items() if n}
     if missing:
         facts.append("missing values: " + ", ".join(f"{short(n)!r} ({c:,})" for n, c in list(missing.items())[:_SHOWN]))
+    if seen.counting:
+        facts.append(f"counts rows: {some(seen.counting)}")
     candidates = {
         name: list(counts.values())
         for name, counts in seen.counts.items()
         if counts is not None and _could_be_contexts(counts, seen.n_rows)
     }
-    return _suggest(facts, candidates, reading, texts, [name for name in missing if name not in table.text], seen)
+    gaps = [name for name in missing if name not in table.text]
+    found = _suggest(facts, candidates, reading, texts, [*seen.counting, *gaps], seen)
+    taken = {*found.reading.context, *found.reading.drop}
+    whole = [name for name in candidates if name not in table.text and name not in taken]
+    if whole and len(whole) <= len(numbers) // 10 and not reading.features:
+        found.advice.append(f"few whole numbers, if no measurement to be left out with --drop: {some(whole)}")
+    return found
 
 
 def _suggest(
@@ -145,7 +153,7 @@ def _suggest(
     index = reading.index
     if index is None and seen is not None:
         unique = [name for name in texts if name not in taken and len(seen.counts[name] or {}) == seen.n_rows]
-        index = unique[0] if unique and not reading.features else None
+        index = next(iter([*seen.counting, *unique]), None) if not reading.features else None
         taken |= {index} if index else set()
     drop = [] if reading.features else [name for name in (*texts, *gaps) if name not in taken]
     unlabelled = seen is not None and any(seen.missing.get(name, 0) for name in context)
@@ -168,10 +176,12 @@ def _annotated(found: Annotated, reading: Reading) -> Findings:
     facts = [f"AnnData ({found.format}): {plural(found.n_obs, 'row')} (obs), {plural(found.n_vars, 'feature')} (var)"]
     candidates = {}
     for column in found.obs.columns:
-        counts = _counts(found.labels(str(column)))
+        counts, values = _counts(found.labels(str(column))), found.obs[column]
+        if values.dtype.kind in "iuf" and len(counts) > _INTEGER_CONTEXTS:
+            facts.append(f"obs {short(column)!r}: numbers from {values.min():.4g} to {values.max():.4g}")
+            continue
         facts.append(f"obs {short(column)!r}: {_values(counts)}")
-        kind = found.obs[column].dtype.kind
-        if _could_be_contexts(counts, found.n_obs) and (kind not in "iuf" or len(counts) <= _INTEGER_CONTEXTS):
+        if _could_be_contexts(counts, found.n_obs):
             candidates[str(column)] = list(counts.values())
     facts += [f"{what}: {some(names)}" for what, names in (("layers", found.layers), ("obsm", found.obsm)) if names]
     advice = []

@@ -29,7 +29,8 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     try:
         with _terminable():
-            code = app.main(args=list(arguments), prog_name="mcpca", standalone_mode=False)
+            # ``obj`` is for the record of the run: what was typed.
+            code = app.main(args=list(arguments), prog_name="mcpca", standalone_mode=False, obj=list(arguments))
             sys.stdout.flush()
         return int(code or 0)
     except (ReaderGoneError, BrokenPipeError):

@@ -102,8 +102,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     """Read files and fit a model; the names of features go into it."""
     with console.phase("reading"):
         data = read_data(options.data, options.reading, report=console.progress)
-    for text in data.notes:
-        console.note(f"left out: {text}")
+    tell_of(data, console)
     if options.rank is not None and options.rank > data.n_features:
         raise click.BadParameter(
             f"{options.rank} exceeds the number of features, {data.n_features}.", param_hint="--rank"
@@ -129,6 +128,14 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     return model, data
 
 
+def tell_of(data: Data, console: Console) -> None:
+    """Tell what was left out of the data, and what is odd about them."""
+    for text in data.notes:
+        console.note(f"left out: {text}")
+    for text in data.oddities:
+        console.warn(text)
+
+
 @contextmanager
 def data_errors(path: Path) -> Iterator[None]:
     """Say of an error of the library which file it is about."""
@@ -137,7 +144,9 @@ def data_errors(path: Path) -> Iterator[None]:
     except (NothingAboveNoiseError, NoStableRankError, RankExceedsDataError, UnusableFileError):
         raise
     except ValueError as error:
-        raise UnusableFileError(path, in_words_of_the_command(str(error))) from error
+        text = in_words_of_the_command(str(error))
+        way_out = " --min-samples 2 leaves them out." if "have fewer than 2 samples" in text else ""
+        raise UnusableFileError(path, text + way_out) from error
 
 
 def scores_of(model: MCPCA, data: Data, center: str, *, posterior: bool = False) -> Array:

@@ -22,7 +22,8 @@ class Progress:
         if new:
             self._stage, self._began, self._first = stage, now, done
         on_terminal = sys.stderr.isatty()
-        if now - self._told < (_DRAW_SECONDS if on_terminal else _LINE_SECONDS) and not (new and on_terminal):
+        soon = now - self._told < (_DRAW_SECONDS if on_terminal else _LINE_SECONDS)
+        if (soon and not (new and on_terminal)) or (done >= total and not on_terminal):
             return
         self._told = now
         left = self._left(now, done, total)
@@ -33,7 +34,7 @@ class Progress:
             print(f"\r\x1b[K{bar} {stage[:_NAME]}{left}", end="", file=sys.stderr, flush=True)
             self._drawn = True
         else:
-            print(f"mcpca: {stage}, {done} of {total}{left}", file=sys.stderr, flush=True)
+            print(f"mcpca: {stage}, {100 * done // max(total, 1)}%{left}", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Take the line from the terminal, so that others can be printed."""

@@ -19,7 +19,7 @@ from ..scatters import covariances_of
 from ..selection import CRITERIA, RankSelection, select_rank_checked
 from ..tables import Data, Reading, UnusableFileError, read_data, write_table
 from ._console import Console, Failure
-from ._fitting import data_errors
+from ._fitting import data_errors, tell_of
 from ._outputs import check_folder, new_folder
 
 
@@ -39,8 +39,7 @@ def rank(
         check_folder(out, force)
     with console.phase("reading"):
         data = read_data(paths, reading, report=console.progress)
-    for text in data.notes:
-        console.note(f"left out: {text}")
+    tell_of(data, console)
     with console.phase("rank"), data_errors(data.files[0]):
         selection = _select(data, ranks, criteria, seed, console)
     files = _write(selection, out, format, console) if out is not None else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,27 @@ class Annotated:
         groups = set(self._file.keys()) if hasattr(self._file, "keys") else set()
         if not {"obs", "var"} <= groups:
             raise UnusableFileError(path, f"is no AnnData: it lacks obs and var; it has {some(sorted(groups))}.")
-        self.obs = self._element("obs")
-        self.var_names = [str(name) for name in self._element("var").index]
+        # Before version 0.7 of anndata tables had no mark of what they are; only its reader of whole files knows them.
+        self._whole = None if "encoding-type" in self._file["obs"].attrs else self._read_whole()
+        self.obs = self._element("obs") if self._whole is None else self._whole.obs
+        var = self._element("var") if self._whole is None else self._whole.var
+        self.var_names = [str(name) for name in var.index]
         self.n_obs, self.n_vars = len(self.obs), len(self.var_names)
-        self.layers = sorted(self._file["layers"].keys()) if "layers" in groups else []
-        self.obsm = sorted(self._file["obsm"].keys()) if "obsm" in groups else []
+        self.layers, self.obsm = (
+            self._keys(name) if self._whole is None else sorted(getattr(self._whole, name))
+            for name in ("layers", "obsm")
+        )
+
+    def _keys(self, name: str) -> list[str]:
+        return sorted(self._file[name].keys()) if name in self._file else []
+
+    def _read_whole(self) -> Any:
+        try:
+            with warnings.catch_warnings():  # that the format is old
+                warnings.simplefilter("ignore")
+                return require("anndata", "anndata").read_h5ad(self.path)
+        except Exception as error:  # of h5py and anndata
+            raise UnusableFileError(self.path, f"is an AnnData that cannot be read ({short(error, 160)}).") from error
 
     def _open(self, path: Path) -> Any:
         library = require("h5py" if self.format == "h5ad" else "zarr", "anndata")
@@ -73,9 +90,12 @@ class Annotated:
         elif reading.obsm is not None:
             self._check_key(reading.obsm, self.obsm, "obsm", "--obsm")
             key, names = f"obsm/{reading.obsm}", None
-        elif "X" not in self._file or self._file["X"].attrs.get("encoding-type") == "null":
+        elif "X" not in self._file or str(self._file["X"].attrs.get("encoding-type")) == "null":
             have = f"layers {some(self.layers)}" if self.layers else "no layers either"
             raise UnusableFileError(self.where, f"has no matrix X; it has {have}.")
+        if self._whole is not None:
+            stored = self._whole.X if key == "X" else getattr(self._whole, key.split("/")[0])[key.split("/")[1]]
+            return stored, names if names is not None else self._numbered(reading.obsm, stored)
         stored = self._file[key]
         encoding = str(stored.attrs.get("encoding-type", "array"))
         if encoding in ("csr_matrix", "csc_matrix"):
@@ -85,9 +105,10 @@ class Annotated:
             return frame.to_numpy(), [str(name) for name in frame.columns]
         if len(getattr(stored, "shape", ())) != 2:
             raise UnusableFileError(self.where, f"{key} is no matrix ({encoding}); pass --layer or --obsm.")
-        if names is None:
-            names = [f"{short(reading.obsm, 200)}{j + 1}" for j in range(stored.shape[1])]
-        return stored, names
+        return stored, names if names is not None else self._numbered(reading.obsm, stored)
+
+    def _numbered(self, name: str | None, stored: Any) -> list[str]:
+        return [f"{name}{j + 1}" for j in range(stored.shape[1])]
 
     def _check_key(self, name: str, names: list[str], what: str, option: str) -> None:
         if name not in names:

@@ -64,7 +64,7 @@ class Part:
 
     ``blocks`` are arrays or CSR matrices, one below the other; where it is None, ``rows`` is what ``as_source`` takes.
     ``labels`` has one entry per column of contexts, ``others`` are columns that could be features and were not asked
-    for.
+    for, ``counting`` are features that rise by whole numbers from row to row, as numbers of rows do.
     """
 
     where: str
@@ -75,6 +75,7 @@ class Part:
     labels: list[Labels] = field(default_factory=list)
     row_names: list[str] | None = None
     others: list[str] = field(default_factory=list)
+    counting: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -96,6 +97,8 @@ class Data:
         What was left out, in words.
     dropped : dict of str to int
         Contexts that were left out for having few rows, and how many they had.
+    oddities : list of str
+        What looks like a mistake, in words.
     """
 
     X: Any
@@ -108,6 +111,7 @@ class Data:
     in_memory: bool = True
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    oddities: list[str] = field(default_factory=list)
 
     @property
     def n_rows(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,13 @@ class DelimitedTable:
     index : str or None
         The column of names of rows, where it has no name itself.
     dialect : Dialect
+    read : float
+        Share of the file that the last pass has come to.
     """
 
     def __init__(self, path: Path, compression: str | None, reading: Reading) -> None:
         require("pyarrow.csv", "cli")
-        self.path, self.where, self._compression = path, str(path), compression
+        self.path, self.where, self._compression, self.read = path, str(path), compression, 0.0
         self.dialect: Dialect = dialect_of(path, compression, reading)
         self.columns, self.text, self.index = self.dialect.columns, self.dialect.text, self.dialect.index
 
@@ -49,14 +52,18 @@ class DelimitedTable:
         """
         pa, arrow_csv = require("pyarrow", "cli"), require("pyarrow.csv", "cli")
         dialect = self.dialect
-        size = min(max(_BATCH, 256 * dialect.longest), _MOST)
+        block = max(min(max(_BATCH, 256 * dialect.longest), _MOST), 2 * dialect.longest)
         types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
         try:
-            with pa.input_stream(str(self.path), compression=self._compression) as stream:
+            with (
+                pa.OSFile(str(self.path)) as file,
+                pa.CompressedInputStream(file, self._compression) if self._compression else nullcontext(file) as stream,
+            ):
+                size = max(file.size(), 1)
                 reader = arrow_csv.open_csv(
                     stream,
                     read_options=arrow_csv.ReadOptions(
-                        block_size=max(size, 2 * dialect.longest),
+                        block_size=block,
                         column_names=dialect.columns,
                         skip_rows=dialect.header_lines,
                         encoding="utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding,
@@ -70,7 +77,9 @@ class DelimitedTable:
                         strings_can_be_null=False,
                     ),
                 )
-                yield from reader
+                for batch in reader:
+                    self.read = file.tell() / size
+                    yield batch
         except pa.ArrowCancelled:
             raise KeyboardInterrupt from None
         except pa.ArrowInvalid as error:

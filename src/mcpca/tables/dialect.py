@@ -82,7 +82,7 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
     lines, whole = _first_lines(path, compression, encoding)
     where = str(path)
     try:
-        delimiter = reading.delimiter or _delimiter_of(lines, where)
+        delimiter = reading.delimiter or _delimiter_of(lines, whole, where)
         records = [record for record in csv.reader(lines, delimiter=delimiter) if record]
     except csv.Error as error:
         raise UnusableFileError(where, f"cannot be read as a table ({error}).") from error
@@ -130,28 +130,30 @@ def _first_lines(path: Path, compression: str | None, encoding: str) -> tuple[li
     return lines, whole
 
 
-def _delimiter_of(lines: list[str], where: str) -> str:
+def _delimiter_of(lines: list[str], whole: bool, where: str) -> str:
     """Return the delimiter that gives every line the same number of fields, or explain which lines differ."""
-    complete = [line for line in lines if line.strip()]
-    complete = complete[:-1] if len(complete) > 2 else complete  # the last one may be cut
-    counts = {d: _counts(complete, d) for d in DELIMITERS if any(d in line for line in complete)}
+    counts = {d: _counts(lines, whole, d) for d in DELIMITERS if any(d in line for line in lines)}
     fitting = {d: n[-1] for d, n in counts.items() if _consistent(n)}
     if not counts:
         return ","  # a single column
     if not fitting:
-        raise _ragged(complete, counts, where)
+        raise _ragged(lines, counts, where)
     best = max(fitting, key=lambda d: fitting[d])
-    if best == " " and any("  " in line.strip() for line in complete):
+    if best == " " and any("  " in line.strip() for line in lines):
         raise _runs_of_spaces(where)
     return best
 
 
-def _counts(lines: list[str], delimiter: str) -> list[int]:
-    """Return the number of fields in each line; one each where a field is longer than any can be."""
+def _counts(lines: list[str], whole: bool, delimiter: str) -> list[int]:
+    """Return the number of fields in each record; the last one may be cut, and does not count unless it is alone.
+
+    One each where a field is longer than any can be: that is not the delimiter.
+    """
     try:
-        return [len(record) for record in csv.reader(lines, delimiter=delimiter) if record]
+        counts = [len(record) for record in csv.reader(lines, delimiter=delimiter) if any(record)]
     except csv.Error:
         return [1] * len(lines)
+    return counts if whole or len(counts) < 3 else counts[:-1]
 
 
 def _consistent(counts: list[int]) -> bool:

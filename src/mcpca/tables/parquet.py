@@ -17,12 +17,12 @@ _PANDAS_INDEX = "__index_level_0__"
 
 
 class ParquetTable:
-    """A Parquet file; ``columns``, ``text`` and ``index`` as of ``DelimitedTable``."""
+    """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as of ``DelimitedTable``."""
 
     format = "Parquet"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.where = path, str(path)
+        self.path, self.where, self.read = path, str(path), 0.0
         pa, parquet = require("pyarrow", "cli"), require("pyarrow.parquet", "cli")
         try:
             with parquet.ParquetFile(str(path)) as file:
@@ -53,7 +53,10 @@ class ParquetTable:
         wanted = [*numbers, *texts]
         try:
             with parquet.ParquetFile(str(self.path)) as file:
+                n = 0
                 for batch in file.iter_batches(batch_size=step, columns=wanted):
+                    n += batch.num_rows
+                    self.read = n / self.n_rows
                     chosen = [batch.column(batch.schema.get_field_index(name)) for name in wanted]
                     chosen[len(numbers) :] = [column.cast(pa.string()) for column in chosen[len(numbers) :]]
                     yield pa.RecordBatch.from_arrays(chosen, names=wanted)

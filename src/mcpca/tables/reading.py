@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def read_data(
     need_context : bool
         Whether to refuse rows of which nothing says the context.
     report : callable
-        Told (stage, files done, files in all).
+        Told (stage, done, total), in percent of a file.
 
     Raises
     ------
@@ -72,9 +73,9 @@ def read_data(
         raise _no_context(files[0])
     budget, parts = Budget(reading.max_bytes), []
     wanted = None if features is None else list(features)
-    report("reading", 0, len(files))
+    report("reading", 0, 100 * len(files))
     for i, (path, kind) in enumerate(zip(files, kinds, strict=True)):
-        part = open_part(path, kind, reading, wanted, budget)
+        part = open_part(path, kind, reading, wanted, budget, partial(_tell, report, i, len(files)))
         if i == 0 and features is None:
             wanted = part.feature_names
         elif features is None and part.others and not reading.features:
@@ -82,7 +83,7 @@ def read_data(
                 path, f"has {some(part.others)} in addition to the features of {files[0]}; files must share them."
             )
         parts.append(part)
-        report("reading", i + 1, len(files))
+        report("reading", 100 * (i + 1), 100 * len(files))
     _check_widths(parts, files)
     if features is not None and parts[0].others:
         notes.append(f"{plural(len(parts[0].others), 'column')} that the model does not have: {some(parts[0].others)}.")
@@ -90,12 +91,23 @@ def read_data(
     return _assembled(parts, labels, reading, files, kinds, notes)
 
 
-def open_part(path: Path, kind: Kind, reading: Reading, wanted: Sequence[str] | None, budget: Budget) -> Part:
+def _tell(report: Told, done: int, files: int, share: float) -> None:
+    report("reading", int(100 * (done + min(share, 0.99))), 100 * files)
+
+
+def open_part(
+    path: Path,
+    kind: Kind,
+    reading: Reading,
+    wanted: Sequence[str] | None,
+    budget: Budget,
+    tell: Callable[[float], None],
+) -> Part:
     """Read the rows of one file."""
     if kind.format == "text":
-        return read_table(DelimitedTable(path, kind.compression, reading), reading, wanted, budget)
+        return read_table(DelimitedTable(path, kind.compression, reading), reading, wanted, budget, tell)
     if kind.format == "Parquet":
-        return read_table(ParquetTable(path), reading, wanted, budget)
+        return read_table(ParquetTable(path), reading, wanted, budget, tell)
     if kind.format in ("h5ad", "zarr"):
         return Annotated(path, kind.format).read(reading, wanted, budget)
     if kind.format == "npz":
@@ -246,7 +258,11 @@ def _assembled(
     used = [*files, *([] if reading.labels is None else [reading.labels])]
     used += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
     formats = " and ".join(dict.fromkeys(kind.format for kind in kinds))
-    return Data(X, labels, names, row_names, p, formats, used, in_memory, notes, dropped)
+    counting = [name for name in parts[0].counting if all(name in part.counting for part in parts)]
+    odd = [
+        f"the column {name!r} counts rows; where it is no measurement, leave it out with --drop." for name in counting
+    ]
+    return Data(X, labels, names, row_names, p, formats, used, in_memory, notes, dropped, odd)
 
 
 def _row_names(parts: list[Part]) -> list[str]:

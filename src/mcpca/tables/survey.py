@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .labels import MISSING
-from .tabular import Table, matrix_of
+from .tabular import Risers, Table, matrix_of
 
 _MOST = 10_000  # distinct values of a text that are counted
 _MOST_INTEGERS = 50
@@ -25,11 +25,14 @@ class Survey:
         Values of each column that are missing, or infinite.
     counts : dict of str to (dict of str to int) or None
         How often each value occurs, for texts and for numbers that are few integers; None where there are too many.
+    counting : list of str
+        Columns that count rows.
     """
 
     n_rows: int
     missing: dict[str, int]
     counts: dict[str, dict[str, int] | None]
+    counting: list[str]
 
 
 def survey(table: Table) -> Survey:
@@ -40,12 +43,13 @@ def survey(table: Table) -> Survey:
     gaps = np.zeros(p, dtype=np.intp)
     integers: dict[int, dict[str, int]] = {j: {} for j in range(p)}
     counts: dict[str, dict[str, int] | None] = {name: {} for name in texts}
-    empty = dict.fromkeys(texts, 0)
+    empty, risers = dict.fromkeys(texts, 0), Risers(p)
     for batch in table.batches(numbers, texts):
         if not batch.num_rows:
             continue
         X = matrix_of(batch, p)
         n += batch.num_rows
+        risers.look(X)
         finite = np.isfinite(X)
         gaps += (~finite).sum(axis=0)
         for j in [j for j in integers if not _count_integers(X[:, j], finite[:, j], integers[j])]:
@@ -54,7 +58,7 @@ def survey(table: Table) -> Survey:
             empty[name] += _count_texts(batch.column(p + i), counts, name)
     few = {numbers[j]: found for j, found in integers.items() if len(found) > 1}
     missing = dict(zip(numbers, gaps.tolist(), strict=True)) | empty
-    return Survey(n, missing, {**counts, **few})
+    return Survey(n, missing, {**counts, **few}, [numbers[j] for j in risers.found()])
 
 
 def _count_integers(values: Any, finite: Any, found: dict[str, int]) -> bool:

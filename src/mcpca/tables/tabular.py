@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ class Table(Protocol):
     columns: list[str]
     text: frozenset[str]
     index: str | None
+    read: float
 
     @property
     def format(self) -> str:
@@ -53,8 +54,14 @@ def roles_of(table: Table, reading: Reading, wanted: Sequence[str] | None) -> Ro
     return replace(roles, others=[name for name in roles.others if name not in table.text])
 
 
-def read_table(table: Table, reading: Reading, wanted: Sequence[str] | None, budget: Budget) -> Part:
-    """Read labels, names of rows and, within ``budget``, the features; one pass."""
+def read_table(
+    table: Table,
+    reading: Reading,
+    wanted: Sequence[str] | None,
+    budget: Budget,
+    tell: Callable[[float], None] = lambda share: None,
+) -> Part:
+    """Read labels, names of rows and, within ``budget``, the features, in one pass; ``tell`` gets the share done."""
     roles = roles_of(table, reading, wanted)
     p = len(roles.features)
     texts = [*roles.contexts, *([] if roles.index is None else [roles.index])]
@@ -62,12 +69,14 @@ def read_table(table: Table, reading: Reading, wanted: Sequence[str] | None, bud
     row_names: list[str] | None = None if roles.index is None else []
     blocks: list[Array] | None = []
     taken, n = 0, 0
-    gaps = _Gaps(roles.features)
+    gaps, risers = _Gaps(roles.features), Risers(p)
     for batch in table.batches(roles.features, texts):
         if not batch.num_rows:
             continue
+        tell(table.read)
         X = matrix_of(batch, p)
         gaps.look(X, n)
+        risers.look(X)
         for i, builder in enumerate(builders):
             builder.add(batch.column(p + i))
         if row_names is not None:
@@ -84,7 +93,35 @@ def read_table(table: Table, reading: Reading, wanted: Sequence[str] | None, bud
     gaps.check(table.where, n)
     labels = [builder.finish() for builder in builders]
     rows = TableBlocks(table, roles.features) if blocks is None else None
-    return Part(table.where, n, roles.features, blocks, rows, labels, row_names, roles.others)
+    counting = [roles.features[j] for j in risers.found()] if wanted is None else []
+    return Part(table.where, n, roles.features, blocks, rows, labels, row_names, roles.others, counting)
+
+
+class Risers:
+    """Looks for columns of whole numbers that rise from each row to the next: numbers of rows rather than features."""
+
+    _FEW = 20  # rows in which that can be by chance
+
+    def __init__(self, p: int) -> None:
+        self._columns, self._last, self._n = np.arange(p), np.full(p, -np.inf), 0
+
+    def look(self, X: Array) -> None:
+        """Look at the next rows; the cost is that of the columns which are still in question."""
+        if not len(self._columns):
+            return
+        # Nearly all columns fall out by their first rows.
+        for rows in (X[: self._FEW], X):
+            own = rows[:, self._columns]
+            with np.errstate(invalid="ignore"):
+                rising = (np.diff(own, axis=0) > 0).all(axis=0) & (own[0] > self._last[self._columns])
+                whole = (own == np.round(own)).all(axis=0)
+            self._columns = self._columns[rising & whole]
+        self._last = X[-1].astype(np.float64)
+        self._n += len(X)
+
+    def found(self) -> list[int]:
+        """Return the columns that rose throughout."""
+        return self._columns.tolist() if self._n >= self._FEW else []
 
 
 class _Gaps:
