@@ -221,6 +221,18 @@ def test_repeating_refuses_other_data_and_tells_other_results(inputs, tmp_path, 
     assert "is not a run.json of mcpca fit" in capsys.readouterr().err
 
 
+def test_a_file_that_came_to_a_folder_is_noticed(tmp_path, capsys):
+    data = tmp_path / "regions"
+    data.mkdir()
+    write_folder(data)
+    out = tmp_path / "out"
+    assert main(["fit", str(data), "-r", "2", "-o", str(out), "--no-report", "--no-picture", "-q"]) == 0
+    (data / "c9.csv").write_bytes((data / "c0.csv").read_bytes())
+    assert main(["repeat", str(out), "-o", str(tmp_path / "again"), "-q"]) == 3
+    assert "c9.csv was not there in the run that is to be repeated" in capsys.readouterr().err
+    assert not (tmp_path / "again").exists()
+
+
 # Models and new data -----------------------------------------------------------------------------------------------
 
 
@@ -476,6 +488,20 @@ def test_doctor_knows_counts_models_and_moments(fitted, tmp_path, capsys, rng):
     assert "look like raw counts; normalise" in capsys.readouterr().out
     assert main(["doctor", str(fitted / "model.mcpca")]) == 0
     assert "a fitted model: 2 MCPCs, 4 contexts, 6 features, solver mspm" in capsys.readouterr().out
+    np.save(tmp_path / "x.npy", planted()[0])
+    assert main(["doctor", str(tmp_path / "x.npy")]) == 3
+    assert (
+        "array of NumPy, shape (120, 6), float64\n  It has no contexts: pass --labels FILE" in capsys.readouterr().out
+    )
+    (tmp_path / "labels.txt").write_text("\n".join(planted()[1]))
+    assert main(["doctor", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "labels.txt"), "--json"]) == 0
+    words = shlex.split(json.loads(capsys.readouterr().out)["command"])
+    assert words == ["mcpca", "fit", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "labels.txt")]
+    obs.loc["3", "type"] = None
+    obs["type"] = obs["type"].astype("category")
+    anndata.AnnData(rng.normal(size=(40, 5)), obs=obs).write_h5ad(tmp_path / "gap.h5ad")
+    assert main(["doctor", str(tmp_path / "gap.h5ad")]) == 0
+    assert capsys.readouterr().out.endswith("--context type --drop-unlabelled\n")
 
 
 # Words, help and shells --------------------------------------------------------------------------------------------

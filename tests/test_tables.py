@@ -182,6 +182,98 @@ def test_numbers_survive_text_and_parquet(tmp_path, rng):
         np.testing.assert_array_equal(back["n"], columns["n"])
 
 
+def test_lines_before_and_within_the_header(tmp_path):
+    text = frame().rename(columns={"g0": "g\n0"}).to_csv(index=False)
+    (tmp_path / "x.csv").write_text("\n\n" + text)
+    data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell"))
+    np.testing.assert_array_equal(data.X, planted()[0])
+    assert data.feature_names[0] == "g\n0"
+
+
+def test_marks_of_encoding(tmp_path):
+    frame().rename(columns={"g0": "größe"}).to_csv(tmp_path / "x.csv", index=False, encoding="utf-8-sig")
+    data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell"))
+    assert data.feature_names[0] == "größe"
+    assert data.row_names[0] == "cell0"
+    frame().rename(columns={"g0": "größe"}).to_csv(tmp_path / "y.csv", index=False, encoding="latin-1")
+    data = read_data([tmp_path / "y.csv"], Reading(context=("group",), index="cell", encoding="latin-1"))
+    assert data.feature_names[0] == "größe"
+
+
+def test_parquet_of_many_types(tmp_path):
+    import decimal
+
+    table = frame().assign(
+        flag=np.arange(120) % 2 == 0,
+        price=[decimal.Decimal(i) / 4 for i in range(120)],
+        small=np.arange(120, dtype=np.int8) % 7,
+        lists=[[1, 2]] * 120,
+        group=pd.Categorical(frame()["group"]),
+    )
+    table.to_parquet(tmp_path / "x.parquet")
+    asked = {"context": ("group",), "index": "cell"}
+    with pytest.raises(UnusableFileError, match="1 column of text among the features: 'lists'"):
+        read_data([tmp_path / "x.parquet"], Reading(**asked))
+    with pytest.raises(UnusableFileError, match="its column 'lists' holds lists, which are no texts"):
+        read_data([tmp_path / "x.parquet"], Reading(context=("lists",), index="cell", drop=("group",)))
+    data = read_data([tmp_path / "x.parquet"], Reading(**asked, drop=("lists",)))
+    np.testing.assert_array_equal(data.X[:, 6:], np.c_[table["flag"], np.arange(120) / 4, table["small"]])
+    table["flag"] = [None if i == 3 else True for i in range(120)]
+    table.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(UnusableFileError, match=r"first in row 4, in 1 column: 'flag' \(1\)"):
+        read_data([tmp_path / "x.parquet"], Reading(**asked, drop=("lists",)))
+    frame()[FEATURES].astype(np.float32).assign(y=planted()[1]).to_parquet(tmp_path / "single.parquet")
+    assert read_data([tmp_path / "single.parquet"], Reading(context=("y",))).X.dtype == np.float32
+
+
+def test_highly_variable_genes_and_raw_counts(tmp_path, rng):
+    import anndata
+
+    counts = rng.poisson(30, size=(40, P)).astype(np.float32)
+    obs = pd.DataFrame({"type": list("ab") * 20}, index=[str(i) for i in range(40)])
+    var = pd.DataFrame(
+        {"highly_variable": [True, False] * 3, "mine": [True] + [False] * 5, "n": range(6)}, index=FEATURES
+    )
+    adata = anndata.AnnData(scipy.sparse.csr_matrix(counts), obs=obs, var=var, layers={"log": np.log1p(counts)})
+    for name in ("a.h5ad", "b.h5ad"):
+        adata.write_h5ad(tmp_path / name)
+    base = {"context": ("type",)}
+    data = read_data([tmp_path / "a.h5ad"], Reading(**base))
+    assert data.feature_names == FEATURES[::2]
+    assert data.notes == ["3 of 6 features by var['highly_variable']; --mask-var all takes all."]
+    assert data.oddities[0].startswith("the values look like raw counts; normalise")
+    for asked, names in (
+        ({"mask_var": "all"}, FEATURES),
+        ({"mask_var": "mine"}, ["g0"]),
+        ({"features": ("g1", "g2")}, ["g1", "g2"]),
+        ({"features": ("g1", "g2"), "mask_var": "highly_variable", "max_bytes": 0}, ["g2"]),
+    ):
+        found = read_data([tmp_path / "a.h5ad"], Reading(**base, layer="log", **asked))
+        assert found.feature_names == names
+        assert found.oddities == []
+        columns = [FEATURES.index(name) for name in names]
+        np.testing.assert_allclose(dense(found.source.gather(slice(0, 40))), np.log1p(counts)[:, columns])
+    assert read_data([tmp_path / "a.h5ad", tmp_path / "b.h5ad"], Reading(**base)).X.shape == (80, 3)
+    with pytest.raises(UnusableFileError, match="its column 'n' of var is not true or false"):
+        read_data([tmp_path / "a.h5ad"], Reading(**base, mask_var="n"))
+    with pytest.raises(UnusableFileError, match="has no column of var"):
+        read_data([tmp_path / "a.h5ad"], Reading(**base, mask_var="hvg"))
+
+
+def test_one_context_is_told(tmp_path):
+    frame().assign(group="all").to_csv(tmp_path / "x.csv", index=False)
+    data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell"))
+    assert data.oddities == ["there is one context, 'all', for which MCPCA is PCA."]
+
+
+def test_parts_of_one_table_may_have_the_same_name(tmp_path):
+    for year, rows in (("2019", frame()[:50]), ("2020", frame()[50:])):
+        (tmp_path / year).mkdir()
+        rows.to_csv(tmp_path / year / "x.csv", index=False)
+    paths = [tmp_path / "2019" / "x.csv", tmp_path / "2020" / "x.csv"]
+    np.testing.assert_array_equal(read_data(paths, Reading(context=("group",), index="cell")).X, planted()[0])
+
+
 def test_old_anndata_files_are_read(tmp_path):
     """Before anndata 0.7 obs and var were tables of HDF5 itself, and sparse matrices had another mark."""
     import h5py
@@ -265,6 +357,8 @@ WRONG = {
         "Group,a\nx,1\ny,2\n",
         r"no column \(--context\) 'group'; did you mean 'Group'\? it has 'Group', 'a'",
     ),
+    "line ends": ("group,a\nx,1,\ny,2,\nx,3,\n", "a delimiter at the end of its lines and none in the header"),
+    "thousands": ('group;a\nx;"1,234"\ny;2\n', r"commas between thousands \('1,234' in column 'a'\)"),
     "runs of spaces": ("group  a  b\nx  1  2\ny 1  3\n", "separated by runs of spaces"),
 }
 

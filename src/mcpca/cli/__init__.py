@@ -25,10 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     used; 4 nothing above noise, or no stable rank; 5 the output cannot be written; 130 interrupted, 143 terminated.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments and arguments[0] in MODULES:
-        return run_module(arguments[0], arguments[1:])
     try:
+        if arguments and arguments[0] in MODULES:
+            return run_module(arguments[0], arguments[1:])
         from ._errors import run
+    except KeyboardInterrupt:
+        print("mcpca: interrupted.", file=sys.stderr)
+        return 130
     except ImportError as error:
         if error.name != "click":
             raise

@@ -44,7 +44,7 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
     """Read rows with the features of a model, by name where it has names."""
     names = getattr(model, "feature_names_in_", None)
     wanted = None if names is None else [str(name) for name in names]
-    with console.phase("reading"):
+    with console.phase("reading"), data_errors(paths[0]):
         data = read_data(paths, reading, features=wanted, need_context=False, report=console.progress)
     tell_of(data, console)
     if data.n_features != model.n_features_in_:
@@ -107,7 +107,7 @@ def loadings(
 def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, console: Console) -> dict[str, Any]:
     """Write counts, means and scatters of contexts: all that a fit needs, and no row."""
     check_file(out, force)
-    with console.phase("reading"):
+    with console.phase("reading"), data_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
     tell_of(data, console)
     if data.labels is None:
@@ -188,8 +188,9 @@ def _put(columns: dict[str, Any], out: Path | None, console: Console) -> None:
         text = io.BytesIO()
         write_table(columns, text)
         try:
-            sys.stdout.write(text.getvalue().decode())
             sys.stdout.flush()
+            sys.stdout.buffer.write(text.getvalue())  # UTF-8, whatever the terminal has
+            sys.stdout.buffer.flush()
         except BrokenPipeError:
             raise
         except OSError as error:

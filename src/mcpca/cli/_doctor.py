@@ -49,12 +49,14 @@ def doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
     content: dict[str, Any] = {"format": kind.format, "facts": found.facts, "contexts": found.contexts}
     if not found.has_rows:
         return {**content, "usable": True}
+    for text in found.advice:
+        console.say(f"  {text}")
     try:
         with console.phase("trying"):
             data = _try(path, kind, found)
     except UnusableFileError as error:
         raise Failure(str(error), 3, "input", {**content, "usable": False}) from error
-    for text in [*found.advice, *(f"left out: {note}" for note in data.notes)]:
+    for text in [*(f"left out: {note}" for note in data.notes), *data.oddities]:
         console.say(f"  {text}")
     command = _command(path, found.reading, reading)
     assert data.labels is not None
@@ -184,20 +186,13 @@ def _annotated(found: Annotated, reading: Reading) -> Findings:
         if _could_be_contexts(counts, found.n_obs):
             candidates[str(column)] = list(counts.values())
     facts += [f"{what}: {some(names)}" for what, names in (("layers", found.layers), ("obsm", found.obsm)) if names]
-    advice = []
     stored, _ = found.matrix(reading)
     source = as_source(stored, found.where)
     facts.append(
         f"matrix: {source.shape[0]:,} x {source.shape[1]:,}, {'sparse' if source.sparse else 'dense'} {source.dtype}"
     )
-    block = source.gather(slice(0, min(200, source.shape[0])))
-    values = np.asarray(block.data if source.sparse else block, dtype=np.float64)
-    if values.size and (values >= 0).all() and (values == np.round(values)).all() and values.max() > 20:
-        advice.append("The values look like raw counts; normalise and take logarithms first, or name a --layer.")
     result = _suggest(facts, candidates, reading, list(candidates), [], None)
-    result.reading = replace(result.reading, drop=reading.drop, index=reading.index)
-    result.advice = advice
-    return result
+    return _mended(result, reading, [found.labels(name) for name in result.reading.context])
 
 
 def _npz(found: Npz, reading: Reading) -> Findings:
@@ -213,7 +208,19 @@ def _npz(found: Npz, reading: Reading) -> Findings:
                 if few and _could_be_contexts(counts, shape[0]):
                     candidates[name] = list(counts.values())
     result = _suggest(facts, candidates, reading, list(candidates), [], None)
-    result.reading = replace(result.reading, drop=reading.drop, index=reading.index)
+    columns = [name for name in result.reading.context if name in found.arrays]
+    return _mended(result, reading, [labels_of_texts(found.load(name).tolist()) for name in columns])
+
+
+def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findings:
+    """Leave out rows without a context where there are some; columns of contexts are no features here."""
+    missing = any((labels.codes < 0).any() for labels in columns)
+    result.reading = replace(
+        result.reading,
+        drop=reading.drop,
+        index=reading.index,
+        drop_unlabelled=reading.drop_unlabelled or missing,
+    )
     return result
 
 
@@ -241,6 +248,7 @@ def _command(path: Path, reading: Reading, given: Reading) -> str:
     for option, value in (("--labels", reading.labels), ("--index", reading.index), ("--layer", reading.layer)):
         words += [option, str(value)] if value else []
     words += ["--obsm", reading.obsm] if reading.obsm else []
+    words += ["--mask-var", reading.mask_var] if reading.mask_var else []
     for option, values in (("--drop", reading.drop), ("--features", reading.features)):
         for value in values:
             words += [option, value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -27,6 +28,9 @@ class _Terminated(BaseException):
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code after one line on stderr where it failed."""
     debug = "--debug" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for terminals that lack a letter
     try:
         with _terminable():
             # ``obj`` is for the record of the run: what was typed.

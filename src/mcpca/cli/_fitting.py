@@ -24,20 +24,31 @@ from ..tables.writing import matrix_columns
 from ._console import Console, in_words_of_the_command, to_json
 from ._model_tables import component_names, diagnostics, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
-from ._record import FitOptions, check_inputs, for_a_reader, read_record, record
+from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
 
 _SAME = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise", "model")
 
 
 def fit(
-    options: FitOptions, out: Path, force: bool, console: Console, command: list[str], checkpoint: Path | None = None
+    options: FitOptions,
+    out: Path,
+    force: bool,
+    console: Console,
+    command: list[str],
+    checkpoint: Path | None = None,
+    expected: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Fit a model to files and write all results to the folder ``out``; return the record of the run."""
+    """Fit a model to files and write all results to the folder ``out``; return what to tell of the run.
+
+    ``expected`` are checksums of files: where others were read, nothing is written.
+    """
     check_folder(out, force)
     missing = _missing_for_report(options.report)
     model, data = fit_files(options, console, checkpoint)
     with console.phase("checksums"):
         inputs = checksums(data.files)
+        if expected is not None:
+            check_same(expected, inputs)
     run = record(options, command, inputs)
     found = diagnostics(model, data, console.warnings)
     with console.phase("scores"):
@@ -72,9 +83,9 @@ def repeat(path: Path, out: Path, force: bool, console: Console, command: list[s
     """Run again what a ``run.json`` records, and compare the results with those recorded there."""
     before = read_record(path)
     with console.phase("checksums"):
-        check_inputs(before, path)
+        inputs = check_inputs(before, path)
     options = FitOptions.from_json(before["options"])
-    result = fit(options, out, force, console, command)
+    result = fit(options, out, force, console, command, expected=inputs)
     after = read_record(out)
     differ = [
         name
@@ -100,7 +111,7 @@ def repeat(path: Path, out: Path, force: bool, console: Console, command: list[s
 
 def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = None) -> tuple[MCPCA, Data]:
     """Read files and fit a model; the names of features go into it."""
-    with console.phase("reading"):
+    with console.phase("reading"), data_errors(options.data[0]):
         data = read_data(options.data, options.reading, report=console.progress)
     tell_of(data, console)
     if options.rank is not None and options.rank > data.n_features:
@@ -143,6 +154,10 @@ def data_errors(path: Path) -> Iterator[None]:
         yield
     except (NothingAboveNoiseError, NoStableRankError, RankExceedsDataError, UnusableFileError):
         raise
+    except OSError as error:
+        if "checkpoint=" in str(error):  # written, not read
+            raise
+        raise UnusableFileError(path, f"could not be read to its end ({error}).") from error
     except ValueError as error:
         text = in_words_of_the_command(str(error))
         way_out = " --min-samples 2 leaves them out." if "have fewer than 2 samples" in text else ""

@@ -54,6 +54,9 @@ _READING_OPTIONS = (
     click.option("--features", multiple=True, metavar="PATTERN", help="Columns that are; @FILE lists them."),
     click.option("--layer", metavar="NAME", help="Layer of an AnnData, in place of X."),
     click.option("--obsm", metavar="NAME", help="Entry of obsm of an AnnData, in place of X: X_pca, say."),
+    click.option(
+        "--mask-var", metavar="COLUMN", help="Of var: features to take. highly_variable if there; all for all."
+    ),
     click.option("--min-samples", type=click.IntRange(0), default=0, metavar="N", help="Leave out smaller contexts."),
     click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a context."),
     click.option("--no-header", "header", flag_value=False, default=True, help="Text without a line of names."),
@@ -75,7 +78,19 @@ _COMMON = (
     click.option("--debug", is_flag=True, help="Show the traceback of an error."),
 )
 READING = (
-    *("context", "labels", "index", "drop", "features", "layer", "obsm", "min_samples", "drop_unlabelled", "header"),
+    *(
+        "context",
+        "labels",
+        "index",
+        "drop",
+        "features",
+        "layer",
+        "obsm",
+        "mask_var",
+        "min_samples",
+        "drop_unlabelled",
+        "header",
+    ),
     *("delimiter", "decimal", "encoding", "max_memory"),
 )
 

@@ -105,7 +105,8 @@ def _swap(staging: Path, path: Path) -> None:
         return
     path = path.resolve()
     old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
-    os.rename(path, old)  # onto the empty folder, which POSIX allows
+    old.rmdir()  # only the name is needed: not every system renames onto an empty folder
+    os.rename(path, old)
     try:
         os.rename(staging, path)
     except BaseException:
@@ -116,7 +117,7 @@ def _swap(staging: Path, path: Path) -> None:
 
 def _settle(path: Path, mode: int) -> None:
     """Make sure that a file is on disk, and readable by whom new files are for."""
-    with path.open("rb") as file:
+    with path.open("r+b") as file:
         os.fsync(file.fileno())
     path.chmod(mode & ~_umask())
 

@@ -37,7 +37,7 @@ def rank(
     """Choose a rank for files of rows, tell why, and write the curves where a folder is given."""
     if out is not None:
         check_folder(out, force)
-    with console.phase("reading"):
+    with console.phase("reading"), data_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
     tell_of(data, console)
     with console.phase("rank"), data_errors(data.files[0]):

@@ -119,7 +119,17 @@ def check_inputs(before: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     if gone:
         raise UnusableFileError(gone[0], f"is not there; the run in {path} read it.")
     now = checksums(files)
-    for old, new in zip(before["inputs"], now, strict=True):
+    check_same(before["inputs"], now)
+    return now
+
+
+def check_same(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
+    """Raise where files are other ones than before, or other files have come to a folder."""
+    paths = {entry["path"] for entry in before}
+    new_files = [entry["path"] for entry in now if entry["path"] not in paths]
+    if new_files:
+        raise Failure(f"{new_files[0]} was not there in the run that is to be repeated.", 3, "input")
+    for old, new in zip(before, now, strict=True):
         if old["sha256"] != new["sha256"]:
             raise Failure(
                 f"{old['path']} is not what it was (SHA-256 {new['sha256'][:12]}, then {old['sha256'][:12]}); the run "
@@ -127,4 +137,3 @@ def check_inputs(before: dict[str, Any], path: Path) -> list[dict[str, Any]]:
                 3,
                 "input",
             )
-    return now

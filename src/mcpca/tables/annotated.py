@@ -13,12 +13,14 @@ import numpy as np
 from .._check import Array
 from .._optional import require
 from ..sources import as_source
-from ._errors import UnusableFileError, nearest, short, some
-from .arrays import chosen_features, select_features
+from ._errors import UnusableFileError, nearest, plural, short, some
+from .arrays import chosen_features
 from .data import Budget, Part, Reading, columns_named
 from .labels import MISSING, Labels, labels_of_texts
 
 _SCAN = 2**26  # bytes of rows read at a time
+_LOOKED_AT, _LARGE = 200, 20  # rows, and a value that logarithms of counts do not reach
+COUNTS = "the values look like raw counts; normalise and take logarithms first, or name another matrix with --layer."
 
 
 class Annotated:
@@ -27,7 +29,7 @@ class Annotated:
     Attributes
     ----------
     n_obs, n_vars : int
-    obs : DataFrame
+    obs, var : DataFrame
     var_names : list of str
     layers, obsm : list of str
     """
@@ -42,8 +44,8 @@ class Annotated:
         # Before version 0.7 of anndata tables had no mark of what they are; only its reader of whole files knows them.
         self._whole = None if "encoding-type" in self._file["obs"].attrs else self._read_whole()
         self.obs = self._element("obs") if self._whole is None else self._whole.obs
-        var = self._element("var") if self._whole is None else self._whole.var
-        self.var_names = [str(name) for name in var.index]
+        self.var = self._element("var") if self._whole is None else self._whole.var
+        self.var_names = [str(name) for name in self.var.index]
         self.n_obs, self.n_vars = len(self.obs), len(self.var_names)
         self.layers, self.obsm = (
             self._keys(name) if self._whole is None else sorted(getattr(self._whole, name))
@@ -78,37 +80,39 @@ class Annotated:
                 self.path, f"its {name} cannot be read ({short(error, 160)}); is the file whole?"
             ) from error
 
-    def matrix(self, reading: Reading) -> tuple[Any, list[str] | None]:
+    def matrix(self, reading: Reading) -> tuple[Any, list[str]]:
         """Return the matrix on disk that is asked for, and the names of its columns."""
         if reading.layer is not None and reading.obsm is not None:
             raise UnusableFileError(self.where, "--layer and --obsm both name the matrix; pass one.")
-        names: list[str] | None = self.var_names
-        key = "X"
         if reading.layer is not None:
             self._check_key(reading.layer, self.layers, "layers", "--layer")
-            key = f"layers/{reading.layer}"
+            stored = self._stored("layers", reading.layer)
         elif reading.obsm is not None:
             self._check_key(reading.obsm, self.obsm, "obsm", "--obsm")
-            key, names = f"obsm/{reading.obsm}", None
-        elif "X" not in self._file or str(self._file["X"].attrs.get("encoding-type")) == "null":
-            have = f"layers {some(self.layers)}" if self.layers else "no layers either"
-            raise UnusableFileError(self.where, f"has no matrix X; it has {have}.")
+            stored = self._stored("obsm", reading.obsm)
+        else:
+            if "X" not in self._file or str(self._file["X"].attrs.get("encoding-type")) == "null":
+                have = f"layers {some(self.layers)}" if self.layers else "no layers either"
+                raise UnusableFileError(self.where, f"has no matrix X; it has {have}.")
+            stored = self._stored("X", None)
+        if hasattr(stored, "columns"):
+            return stored.to_numpy(), [str(name) for name in stored.columns]
+        if len(getattr(stored, "shape", ())) != 2:
+            raise UnusableFileError(self.where, "what was asked for is no matrix; pass another --layer or --obsm.")
+        named = reading.obsm is None
+        return stored, self.var_names if named else [f"{reading.obsm}{j + 1}" for j in range(stored.shape[1])]
+
+    def _stored(self, group: str, name: str | None) -> Any:
+        """Return a matrix as it is kept: a dataset, dense or sparse, or a DataFrame."""
         if self._whole is not None:
-            stored = self._whole.X if key == "X" else getattr(self._whole, key.split("/")[0])[key.split("/")[1]]
-            return stored, names if names is not None else self._numbered(reading.obsm, stored)
+            whole = getattr(self._whole, group)
+            return whole if name is None else whole[name]
+        key = group if name is None else f"{group}/{name}"
         stored = self._file[key]
         encoding = str(stored.attrs.get("encoding-type", "array"))
         if encoding in ("csr_matrix", "csc_matrix"):
-            return self._sparse_dataset(stored), names
-        if encoding == "dataframe":
-            frame = self._element(key)
-            return frame.to_numpy(), [str(name) for name in frame.columns]
-        if len(getattr(stored, "shape", ())) != 2:
-            raise UnusableFileError(self.where, f"{key} is no matrix ({encoding}); pass --layer or --obsm.")
-        return stored, names if names is not None else self._numbered(reading.obsm, stored)
-
-    def _numbered(self, name: str | None, stored: Any) -> list[str]:
-        return [f"{name}{j + 1}" for j in range(stored.shape[1])]
+            return self._sparse_dataset(stored)
+        return self._element(key) if encoding == "dataframe" else stored
 
     def _check_key(self, name: str, names: list[str], what: str, option: str) -> None:
         if name not in names:
@@ -131,38 +135,66 @@ class Annotated:
         """Return the rows: in memory where ``budget`` allows, sparse ones as CSR, else from disk."""
         stored, names = self.matrix(reading)
         labels = [self.labels(c) for c in reading.context] if reading.labels is None else []
-        row_names = self._row_names(reading)
-        if names is not None and len(set(names)) < len(names):
+        part = Part(self.where, self.n_obs, names, labels=labels, row_names=self._row_names(reading))
+        if len(set(names)) < len(names):
             raise UnusableFileError(
                 self.where, "has names of features more than once; make them unique (adata.var_names_make_unique())."
             )
+        chosen = chosen_features(names, reading, wanted, self.where)
+        if wanted is None and reading.obsm is None:
+            chosen = self._masked(chosen, reading, part.notes)
+        kept = set(chosen)
+        part.feature_names, part.others = chosen, [name for name in names if name not in kept]
+        columns = None if chosen == names else columns_named(names, chosen, self.where, "features")
         try:
             source = as_source(stored, self.where)
             if source.shape[0] != self.n_obs:
                 raise UnusableFileError(self.where, f"its matrix has {source.shape[0]} rows and obs {self.n_obs}.")
+            if reading.obsm is None and wanted is None and looks_like_counts(source):
+                part.oddities.append(COUNTS)
             if budget.take(source.nbytes):
-                X = source.gather(slice(0, source.shape[0]))
-                X, names, others = select_features(X, names, reading, wanted, self.where)
-                return Part(self.where, self.n_obs, names, [X], None, labels, row_names, others)
+                X: Any = source.gather(slice(0, source.shape[0]))
+                part.blocks = [X if columns is None else X[:, columns]]
+            else:
+                part.rows = source if columns is None else _Columns(source, columns)
         except UnusableFileError:
             raise
         except (OSError, ValueError, TypeError) as error:
             raise UnusableFileError(self.where, f"its matrix cannot be read ({short(error, 300)}).") from error
-        if names is None:
-            return Part(self.where, self.n_obs, None, None, source, labels, row_names)
-        chosen = chosen_features(names, reading, wanted, self.where)
-        if chosen == names:
-            return Part(self.where, self.n_obs, names, None, source, labels, row_names)
-        columns = columns_named(names, chosen, self.where, "features")
-        kept = set(chosen)
-        others = [name for name in names if name not in kept]
-        return Part(self.where, self.n_obs, chosen, None, _Columns(source, columns), labels, row_names, others)
+        return part
+
+    def _masked(self, names: list[str], reading: Reading, notes: list[str]) -> list[str]:
+        """Return the names that a column of ``var`` says to take."""
+        column = reading.mask_var
+        if column is None:
+            usable = "highly_variable" in self.var.columns and not reading.features
+            column = "highly_variable" if usable else "all"
+        if column == "all":
+            return names
+        columns_named([str(c) for c in self.var.columns], [column], self.where, "column of var (--mask-var)")
+        if self.var[column].dtype.kind != "b":
+            raise UnusableFileError(self.where, f"its column {column!r} of var is not true or false (--mask-var).")
+        masked = {name for name, keep in zip(self.var_names, self.var[column].tolist(), strict=True) if keep}
+        chosen = [name for name in names if name in masked]
+        if not chosen:
+            raise UnusableFileError(self.where, f"its column {column!r} of var takes no feature; pass --mask-var all.")
+        if len(chosen) < len(names):
+            left = len(names) - len(chosen)
+            notes.append(f"{left:,} of {plural(len(names), 'feature')} by var[{column!r}]; --mask-var all takes all.")
+        return chosen
 
     def _row_names(self, reading: Reading) -> list[str]:
         if reading.index is None:
             return [str(name) for name in self.obs.index]
         columns_named([str(c) for c in self.obs.columns], [reading.index], self.where, "column of obs (--index)")
         return [str(name) for name in self.obs[reading.index]]
+
+
+def looks_like_counts(source: Any) -> bool:
+    """Whether the first rows are whole numbers from 0 on, some of them large: counts that were not normalised."""
+    block: Any = source.gather(slice(0, min(_LOOKED_AT, source.shape[0])))
+    values = np.asarray(block.data if source.sparse else block, dtype=np.float64)
+    return bool(values.size and (values >= 0).all() and (values == np.round(values)).all() and values.max() > _LARGE)
 
 
 class _Columns:

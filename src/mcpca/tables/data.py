@@ -34,6 +34,9 @@ class Reading:
         Of text, where these are not to be guessed.
     layer, obsm : str or None
         The matrix of an AnnData that takes the place of ``X``.
+    mask_var : str or None
+        The column of ``var`` that says which features of an AnnData to take: None is "highly_variable" where there is
+        one and features are not named, "all" takes all.
     min_samples : int
         Contexts with fewer rows are left out.
     drop_unlabelled : bool
@@ -53,6 +56,7 @@ class Reading:
     encoding: str | None = None
     layer: str | None = None
     obsm: str | None = None
+    mask_var: str | None = None
     min_samples: int = 0
     drop_unlabelled: bool = False
     max_bytes: int = 2**31
@@ -76,6 +80,8 @@ class Part:
     row_names: list[str] | None = None
     others: list[str] = field(default_factory=list)
     counting: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    oddities: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -28,6 +28,8 @@ class DelimitedTable:
         Columns that are no numbers, judged by the first lines.
     index : str or None
         The column of names of rows, where it has no name itself.
+    nested : frozenset of str
+        Columns of lists, of which text has none.
     dialect : Dialect
     read : float
         Share of the file that the last pass has come to.
@@ -35,6 +37,7 @@ class DelimitedTable:
 
     def __init__(self, path: Path, compression: str | None, reading: Reading) -> None:
         require("pyarrow.csv", "cli")
+        self.nested: frozenset[str] = frozenset()
         self.path, self.where, self._compression, self.read = path, str(path), compression, 0.0
         self.dialect: Dialect = dialect_of(path, compression, reading)
         self.columns, self.text, self.index = self.dialect.columns, self.dialect.text, self.dialect.index
@@ -100,8 +103,8 @@ class DelimitedTable:
         width = len(self.dialect.columns)
         with open_text(self.path, self._compression, self.dialect.encoding) as file:
             reader = csv.reader(file, delimiter=self.dialect.delimiter)
-            for number, record in enumerate(reader):
-                if not record or number < self.dialect.header_lines:
+            for record in reader:
+                if not record or reader.line_num <= self.dialect.header_lines:
                     continue
                 if len(record) != width:
                     return UnusableFileError(

@@ -24,6 +24,7 @@ DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": 
 _HEAD, _LONGEST = 2**18, 2**26  # characters looked at, and of the longest first lines
 _LINES = 100
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 
@@ -35,7 +36,7 @@ class Dialect:
     ----------
     delimiter, encoding, decimal : str
     header_lines : int
-        0 or 1.
+        Lines up to the end of the header; 0 without one.
     columns : list of str
         One name per column; the unnamed first column of names of rows is "".
     text : frozenset of str
@@ -83,20 +84,21 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
     where = str(path)
     try:
         delimiter = reading.delimiter or _delimiter_of(lines, whole, where)
-        records = [record for record in csv.reader(lines, delimiter=delimiter) if record]
+        reader = csv.reader(lines, delimiter=delimiter)
+        records = [next(record for record in reader if any(record))]
+        header_lines = reader.line_num if reading.header else 0
+        records += [record for record in reader if record]
     except csv.Error as error:
         raise UnusableFileError(where, f"cannot be read as a table ({error}).") from error
     if not whole and len(records) > 1:
         records.pop()  # its end may be missing
-    if not records:
-        raise UnusableFileError(where, "has only empty lines.")
     if len(records[0]) > MAX_COLUMNS:
         raise too_many_columns(len(records[0]), where)
     columns, data = _header_of(records, reading, where)
     check_columns(columns, where)
     text = _text_columns(columns, data, reading, delimiter, where)
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
-    return Dialect(delimiter, encoding, reading.decimal, int(reading.header), columns, text, longest)
+    return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)
 
 
 def _encoding_of(path: Path, compression: str | None) -> str:
@@ -202,6 +204,8 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
     if not data:
         raise UnusableFileError(where, "has a header and no rows.")
     if len(data[0]) == len(names) + 1:
+        if not any(record[-1].strip() for record in data):
+            raise UnusableFileError(where, "has a delimiter at the end of its lines and none in the header; remove it.")
         names = ["", *names]
     unnamed = [i for i, name in enumerate(names) if not name and i > 0]
     if unnamed:
@@ -220,6 +224,13 @@ def _text_columns(
         if all(value in MISSING or _is_number(value, reading.decimal) for value in values):
             continue
         known = [value for value in values if value not in MISSING]
+        if reading.decimal == "." and all(_THOUSANDS.fullmatch(v) or _is_number(v, ".") for v in known):
+            grouped = next(value for value in known if "," in value)
+            raise UnusableFileError(
+                where,
+                f"has commas between thousands ({grouped!r} in column {short(name)!r}), or decimal commas "
+                "(--decimal ','); write numbers without them.",
+            )
         commas = [value for value in known if _DECIMAL_COMMA.fullmatch(value)]
         if commas and reading.decimal == "." and all(_is_number(v.replace(",", ".", 1), ".") for v in known):
             raise UnusableFileError(

@@ -44,6 +44,9 @@ class ParquetTable:
                 or is_number.is_decimal(kind)
             )
         )
+        self.nested = frozenset(
+            name for name, kind in zip(self.columns, schema.types, strict=True) if is_number.is_nested(kind)
+        )
         self.index = _PANDAS_INDEX if _PANDAS_INDEX in self.columns else None
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
@@ -51,6 +54,9 @@ class ParquetTable:
         pa, parquet = require("pyarrow", "cli"), require("pyarrow.parquet", "cli")
         step = int(np.clip(_BATCH // (8 * max(len(numbers), 1)), 1, 2**16))
         wanted = [*numbers, *texts]
+        lists = [name for name in texts if name in self.nested]
+        if lists:
+            raise UnusableFileError(self.where, f"its column {lists[0]!r} holds lists, which are no texts.")
         try:
             with parquet.ParquetFile(str(self.path)) as file:
                 n = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -65,20 +66,21 @@ def read_data(
     -----
     Up to ``reading.max_bytes`` rows are held in memory. Tables beyond that are parsed again at each pass of a fit.
     """
-    files, notes = _files(paths)
+    files, notes = _files(paths, by_name=not (reading.context or reading.labels))
     kinds = [kind_of(path) for path in files]
     if "moments" in {kind.format for kind in kinds}:
         return _moments(files, kinds, reading, need_context)
     if need_context and len(files) == 1 and kinds[0].format != "npz" and not (reading.context or reading.labels):
         raise _no_context(files[0])
-    budget, parts = Budget(reading.max_bytes), []
+    budget = Budget(reading.max_bytes)
+    parts: list[Part] = []
     wanted = None if features is None else list(features)
     report("reading", 0, 100 * len(files))
     for i, (path, kind) in enumerate(zip(files, kinds, strict=True)):
         part = open_part(path, kind, reading, wanted, budget, partial(_tell, report, i, len(files)))
         if i == 0 and features is None:
             wanted = part.feature_names
-        elif features is None and part.others and not reading.features:
+        elif features is None and part.others and not parts[0].others:
             raise UnusableFileError(
                 path, f"has {some(part.others)} in addition to the features of {files[0]}; files must share them."
             )
@@ -124,8 +126,11 @@ def stem_of(path: Path) -> str:
     return name.rsplit(".", 1)[0] if "." in name.lstrip(".") else name
 
 
-def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return the files in the order of their names, folders opened, and what was left out of folders."""
+def _files(paths: Sequence[Path], by_name: bool) -> tuple[list[Path], list[str]]:
+    """Return the files in the order of their names, folders opened, and what was left out of folders.
+
+    ``by_name`` says that files are contexts, called by their names, of which no two may be the same.
+    """
     files, notes = [], []
     for path in paths:
         if not path.is_dir() or kind_of(path).format == "zarr":
@@ -141,7 +146,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
             notes.append(f"{some(left)} in {path}: no name of a table.")
         files += known
     stems = [stem_of(path) for path in files]
-    twice = sorted({stem for stem in stems if stems.count(stem) > 1}) if len(files) > 1 else []
+    twice = sorted(stem for stem, n in Counter(stems).items() if n > 1) if by_name else []
     if twice:
         raise UnusableFileError(
             files[stems.index(twice[0])], f"another file gives a context the same name, {twice[0]!r}; rename one."
@@ -262,6 +267,10 @@ def _assembled(
     odd = [
         f"the column {name!r} counts rows; where it is no measurement, leave it out with --drop." for name in counting
     ]
+    odd += dict.fromkeys(text for part in parts for text in part.oddities)
+    if labels is not None and len(labels.categories) == 1:
+        odd.append(f"there is one context, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
+    notes += dict.fromkeys(text for part in parts for text in part.notes)
     return Data(X, labels, names, row_names, p, formats, used, in_memory, notes, dropped, odd)
 
 

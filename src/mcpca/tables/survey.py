@@ -38,7 +38,7 @@ class Survey:
 def survey(table: Table) -> Survey:
     """Look at all rows of a table."""
     numbers = [name for name in table.columns if name not in table.text and name != table.index]
-    texts = [name for name in table.columns if name in table.text and name != table.index]
+    texts = [name for name in table.columns if name in table.text - table.nested and name != table.index]
     n, p = 0, len(numbers)
     gaps = np.zeros(p, dtype=np.intp)
     integers: dict[int, dict[str, int]] = {j: {} for j in range(p)}
@@ -58,6 +58,7 @@ def survey(table: Table) -> Survey:
             empty[name] += _count_texts(batch.column(p + i), counts, name)
     few = {numbers[j]: found for j, found in integers.items() if len(found) > 1}
     missing = dict(zip(numbers, gaps.tolist(), strict=True)) | empty
+    counts |= dict.fromkeys(table.nested)
     return Survey(n, missing, {**counts, **few}, [numbers[j] for j in risers.found()])
 
 

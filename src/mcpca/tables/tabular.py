@@ -21,6 +21,7 @@ class Table(Protocol):
     where: str
     columns: list[str]
     text: frozenset[str]
+    nested: frozenset[str]
     index: str | None
     read: float
 
@@ -160,6 +161,8 @@ def matrix_of(batch: Any, p: int) -> Array:
     kinds = {str(batch.schema.field(j).type) for j in range(p)}
     X = np.empty((p, batch.num_rows), dtype=np.float32 if kinds == {"float"} else np.float64)
     for j in range(p):
-        # Integers with nulls become floats with NaN; decimals come as objects.
-        X[j] = batch.column(j).to_numpy(zero_copy_only=False)
+        column = batch.column(j)
+        if str(column.type) not in ("float", "double"):
+            column = column.cast("float64", safe=False)  # integers beyond 2^53 lose digits as they would anywhere
+        X[j] = column.to_numpy(zero_copy_only=False)  # null becomes NaN
     return np.ascontiguousarray(X.T)
