@@ -3,10 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch lint demo benchmark paper clean
+.PHONY: test test-torch browser lint demo benchmark paper clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
+
+# Chromium for the tests of the report, which are skipped where it is not found.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium chromium-driver >/dev/null; }
 
 # Arrays on other devices, with PyTorch, which is too large for `make test`.
 test-torch: $(VENV)/.test-torch
@@ -17,7 +23,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Pictures go to demo-output/.
+# Pictures and the report go to demo-output/.
 demo: $(VENV)/.demo
 	$(BIN)/python -m mcpca.demo --output demo-output
 

@@ -5,6 +5,7 @@ that a failure. Pictures for the documentation are written to the folder in MCPC
 """
 
 import base64
+import copy
 import csv
 import io
 import json
@@ -20,6 +21,7 @@ matplotlib.use("Agg")
 
 import matplotlib.image
 import numpy as np
+import pandas as pd
 import pytest
 
 from mcpca import MCPCA, IdentifiabilityWarning, demo
@@ -81,11 +83,12 @@ class Page:
             driver.get(self.opened)
         else:
             self.run("location.hash = arguments[0]", address)
-            self.wait(lambda: self.run("return location.hash") == address)
+        chosen = "['mcpc', 'context', 'other'].map((key) => `${key}=${mcpca.chosen[key] + 1}`)"
+        self.wait(lambda: self.run(f"return '#' + {chosen}.join('&')") == address)
         self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "yes")
 
     def wait(self, condition):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -164,12 +167,22 @@ class Page:
         found = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [url.partition("#")[0] for url in found if not url.startswith(("data:", "about:", "blob:"))]
 
-    def shoot(self, tmp_path, name):
-        """Take a picture of the window, for the documentation too where that is asked for."""
-        folder = Path(os.environ.get("MCPCA_SCREENSHOTS") or tmp_path)
-        path = folder / f"{name}.png"
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
-        return matplotlib.image.imread(path)
+    def picture(self, path=None):
+        """The window as an array (height, width, 3), kept as a file where a path is given."""
+        content = base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+        if path is not None:
+            path.write_bytes(content)
+        return matplotlib.image.imread(io.BytesIO(content))[..., :3]
+
+
+def visible(name):
+    """A name as the page writes it: marks of direction by their code."""
+    return name.replace("\u202e", "\u27e8U+202E\u27e9").replace("\u202c", "\u27e8U+202C\u27e9")
+
+
+def cut(name):
+    """The beginning of a name, without the marks that isolate it in a chart."""
+    return name.strip("\u2068\u2069")[:27]
 
 
 def shown(value, digits=4):
@@ -194,12 +207,13 @@ def many(tmp_path_factory):
     truth = make_contexts(n_contexts=200, n_features=30, n_components=8, n_samples=40, noise=0.1, random_state=0)
     names = np.array([NAMES.get(i, f"patient {i:03d}") for i in range(200)], dtype=object)
     y = names[truth.y]
-    model = MCPCA(8, solver="ml", random_state=0).fit(truth.X, y)
+    X = pd.DataFrame(truth.X, columns=[NAMES.get(j, f"gene {j:02d}") for j in range(30)])
+    model = MCPCA(8, solver="ml", random_state=0).fit(X, y)
     errors, presence = model.standard_errors(), model.presence()
     path = write_report(
         model,
         tmp_path_factory.mktemp("many") / "report.html",
-        X=truth.X,
+        X=X,
         y=y,
         standard_errors=errors,
         presence=presence,
@@ -284,7 +298,7 @@ def test_keyboard_moves_and_selects(browser, digits):
         ".map((e) => e.outerHTML)"
     )
     assert unnamed == []
-    labels = page.run("return [...document.querySelectorAll('[role=img]')].map(e => e.getAttribute('aria-label'))")
+    labels = page.run("return [...document.querySelectorAll('[role=figure]')].map(e => e.getAttribute('aria-label'))")
     assert len(labels) >= 8
     assert all(labels)
 
@@ -353,7 +367,7 @@ def test_map_of_many_contexts_is_ordered_and_filtered(browser, many):
     page.set("#least", 0)
     page.set("#find-mcpc", "3")
     assert page.run("return mcpca.map.view.columns") == [2]
-    page.set("#find-mcpc", "feature 30")
+    page.set("#find-mcpc", "GENE 29")
     a = np.abs(model.components_)
     strong = [j for j in range(8) if 29 in np.argsort(-model.components_[:, j])[:25] or 29 in np.argsort(a[:, j])[-25:]]
     assert set(page.run("return mcpca.map.view.columns")) >= set(strong)
@@ -382,18 +396,14 @@ def test_hostile_names_are_text(browser, many):
             assert seen == "N" * 59 + "\u2026"
             page.run("document.querySelector('.whole-name').open = true")
             assert page.text(".whole-name p") == name
-        elif "\u202e" in name:
-            assert seen == "\u27e8U+202E\u27e9evil\u27e8U+202C\u27e9 and \u05e9\u05dc\u05d5\u05dd"
         else:
-            assert seen == name[:60] or seen == name[:59] + "\u2026"
+            assert seen in (visible(name), name[:59] + "\u2026")
         label = page.run("return document.querySelector('.map-names .chosen').textContent")
         assert label.rstrip("\u2026") == seen[: len(label.rstrip("\u2026"))]
         # Plotly shows the characters too: the legend of the comparison names both contexts.
         page.chart("compare")
         legend = page.run("return document.querySelector('#chart-compare .legendtext').textContent")
-        assert (
-            legend.strip("\u2068\u2069").rstrip("\u2026") == seen[: len(legend.strip("\u2068\u2069").rstrip("\u2026"))]
-        )
+        assert cut(legend) == cut(visible(name))
         assert page.run("return window.harmed") is None
         assert (
             page.run("return document.querySelectorAll('main img, main i, main a[href^=javascript], main br').length")
@@ -401,6 +411,16 @@ def test_hostile_names_are_text(browser, many):
         )
         assert page.messages() == []
         assert set(page.requests()) <= {path.as_uri()}
+    # Names of features, which Plotly writes beside the bars.
+    labels = "return [...document.querySelectorAll('#chart-features .ytick text')].map((t) => t.textContent)"
+    for j, a in enumerate(model.components_.T):
+        page = Page(browser, path, address=f"#mcpc={j + 1}&context=1&other=2")
+        page.chart("features")
+        order = np.argsort(-a, kind="stable")
+        bars = [i for i in order[:10] if a[i] > 0] + [i for i in order[-10:] if a[i] < 0]
+        assert [cut(t) for t in page.run(labels)] == [cut(visible(model.feature_names_in_[i])) for i in bars]
+    assert page.run("return document.querySelectorAll('svg a, svg [style*=bold]').length") == 0
+    assert page.run("return window.harmed") is None
     assert page.text("h1") == "<i>Two hundred</i> patients"
 
 
@@ -434,21 +454,18 @@ def test_policy_forbids_other_scripts_and_the_network(browser, digits):
     assert sum("Content Security Policy" in message for message in page.messages()) >= 4
 
 
-def test_narrow_dark_and_print(browser, many, digits, tmp_path):
+def test_narrow_dark_and_print(browser, many, digits):
     for path in (digits[0], many[0]):
         page = Page(browser, path, size=NARROW)
         page.wait_for_width(NARROW[0])
         for section in ("map", "mcpc", "context", "compare", "diagnostics", "rank", "about"):
             right = page.run("return document.getElementById(arguments[0]).getBoundingClientRect().right", section)
             assert right <= NARROW[0]
-    page.shoot(tmp_path, "report_narrow")
     page = Page(browser, many[0], dark=True)
-    picture = page.shoot(tmp_path, "report_dark")
-    assert np.median(picture[..., :3]) < 0.2
+    assert np.median(page.picture()) < 0.2
     page.find("#theme").click()
     assert page.run("return document.documentElement.dataset.theme") == "light"
-    light = base64.b64decode(page.send("Page.captureScreenshot", format="png")["data"])
-    assert np.median(matplotlib.image.imread(io.BytesIO(light))[..., :3]) > 0.8
+    assert np.median(page.picture()) > 0.8
     pdf = base64.b64decode(page.send("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
     assert page.run("return [...document.querySelectorAll('.chart')].every((c) => !c.isConnected || mcpca.painted(c))")
@@ -456,14 +473,21 @@ def test_narrow_dark_and_print(browser, many, digits, tmp_path):
 
 
 def test_pictures_of_the_documentation(browser, many, digits, tmp_path):
-    page = Page(browser, many[0], address="#mcpc=2&context=40&other=6")
+    folder = Path(os.environ.get("MCPCA_SCREENSHOTS") or tmp_path)
+    model = copy.copy(many[1])
+    model.contexts_ = np.array([f"patient {i + 1}" for i in range(200)])
+    path = write_report(model, tmp_path / "report.html", standard_errors=many[2], title="Two hundred patients")
+    address = "#mcpc=2&context=40&other=6"
+    page = Page(browser, path, dark=True, address=address)
     page.set("#row-order", "cluster")
     page.set("#column-order", "cluster")
-    page.chart("features")
-    page.run("window.scrollTo(0, 0)")
-    picture = page.shoot(tmp_path, "report_map")
-    assert picture.shape[:2] == (WIDE[1], WIDE[0])
-    assert picture[..., :3].std() > 0.1
-    page = Page(browser, digits[0], address="#mcpc=2&context=3")
+    assert page.picture(folder / "report_dark.png").shape[:2] == (WIDE[1], WIDE[0])
+    page.find("#theme").click()
+    page.run("document.activeElement.blur()")
+    assert page.picture(folder / "report_map.png").std() > 0.1
+    page = Page(browser, path, size=NARROW, address=address)
+    page.wait_for_width(NARROW[0])
+    assert page.picture(folder / "report_narrow.png").shape[:2] == (NARROW[1], NARROW[0])
+    page = Page(browser, digits[0], address="#mcpc=2&context=3&other=2")
     page.chart("rows")
-    assert page.shoot(tmp_path, "report_rows")[..., :3].std() > 0.05
+    assert page.picture(folder / "report_rows.png").std() > 0.05

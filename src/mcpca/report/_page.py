@@ -14,7 +14,6 @@ from ._encode import as_json
 
 # In this order: each uses what is above it.
 _SCRIPTS = ("data.js", "dom.js", "table.js", "charts.js", "map.js", "mcpc.js", "context.js", "rest.js", "main.js")
-_START = "mcpca.start();"
 
 
 def page_of(content: dict[str, Any]) -> str:
@@ -22,13 +21,12 @@ def page_of(content: dict[str, Any]) -> str:
     plotly = _plotly()
     ours = _script("\n".join(_asset(name) for name in _SCRIPTS))
     pieces = {
-        "policy": _policy([ours, plotly, _START]),
+        "policy": _policy([ours, plotly]),
         "title": _escaped(content["title"]),
         "style": _asset("page.css"),
         "data": as_json(content),
         "ours": ours,
         "plotly": plotly,
-        "start": _START,
     }
     page = []
     # Split at the marks, not replaced one by one: what is filled in is never looked at for marks.

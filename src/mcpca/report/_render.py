@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._check import as_generator, check_integer
@@ -58,20 +57,17 @@ def render(
     selection = model.rank_choice_ if selection is None else selection
     if replicability is None and isinstance(selection, RankSelection) and selection.rank == r:
         replicability = selection.replicability
-    for name, value, kinds, shapes in (
-        ("selection", selection, (RankSelection, RankChoice), lambda s: ()),
-        ("standard_errors", standard_errors, (Precision, Bootstrap), lambda s: _loadings_shape(s)),
-        ("replicability", replicability, (Replicability,), lambda s: (k, s.cosines.shape[1])),
-        ("presence", presence, (Presence,), lambda s: s.adjusted.shape),
-    ):
-        _check_result(name, value, kinds, shapes, (k, r))
+    _check_result("selection", selection, (RankSelection, RankChoice), (k, r))
+    _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
+    _check_result("replicability", replicability, (Replicability,), (k, r))
+    _check_result("presence", presence, (Presence,), (k, r))
     rng = as_generator(random_state)
     samples = None if X is None else sample_rows(model, X, y, max_rows, rng)
     content = content_of(
         model,
         fit,
         samples,
-        title=f"{r} MCPCs of {k} context{'s' if k > 1 else ''}" if title is None else title,
+        title=f"{_many(r, 'MCPC')} of {_many(k, 'context')}" if title is None else title,
         selection=selection,
         standard_errors=standard_errors,
         replicability=replicability,
@@ -177,20 +173,29 @@ def write_report(
     return file
 
 
-def _loadings_shape(errors: Precision | Bootstrap) -> tuple[int, ...]:
-    return errors.lower.shape if isinstance(errors, Bootstrap) else np.asarray(errors.loadings).shape
+def _many(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def _check_result(name: str, value: Any, kinds: tuple[type, ...], shape_of: Any, expected: tuple[int, int]) -> None:
-    """Raise where a result is of another kind, or of another model."""
+def _check_result(name: str, value: Any, kinds: tuple[type, ...], expected: tuple[int, int]) -> None:
+    """Raise where a result is of another kind, or of another model than one with (k, r) loadings."""
     if value is None:
         return
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{name} is a {type(value).__name__}; pass a {names}.")
-    shape = shape_of(value)
-    if shape not in ((), expected):
+    k, r = expected
+    shape: tuple[int, ...] = expected  # a choice of rank is of no model
+    if isinstance(value, Precision):
+        shape = value.loadings.shape
+    elif isinstance(value, Bootstrap):
+        shape = value.lower.shape
+    elif isinstance(value, Presence):
+        shape = value.adjusted.shape
+    elif isinstance(value, Replicability):
+        shape = (k, value.cosines.shape[1])
+    if shape != expected:
         raise ValueError(
-            f"{name} is of {shape[0]} contexts and {shape[1]} MCPCs, and the model has {expected[0]} and {expected[1]}"
-            "; pass what was computed from this model."
+            f"{name} is of {shape[0]} contexts and {shape[1]} MCPCs, and the model has {k} and {r}; pass what was "
+            "computed from this model."
         )

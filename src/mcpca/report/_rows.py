@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
-from sklearn.decomposition import PCA
 
 from .._check import Array, check_finite
 from .._namespace import to_host
@@ -19,8 +19,9 @@ from ..sources import as_source, is_dask
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_AXES = 3  # principal components of a context, of which any two are shown
 MOST_SHOWN = 500  # rows of a context
-_MOST_USED = 2000  # rows of a context behind its quantiles and principal components
-_MOST_NUMBERS = 10**7  # in these, so that wide rows stay within 80 MB and a second
+_MOST_USED, _FEWEST_USED = 1000, 100  # rows of a context behind its quantiles and principal components
+_MOST_NUMBERS = 10**7  # in these, so that wide rows stay within 80 MB
+_NOTHING = 1e-12  # share of squares that is rounding
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
     Notes
     -----
-    Rows in memory are read one context at a time, up to 2,000 of them. All others (on disk, in chunks, on Dask) are
-    read in one pass that takes only what is shown, ``max_rows`` rows at most. Sparse rows stay sparse.
+    Rows in memory are read one context at a time, up to 1,000 of them. All others (on disk, in chunks, on Dask) are
+    read in one pass that takes what is shown, or 100 rows of a context where that is less. Sparse rows stay sparse.
     """
     contexts = _read(model, X, y)
     index = _places(model, contexts)
@@ -71,13 +72,16 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
         names = contexts.names.tolist()
         _check_finite(rows, f"X, context {names[i]!r},", contexts.feature_names)
         mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[index[i]]
-        samples[index[i]] = _describe(rows, shown, int(contexts.n_samples[i]), mean.astype(np.float64), P, A, rng)
+        samples[index[i]] = _describe(rows, shown, int(contexts.n_samples[i]), mean.astype(np.float64), P, A)
     return samples
 
 
 def _read(model: Any, X: Any, y: Any) -> Contexts:
+    features = None
     if is_anndata(X):
-        X, y = as_source(anndata_parts(X)[0], "X"), labels_of(X, y)
+        y = labels_of(X, y)
+        X, features = anndata_parts(X)
+        X = as_source(X, "X")
     named = named_blocks(X)
     if named is None:
         X, y = _chunks_of_dask(X, y) if is_dask(X) else (to_host(X), y)
@@ -85,6 +89,15 @@ def _read(model: Any, X: Any, y: Any) -> Contexts:
         blocks = [_chunks_of_dask(block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks]
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
     contexts: Contexts = model._read_new(X, y, min_samples=1)
+    features, known = (
+        contexts.feature_names if features is None else features,
+        getattr(model, "feature_names_in_", None),
+    )
+    if features is not None and known is not None and [str(name) for name in features] != known.tolist():
+        raise ValueError(
+            f"The features of X should be those of fit, in the same order: X begins with {features.tolist()[:3]} and fit "
+            f"with {known[:3].tolist()}; select them with X[list(model.feature_names_in_)]."
+        )
     return contexts
 
 
@@ -123,10 +136,13 @@ def _places(model: Any, contexts: Contexts) -> list[int]:
 
 def _drawn(contexts: Contexts, per_context: int, rng: np.random.Generator) -> Iterator[tuple[int, Any, Array]]:
     """Yield (context, rows, which of these are shown), one context after the other."""
-    most = max(per_context, min(_MOST_USED, _MOST_NUMBERS // contexts.n_features))
+    k, p = len(contexts.names), contexts.n_features
+    here = max(per_context, min(_MOST_USED, _MOST_NUMBERS // p))
+    # Those of all contexts are held at a time.
+    there = max(per_context, min(_FEWEST_USED, 5 * _MOST_NUMBERS // (k * p)))
     wanted = []
     for i, n in enumerate(contexts.n_samples.tolist()):
-        m = min(n, most if contexts.sources[i].in_memory else per_context)
+        m = min(n, here if contexts.sources[i].in_memory else there)
         wanted.append(np.sort(rng.choice(n, m, replace=False)))
     drawn = contexts.take(wanted)
     elsewhere: dict[int, Any] = {}
@@ -150,9 +166,9 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
         check_finite(rows, where, features)
 
 
-def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array, rng: np.random.Generator) -> RowSample:
+def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> RowSample:
     scores = np.asarray(rows @ P.T, dtype=np.float64) - mean @ P.T
-    V, shares = _principal_axes(rows, rng)
+    V, shares = _principal_axes(rows)
     return RowSample(
         n,
         rows.shape[0],
@@ -164,25 +180,39 @@ def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array, 
     )
 
 
-def _principal_axes(rows: Any, rng: np.random.Generator) -> tuple[Array, Array]:
+def _principal_axes(rows: Any) -> tuple[Array, Array]:
     """Return the first principal components of rows (p, 3) and their shares of variance; zeros where there are fewer.
 
+    From the smaller of X^T X (p, p) and X X^T (n, n); sparse rows stay sparse, and their products are centred.
     Signs are those that make the largest entry positive.
     """
     n, p = rows.shape
     V, shares = np.zeros((p, N_AXES)), np.zeros(N_AXES)
     m = min(N_AXES, n - 1, p)
-    if m < 1:
+    rows = rows.astype(np.float64)
+    mean = np.asarray(rows.mean(axis=0)).ravel()
+    squares = n * float(mean @ mean)
+    if not scipy.sparse.issparse(rows):
+        rows, mean = rows - mean, np.zeros(p)
+    products = _dense(rows.T @ rows if p <= n else rows @ rows.T)
+    if p <= n:
+        products = products - n * np.outer(mean, mean)
+    else:
+        products = products + products.mean() - products.mean(axis=0) - products.mean(axis=1)[:, None]
+    total = float(np.trace(products))
+    if m < 1 or total <= _NOTHING * squares:
         return V, shares
-    small = min(n, p) <= 8 * N_AXES
-    if small and scipy.sparse.issparse(rows):
-        rows = rows.toarray()
-    # The seed starts an iteration that ends at the same axes whatever it is.
-    solver = "full" if small else "covariance_eigh" if p <= 500 else "arpack"
-    pca = PCA(m, svd_solver=solver, random_state=int(rng.integers(2**31)))
-    with np.errstate(invalid="ignore", divide="ignore"):  # rows that are all alike have no share of anything
-        pca.fit(rows)
-    axes = np.asarray(pca.components_, dtype=np.float64).T
-    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(m)])
-    V[:, :m], shares[:m] = axes, np.nan_to_num(pca.explained_variance_ratio_)
+    size = len(products)
+    values, vectors = scipy.linalg.eigh(products, subset_by_index=[size - m, size - 1])
+    values, axes = values[::-1], vectors[:, ::-1]
+    if p > n:
+        axes = np.asarray(rows.T @ axes) - mean[:, None] * axes.sum(axis=0)
+        axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(float).tiny)
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(m)])
+    known = values > _NOTHING * total
+    V[:, :m], shares[:m] = np.where(known, axes, 0), np.where(known, values / total, 0)
     return V, shares
+
+
+def _dense(X: Any) -> Array:
+    return np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)

@@ -80,7 +80,7 @@
     { rootMargin: "300px" },
   );
   mcpca.chart = (id) => {
-    const node = el("div", { id, class: "chart", role: "img" });
+    const node = el("div", { id, class: "chart", role: "figure" });
     watcher.observe(node);
     return node;
   };

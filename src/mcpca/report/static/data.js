@@ -43,6 +43,7 @@ const mcpca = {};
       ? "not known"
       : `${(100 * value).toFixed(Math.abs(value) < 0.1 || (value > 0.99 && value < 1) ? 1 : 0)}%`;
   mcpca.count = (value) => value.toLocaleString("en-GB");
+  mcpca.many = (n, what) => `${mcpca.count(n)} ${what}${n === 1 ? "" : "s"}`;
 
   // A matrix packed as 16-bit integers: an array of its columns, decoded when it is first asked for.
   const decoded = new Map();
@@ -64,7 +65,8 @@ const mcpca = {};
   mcpca.range = (n) => Array.from({ length: n }, (_, i) => i);
   mcpca.sortedBy = (indices, value) =>
     [...indices].sort((a, b) => {
-      const x = value(a), y = value(b);
+      const x = value(a),
+        y = value(b);
       if (x === y) return a - b;
       if (x === null) return 1; // what is not known comes last
       if (y === null) return -1;
@@ -76,7 +78,9 @@ const mcpca = {};
   mcpca.largest = mcpca.range(mcpca.r).map((j) => data.loadings.reduce((most, row) => Math.max(most, row[j]), 0));
 
   mcpca.cosine = (a, b) => {
-    let ab = 0, aa = 0, bb = 0;
+    let ab = 0,
+      aa = 0,
+      bb = 0;
     for (let j = 0; j < a.length; j++) {
       ab += a[j] * b[j];
       aa += a[j] * a[j];

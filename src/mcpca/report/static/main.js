@@ -7,7 +7,11 @@
 
   mcpca.backToMap = () => el("a", { class: "to-map", href: "#map" }, "Map");
   mcpca.contextLink = (i) =>
-    el("button", { type: "button", class: "link", click: () => mcpca.choose({ context: i }, "context") }, mcpca.nameNode(data.contexts[i]));
+    el(
+      "button",
+      { type: "button", class: "link", click: () => mcpca.choose({ context: i }, "context") },
+      mcpca.nameNode(data.contexts[i]),
+    );
 
   // The address keeps what is chosen, by number, counted from 1.
   const KEYS = { mcpc: mcpca.r, context: mcpca.k, other: mcpca.k };
@@ -19,7 +23,11 @@
     }
   };
   const keep = () => {
-    const hash = "#" + Object.keys(KEYS).map((key) => `${key}=${mcpca.chosen[key] + 1}`).join("&");
+    const hash =
+      "#" +
+      Object.keys(KEYS)
+        .map((key) => `${key}=${mcpca.chosen[key] + 1}`)
+        .join("&");
     try {
       history.replaceState(null, "", hash);
     } catch {
@@ -61,9 +69,11 @@
     document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     byId("theme").setAttribute("aria-pressed", String(mcpca.dark()));
     const rows = data.ofContexts.rows;
+    const sum = rows ? rows.reduce((a, b) => a + b, 0) : 0;
     byId("summary").textContent =
-      `${mcpca.count(mcpca.k)} contexts, ${mcpca.count(mcpca.r)} MCPCs, ${mcpca.count(data.features.count)} features` +
-      (rows ? `, ${mcpca.count(rows.reduce((a, b) => a + b, 0))} rows. ` : ". ") +
+      `${mcpca.many(mcpca.k, "context")}, ${mcpca.many(mcpca.r, "MCPC")}, ` +
+      mcpca.many(data.features.count, "feature") +
+      (rows ? `, ${mcpca.many(sum, "row")}. ` : ". ") +
       (data.rows ? data.rows.words : "");
     mcpca.mcpc.begin();
     mcpca.context.begin();
@@ -93,10 +103,18 @@
     });
   };
 
-  // After Plotly has been read.
-  mcpca.start = () => {
+  // Plotly takes a second to read, and longer on a phone: it is text until the map has been seen.
+  const readPlotly = () => {
+    const text = byId("plotly");
+    document.head.append(el("script", {}, text.textContent)); // runs at once; the policy knows its hash
+    text.remove();
     mcpca.paintStale();
+    performance.mark("charts");
     document.documentElement.dataset.ready = "yes";
   };
   begin();
+  performance.mark("map");
+  if (document.hidden)
+    setTimeout(readPlotly); // frames are not drawn, so none would come
+  else requestAnimationFrame(() => setTimeout(readPlotly));
 }

@@ -7,8 +7,11 @@
     dark: ["#1d242c", "#16304d", "#0b447f", "#1a62a3", "#3a86bf", "#65a8d3", "#98c6e2", "#c7def0", "#f7fbff"],
   };
   const HEAD = 34; // pixels above the cells, for the numbers of the MCPCs
-  const READABLE = 18, SMALLEST = 3, LARGEST = 26; // heights of a row
-  const LABEL = 12; // pixels that a name needs
+  const READABLE = 18,
+    SMALLEST = 2,
+    LARGEST = 26; // heights of a row
+  const LABEL = 13; // pixels that a name needs
+  const AROUND = 225; // pixels for what is above the section and below the map
   const MOST_NUMBERS = 150; // cells; beyond it the colours say more
 
   const view = { rows: [], columns: [], rowHeight: READABLE, columnWidth: 20, labels: 150, at: null };
@@ -19,7 +22,8 @@
   const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   const table = (stops) =>
     mcpca.range(256).map((c) => {
-      const at = (c / 255) * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
+      const at = (c / 255) * (stops.length - 1),
+        low = Math.min(Math.floor(at), stops.length - 2);
       const [a, b] = [rgb(stops[low]), rgb(stops[low + 1])];
       return a.map((v, i) => Math.round(v + (at - low) * (b[i] - v)));
     });
@@ -31,9 +35,9 @@
   const most = Math.max(...rowMost);
   // What a colour stands for, from 0 to 1.
   const SCALES = {
-    mcpc: ["share of the MCPC's largest", (i, j) => data.loadings[i][j] / (mcpca.largest[j] || 1)],
-    context: ["share of the context's largest", (i, j) => data.loadings[i][j] / (rowMost[i] || 1)],
-    none: ["loading (variance)", (i, j) => data.loadings[i][j] / (most || 1)],
+    mcpc: ["per MCPC", "share of the MCPC's largest", (i, j) => data.loadings[i][j] / (mcpca.largest[j] || 1)],
+    context: ["per context", "share of the context's largest", (i, j) => data.loadings[i][j] / (rowMost[i] || 1)],
+    none: ["as it is", "loading (variance)", (i, j) => data.loadings[i][j] / (most || 1)],
   };
   const given = data.ofContexts;
   const collator = new Intl.Collator("en", { numeric: true });
@@ -64,18 +68,21 @@
   };
 
   const arrange = () => {
-    const text = state.find.trim().toLowerCase(), ofMcpc = state.findMcpc.trim().toLowerCase();
-    const found = ofMcpc === "" ? () => true : /^\d+$/.test(ofMcpc) ? (j) => String(j + 1) === ofMcpc : findMcpc(ofMcpc);
-    view.columns = COLUMNS[state.columnOrder][1]().filter(found);
-    view.rows = ROWS[state.rowOrder][1]().filter(
+    const text = state.find.trim().toLowerCase(),
+      ofMcpc = state.findMcpc.trim().toLowerCase();
+    const found =
+      ofMcpc === "" ? () => true : /^\d+$/.test(ofMcpc) ? (j) => String(j + 1) === ofMcpc : findMcpc(ofMcpc);
+    const [[, columns], [, rows]] = [COLUMNS[state.columnOrder], ROWS[state.rowOrder]];
+    view.columns = columns().filter(found);
+    view.rows = rows().filter(
       (i) =>
         (text === "" || data.contexts[i].toLowerCase().includes(text)) &&
         (state.least === 0 || view.columns.some((j) => carries(i, j))),
     );
     if (view.at && (view.at[0] >= view.rows.length || view.at[1] >= view.columns.length)) view.at = null;
-    const shown = (n, of, what) => `${n === of ? "all" : `${mcpca.count(n)} of`} ${mcpca.count(of)} ${what}`;
+    const shown = (n, of, what) => `${n === of ? "all" : `${mcpca.count(n)} of`} ${mcpca.many(of, what)}`;
     byId("map-count").textContent =
-      `Showing ${shown(view.rows.length, mcpca.k, "contexts")} and ${shown(view.columns.length, mcpca.r, "MCPCs")}.`;
+      `Showing ${shown(view.rows.length, mcpca.k, "context")} and ${shown(view.columns.length, mcpca.r, "MCPC")}.`;
   };
   const carries = (i, j) =>
     state.least === 0 || (data.loadings[i][j] > 0 && data.loadings[i][j] >= state.least * mcpca.largest[j]);
@@ -100,20 +107,31 @@
     spacer,
   );
   const bar = el("span", { class: "legend-bar" });
-  const legend = el("div", { class: "legend", "aria-hidden": "true" }, el("span", {}, "0"), bar, el("span", { id: "legend-most" }), el("span", { id: "legend-what", class: "muted" }));
+  const legend = el(
+    "div",
+    { class: "legend", "aria-hidden": "true" },
+    el("span", {}, "0"),
+    bar,
+    el("span", { id: "legend-most" }),
+    el("span", { id: "legend-what", class: "muted" }),
+  );
 
   const measure = () => {
     const width = byId("map-view").clientWidth - 2;
     // Beside the details all of the map is to be seen at once; above them it may take most of the window.
-    const above = byId("map-view").offsetTop - byId("map").offsetTop, aside = getComputedStyle(byId("map")).position === "sticky";
-    const tallest = Math.max(280, aside ? window.innerHeight - above - 215 : 0.72 * window.innerHeight);
+    const above = byId("map-view").getBoundingClientRect().top - byId("map").getBoundingClientRect().top;
+    const aside = getComputedStyle(byId("map")).position === "sticky";
+    const tallest = Math.max(280, aside ? window.innerHeight - above - AROUND : 0.72 * window.innerHeight);
     const longest = Math.max(...data.contexts.map((name) => Math.min(name.length, 40)), 4);
     view.labels = Math.min(width * 0.34, 200, 7.2 * longest + 14);
     const room = width - view.labels;
     view.columnWidth = Math.min(Math.max(room / Math.max(view.columns.length, 1), 9), 56);
     const whole = (tallest - HEAD) / Math.max(view.rows.length, 1);
     view.rowHeight = state.fit ? Math.min(Math.max(whole, SMALLEST), LARGEST) : READABLE;
-    const [height, across] = [HEAD + view.rowHeight * view.rows.length, view.labels + view.columnWidth * view.columns.length];
+    const [height, across] = [
+      HEAD + view.rowHeight * view.rows.length,
+      view.labels + view.columnWidth * view.columns.length,
+    ];
     spacer.style.height = `${height}px`;
     spacer.style.width = `${Math.max(across, 1)}px`;
     view.height = Math.min(height, tallest);
@@ -138,8 +156,10 @@
     canvas.style.cssText = `left:${labels}px;top:${HEAD}px;width:${w}px;height:${h}px`;
     const c = canvas.getContext("2d");
     c.scale(dense, dense);
-    const colours = tables[mcpca.dark() ? "dark" : "light"], value = SCALES[state.scale][1];
-    const [r0, r1] = inView(top, rowHeight, h, rows.length), [c0, c1] = inView(left, columnWidth, w, columns.length);
+    const colours = tables[mcpca.dark() ? "dark" : "light"],
+      value = SCALES[state.scale][2];
+    const [r0, r1] = inView(top, rowHeight, h, rows.length),
+      [c0, c1] = inView(left, columnWidth, w, columns.length);
     const gap = rowHeight > 8 && columnWidth > 8 ? 1 : 0;
     c.font = "11px system-ui, sans-serif";
     const text = (i, j) => mcpca.number(data.loadings[i][j], 3);
@@ -150,7 +170,8 @@
     c.textBaseline = "middle";
     for (let a = r0; a < r1; a++) {
       for (let b = c0; b < c1; b++) {
-        const [i, j] = [rows[a], columns[b]], [x, y] = [b * columnWidth - left, a * rowHeight - top];
+        const [i, j] = [rows[a], columns[b]],
+          [x, y] = [b * columnWidth - left, a * rowHeight - top];
         const shade = colours[carries(i, j) ? Math.round(255 * Math.min(value(i, j), 1)) : 0];
         c.fillStyle = `rgb(${shade.join(",")})`;
         c.fillRect(x, y, columnWidth - gap, Math.max(rowHeight - gap, 1));
@@ -177,19 +198,22 @@
   // Names of the rows and columns in view; where they are narrower than a name, of some, and of the chosen ones.
   const label = (r0, r1, c0, c1, left, top) => {
     const { rows, columns, rowHeight, columnWidth, labels } = view;
-    const every = Math.ceil(LABEL / rowHeight), chosenRow = rows.indexOf(mcpca.chosen.context);
+    const every = Math.ceil(LABEL / rowHeight),
+      chosenRow = rows.indexOf(mcpca.chosen.context);
     const items = [];
     for (let a = r0; a < r1; a++) {
       const chosen = a === chosenRow;
       if (!chosen && (a % every || (chosenRow >= 0 && Math.abs(a - chosenRow) < every))) continue;
-      const node = el("span", { class: chosen ? "chosen" : null }, mcpca.nameNode(data.contexts[rows[a]]));
+      const name = data.contexts[rows[a]];
+      const node = el("span", { class: chosen ? "chosen" : null, title: mcpca.short(name, 200) }, mcpca.nameNode(name));
       node.dataset.context = rows[a];
       node.style.cssText = `top:${HEAD + (a + 0.5) * rowHeight - top - 8}px;max-width:${labels - 8}px`;
       items.push(node);
     }
     names.replaceChildren(...items);
     names.style.width = `${labels}px`;
-    const wide = String(mcpca.r).length * 7 + 5, sparse = Math.ceil(wide / columnWidth);
+    const wide = String(mcpca.r).length * 7 + 5,
+      sparse = Math.ceil(wide / columnWidth);
     const chosenColumn = columns.indexOf(mcpca.chosen.mcpc);
     const heads = [el("span", { class: "map-corner muted" }, "MCPC")];
     heads[0].style.width = `${labels - 8}px`;
@@ -205,10 +229,12 @@
   };
 
   const drawLegend = () => {
-    const stops = tables[mcpca.dark() ? "dark" : "light"].filter((_, c) => c % 51 === 0).map((v) => `rgb(${v.join(",")})`);
+    const stops = tables[mcpca.dark() ? "dark" : "light"]
+      .filter((_, c) => c % 51 === 0)
+      .map((v) => `rgb(${v.join(",")})`);
     bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
     byId("legend-most").textContent = state.scale === "none" ? mcpca.number(most, 3) : "100%";
-    byId("legend-what").textContent = SCALES[state.scale][0];
+    byId("legend-what").textContent = SCALES[state.scale][1];
   };
 
   mcpca.map.paint = paint;
@@ -234,11 +260,13 @@
   };
   const words = (i, j) => {
     const parts = [`loading ${mcpca.number(data.loadings[i][j])}`];
-    if (mcpca.largest[j] > 0) parts.push(`${mcpca.percent(data.loadings[i][j] / mcpca.largest[j])} of the MCPC's largest`);
+    if (mcpca.largest[j] > 0)
+      parts.push(`${mcpca.percent(data.loadings[i][j] / mcpca.largest[j])} of the MCPC's largest`);
     if (data.intervals) {
       parts.push(`interval ${mcpca.number(data.intervals.lower[i][j])} to ${mcpca.number(data.intervals.upper[i][j])}`);
     }
-    if (data.presence) parts.push(data.presence.adjusted[i][j] <= data.presence.alpha ? "present" : "not shown to be present");
+    if (data.presence)
+      parts.push(data.presence.adjusted[i][j] <= data.presence.alpha ? "present" : "not shown to be present");
     return parts.join(", ");
   };
   const tip = byId("tip");
@@ -247,7 +275,10 @@
     tip.hidden = !cell;
     if (!cell) return;
     const [i, j] = [view.rows[cell[0]], view.columns[cell[1]]];
-    tip.replaceChildren(el("b", {}, mcpca.nameNode(data.contexts[i], 60)), el("span", {}, `${mcpca.mcpcName(j)}: ${words(i, j)}`));
+    tip.replaceChildren(
+      el("b", {}, mcpca.nameNode(data.contexts[i], 60)),
+      el("span", {}, `${mcpca.mcpcName(j)}: ${words(i, j)}`),
+    );
     tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 270)}px`;
     tip.style.top = `${event.clientY + 14}px`;
   });
@@ -274,13 +305,26 @@
     const [i, j] = [view.rows[view.at[0]], view.columns[view.at[1]]];
     mcpca.announce(`${mcpca.contextName(i)}, ${mcpca.mcpcName(j)}: ${words(i, j)}`);
   };
-  const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-10, 0], PageDown: [10, 0], Home: [0, -1e9], End: [0, 1e9] };
+  const STEPS = {
+    ArrowUp: [-1, 0],
+    ArrowDown: [1, 0],
+    ArrowLeft: [0, -1],
+    ArrowRight: [0, 1],
+    PageUp: [-10, 0],
+    PageDown: [10, 0],
+    Home: [0, -1e9],
+    End: [0, 1e9],
+  };
   scroller.addEventListener("keydown", (event) => {
     if (!view.rows.length || !view.columns.length || event.ctrlKey || event.metaKey || event.altKey) return;
-    const start = [Math.max(view.rows.indexOf(mcpca.chosen.context), 0), Math.max(view.columns.indexOf(mcpca.chosen.mcpc), 0)];
+    const start = [
+      Math.max(view.rows.indexOf(mcpca.chosen.context), 0),
+      Math.max(view.columns.indexOf(mcpca.chosen.mcpc), 0),
+    ];
     const at = view.at ?? start;
     if (STEPS[event.key]) goTo(at[0] + STEPS[event.key][0], at[1] + STEPS[event.key][1]);
-    else if (event.key === "Enter" || event.key === " ") mcpca.choose({ context: view.rows[at[0]], mcpc: view.columns[at[1]] });
+    else if (event.key === "Enter" || event.key === " ")
+      mcpca.choose({ context: view.rows[at[0]], mcpc: view.columns[at[1]] });
     else return;
     event.preventDefault();
   });
@@ -303,7 +347,14 @@
     mcpca.options(byId("row-order"), entries(ROWS), state.rowOrder);
     mcpca.options(byId("column-order"), entries(COLUMNS), state.columnOrder);
     mcpca.options(byId("scale"), entries(SCALES), state.scale);
-    mcpca.options(byId("rows-height"), [["fit", "all in view"], ["read", "readable"]], "fit");
+    mcpca.options(
+      byId("rows-height"),
+      [
+        ["fit", "all in view"],
+        ["read", "readable"],
+      ],
+      "fit",
+    );
     byId("rows-height-label").hidden = mcpca.k * READABLE < 500;
     bind("find-context", "find", same, "input");
     bind("find-mcpc", "findMcpc", same, "input");
@@ -324,11 +375,18 @@
         ...view.columns.map((j) => ({ title: data.mcpcs[j], value: (i) => data.loadings[i][j] })),
       ];
       details.lastElementChild.replaceChildren(
-        mcpca.table({ caption: "Loadings as shown in the map", file: "loadings.csv", columns, rows: view.rows, open: true }),
+        mcpca.table({
+          caption: "Loadings as shown in the map",
+          file: "loadings.csv",
+          columns,
+          rows: view.rows,
+          open: true,
+        }),
       );
     };
     details.addEventListener("toggle", fillTable);
-    for (const id of ["find-context", "find-mcpc", "row-order", "column-order", "least"]) byId(id).addEventListener("input", fillTable);
+    for (const id of ["find-context", "find-mcpc", "row-order", "column-order", "least"])
+      byId(id).addEventListener("input", fillTable);
     mcpca.map.refresh();
   };
 }

@@ -5,7 +5,8 @@
 
   // A spreadsheet takes text that begins like this for a formula; an apostrophe says that it is text.
   const harmless = (text) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
-  const raw = (value) => (value === null || value === undefined ? "" : typeof value === "number" ? value : harmless(value));
+  const raw = (value) =>
+    value === null || value === undefined ? "" : typeof value === "number" ? value : harmless(value);
   const csv = (value) => {
     const text = String(raw(value));
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
@@ -19,18 +20,20 @@
     text: (row) => (value(row) === 0 ? "< 1e-300" : mcpca.number(value(row), 2)),
   });
 
-  // columns: [{title, value(row), text(row)?, name?}]; rows: any values. `value` is what is sorted and saved, `text` what
-  // is shown; a `name` column holds names of the user's. Closed unless `open`; copied and saved without being opened.
+  // columns: [{title, value(row), text(row)?, name?, length?}]; rows: any values. `value` is what is sorted and saved, `text`
+  // what is shown; a `name` column holds names of the user's. It can be copied and saved without being opened.
   mcpca.table = ({ caption, file, columns, rows, open = false, click = null, marked = () => false }) => {
     let all = rows.length <= FIRST + 2;
-    let sorted = rows, by = null, down = true;
+    let sorted = rows,
+      by = null,
+      down = true;
     const body = el("tbody");
     const more = el("button", { type: "button", class: "more small", click: () => ((all = !all), fill()) });
 
     const cell = (column, row, first) => {
       const value = column.value(row);
       const text = column.text ? column.text(row) : typeof value === "number" ? mcpca.number(value) : value;
-      const inside = column.name ? mcpca.nameNode(text ?? "") : (text ?? "not known");
+      const inside = column.name ? mcpca.nameNode(text ?? "", column.length) : (text ?? "not known");
       const number = typeof value === "number" || (value === null && !column.name);
       return el(first ? "th" : "td", { class: number ? "number" : null, scope: first ? "row" : null }, inside);
     };
@@ -61,12 +64,18 @@
       fill();
     };
     const heads = columns.map((column, c) => {
-      const head = el("th", { scope: "col", class: rows.length && typeof column.value(rows[0]) === "number" ? "number" : null });
+      const head = el("th", {
+        scope: "col",
+        class: rows.length && typeof column.value(rows[0]) === "number" ? "number" : null,
+      });
       head.append(el("button", { type: "button", class: "sort", click: () => sortBy(c, head) }, column.title));
       return head;
     });
     const lines = (write, separator) =>
-      [columns.map((column) => write(column.title)), ...sorted.map((row) => columns.map((col) => write(col.value(row))))]
+      [
+        columns.map((column) => write(column.title)),
+        ...sorted.map((row) => columns.map((col) => write(col.value(row)))),
+      ]
         .map((line) => line.join(separator))
         .join("\r\n") + "\r\n";
     fill();
@@ -78,8 +87,8 @@
       el(
         "div",
         { class: "table-tools" },
-        button("Copy", `Copy ${caption}`, () => mcpca.copy(lines(tsv, "\t"))),
-        button("Save CSV", `Save ${caption} as CSV`, () => mcpca.save(file, lines(csv, ","))),
+        button("Copy", `Copy: ${caption}`, () => mcpca.copy(lines(tsv, "\t"))),
+        button("Save CSV", `Save CSV: ${caption}`, () => mcpca.save(file, lines(csv, ","))),
       ),
       el(
         "details",
