@@ -313,6 +313,13 @@ def test_sites_that_share_moments_get_the_model_of_all_rows(tmp_path, capsys):
     assert components.index.tolist() == FEATURES
     np.testing.assert_allclose(components, library().components_, atol=1e-8)
     np.testing.assert_allclose(read(out / "loadings.csv"), library().loadings_, rtol=1e-8)
+    capsys.readouterr()
+    assert main(["doctor", str(tmp_path / "all.moments")]) == 0
+    assert "moments of 4 contexts and 6 features, from 120 rows" in capsys.readouterr().out
+    whole = (tmp_path / "all.moments").read_bytes()
+    (tmp_path / "half.moments").write_bytes(whole[: len(whole) // 2])
+    assert main(["merge", both[0], str(tmp_path / "half.moments"), "-o", str(tmp_path / "c")]) == 3
+    assert "half.moments: is a zip file cut short or damaged" in capsys.readouterr().err
     assert main(["merge", both[0], str(tmp_path / "a.csv"), "-o", str(tmp_path / "c")]) == 3
     assert "a.csv: holds no moments (text)" in capsys.readouterr().err
 
@@ -712,6 +719,15 @@ def test_commands_options_and_columns_are_completed(inputs, words, offered, caps
     with pytest.raises(SystemExit):
         main([])
     assert capsys.readouterr().out.split("\n")[1::3] == offered
+
+
+def test_interrupted_modules_end_with_130(monkeypatch, capsys):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mcpca.demo.main", interrupt)
+    assert main(["demo", "--output", "nowhere"]) == 130
+    assert capsys.readouterr().err == "mcpca: interrupted.\n"
 
 
 @pytest.mark.parametrize("command", ["demo", "benchmark"])

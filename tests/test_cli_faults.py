@@ -86,7 +86,7 @@ def shown(phase):
 def test_ctrl_c_leaves_nothing(table, tmp_path, monkeypatch, capsys, phase):
     hook(monkeypatch, phase)
     assert fit(table, tmp_path / "new" / "out", *shown(phase)) == 130
-    assert capsys.readouterr().err == "mcpca: interrupted; no results were written.\n"
+    assert capsys.readouterr().err == "mcpca: interrupted; nothing is half written.\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 

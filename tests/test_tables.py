@@ -345,6 +345,7 @@ WRONG = {
     ),
     "text later": (HEAD + ROWS + "x,1,oops\n", r"line 302 has 'oops' in the column 'b' of numbers"),
     "twice": ("group,a,a\nx,1,2\ny,1,2\n", r"1 column name more than once: 'a'; rename"),
+    "ragged after a text": ('group,a,note\nx,1,"two\nlines"\ny,1\n', r"has 3 fields in line 1 and 2 in line 4"),
     "unnamed": ("group,a,\nx,1,2\ny,1,2\n", "has no name for column 3 in its header"),
     "missing": (
         HEAD + "x,1,2\ny,,4\nx,NA,inf\n",
@@ -513,7 +514,7 @@ def test_files_of_a_folder_must_share_their_features(tmp_path):
 
 def test_quoted_line_ends_and_delimiters_within_texts(tmp_path):
     table = frame()
-    table["sentence"] = [f'He said: "yes,\nand no; {i}"' for i in range(len(table))]
+    table["sentence"] = [f'He said: "yes,\nand no; {i}"\u2028\x0c' for i in range(len(table))]
     table.to_csv(tmp_path / "x.csv", index=False)
     data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell", drop=("sentence",)))
     np.testing.assert_array_equal(data.X, planted()[0])

@@ -62,7 +62,7 @@ class _Commands(click.Group):
         except BrokenPipeError as error:
             raise ReaderGoneError from error
         except KeyboardInterrupt:
-            raise Failure("interrupted; no results were written.", 130, "interrupted") from None
+            raise Failure("interrupted; nothing is half written.", 130, "interrupted") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command with the whole first sentence of its help."""

@@ -15,7 +15,7 @@ from ..estimator import MCPCA
 from ..moments import ContextMoments
 from ..tables import Data, Reading, UnusableFileError, read_data, write_table
 from ..tables.kinds import kind_of
-from ..tables.reading import stem_of
+from ..tables.reading import load_moments, stem_of
 from ..tables.writing import matrix_columns
 from ._console import Console, output_failure
 from ._fitting import data_errors, known_labels, report_writer, scores_columns, scores_of, tell_of, write_report
@@ -128,15 +128,7 @@ def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, c
 def merge(paths: tuple[Path, ...], out: Path, force: bool, console: Console) -> dict[str, Any]:
     """Write the moments of all rows together."""
     check_file(out, force)
-    parts = []
-    for path in paths:
-        kind = kind_of(path)
-        if kind.format != "moments":
-            raise UnusableFileError(path, f"holds no moments ({kind.format}); pass files that mcpca moments wrote.")
-        try:
-            parts.append(ContextMoments.load(path))
-        except (ValueError, KeyError, OSError) as error:
-            raise UnusableFileError(path, f"cannot be read as moments ({error}).") from error
+    parts = [load_moments(path) for path in paths]
     with console.phase("merge"), data_errors(paths[-1]):
         whole = functools.reduce(ContextMoments.merge, parts)
     return _save_moments(whole, out, console)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..moments import ContextMoments
 from ..sources import as_source
 from ..tables import Data, Reading, UnusableFileError, read_data
 from ..tables._errors import plural, short, some
@@ -19,6 +18,7 @@ from ..tables.delimited import DelimitedTable
 from ..tables.kinds import Kind, kind_of
 from ..tables.labels import Labels, labels_of_texts
 from ..tables.parquet import ParquetTable
+from ..tables.reading import load_moments
 from ..tables.survey import Survey, survey
 from ._applying import load_model
 from ._console import Console, Failure
@@ -58,7 +58,7 @@ def doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
         raise Failure(str(error), 3, "input", {**content, "usable": False}) from error
     for text in [*(f"left out: {note}" for note in data.notes), *data.oddities]:
         console.say(f"  {text}")
-    command = _command(path, found.reading, reading)
+    command = _command(path, found.reading)
     assert data.labels is not None
     counts = data.labels.counts()
     console.say(
@@ -92,7 +92,7 @@ def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
             "It goes with mcpca transform, mcpca loadings and mcpca report.",
         ]
         return Findings(facts, has_rows=False)
-    found = ContextMoments.load(path)
+    found = load_moments(path)
     k, p = found.means.shape
     facts = [
         f"moments of {k} contexts and {p:,} features, from {int(found.counts.sum()):,} rows",
@@ -226,14 +226,14 @@ def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findin
 
 def _folder(path: Path, reading: Reading) -> Findings:
     inside = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
-    return Findings([f"a folder with {plural(len(inside), 'entry').replace('entrys', 'entries')}"], {}, reading)
+    return Findings([f"a folder with {plural(len(inside), 'file')} or folders: {some(inside, _SHOWN)}"], {}, reading)
 
 
 def _try(path: Path, kind: Kind, found: Findings) -> Data:
     data = read_data([path], found.reading)
     if data.labels is not None and (few := [n for n in data.labels.counts().tolist() if n < 2]):
         raise UnusableFileError(path, f"{plural(len(few), 'context')} with a single row; pass --min-samples 2.")
-    if not data.in_memory or kind.format in ("h5ad", "zarr"):
+    if not data.in_memory and kind.format in ("h5ad", "zarr"):  # all else was looked at as it was read
         for first, block in data.source.scan(2**26):
             values = block.data if data.source.sparse else block
             if not np.isfinite(values).all():
@@ -241,7 +241,8 @@ def _try(path: Path, kind: Kind, found: Findings) -> Data:
     return data
 
 
-def _command(path: Path, reading: Reading, given: Reading) -> str:
+def _command(path: Path, reading: Reading) -> str:
+    """Return the command that reads a file in this way and fits it."""
     words = ["mcpca", "fit", str(path)]
     for name in reading.context:
         words += ["--context", name]
@@ -254,10 +255,10 @@ def _command(path: Path, reading: Reading, given: Reading) -> str:
             words += [option, value]
     words += ["--min-samples", str(reading.min_samples)] if reading.min_samples else []
     words += ["--drop-unlabelled"] if reading.drop_unlabelled else []
-    words += ["--no-header"] if not given.header else []
-    words += ["--decimal", given.decimal] if given.decimal != "." else []
-    words += ["--delimiter", given.delimiter] if given.delimiter else []
-    words += ["--encoding", given.encoding] if given.encoding else []
+    words += ["--no-header"] if not reading.header else []
+    words += ["--decimal", reading.decimal] if reading.decimal != "." else []
+    words += ["--delimiter", reading.delimiter.replace("\t", "tab")] if reading.delimiter else []
+    words += ["--encoding", reading.encoding] if reading.encoding else []
     return shlex.join(words)
 
 

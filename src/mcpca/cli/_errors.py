@@ -42,9 +42,9 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
-        return _end(Failure("interrupted; no results were written.", _INTERRUPTED, "interrupted"), arguments)
+        return _end(Failure("interrupted; nothing is half written.", _INTERRUPTED, "interrupted"), arguments)
     except _Terminated:
-        return _end(Failure("terminated; no results were written.", _TERMINATED, "terminated"), arguments)
+        return _end(Failure("terminated; nothing is half written.", _TERMINATED, "terminated"), arguments)
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -101,4 +101,4 @@ def _terminable() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

@@ -106,13 +106,16 @@ def _swap(staging: Path, path: Path) -> None:
     path = path.resolve()
     old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
     old.rmdir()  # only the name is needed: not every system renames onto an empty folder
-    os.rename(path, old)
     try:
+        os.rename(path, old)
         os.rename(staging, path)
+        shutil.rmtree(old, ignore_errors=True)
     except BaseException:
-        os.rename(old, path)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(old, path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _settle(path: Path, mode: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from .._optional import require
 from ._errors import UnusableFileError, short
 from .data import Reading
-from .dialect import DELIMITERS, Dialect, dialect_of, open_text
+from .dialect import DELIMITERS, Dialect, dialect_of, is_number, open_text
 from .kinds import damaged_gzip
 from .labels import MISSING
 
@@ -114,19 +114,11 @@ class DelimitedTable:
                         "quote too many; put that line right.",
                     )
                 for i, name in columns:
-                    value = record[i].strip().replace(self.dialect.decimal, ".")
-                    if value not in MISSING and not _is_float(value):
+                    value = record[i].strip()
+                    if value not in MISSING and not is_number(value, self.dialect.decimal):
                         return UnusableFileError(
                             self.where,
                             f"line {reader.line_num} has {short(record[i], 40)!r} in the column {short(name)!r} of "
                             "numbers; put it right, or leave the column out with --drop.",
                         )
         return UnusableFileError(self.where, f"cannot be read as a table ({short(error, 200)}).")
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text

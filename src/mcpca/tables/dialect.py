@@ -96,7 +96,7 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
         raise too_many_columns(len(records[0]), where)
     columns, data = _header_of(records, reading, where)
     check_columns(columns, where)
-    text = _text_columns(columns, data, reading, delimiter, where)
+    text = _text_columns(columns, data, reading.decimal, where)
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
     return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)
 
@@ -122,7 +122,7 @@ def _first_lines(path: Path, compression: str | None, encoding: str) -> tuple[li
         whole = not file.read(1)
     if "\0" in text:
         raise UnusableFileError(path, "is binary, and of no format that is known here; mcpca doctor --help lists them.")
-    lines = io.StringIO(text, newline="").read().splitlines(keepends=True)
+    lines = list(io.StringIO(text, newline=""))  # by ends of lines alone: texts may hold other separators
     if not whole and len(text) >= _LONGEST and len(lines) < 2:
         raise UnusableFileError(path, f"has no end of line in its first {len(text):,} characters; it is no table.")
     if len(lines) > _LINES:
@@ -169,19 +169,21 @@ def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> Unusa
     best = max(counts, key=lambda d: (common[d][0] > 1, common[d][1]))
     width = counts[best][0]
     odd = next((i for i, n in enumerate(counts[best]) if n != width), len(counts[best]) - 1)
+    reader = csv.reader(lines, delimiter=best)
+    number = [reader.line_num for record in reader if any(record)][odd]
     rival = next((d for d in counts if d != best and odd < len(counts[d]) and counts[d][odd] == width), None)
     if rival is not None:
         return UnusableFileError(
             where,
-            f"has mixed delimiters: line 1 is separated by {DELIMITERS[best]} and line {odd + 1} by "
+            f"has mixed delimiters: line 1 is separated by {DELIMITERS[best]} and line {number} by "
             f"{DELIMITERS[rival]}; write it with one of them.",
         )
     if best == " " and any("  " in line for line in lines):
         return _runs_of_spaces(where)
     return UnusableFileError(
         where,
-        f"has {width} fields in line 1 and {counts[best][odd]} in line {odd + 1} (separated by {DELIMITERS[best]}): "
-        f"{short(lines[min(odd, len(lines) - 1)])!r}; every line needs the same number.",
+        f"has {width} fields in line 1 and {counts[best][odd]} in line {number} (separated by {DELIMITERS[best]}): "
+        f"{short(lines[number - 1])!r}; every line needs the same number.",
     )
 
 
@@ -194,7 +196,7 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
     if not reading.header:
         return [str(i + 1) for i in range(len(records[0]))], records
     names, data = [name.strip() for name in records[0]], records[1:]
-    numbers = [name for name in names if _is_number(name, ".") and not name.isdecimal()]
+    numbers = [name for name in names if is_number(name, ".") and not name.isdecimal()]
     if len(numbers) > 1 or (numbers and len(numbers) == len(names)):
         raise UnusableFileError(
             where,
@@ -215,16 +217,15 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
     return names, data
 
 
-def _text_columns(
-    columns: list[str], data: list[list[str]], reading: Reading, delimiter: str, where: str
-) -> frozenset[str]:
+def _text_columns(columns: list[str], data: list[list[str]], decimal: str, where: str) -> frozenset[str]:
+    """Return the columns that are no numbers; commas within numbers are an error that says what to do about them."""
     text = set()
     for i, name in enumerate(columns):
         values = [record[i].strip() for record in data if i < len(record)]
-        if all(value in MISSING or _is_number(value, reading.decimal) for value in values):
+        if all(value in MISSING or is_number(value, decimal) for value in values):
             continue
         known = [value for value in values if value not in MISSING]
-        if reading.decimal == "." and all(_THOUSANDS.fullmatch(v) or _is_number(v, ".") for v in known):
+        if decimal == "." and all(_THOUSANDS.fullmatch(v) or is_number(v, ".") for v in known):
             grouped = next(value for value in known if "," in value)
             raise UnusableFileError(
                 where,
@@ -232,7 +233,7 @@ def _text_columns(
                 "(--decimal ','); write numbers without them.",
             )
         commas = [value for value in known if _DECIMAL_COMMA.fullmatch(value)]
-        if commas and reading.decimal == "." and all(_is_number(v.replace(",", ".", 1), ".") for v in known):
+        if commas and decimal == "." and all(is_number(v.replace(",", ".", 1), ".") for v in known):
             raise UnusableFileError(
                 where, f"has numbers with decimal commas ({commas[0]!r} in column {short(name)!r}); pass --decimal ','."
             )
@@ -240,7 +241,8 @@ def _text_columns(
     return frozenset(text)
 
 
-def _is_number(text: str, decimal: str) -> bool:
+def is_number(text: str, decimal: str) -> bool:
+    """Whether a text is a number, with this decimal point."""
     try:
         float(text.replace(decimal, ".") if decimal != "." else text)
     except ValueError:

@@ -162,12 +162,20 @@ def _moments(files: list[Path], kinds: list[Kind], reading: Reading, need_contex
         )
     if reading.context or reading.labels:
         raise UnusableFileError(files[0], "holds moments, which know their contexts; drop --context and --labels.")
-    try:
-        X = ContextMoments.load(files[0])
-    except ValueError as error:
-        raise UnusableFileError(files[0], short(error, 300)) from error
+    X = load_moments(files[0])
     names = None if X.feature_names is None else [str(name) for name in X.feature_names]
     return Data(X, None, names, [], X.means.shape[1], "moments", files)
+
+
+def load_moments(path: Path) -> ContextMoments:
+    """Read moments; what is wrong with the file becomes an ``UnusableFileError``."""
+    kind = kind_of(path)
+    if kind.format != "moments":
+        raise UnusableFileError(path, f"holds no moments ({kind.format}); pass files that mcpca moments wrote.")
+    try:
+        return ContextMoments.load(path)
+    except (ValueError, KeyError, OSError) as error:
+        raise UnusableFileError(path, f"cannot be read as moments ({short(error, 300)}).") from error
 
 
 def _check_widths(parts: list[Part], files: list[Path]) -> None:
@@ -212,6 +220,8 @@ def _labels_from(path: Path, n: int, reading: Reading) -> Labels:
         if values.ndim != 1:
             raise UnusableFileError(path, f"has shape {values.shape}; labels are 1-D, one for each row.")
         labels = labels_of_texts(values.tolist())
+    elif kind.format not in ("text", "Parquet"):
+        raise UnusableFileError(path, f"is no table of labels ({kind.format}); write one label per line.")
     elif reading.context:
         # The columns of contexts are all that is read of this table: none is a feature.
         asked = Reading(context=reading.context, delimiter=reading.delimiter, encoding=reading.encoding)
@@ -219,7 +229,7 @@ def _labels_from(path: Path, n: int, reading: Reading) -> Labels:
         labels = crossed(_columns_of(table, reading.context))
     elif kind.format == "text":
         with open_text(path, kind.compression, reading.encoding or "utf-8-sig") as file:
-            labels = labels_of_texts(line.rstrip("\r\n") for line in file)
+            labels = labels_of_texts(file.read().rstrip("\r\n").split("\n"))  # what is at their ends is stripped
     else:
         raise UnusableFileError(path, "is a table; name its column of contexts with --context.")
     if len(labels.codes) != n:
