@@ -11,7 +11,7 @@ import numpy as np
 
 from ..sources import as_source
 from ..tables import Data, Reading, UnusableFileError, read_data
-from ..tables._errors import plural, short, some
+from ..tables._errors import foreign_bytes, plural, short, some
 from ..tables.annotated import Annotated
 from ..tables.arrays import Npz, read_npy
 from ..tables.delimited import DelimitedTable
@@ -41,7 +41,7 @@ class Findings:
 def doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
     """Say what is in a file and how to fit it; raise a ``Failure`` where that cannot be."""
     kind = kind_of(path)
-    with console.phase("reading"):
+    with console.phase("reading"), foreign_bytes(path, kind.format):
         found = _look(path, kind, reading)
     console.say(f"{path}: {found.facts[0]}")
     for fact in found.facts[1:]:

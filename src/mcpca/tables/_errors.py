@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 _SHOWN, _LENGTH = 5, 60
@@ -14,6 +15,24 @@ class UnusableFileError(ValueError):
 
     def __init__(self, where: Any, message: str) -> None:
         super().__init__(f"{where}: {message}")
+
+
+@contextmanager
+def foreign_bytes(path: Any, format: str) -> Iterator[None]:
+    """Turn whatever a library raises on the bytes of a damaged file into an ``UnusableFileError``.
+
+    Not for text, which is parsed here: a mistake of ours should look like one.
+    """
+    try:
+        yield
+    except (UnusableFileError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        if format == "text":
+            raise
+        raise UnusableFileError(
+            path, f"cannot be read as {format}; it may be damaged ({type(error).__name__}: {short(error, 160)})."
+        ) from error
 
 
 def some(names: Iterable[Any], shown: int = _SHOWN) -> str:

@@ -116,7 +116,7 @@ def _inside_zip(path: Path) -> str:
                     header = json.loads(np.lib.format.read_array(file, allow_pickle=False).tobytes())
                     kinds = {MODEL_FORMAT: "model", MOMENTS_FORMAT: "moments"}
                     return kinds.get(header.get("format"), "npz")
-    except (zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as error:  # also: not implemented
         raise UnusableFileError(path, f"is a zip file cut short or damaged ({error}); copy it again.") from error
     except (ValueError, AttributeError, TypeError):  # another array of that name
         return "npz"

@@ -15,7 +15,7 @@ import scipy.sparse
 from .._check import Array, check_finite
 from ..moments import ContextMoments
 from ..sources import as_source
-from ._errors import UnusableFileError, plural, short, some
+from ._errors import UnusableFileError, foreign_bytes, plural, short, some
 from .annotated import Annotated
 from .arrays import Npz, read_npy, read_npy_part
 from .data import Budget, Data, Part, Reading, columns_named
@@ -77,7 +77,8 @@ def read_data(
     wanted = None if features is None else list(features)
     report("reading", 0, 100 * len(files))
     for i, (path, kind) in enumerate(zip(files, kinds, strict=True)):
-        part = open_part(path, kind, reading, wanted, budget, partial(_tell, report, i, len(files)))
+        with foreign_bytes(path, kind.format):
+            part = open_part(path, kind, reading, wanted, budget, partial(_tell, report, i, len(files)))
         if i == 0 and features is None:
             wanted = part.feature_names
         elif features is None and part.others and not parts[0].others:

@@ -114,7 +114,7 @@ class Risers:
         for rows in (X[: self._FEW], X):
             own = rows[:, self._columns]
             with np.errstate(invalid="ignore"):
-                rising = (np.diff(own, axis=0) > 0).all(axis=0) & (own[0] > self._last[self._columns])
+                rising = (own[1:] > own[:-1]).all(axis=0) & (own[0] > self._last[self._columns])
                 whole = (own == np.round(own)).all(axis=0)
             self._columns = self._columns[rising & whole]
         self._last = X[-1].astype(np.float64)
