@@ -214,7 +214,7 @@ def _missing_for_report(wanted: bool | None) -> str | None:
     if wanted is False:
         return None
     try:
-        report_writer()
+        require("plotly", "report")
     except ImportError as error:
         if wanted:
             raise
