@@ -348,6 +348,45 @@ def test_automatic_rank_and_its_record(inputs, tmp_path, capsys):
     assert (tmp_path / "fit" / "rank.csv").exists()
 
 
+def test_many_features_are_ranked_by_the_most_variable(inputs, capsys, monkeypatch):
+    """Where covariances would be too large for memory, as ``MCPCA(n_components=None)`` does."""
+    monkeypatch.setattr("mcpca.evidence.MOST_NUMBERS", 0)
+    monkeypatch.setattr("mcpca.cli._ranking.FEATURES", 5)
+    assert main(["rank", str(inputs / "plain.csv"), *CSV, "--criteria", "none", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "the rank is that of the 5 most variable ones" in captured.err
+    X, y = planted()
+    pooled = sum(X[y == name].var(axis=0) for name in set(y))
+    kept = np.sort(np.argsort(-pooled)[:5])
+    assert json.loads(captured.out)["reason"] == mcpca.select_rank(X[:, kept], y, criteria=(), random_state=0).reason
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        (["--solver", "ml", "--noise", "diagonal"], {"solver": "ml", "noise": "diagonal"}),
+        (["--solver", "ml", "--noise", "none"], {"solver": "ml", "noise": None}),
+        (["--solver", "lsq", "--orthogonal", "--seed", "3"], {"solver": "lsq", "orthogonal": True, "random_state": 3}),
+        (["--tol", "1e-3", "--max-iter", "5"], {"tol": 1e-3, "max_iter": 5}),
+    ],
+)
+def test_options_reach_the_model(inputs, tmp_path, options, parameters):
+    X, y = planted()
+    model = MCPCA(R, **({"random_state": 0} | parameters)).fit(X, y)
+    out = tmp_path / "out"
+    command = ["fit", str(inputs / "plain.csv"), *CSV, "-r", "2", *options, "-o", str(out), "-q", "--no-report"]
+    assert main([*command, "--no-picture", "--center", "context"]) == 0
+    np.testing.assert_array_equal(read(out / "components.csv"), model.components_)
+    np.testing.assert_allclose(read(out / "scores.csv")[["MCPC1", "MCPC2"]], model.transform(X, y), atol=1e-12)
+    if parameters.get("noise") == "diagonal":
+        np.testing.assert_array_equal(read(out / "noise.csv")["variance"], model.noise_variance_)
+        scores = tmp_path / "posterior.csv"
+        data = [str(out), str(inputs / "plain.csv"), *CSV]
+        assert main(["transform", *data, "--center", "context", "--posterior", "-o", str(scores), "-q"]) == 0
+        expected = model.transform(X, y, posterior=True)
+        np.testing.assert_allclose(read(scores)[["MCPC1", "MCPC2"]], expected, atol=1e-12)
+
+
 def test_noise_ends_with_4(tmp_path, capsys, rng):
     table = pd.DataFrame(rng.normal(size=(300, 8)), columns=list("abcdefgh")).assign(y=np.arange(300) % 3)
     table.to_csv(tmp_path / "noise.csv", index=False)
@@ -537,7 +576,8 @@ def test_examples_in_help_and_documentation_are_commands(name, capsys):
     assert "\nExamples:\n" in out
     assert f"\n  mcpca {name} " in out
     page = Path(__file__).parents[1] / "docs" / "cli.md"
-    lines = [line.strip() for line in [*out.splitlines(), *page.read_text().splitlines()]]
+    text = page.read_text(encoding="utf-8") if page.exists() else out  # the pages are not part of source archives
+    lines = [line.strip() for line in [*out.splitlines(), *text.splitlines()]]
     examples = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"mcpca {name} ")]
     assert len(examples) > 1
     for words in examples:

@@ -144,6 +144,25 @@ def test_signals_from_outside_while_files_are_read_and_written(table, tmp_path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
+def test_a_long_fit_goes_on_from_its_checkpoint(table, tmp_path, monkeypatch):
+    from mcpca import checkpoint
+
+    monkeypatch.setattr("mcpca.evidence.MOST_NUMBERS", 0)
+    kept = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.Checkpoint, "finish", lambda self: signal.raise_signal(signal.SIGINT))
+        assert fit(table, tmp_path / "out", "--checkpoint", str(kept)) == 130
+    assert kept.exists()
+    assert not (tmp_path / "out").exists()
+    assert fit(table, tmp_path / "out", "--checkpoint", str(kept), "--seed", "1") == 3  # it is of another fit
+    assert kept.exists()
+    assert fit(table, tmp_path / "out", "--checkpoint", str(kept)) == 0
+    assert not kept.exists()
+    assert fit(table, tmp_path / "whole") == 0
+    for name in ("components.csv", "loadings.csv", "scores.csv"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 # Disks -------------------------------------------------------------------------------------------------------------
 
 
