@@ -249,6 +249,8 @@ def test_report_of_the_demo_shows_the_models_numbers(browser, digits):
         scores = model.transform({name: data.contexts[name]})[name][:, 1]
         for key, q in (("lowerfence", 0.05), ("q1", 0.25), ("median", 0.5), ("q3", 0.75), ("upperfence", 0.95)):
             assert boxes[key][number] == pytest.approx(np.quantile(scores, q), rel=1e-3, abs=1e-3)
+    # A cell is an MCPC and a context: its rows are shown.
+    assert page.run("return document.getElementById('rows-context').value") == "2"
     words = f"comes back with |cos| {shown(halves.agreement[1], 3):g} (mean of 2 splits"
     assert words in page.text("#replicability")
     assert ("it replicates" in page.text("#replicability")) == halves.replicates[1]
@@ -466,9 +468,18 @@ def test_narrow_dark_and_print(browser, many, digits):
     page.find("#theme").click()
     assert page.run("return document.documentElement.dataset.theme") == "light"
     assert np.median(page.picture()) > 0.8
+    width = "return document.querySelector('#chart-features .main-svg').getBoundingClientRect().width"
+    page.run(
+        "window.addEventListener('beforeprint', () => { window.all = [...document.querySelectorAll('.chart')]"
+        ".map((c) => [mcpca.painted(c), c.layout.width]) })"
+    )
+    before = page.run(width)
+    page.find("#theme").click()
     pdf = base64.b64decode(page.send("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
-    assert page.run("return [...document.querySelectorAll('.chart')].every((c) => !c.isConnected || mcpca.painted(c))")
+    assert page.run("return window.all") == [[True, 680]] * 8  # all charts were there, as wide as the paper
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
+    page.wait(lambda: page.run(width) == before)
     assert page.messages() == []
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -12,6 +13,7 @@ import scipy.sparse
 
 from .._check import Array, check_finite
 from .._namespace import to_host
+from .._parallel import each, n_workers
 from ..adapters.anndata import anndata_parts, is_anndata, labels_of
 from ..contexts import Contexts, named_blocks
 from ..sources import as_source, is_dask
@@ -59,20 +61,27 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
     Notes
     -----
-    Rows in memory are read one context at a time, up to 1,000 of them. All others (on disk, in chunks, on Dask) are
-    read in one pass that takes what is shown, or 100 rows of a context where that is less. Sparse rows stay sparse.
+    Rows in memory are read one context at a time for each thread of BLAS, up to 1,000 of them. All others (on disk, in
+    chunks, on Dask) are read in one pass that takes what is shown, or 100 rows of a context where that is less. Sparse
+    rows stay sparse.
     """
     contexts = _read(model, X, y)
     index = _places(model, contexts)
     per_context = min(MOST_SHOWN, max_rows // len(model.contexts_))
     P, A = (np.asarray(to_host(x), dtype=np.float64) for x in (model.projection_, model.components_))
     means = None if model.means_ is None else np.asarray(to_host(model.means_), dtype=np.float64)
+    names = contexts.names.tolist()
+
+    def describe(draw: _Draw) -> RowSample:
+        rows = draw.rows()
+        _check_finite(rows, f"X, context {names[draw.context]!r},", contexts.feature_names)
+        mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[index[draw.context]]
+        return _describe(rows, draw.shown, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
+
     samples: list[RowSample | None] = [None] * len(model.contexts_)
-    for i, rows, shown in _drawn(contexts, per_context, rng):
-        names = contexts.names.tolist()
-        _check_finite(rows, f"X, context {names[i]!r},", contexts.feature_names)
-        mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[index[i]]
-        samples[index[i]] = _describe(rows, shown, int(contexts.n_samples[i]), mean.astype(np.float64), P, A)
+    draws = _draws(contexts, per_context, rng)
+    for draw, sample in zip(draws, each(describe, draws, n_workers()), strict=True):
+        samples[index[draw.context]] = sample
     return samples
 
 
@@ -95,8 +104,8 @@ def _read(model: Any, X: Any, y: Any) -> Contexts:
     )
     if features is not None and known is not None and [str(name) for name in features] != known.tolist():
         raise ValueError(
-            f"The features of X should be those of fit, in the same order: X begins with {features.tolist()[:3]} and fit "
-            f"with {known[:3].tolist()}; select them with X[list(model.feature_names_in_)]."
+            f"The features of X should be those of fit, in the same order: X begins with {features.tolist()[:3]} and "
+            f"fit with {known[:3].tolist()}; select them with X[list(model.feature_names_in_)]."
         )
     return contexts
 
@@ -134,8 +143,16 @@ def _places(model: Any, contexts: Contexts) -> list[int]:
     return list(range(k))
 
 
-def _drawn(contexts: Contexts, per_context: int, rng: np.random.Generator) -> Iterator[tuple[int, Any, Array]]:
-    """Yield (context, rows, which of these are shown), one context after the other."""
+class _Draw(NamedTuple):
+    """Rows of a context, read when they are asked for, and which of these are shown."""
+
+    context: int
+    rows: Callable[[], Any]
+    shown: Array
+
+
+def _draws(contexts: Contexts, per_context: int, rng: np.random.Generator) -> list[_Draw]:
+    """Draw rows of every context that has any."""
     k, p = len(contexts.names), contexts.n_features
     here = max(per_context, min(_MOST_USED, _MOST_NUMBERS // p))
     # Those of all contexts are held at a time.
@@ -153,10 +170,12 @@ def _drawn(contexts: Contexts, per_context: int, rng: np.random.Generator) -> It
         for i in mine:
             stop = start + len(drawn.rows[i])  # type: ignore[arg-type]  # not a slice: these were taken
             elsewhere[i], start = together[start:stop], stop
+    draws = []
     for i, chosen in enumerate(wanted):
         shown = np.sort(rng.choice(len(chosen), min(len(chosen), per_context), replace=False))
         if len(chosen):
-            yield i, elsewhere[i] if i in elsewhere else drawn.block(i), shown
+            draws.append(_Draw(i, partial(elsewhere.__getitem__ if i in elsewhere else drawn.block, i), shown))
+    return draws
 
 
 def _check_finite(rows: Any, where: str, features: Array | None) -> None:

@@ -17,7 +17,7 @@ from ._encode import shortened
 
 _CLOSE_DEGREES = 5.0  # between loadings that are not proportional, but nearly
 _COLLINEAR = 0.95  # |cos| between MCPCs from which on their scores get large
-_CORRELATED = 0.3  # root mean square correlation of scores that contradicts the model
+_HARDLY, _CORRELATED = 0.15, 0.3  # root mean square correlation of scores: up to that little, beyond that too much
 _ROWS_PER_MCPC = 10
 _NAMED = 5  # names in a sentence
 
@@ -170,7 +170,8 @@ def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]
         )
         if correlation > _CORRELATED:
             text += " So the axes do not describe every context: look at the contexts that are fitted worst."
-        found.append(_finding("warning" if correlation > _CORRELATED else "good", "Correlation left over", text))
+        level = "warning" if correlation > _CORRELATED else "note" if correlation > _HARDLY else "good"
+        found.append(_finding(level, "Correlation left over", text))
     errors = model.squared_norm_errors()
     if (errors > 0).any():
         relative = float(np.sqrt((errors**2).sum()) / (fit.squared_norms.sum() or 1))

@@ -4,6 +4,7 @@
   const drawn = new Map(); // element -> function that makes its traces and layout
   const stale = new Set(); // elements whose picture is not that of the function
   const near = new Set(); // elements in view, or nearly
+  const printed = new Set(); // elements whose picture is as wide as paper
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   mcpca.colour = colour;
@@ -19,6 +20,7 @@
 
   const base = (height) => ({
     height,
+    ...(mcpca.printing ? { width: mcpca.PAPER } : {}),
     margin: { l: 10, r: 12, t: 8, b: 40 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
@@ -62,6 +64,8 @@
 
   const paint = (node) => {
     stale.delete(node);
+    if (printed.delete(node)) Plotly.purge(node); // it would keep the width of the paper
+    if (mcpca.printing) printed.add(node);
     const { traces, layout, height } = drawn.get(node)();
     const merged = { ...base(height), ...layout };
     Plotly.react(node, traces, merged, config);

@@ -2,6 +2,8 @@
 {
   const { el, data, byId } = mcpca;
 
+  mcpca.printing = false;
+  mcpca.PAPER = 680; // pixels across a page
   mcpca.dark = () => document.documentElement.dataset.theme === "dark";
   mcpca.chosen = { mcpc: 0, context: 0, other: Math.min(1, mcpca.k - 1) };
 
@@ -48,6 +50,7 @@
     if (mcpca.chosen.other === mcpca.chosen.context && mcpca.k > 1) {
       mcpca.chosen.other = before !== mcpca.chosen.context ? before : (before + 1) % mcpca.k;
     }
+    if ("mcpc" in what && "context" in what) mcpca.mcpc.showRowsOf(what.context); // a cell of the map
     keep();
     mcpca.mcpc.show();
     mcpca.context.show();
@@ -86,10 +89,14 @@
     let dark = false;
     window.addEventListener("beforeprint", () => {
       dark = mcpca.dark();
-      if (dark) setTheme(false); // paper is white
+      mcpca.printing = true;
+      setTheme(false); // paper is white
       mcpca.paintStale(true);
     });
-    window.addEventListener("afterprint", () => dark && setTheme(true));
+    window.addEventListener("afterprint", () => {
+      mcpca.printing = false;
+      setTheme(dark);
+    });
     window.addEventListener("resize", () => mcpca.map.refresh());
     window.addEventListener("hashchange", () => {
       read();

@@ -11,6 +11,7 @@
     SMALLEST = 2,
     LARGEST = 26; // heights of a row
   const LABEL = 13; // pixels that a name needs
+  const PAGE = 780; // pixels down a printed page, less the title
   const AROUND = 225; // pixels for what is above the section and below the map
   const MOST_NUMBERS = 150; // cells; beyond it the colours say more
 
@@ -117,17 +118,18 @@
   );
 
   const measure = () => {
-    const width = byId("map-view").clientWidth - 2;
+    const width = mcpca.printing ? mcpca.PAPER : byId("map-view").clientWidth - 2;
     // Beside the details all of the map is to be seen at once; above them it may take most of the window.
     const above = byId("map-view").getBoundingClientRect().top - byId("map").getBoundingClientRect().top;
     const aside = getComputedStyle(byId("map")).position === "sticky";
-    const tallest = Math.max(280, aside ? window.innerHeight - above - AROUND : 0.72 * window.innerHeight);
+    const inWindow = Math.max(280, aside ? window.innerHeight - above - AROUND : 0.72 * window.innerHeight);
+    const tallest = mcpca.printing ? PAGE : inWindow;
     const longest = Math.max(...data.contexts.map((name) => Math.min(name.length, 40)), 4);
     view.labels = Math.min(width * 0.34, 200, 7.2 * longest + 14);
     const room = width - view.labels;
     view.columnWidth = Math.min(Math.max(room / Math.max(view.columns.length, 1), 9), 56);
     const whole = (tallest - HEAD) / Math.max(view.rows.length, 1);
-    view.rowHeight = state.fit ? Math.min(Math.max(whole, SMALLEST), LARGEST) : READABLE;
+    view.rowHeight = state.fit || mcpca.printing ? Math.min(Math.max(whole, SMALLEST), LARGEST) : READABLE;
     const [height, across] = [
       HEAD + view.rowHeight * view.rows.length,
       view.labels + view.columnWidth * view.columns.length,

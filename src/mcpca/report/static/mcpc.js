@@ -29,6 +29,7 @@
     parts.rowChart = mcpca.chart("chart-rows");
   };
 
+  mcpca.mcpc.showRowsOf = (i) => (pair.context = i);
   mcpca.mcpc.show = () => {
     const j = mcpca.chosen.mcpc;
     chooser.update();
@@ -118,6 +119,8 @@
     );
   };
 
+  const present = (i, j) => !data.presence || data.presence.adjusted[i][j] <= data.presence.alpha;
+
   const loadings = (j, order) => {
     const top = order.slice(0, MOST_CONTEXTS);
     mcpca.draw(
@@ -130,7 +133,11 @@
           mode: "markers",
           x: values,
           y: mcpca.range(top.length),
-          marker: { size: 9, color: top.map((i) => mcpca.colour(i === mcpca.chosen.context ? "accent" : "data")) },
+          marker: {
+            size: 9,
+            color: top.map((i) => mcpca.colour(i === mcpca.chosen.context ? "accent" : "data")),
+            symbol: top.map((i) => (present(i, j) ? "circle" : "circle-open")),
+          },
           text: top.map((i) => `${mcpca.forPlot(data.contexts[i], 60)}: ${number(data.loadings[i][j])}`),
           hovertemplate: "%{text}<extra></extra>",
         };
@@ -163,6 +170,7 @@
     if (mcpca.k > MOST_CONTEXTS)
       notes.push(`The ${MOST_CONTEXTS} largest of ${count(mcpca.k)} are drawn; the table has all.`);
     if (data.intervals) notes.push(`Whiskers are ${data.intervals.words}.`);
+    if (data.presence) notes.push(`Rings: not shown to be above 0 (adjusted p > ${data.presence.alpha}).`);
     parts.loadings.replaceChildren(
       el("h3", {}, "Loadings: where it varies"),
       el("p", { class: "muted" }, notes.join(" ")),

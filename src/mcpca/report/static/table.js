@@ -20,8 +20,8 @@
     text: (row) => (value(row) === 0 ? "< 1e-300" : mcpca.number(value(row), 2)),
   });
 
-  // columns: [{title, value(row), text(row)?, name?, length?}]; rows: any values. `value` is what is sorted and saved, `text`
-  // what is shown; a `name` column holds names of the user's. It can be copied and saved without being opened.
+  // columns: [{title, value(row), text(row)?, name?, length?}]; rows: any values. `value` is what is sorted and saved,
+  // `text` what is shown; a `name` column holds names of the user's. It can be copied and saved without being opened.
   mcpca.table = ({ caption, file, columns, rows, open = false, click = null, marked = () => false }) => {
     let all = rows.length <= FIRST + 2;
     let sorted = rows,
