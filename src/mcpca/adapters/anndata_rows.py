@@ -158,6 +158,17 @@ def _columns(adata: Any, mask_var: Any) -> Array:
     return np.flatnonzero(mask)
 
 
+def counts_in(source: Any) -> tuple[int, float] | None:
+    """Return how many rows were looked at and their largest value, where these look like counts, and None elsewhere."""
+    block: Any = source.gather(slice(0, min(_LOOKED_AT, source.shape[0])))
+    values = block.data if scipy.sparse.issparse(block) else np.asarray(block).ravel()
+    largest = float(values.max(initial=0.0))
+    # NaN and infinite values are for the fit to tell.
+    if not _LARGE_COUNT < largest < np.inf or not (values >= 0).all() or (values != np.floor(values)).any():
+        return None
+    return int(block.shape[0]), largest
+
+
 def warn_of_counts(space: Space, layer: str | None, stacklevel: int) -> str | None:
     """Warn where the first rows are whole numbers, none negative and some large; return what was said.
 
@@ -165,14 +176,12 @@ def warn_of_counts(space: Space, layer: str | None, stacklevel: int) -> str | No
     """
     if not space.in_var:
         return None
-    block: Any = space.source.gather(slice(0, min(_LOOKED_AT, space.source.shape[0])))
-    values = block.data if scipy.sparse.issparse(block) else np.asarray(block).ravel()
-    largest = float(values.max(initial=0.0))
-    # NaN and infinite values are for the fit to tell.
-    if not _LARGE_COUNT < largest < np.inf or not (values >= 0).all() or (values != np.floor(values)).any():
+    seen = counts_in(space.source)
+    if seen is None:
         return None
+    n_rows, largest = seen
     text = (
-        f"{_where(layer)} looks like raw counts (whole numbers up to {largest:.0f} in its first {block.shape[0]} "
+        f"{_where(layer)} looks like raw counts (whole numbers up to {largest:.0f} in its first {n_rows} "
         "rows): the largest variation is then how much was counted in each row. Normalise it first, with "
         "sc.pp.normalize_total(adata) and sc.pp.log1p(adata), or pass the layer that is normalised."
     )
