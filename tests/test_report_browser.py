@@ -487,6 +487,7 @@ def test_pictures_of_the_documentation(browser, many, digits, tmp_path):
     folder = Path(os.environ.get("MCPCA_SCREENSHOTS") or tmp_path)
     model = copy.copy(many[1])
     model.contexts_ = np.array([f"patient {i + 1}" for i in range(200)])
+    model.feature_names_in_ = np.array([f"gene {j + 1}" for j in range(30)], dtype=object)
     path = write_report(model, tmp_path / "report.html", standard_errors=many[2], title="Two hundred patients")
     address = "#mcpc=2&context=40&other=6"
     page = Page(browser, path, dark=True, address=address)
