@@ -18,7 +18,7 @@ from mcpca import MCPCA
 from mcpca._optional import require
 from mcpca.datasets import make_contexts
 from mcpca.plotting import plot_component_images, plot_loadings, plot_scree
-from mcpca.plotting._loadings import divide_by_maxima
+from mcpca.plotting._loadings import normalized
 
 
 def fit(n_contexts, n_components, n_features=36, prefix="context "):
@@ -72,7 +72,7 @@ def test_normalize_divides_by_the_column_maxima(model):
 
 def test_normalize_keeps_a_column_of_zeros():
     B = np.array([[0.0, 2.0], [0.0, 4.0]])
-    np.testing.assert_array_equal(divide_by_maxima(B), [[0, 0.5], [0, 1]])
+    np.testing.assert_array_equal(normalized(B, "component"), [[0, 0.5], [0, 1]])
 
 
 def test_numbers_are_written_when_they_are_few(model):

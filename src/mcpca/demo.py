@@ -23,9 +23,11 @@ from .datasets import DigitContexts, load_digit_contexts
 from .datasets.digits import SIDE
 from .estimator import MCPCA
 from .exceptions import IdentifiabilityWarning
-from .plotting._common import FONT_SIZE, MARK, component_names
-from .plotting._images import carrying_contexts, component_titles, draw_image, draw_images, images_size
-from .plotting._loadings import divide_by_maxima, draw_loadings, plot_loadings
+from .plotting._common import FONT_SIZE, MARK
+from .plotting._fitted import fitted
+from .plotting._images import component_titles, draw_image, draw_images, images_size
+from .plotting._loadings import draw_loadings, normalized, plot_loadings
+from .sharing import carrying_contexts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +89,7 @@ def match_digits(model: MCPCA, data: DigitContexts) -> list[DigitMatch]:
 
 def loadings_table(model: MCPCA) -> str:
     """Write the loadings as aligned text: contexts are rows, MCPCs are columns, continued below when there are many."""
-    contexts, names = [str(name) for name in model.contexts_], component_names(model)
+    contexts, names = [str(name) for name in model.contexts_], fitted(model).names
     width = max(map(len, contexts))
     blocks = []
     for start in range(0, len(names), _TABLE_COLUMNS):
@@ -101,7 +103,7 @@ def loadings_table(model: MCPCA) -> str:
 
 def describe(model: MCPCA, matches: Sequence[DigitMatch]) -> str:
     """Say which MCPC matches each digit, where it varies, and whether that is where the digit was planted."""
-    contexts, names = [f'"{name}"' for name in model.contexts_], component_names(model)
+    contexts, names = [f'"{name}"' for name in model.contexts_], fitted(model).names
     lines = ["The MCPC that matches the mean of each digit best, and its loadings:"]
     for match in matches:
         shares = ", ".join(f"{share:.0%} in {context}" for share, context in zip(match.shares, contexts, strict=True))
@@ -135,7 +137,7 @@ def _digit_labels(matches: Sequence[DigitMatch]) -> dict[int, str]:
 
 def describe_pairs(model: MCPCA) -> str:
     """Say which MCPCs have nearly proportional loadings or none, and what that means."""
-    names = component_names(model)
+    names = fitted(model).names
     pairs = [
         f"{names[p.first]} and {names[p.second]}" if p.first != p.second else f"{names[p.first]} (no loadings)"
         for p in model.proportional_loadings()
@@ -203,10 +205,10 @@ def samples_figure(data: DigitContexts) -> Figure:
 
 def mcpcs_figure(model: MCPCA, matches: Sequence[DigitMatch]) -> Figure:
     """Draw all MCPCs as images; those that match a digit are framed."""
-    r, names = model.n_components_, component_names(model)
+    r, names = model.n_components_, fitted(model).names
     n_columns = math.ceil(r / math.ceil(r / 8))  # rows of equal length, of at most 8
     figure = _new_figure(*images_size(r, _SHAPE, n_columns))
-    titles = component_titles(model, range(r))
+    titles = component_titles(fitted(model), range(r))
     axes = draw_images(figure, model.components_.T, _SHAPE, titles, n_columns)
     for j, label in _digit_labels(matches).items():
         axes[j].spines[:].set(color=MARK, linewidth=2.5)
@@ -242,7 +244,7 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
     ):
         part.suptitle(title, fontsize=13, fontweight="bold")
     _draw_samples(left, data.contexts, 4, 12)
-    names = [component_names(model)[match.component] for match in matches]
+    names = [fitted(model).names[match.component] for match in matches]
     grid = middle.subplots(len(matches), 2, squeeze=False)
     for (mean_ax, ax), match, name in zip(grid, matches, names, strict=True):
         draw_image(mean_ax, data.mean_digits[match.digit], _SHAPE)
@@ -252,7 +254,7 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
         ax.yaxis.set_label_position("right")
         label = f"{name}\n|corr| {match.correlation:.3f}"
         ax.set_ylabel(label, fontsize=12, rotation=0, ha="left", va="center")
-    B = divide_by_maxima(model.loadings_)[:, [match.component for match in matches]]
+    B = normalized(model.loadings_, "component")[:, [match.component for match in matches]]
     ax = right.subplots()
     draw_loadings(ax, B, [str(c) for c in model.contexts_], names, annotate=True, font_size=12)
     _mark_columns(ax, {j: f"digit {match.digit}" for j, match in enumerate(matches)}, 12)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
-from ..plotting._images import carrying_contexts
 from ..rank import choose_rank
+from ..sharing import carrying_contexts
 from .problems import DIGITS, Images, load_images
 from .running import COMPARED, Progress, Record, Store, announce, attempt, limit_for, outcome
 

@@ -3,9 +3,21 @@
 Matplotlib is imported when a function is called; it comes with ``pip install "mcpca[plot]"``.
 """
 
+from ._angles import plot_angles
+from ._explained import plot_variance_explained
 from ._images import plot_component_images
 from ._loadings import plot_loadings
-from ._ranks import plot_rank_selection
+from ._ranks import plot_rank_heatmap, plot_rank_selection
 from ._scree import plot_scree
+from ._tree import plot_context_tree
 
-__all__ = ["plot_component_images", "plot_loadings", "plot_rank_selection", "plot_scree"]
+__all__ = [
+    "plot_angles",
+    "plot_component_images",
+    "plot_context_tree",
+    "plot_loadings",
+    "plot_rank_heatmap",
+    "plot_rank_selection",
+    "plot_scree",
+    "plot_variance_explained",
+]

@@ -1,26 +1,28 @@
-"""What the plotting functions share: names, colours and the axes to draw on."""
+"""What the plotting functions share: colours, the axes to draw on, and names that fit."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._optional import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..estimator import MCPCA
-
 SEQUENTIAL = "Blues"  # nearly white is 0, and lightness falls steadily
 DIVERGING = "PuOr_r"  # white is 0, orange positive, purple negative: no hue means two things
 MARK = "#b35806"  # what the reader should look at first
+BLUE = "#08519c"  # data
+BAND = "0.86"  # the range of noise
 FONT_SIZE = 9
-
-
-def component_names(model: MCPCA) -> list[str]:
-    """Return the MCPCs' names for a reader: "mcpca0" becomes "MCPC 1", any other name stays."""
-    return [re.sub(r"^mcpca(\d+)$", lambda m: f"MCPC {int(m[1]) + 1}", str(n)) for n in model.get_feature_names_out()]
+# Okabe and Ito's colours, which are told apart with any kind of colour vision. In black and white some are alike, so
+# a category has a marker, a line or a letter of its own too.
+CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+CHARACTER = 0.62  # mean width of a character, in font sizes
+LINE = 1.25  # height of a line of text, in font sizes
+_LONGEST = 32  # characters of a name
 
 
 def axes_or_new(ax: Axes | None, size: tuple[float, float]) -> Any:
@@ -34,3 +36,57 @@ def size_in_points(ax: Axes) -> tuple[float, float]:
     """Return width and height of ``ax`` in points, the unit of font sizes."""
     box = ax.get_window_extent()
     return box.width * 72 / ax.figure.dpi, box.height * 72 / ax.figure.dpi
+
+
+def beside(ax: Axes, offset: float, width: float, side: Literal["left", "right"] = "right") -> Any:
+    """Return new axes, ``width`` points wide and as high as ``ax``, that are ``offset`` points off a side of it.
+
+    They stay there when a layout changes the size of ``ax``, which bounds as fractions of it would not.
+    """
+    x = offset if side == "right" else -offset - width
+    return ax.inset_axes((x, 0, width, 1), transform=points_from(ax, side))
+
+
+def points_from(ax: Axes, side: Literal["left", "right"]) -> Any:
+    """Return a transform with x in points to the right of a side of ``ax`` and y in fractions of its height."""
+    transforms = require("matplotlib.transforms", "plot")
+    # A translation by what `transAxes` makes of (0 or 1, 0): the corner, in pixels.
+    corner = transforms.ScaledTranslation(float(side == "right"), 0, ax.transAxes)
+    points = transforms.Affine2D().scale(1 / 72) + ax.figure.dpi_scale_trans + corner
+    return transforms.blended_transform_factory(points, ax.transAxes)
+
+
+def settle(ax: Axes) -> None:
+    """Let the figure's layout, where it has one, give ``ax`` its size: what fits into it can then be told."""
+    if ax.figure.get_layout_engine() is not None:
+        ax.figure.figure.draw_without_rendering()
+
+
+def name_rows(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) -> None:
+    """Label y = 0, 1, ... with names, every so many of them that they do not overlap."""
+    from ._ticks import put_names
+
+    put_names(ax.yaxis, shortened(names), LINE * font_size)
+    ax.tick_params(axis="y", labelsize=font_size)
+
+
+def name_columns(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) -> None:
+    """Label x = 0, 1, ... with names: upright where columns are narrow, thinned out where they are narrower still."""
+    from ._ticks import put_names
+
+    names = shortened(names)
+    width = (max(map(len, names)) + 1) * CHARACTER * font_size
+    upright = width > size_in_points(ax)[0] / len(names)
+    put_names(ax.xaxis, names, LINE * font_size if upright else width)
+    ax.tick_params(axis="x", labelsize=font_size, rotation=90 if upright else 0)
+
+
+def shortened(names: Sequence[str], most: int = _LONGEST) -> list[str]:
+    """Cut long names in the middle: what tells names apart is mostly at an end."""
+    half = (most - 1) // 2
+    return [name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}" for name in names]
+
+
+def width_of(names: Sequence[str], font_size: float = FONT_SIZE) -> float:
+    """Inches that the longest of some names takes once it is shortened."""
+    return max(map(len, shortened(names))) * CHARACTER * font_size / 72

@@ -32,6 +32,8 @@ class Fitted:
     n_samples : ndarray (k,) or None
     explained, squared_norms : ndarray (k,)
         ``||P(S_i)||_F^2`` and ``||S_i||_F^2``.
+    norm_errors : ndarray (k,) or None
+        Standard errors of ``squared_norms``, 0 where they are exact; None where they are not known.
     scores : ndarray (n, r) or None
         Of the rows in the AnnData.
     labels : ndarray (n,) of object, or None
@@ -48,6 +50,7 @@ class Fitted:
     n_samples: Array | None
     explained: Array
     squared_norms: Array
+    norm_errors: Array | None = None
     scores: Array | None = None
     labels: Array | None = None
 
@@ -72,6 +75,7 @@ def _of_model(model: Any) -> Fitted:
         model.n_samples_per_context_,
         model.variance_explained(per="context"),
         model.squared_norms(),
+        model.squared_norm_errors(),
     )
 
 
@@ -96,8 +100,8 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
         np.asarray(contexts["n_samples"]),
         _double(contexts["variance_explained"]),
         _double(contexts["squared_norm"]),
-        _double(adata.obsm[names.scores]),
-        labels.where(labels.notna(), None).to_numpy(),
+        scores=_double(adata.obsm[names.scores]),
+        labels=labels.where(labels.notna(), None).to_numpy(),
     )
 
 

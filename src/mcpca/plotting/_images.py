@@ -4,91 +4,127 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .._check import Array, check_integer
-from .._namespace import to_host
+from .._names import component_index
 from .._optional import require
-from ._common import DIVERGING, FONT_SIZE, component_names
+from ..sharing import carrying_contexts
+from ._common import DIVERGING, FONT_SIZE
+from ._fitted import Fitted, fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..estimator import MCPCA
-
+_Place = TypeVar("_Place")
 _LONGEST_NAME = 21  # characters that fit above an image
 _WIDTH = 1.45  # inches of an image
 
 
+@overload
 def plot_component_images(
-    model: MCPCA,
+    source: Any,
     shape: tuple[int, int],
     *,
-    components: Sequence[int] | None = None,
+    components: Sequence[int | str] | None = None,
     titles: Sequence[str] | None = None,
     n_columns: int = 6,
-) -> Figure:
+    key: str = "mcpca",
+    ax: None = None,
+) -> Figure: ...
+
+
+@overload
+def plot_component_images(
+    source: Any,
+    shape: tuple[int, int],
+    *,
+    components: Sequence[int | str] | None = None,
+    titles: Sequence[str] | None = None,
+    n_columns: int = 6,
+    key: str = "mcpca",
+    ax: _Place,
+) -> _Place: ...
+
+
+def plot_component_images(
+    source: Any,
+    shape: tuple[int, int],
+    *,
+    components: Sequence[int | str] | None = None,
+    titles: Sequence[str] | None = None,
+    n_columns: int = 6,
+    key: str = "mcpca",
+    ax: Any = None,
+) -> Any:
     """Draw MCPCs as images: orange is positive, white 0, purple negative, each image on its own scale.
 
     Parameters
     ----------
-    model : MCPCA
-        A model fitted to images, one pixel per feature.
+    source : MCPCA or AnnData
+        A model fitted to images, one pixel per feature, or data with the fit of ``mcpca.tl.mcpca``.
     shape : (height, width)
         Of the images; rows were flattened in C order.
-    components : sequence of int, optional
-        Which MCPCs, as columns of ``components_`` (so 0 is MCPC 1); by default all.
+    components : sequence of int or str, optional
+        Which MCPCs, as columns of ``components_`` (so 0 is MCPC 1) or by name; by default all.
     titles : sequence of str, optional
         One for each image; by default the name of the MCPC and the contexts that carry it: those with at least half of
         its largest loading.
     n_columns : int
         Images side by side.
+    key : str
+        Name of the fit in the AnnData.
+    ax : matplotlib Figure, SubFigure, Axes or sequence of Axes, optional
+        Where to draw: a figure or part of one, which is filled with a grid; or axes, one for each image. By default a
+        new figure.
 
     Returns
     -------
-    matplotlib Figure
+    matplotlib Figure, or what was given as ``ax``
     """
-    check_is_fitted(model)
-    shape = check_shape(shape, model.n_features_in_)
+    fit = fitted(source, key)
+    shape = check_shape(shape, len(fit.components))
     n_columns = check_integer(n_columns, "n_columns", 1)
-    chosen = _check_components(components, model.n_components_)
+    chosen = _check_components(components, fit.names)
     if titles is None:
-        titles = component_titles(model, chosen)
+        titles = component_titles(fit, chosen)
     elif len(titles) != len(chosen):
         raise ValueError(f"titles has {len(titles)} entries, but {len(chosen)} images are drawn; pass one for each.")
-    plt = require("matplotlib.pyplot", "plot")
-    figure: Figure = plt.figure(figsize=images_size(len(chosen), shape, n_columns))
-    draw_images(figure, to_host(model.components_)[:, chosen].T, shape, titles, n_columns)
-    return figure
+    images = fit.components[:, chosen].T
+    if ax is None:
+        ax = require("matplotlib.pyplot", "plot").figure(figsize=images_size(len(chosen), shape, n_columns))
+    if hasattr(ax, "subplots"):
+        draw_images(ax, images, shape, titles, n_columns)
+        return ax
+    axes = [ax] if hasattr(ax, "imshow") else list(np.ravel(ax))
+    if len(axes) != len(chosen):
+        raise ValueError(
+            f"ax has {len(axes)} axes, but {len(chosen)} images are drawn; pass one for each, or a figure."
+        )
+    for one, image, title in zip(axes, images, titles, strict=True):
+        _draw_titled(one, image, shape, title)
+    return ax
 
 
-def component_titles(model: MCPCA, chosen: Sequence[int]) -> list[str]:
+def component_titles(fit: Fitted, chosen: Sequence[int]) -> list[str]:
     """Return two lines for each MCPC: its name, and the contexts that carry it."""
-    names, contexts = component_names(model), [str(name) for name in model.contexts_]
-    return [f"{names[j]}\n{_strongest(to_host(model.loadings_)[:, j], contexts)}" for j in chosen]
-
-
-def carrying_contexts(b: Array) -> Array:
-    """Return the contexts with at least half of the largest loading in ``b`` (k,), the strongest first."""
-    order = np.argsort(-b, kind="stable")
-    return np.asarray(order[(b[order] >= b.max() / 2) & (b[order] > 0)])
+    return [f"{fit.names[j]}\n{_strongest(fit.loadings[:, j], fit.contexts)}" for j in chosen]
 
 
 def draw_images(
-    figure: Figure, images: Array, shape: tuple[int, int], titles: Sequence[str], n_columns: int
+    figure: Any, images: Array, shape: tuple[int, int], titles: Sequence[str], n_columns: int
 ) -> list[Axes]:
-    """Draw images (m, n_pixels) on an empty figure and return their axes."""
-    # "compressed" knows that images keep their aspect; "constrained" would leave the titles without a margin.
-    figure.set_layout_engine("compressed", h_pad=0.06)
+    """Draw images (m, n_pixels) on an empty figure, or a part of one, and return their axes."""
+    if hasattr(figure, "set_layout_engine"):  # a part has the layout of the whole
+        # "compressed" knows that images keep their aspect; "constrained" would leave the titles without a margin.
+        figure.set_layout_engine("compressed", h_pad=0.06)
     n_columns = min(n_columns, len(images))
     grid = figure.subplots(math.ceil(len(images) / n_columns), n_columns, squeeze=False).ravel()
     for ax, image, title in zip(grid, images, titles, strict=False):
-        draw_image(ax, image, shape)
-        ax.set_title(title, fontsize=FONT_SIZE)
+        _draw_titled(ax, image, shape, title)
     for ax in grid[len(images) :]:
         ax.set_axis_off()
     return list(grid[: len(images)])
@@ -101,6 +137,11 @@ def draw_image(ax: Axes, image: Array, shape: tuple[int, int]) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_color("0.8")
+
+
+def _draw_titled(ax: Axes, image: Array, shape: tuple[int, int], title: str) -> None:
+    draw_image(ax, image, shape)
+    ax.set_title(title, fontsize=FONT_SIZE)
 
 
 def images_size(n: int, shape: tuple[int, int], n_columns: int) -> tuple[float, float]:
@@ -126,12 +167,12 @@ def check_shape(shape: Any, n_features: int) -> tuple[int, int]:
     return height, width
 
 
-def _check_components(components: Sequence[int] | None, r: int) -> list[int]:
+def _check_components(components: Sequence[int | str] | None, names: Sequence[str]) -> list[int]:
     if components is None:
-        return list(range(r))
-    chosen = [check_integer(j, "components entry", 0, r - 1, "They count from 0, as columns.") for j in components]
+        return list(range(len(names)))
+    chosen = [component_index(j, names, "components entry") for j in components]
     if not chosen:
-        raise ValueError(f"components is empty; pass at least one of 0 to {r - 1}, or None for all.")
+        raise ValueError(f"components is empty; pass at least one of 0 to {len(names) - 1}, or None for all.")
     return chosen
 
 

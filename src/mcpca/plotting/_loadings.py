@@ -4,76 +4,131 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .._check import Array
-from .._namespace import to_host
-from ._common import FONT_SIZE, SEQUENTIAL, axes_or_new, component_names, size_in_points
+from .._optional import require
+from ..context_tree import similar_order
+from ..sharing import KINDS, how_shared
+from ._annotations import add_legend, draw_strips, legend_width, read_annotations, strips_width, write_letters
+from ._common import (
+    CATEGORIES,
+    CHARACTER,
+    FONT_SIZE,
+    LINE,
+    SEQUENTIAL,
+    axes_or_new,
+    settle,
+    size_in_points,
+    width_of,
+)
+from ._fitted import fitted
+from ._heatmap import add_bar, check_annotate, draw_heatmap, write_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-    from ..estimator import MCPCA
-
-_MAX_NUMBERS = 100  # cells; beyond it the colours say more than the numbers
-_MAX_LINES = 1000  # cells; beyond it the lines between cells would hide them
-_CHARACTER = 0.62  # mean width of a character, in font sizes
-_LINE = 1.25  # height of a line of text, in font sizes
+_BAR = 78  # points from a heatmap to what is beyond its bar
+_LABELS = {
+    None: "loading (variance)",
+    "component": "loading / largest of its MCPC",
+    "context": "loading / largest of its context",
+}
+_ORDERS = ("given", "cluster", "groups")
+_BRACKETS = dict(zip(KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
 
 
 def plot_loadings(
-    model: MCPCA,
+    source: Any,
     *,
-    ax: Axes | None = None,
-    normalize: Literal["component"] | None = None,
+    order: Literal["given", "cluster", "groups"] = "given",
+    normalize: Literal["component", "context"] | None = None,
+    annotations: Any = None,
     annotate: bool | Literal["auto"] = "auto",
+    key: str = "mcpca",
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw B as a heatmap: contexts are rows, MCPCs are columns.
 
     Parameters
     ----------
-    model : MCPCA
-        A fitted model.
-    ax : matplotlib Axes, optional
-        Where to draw; by default a new figure whose size follows the number of contexts and MCPCs.
-    normalize : {None, "component"}
-        None shows the loadings. "component" divides each column by its maximum, so that weak MCPCs can be read; a
-        column of zeros stays zero.
+    source : MCPCA or AnnData
+        A fitted model, or data with the fit of ``mcpca.tl.mcpca``.
+    order : {"given", "cluster", "groups"}
+        "given" keeps the order of contexts and MCPCs. "cluster" puts rows that are alike beside each other, and columns
+        too (average linkage by cosine of what is shown). "groups" clusters the rows, and brackets the columns as
+        specific to one context, shared by some, or broad; ``mcpca.sharing.how_shared`` has the rule.
+    normalize : {None, "component", "context"}
+        None shows the loadings. "component" divides each column by its maximum, so that weak MCPCs can be read;
+        "context" each row, so that contexts that vary little can. Zeros stay.
+    annotations : optional
+        What is known of the contexts, drawn as thin columns at their left with a legend: a DataFrame whose index are
+        contexts, a Series, a dict {context: value}, or a dict {title: any of these, or values in the order of the
+        contexts}. For an AnnData also the name of a column of ``obs`` that is constant within contexts, or a list of
+        such names. Categories (at most 26) have a colour and a letter; numbers and dates a scale. A context without
+        a value stays white.
     annotate : bool or "auto"
         Write the numbers into the cells; "auto" does so when there are few and they fit.
+    key : str
+        Name of the fit in the AnnData.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure whose size follows the number of contexts and MCPCs.
 
     Returns
     -------
     matplotlib Axes
+
+    Notes
+    -----
+    Clustering k contexts and r MCPCs costs O(k^2 r + r^2 k), and O(k^3 + r^3) more for the best order of up to 500.
     """
-    check_is_fitted(model)
-    if normalize not in (None, "component"):
-        raise ValueError(f"normalize={normalize!r}; choose None or 'component'.")
-    if not isinstance(annotate, bool) and annotate != "auto":
-        raise ValueError(f"annotate={annotate!r}; choose True, False or 'auto'.")
-    B = np.asarray(to_host(model.loadings_), dtype=np.float64)
-    label = "loading (variance)"
-    if normalize == "component":
-        B, label = divide_by_maxima(B), "loading / largest of its MCPC"
-    rows, columns = [str(name) for name in model.contexts_], component_names(model)
-    ax = axes_or_new(ax, _size(rows, len(columns)))
-    image = draw_loadings(ax, B, rows, columns, annotate=annotate)
-    # As high as the heatmap and of the same width in points whatever its size, which `colorbar(ax=ax)` is not.
-    width = size_in_points(ax)[0]
-    bar = ax.figure.colorbar(image, cax=ax.inset_axes((1 + 8 / width, 0, 12 / width, 1)))
-    bar.set_label(label, fontsize=FONT_SIZE)
-    bar.ax.tick_params(labelsize=FONT_SIZE)
-    bar.outline.set_edgecolor("0.8")
+    fit = fitted(source, key)
+    check_normalize(normalize)
+    check_annotate(annotate)
+    if order not in _ORDERS:
+        raise ValueError(f"order={order!r}; choose one of {list(_ORDERS)}.")
+    known = read_annotations(annotations, fit.contexts, source, key)
+    B = normalized(fit.loadings, normalize)
+    rows, columns, kinds = np.arange(len(B)), np.arange(B.shape[1]), None
+    if order != "given":
+        rows = similar_order(B)
+        columns = similar_order(B.T)
+    if order == "groups":
+        columns, kinds = _grouped(fit.loadings, rows)
+    contexts, names = [fit.contexts[i] for i in rows], [fit.names[j] for j in columns]
+    size = _size(contexts, len(names))
+    if known:
+        size = size[0] + strips_width(known) / 72 + legend_width(known, size[1]) + 0.2, size[1]
+    ax = axes_or_new(ax, size)
+    image = draw_loadings(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
+    add_bar(ax, image, _LABELS[normalize])
+    if known:
+        strips = draw_strips(ax, known, rows, "left")
+        add_legend(ax, known, _BAR)
+    settle(ax)
+    write_numbers(ax, image, partial(_number, largest=float(B.max())), annotate)
+    if known:
+        write_letters(strips, known, rows)
+    if kinds is not None:
+        _draw_brackets(ax, kinds)
     return ax
 
 
-def divide_by_maxima(B: Array) -> Array:
-    """Return B with each column divided by its maximum; columns of zeros stay."""
-    maxima = B.max(axis=0)
+def check_normalize(normalize: Any) -> None:
+    """Raise where ``normalize`` is none of the choices."""
+    if normalize not in _LABELS:
+        raise ValueError(f"normalize={normalize!r}; choose None, 'component' or 'context'.")
+
+
+def normalized(B: Array, normalize: str | None) -> Array:
+    """Return B with each column ("component") or row ("context") divided by its maximum; zeros stay."""
+    if normalize is None:
+        return B
+    maxima = B.max(axis=0 if normalize == "component" else 1, keepdims=True)
     return np.asarray(B / np.where(maxima > 0, maxima, 1))
 
 
@@ -87,35 +142,57 @@ def draw_loadings(
     font_size: float = FONT_SIZE,
 ) -> AxesImage:
     """Draw any non-negative B (k, r) with the names of its rows and columns; labels that do not fit are thinned out."""
-    k, r = B.shape
     largest = float(B.max())
-    image = ax.imshow(B, cmap=SEQUENTIAL, vmin=0, vmax=largest or 1, aspect="auto", interpolation="nearest")
-    width, height = size_in_points(ax)
-    step = math.ceil(_LINE * font_size * k / height)
-    ax.set_yticks(range(0, k, step), labels=rows[::step], fontsize=font_size)
-    upright = (max(map(len, columns)) + 1) * _CHARACTER * font_size > width / r
-    step = math.ceil(_LINE * font_size * r / width) if upright else 1
-    ax.set_xticks(range(0, r, step), labels=columns[::step], fontsize=font_size, rotation=90 if upright else 0)
-    ax.tick_params(length=0)
-    ax.spines[:].set_color("0.8")
-    if k * r <= _MAX_LINES:
-        ax.set_xticks(np.arange(r - 1) + 0.5, minor=True)
-        ax.set_yticks(np.arange(k - 1) + 0.5, minor=True)
-        ax.grid(which="minor", color="0.9", linewidth=0.8)
-        ax.tick_params(which="minor", length=0)
-    texts = [[_number(value, largest) for value in row] for row in B]
-    longest = max(len(text) for row in texts for text in row) + 1
-    fits = k * r <= _MAX_NUMBERS and longest * _CHARACTER * font_size < width / r and _LINE * font_size < height / k
-    if annotate is True or (annotate == "auto" and fits):
-        _write_numbers(ax, image, B, texts, font_size)
+    image = draw_heatmap(ax, B, rows, columns, colours=SEQUENTIAL, largest=largest or 1, font_size=font_size)
+    write_numbers(ax, image, partial(_number, largest=largest), annotate, font_size)
     return image
 
 
-def _write_numbers(ax: Axes, image: AxesImage, B: Array, texts: list[list[str]], font_size: float) -> None:
-    red_green_blue = np.asarray(image.cmap(image.norm(B)))[..., :3]
-    dark = red_green_blue @ [0.299, 0.587, 0.114] < 0.55
-    for (i, j), is_dark in np.ndenumerate(dark):
-        ax.text(j, i, texts[i][j], ha="center", va="center", fontsize=font_size, color="white" if is_dark else "0.15")
+def _grouped(B: Array, rows: Array) -> tuple[Array, list[str]]:
+    """Return an order of the columns by kind, and the kinds in that order.
+
+    Within "specific" and "shared" columns follow the rows that carry them, so that blocks run down a diagonal; broad
+    ones stay in the order of the model, by total variance.
+    """
+    labels = how_shared(B).labels
+    weights = B[rows] ** 2
+    centres = np.arange(len(rows)) @ weights / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
+    place = np.where(np.isin(labels, ("specific", "shared")), centres, 0)
+    columns = np.lexsort((place, np.array([KINDS.index(label) for label in labels])))
+    return columns, [str(label) for label in labels[columns]]
+
+
+def _draw_brackets(ax: Axes, kinds: Sequence[str]) -> None:
+    """Draw a line with its name above each run of one kind, and a line between runs."""
+    transforms = require("matplotlib.transforms", "plot")
+    above = transforms.ScaledTranslation(0, 4 / 72, ax.figure.dpi_scale_trans)
+    place = ax.get_xaxis_transform() + above
+    column = size_in_points(ax)[0] / len(kinds)
+    runs = {kind: (kinds.index(kind), kinds.count(kind)) for kind in dict.fromkeys(kinds)}
+    fits = all((len(kind) + 1) * CHARACTER * FONT_SIZE <= n * column for kind, (_, n) in runs.items())
+    centres = [start + (n - 1) / 2 for start, n in runs.values()]
+    if not fits:
+        centres = _apart(centres, LINE * FONT_SIZE / column, len(kinds) - 1)
+    for (kind, (start, n)), centre in zip(runs.items(), centres, strict=True):
+        ends = (start - 0.4, start + n - 0.6)
+        ax.plot(
+            ends, (1, 1), transform=place, color=_BRACKETS[kind], linewidth=2.5, solid_capstyle="butt", clip_on=False
+        )
+        style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": FONT_SIZE, "rotation": 0 if fits else 90}
+        ax.annotate(kind, (centre, 1), (0, 8), ("data", "axes fraction"), "offset points", **style)
+        if start:
+            ax.axvline(start - 0.5, color="0.3", linewidth=0.8)
+
+
+def _apart(centres: Sequence[float], gap: float, last: float) -> list[float]:
+    """Move increasing positions by as little as puts them ``gap`` apart: first to the right, then back from the end."""
+    out = list(centres)
+    for i in range(1, len(out)):
+        out[i] = max(out[i], out[i - 1] + gap)
+    out[-1] = min(out[-1], max(last, centres[-1]))
+    for i in range(len(out) - 2, -1, -1):
+        out[i] = min(out[i], out[i + 1] - gap)
+    return out
 
 
 def _number(value: float, largest: float) -> str:
@@ -129,5 +206,4 @@ def _number(value: float, largest: float) -> str:
 
 def _size(rows: Sequence[str], r: int) -> tuple[float, float]:
     """Inches for a figure: cells, names of the rows, colour bar."""
-    names = max(map(len, rows)) * _CHARACTER * FONT_SIZE / 72
-    return min(max(0.65 * r, 2.5), 9) + min(names, 4) + 1.2, min(max(0.4 * len(rows), 1.6), 9) + 0.8
+    return min(max(0.65 * r, 2.5), 9) + width_of(rows) + 1.2, min(max(0.4 * len(rows), 1.6), 9) + 0.8

@@ -14,15 +14,16 @@ from .._check import Array
 from .._optional import require
 from ..replication import REPLICATES
 from ..residual import STANDARD_DEVIATIONS
-from ._common import FONT_SIZE, MARK, SEQUENTIAL
+from ..selection import RankSelection
+from ._common import BLUE, FONT_SIZE, MARK, SEQUENTIAL, axes_or_new
+from ._scree import draw_band, scale_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
-    from ..selection import RankSelection
-
-_BLUE, _PALE, _GREY, _BAND, _UNKNOWN = "#08519c", "#9ecae1", "0.5", "0.86", "0.8"
+_PALE, _GREY, _UNKNOWN = "#9ecae1", "0.5", "0.8"
 _COLUMNS, _WIDTH, _HEIGHT = 4, 2.75, 2.3  # panels side by side; inches of a panel
 _NARROWEST = 6.0  # inches, for the text above few panels
 _CHARACTER, _LINE = 0.55, 1.35  # mean width of a character and height of a line, in font sizes
@@ -43,7 +44,7 @@ _LABELS = {
 _UNBOUNDED = ("held-out error", "held-out log-likelihood", "BIC")  # the others are at most 1
 
 
-def plot_rank_selection(selection: RankSelection) -> Figure:
+def plot_rank_selection(source: Any) -> Figure:
     """Draw every criterion over the ranks, with the recommendation and the choice of each criterion alone marked.
 
     The first panels are of the two questions that decide: is it above noise, and does it come back in other rows. A
@@ -51,13 +52,14 @@ def plot_rank_selection(selection: RankSelection) -> Figure:
 
     Parameters
     ----------
-    selection : RankSelection
-        What ``select_rank`` returned.
+    source : RankSelection or MCPCA
+        What ``select_rank`` returned, or a model that was fitted with ``n_components=None``.
 
     Returns
     -------
     matplotlib Figure
     """
+    selection = _selection(source)
     panels = _panels(selection)
     pairwise = {name: values for name, values in selection.pairwise.items() if len(values) > 1 and _any(values)}
     start = len(panels)
@@ -76,6 +78,47 @@ def plot_rank_selection(selection: RankSelection) -> Figure:
         for ax in [*grid[len(panels) : start], *grid[end:]]:
             ax.set_axis_off()
     return figure
+
+
+def plot_rank_heatmap(source: Any, measure: str, *, ax: Axes | None = None) -> Axes:
+    """Draw one measure of stability for all pairs of ranks, with the recommended rank framed.
+
+    Parameters
+    ----------
+    source : RankSelection or MCPCA
+        What ``select_rank`` returned with the criterion "holdout"; or a model whose ``rank_choice_`` that is.
+    measure : {"projection similarity", "loading similarity", "context consistency"}
+        The paper's three: share of components with |cos| > 0.9 between the projections of all rows and of nine tenths
+        of them; share with a correlation of loadings above 0.99; Spearman's correlation of the correlations between
+        contexts.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    selection = _selection(source)
+    if measure not in selection.pairwise:
+        have = ", ".join(map(repr, selection.pairwise)) or "none"
+        raise ValueError(
+            f"measure={measure!r} is not among the pairs of ranks that were measured ({have}); run select_rank with "
+            "criteria='all', or with 'holdout' among them."
+        )
+    values = selection.pairwise[measure]
+    ax = axes_or_new(ax, (_WIDTH + 0.9, _HEIGHT + 0.5))
+    _add_scale(ax, _draw_heatmap(ax, measure, values, selection), values)
+    return ax
+
+
+def _selection(source: Any) -> RankSelection:
+    found = getattr(source, "rank_choice_", source)
+    if not isinstance(found, RankSelection):
+        raise TypeError(
+            f"source is a {type(source).__name__} without a RankSelection; pass what select_rank returned, or a model "
+            "fitted with n_components=None."
+        )
+    return found
 
 
 def _with_header(selection: RankSelection, width: float, height: float) -> Figure:
@@ -140,9 +183,9 @@ def _draw_noise_test(selection: RankSelection, ax: Axes) -> None:
     columns = selection.columns
     mean, margin = columns["noise spread"], STANDARD_DEVIATIONS * columns["noise sd"]
     # A band that reaches 0, which is nowhere on a log scale, ends at a tenth of its middle.
-    _draw_band(ax, selection.ranks, np.maximum(mean - margin, 0.1 * mean), mean + margin)
+    draw_band(ax, selection.ranks, np.maximum(mean - margin, 0.1 * mean), mean + margin)
     _draw_line(ax, selection, "noise test", selection.ranks, _positive(columns["spread"]))
-    _scale_log(ax)
+    scale_log(ax)
     ax.set_ylabel("spread of what is left")
 
 
@@ -151,10 +194,10 @@ def _draw_scree(selection: RankSelection, ax: Axes) -> None:
     last = max([selection.votes.get("scree", 0), *selection.ranks.tolist()])
     shown = slice(0, math.ceil(1.15 * last) + 1)
     index = np.arange(1, len(sigma) + 1)[shown]
-    _draw_band(ax, index, selection.scree["null mean"][shown], selection.scree["null upper"][shown])
+    draw_band(ax, index, selection.scree["null mean"][shown], selection.scree["null upper"][shown])
     # A singular value that is 0 but for rounding would stretch the axis to where nothing is to be seen.
     _draw_line(ax, selection, "scree", index, _positive(sigma, np.finfo(np.float64).eps * sigma[0])[shown])
-    _scale_log(ax)
+    scale_log(ax)
     ax.set_xlabel("index")
     ax.set_ylabel("singular value")
 
@@ -175,7 +218,7 @@ def _draw_components(selection: RankSelection, ax: Axes) -> None:
     assert found is not None
     number = np.arange(1, len(found.agreement) + 1)
     width = 0.8 if len(number) < 40 else 1.0  # gaps of a pixel or less would come and go
-    ax.bar(number, found.agreement, width, color=np.where(found.replicates, _BLUE, _PALE).tolist())
+    ax.bar(number, found.agreement, width, color=np.where(found.replicates, BLUE, _PALE).tolist())
     ax.axhline(found.threshold, color=_GREY, linewidth=0.8)
     ax.set_xlim(0.4, len(number) + 0.6)
     ax.set_ylim(0, 1.05)
@@ -187,7 +230,7 @@ def _draw_components(selection: RankSelection, ax: Axes) -> None:
 def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array) -> None:
     """Draw a curve through what is known of it, a ring around the choice of the criterion, and the recommendation."""
     known, vote = np.isfinite(y), selection.votes.get(name)
-    ax.plot(x[known], y[known], color=_BLUE, linewidth=1, marker="o", markersize=3.5)
+    ax.plot(x[known], y[known], color=BLUE, linewidth=1, marker="o", markersize=3.5)
     chosen = known & (x == vote)  # none for 0, and for ranks that were not looked at
     if chosen.any():
         ax.plot(x[chosen], y[chosen], "o", markersize=9, markerfacecolor="none", color="0.1")
@@ -198,53 +241,42 @@ def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array
     ax.set_title(name if vote is None else f"{name} ({vote})")
 
 
-def _draw_band(ax: Axes, x: Array, lower: Array, upper: Array) -> None:
-    """Shade the range of noise, a little beyond both ends: a single rank has a band too."""
-    known = np.isfinite(lower) & np.isfinite(upper) & (lower > 0)
-    if known.any():
-        x, lower, upper = (np.pad(values[known].astype(np.float64), 1, mode="edge") for values in (x, lower, upper))
-        x[0], x[-1] = x[0] - 0.4, x[-1] + 0.4
-        ax.fill_between(x, lower, upper, color=_BAND, linewidth=0, zorder=0)
-
-
 def _draw_heatmaps(axes: Array, pairwise: dict[str, Array], selection: RankSelection, *, free: bool) -> None:
     """Draw rank x rank measures on one scale, with its bar beside the last of them; ``free``: there is room for it."""
+    for ax, (name, values) in zip(axes, pairwise.items(), strict=True):
+        image = _draw_heatmap(ax, name, values, selection)
+    inset = _add_scale(axes[-1], image, np.stack(list(pairwise.values())))
+    inset.set_in_layout(not free)  # else all panels above would keep a margin that is empty but for the bar
+
+
+def _draw_heatmap(ax: Axes, name: str, values: Array, selection: RankSelection) -> AxesImage:
+    """Draw one measure of pairs of ranks, with a frame around the recommended rank."""
     colours = require("matplotlib", "plot").colormaps[SEQUENTIAL].with_extremes(bad=_UNKNOWN)
-    patches = require("matplotlib.patches", "plot")
     ranks = selection.ranks
     ticks = np.arange(0, len(ranks), math.ceil(len(ranks) / (_DIGITS // len(str(ranks.max())))))
-    for ax, (name, values) in zip(axes, pairwise.items(), strict=True):
-        image = ax.imshow(values, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
-        for i in np.flatnonzero(ranks == selection.rank):
-            ax.add_patch(patches.Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=MARK, linewidth=1.2))
-        ax.set_xticks(ticks, labels=ranks[ticks])
-        ax.set_yticks(ticks, labels=ranks[ticks])
-        ax.set_title(name)
-        symmetric = name == "context consistency"
-        ax.set_xlabel("rank" if symmetric else "rank, a tenth held out")
-        ax.set_ylabel("rank" if symmetric else "rank, all rows")
-        _set_font_sizes(ax)
-        ax.spines[:].set_color("0.8")
-    everything = np.stack(list(pairwise.values()))
-    inset = axes[-1].inset_axes((1.06, 0, 0.07, 1))
-    inset.set_in_layout(not free)  # else all panels above would keep a margin that is empty but for the bar
-    bar = axes[-1].figure.colorbar(image, cax=inset, extend="min" if (everything < 0).any() else "neither")
-    bar.set_label("grey: not known" if np.isnan(everything).any() else "", fontsize=FONT_SIZE)
+    image = ax.imshow(values, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+    square = require("matplotlib.patches", "plot").Rectangle
+    for i in np.flatnonzero(ranks == selection.rank):
+        ax.add_patch(square((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=MARK, linewidth=1.2))
+    ax.set_xticks(ticks, labels=ranks[ticks])
+    ax.set_yticks(ticks, labels=ranks[ticks])
+    ax.set_title(name)
+    symmetric = name == "context consistency"
+    ax.set_xlabel("rank" if symmetric else "rank, a tenth held out")
+    ax.set_ylabel("rank" if symmetric else "rank, all rows")
+    _set_font_sizes(ax)
+    ax.spines[:].set_color("0.8")
+    return image
+
+
+def _add_scale(ax: Axes, image: AxesImage, values: Array) -> Axes:
+    """Put the bar of all ``values`` beside a heatmap; return its axes."""
+    inset = ax.inset_axes((1.06, 0, 0.07, 1))
+    bar = ax.figure.colorbar(image, cax=inset, extend="min" if (values < 0).any() else "neither")
+    bar.set_label("grey: not known" if np.isnan(values).any() else "", fontsize=FONT_SIZE)
     bar.ax.tick_params(labelsize=FONT_SIZE - 1)
     bar.outline.set_edgecolor("0.8")
-
-
-def _scale_log(ax: Axes) -> None:
-    """Make y logarithmic, with plain numbers where it spans less than two decades."""
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    ax.set_ylim(low, high)
-    ticker = require("matplotlib.ticker", "plot")
-    ax.yaxis.set_minor_formatter(ticker.NullFormatter())
-    if high < 100 * low:
-        ax.yaxis.set_major_locator(ticker.MaxNLocator(5) if high < 6 * low else ticker.LogLocator(subs=(1, 2, 5)))
-        ax.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-        ax.yaxis.set_minor_locator(ticker.NullLocator())
+    return inset
 
 
 def _integers() -> Any:

@@ -1,0 +1,71 @@
+"""MCPCs and contexts by number or by name; who misspells a name is told the nearest ones."""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ._check import check_integer
+
+_SHOWN = 5  # names in an error
+
+
+def component_index(component: Any, names: Sequence[str], argument: str = "component") -> int:
+    """Return the column of an MCPC.
+
+    Parameters
+    ----------
+    component : int or str
+        0 is the first MCPC; a name goes by ``names``, without regard to case and spaces ("MCPC 3", "mcpc3").
+    names : sequence of r str
+    argument : str
+        What to call it in errors.
+    """
+    if not isinstance(component, str):
+        way_out = f"MCPCs count from 0, as columns: 0 is {names[0]}."
+        return check_integer(component, argument, 0, len(names) - 1, way_out)
+    if component in names:
+        return list(names).index(component)
+    plain = [_plain(name) for name in names]
+    if plain.count(_plain(component)) == 1:
+        return plain.index(_plain(component))
+    raise ValueError(unknown(component, argument, names, "an MCPC") + f" Pass a name, or 0 to {len(names) - 1}.")
+
+
+def component_indices(components: Any, names: Sequence[str], argument: str = "components") -> list[int]:
+    """Return the columns of one MCPC or of several, each of them once."""
+    several = [components] if isinstance(components, (str, numbers.Integral)) else list(components)
+    chosen = [component_index(j, names, argument) for j in several]
+    if not chosen:
+        raise ValueError(f"{argument} is empty; pass at least one of 0 to {len(names) - 1}.")
+    if len(set(chosen)) < len(chosen):
+        twice = sorted({names[j] for j in chosen if chosen.count(j) > 1})
+        raise ValueError(f"{argument} names {', '.join(twice)} more than once; pass each MCPC once.")
+    return chosen
+
+
+def context_index(context: Any, contexts: Sequence[str], argument: str = "context") -> int:
+    """Return the position of a context, by its name (a number where contexts are called by numbers)."""
+    if str(context) in contexts:
+        return list(contexts).index(str(context))
+    raise ValueError(unknown(context, argument, contexts, "a context") + " Pass the name of one.")
+
+
+def unknown(name: Any, argument: str, known: Iterable[Any], kind: str) -> str:
+    """Return the sentence that ``argument=name`` is none of ``known``, with those that are spelt most like it."""
+    have = [str(one) for one in known]
+    # Case is a frequent slip, and none that difflib overlooks.
+    plain = {_plain(one): one for one in reversed(have)}
+    near = [plain[one] for one in difflib.get_close_matches(_plain(str(name)), list(plain), n=3)]
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    else:
+        more = f" and {len(have) - _SHOWN} more" if len(have) > _SHOWN else ""
+        hint = f"there are {', '.join(map(repr, have[:_SHOWN])) or 'none'}{more}."
+    return f"{argument}={name!r} is not {kind}; {hint}"
+
+
+def _plain(name: str) -> str:
+    return "".join(name.split()).casefold()

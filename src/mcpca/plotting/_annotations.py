@@ -1,0 +1,203 @@
+"""What is known of the contexts, as thin columns of colour beside a picture whose rows are contexts.
+
+Categories have a colour and a letter, so that they are told apart in black and white too; numbers and dates have a
+scale from light to dark. One legend at the right explains all columns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import string
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from .._check import Array
+from .._optional import require
+from ..context_values import ContextValues, context_values
+from ._common import CATEGORIES, FONT_SIZE, LINE, beside, points_from, shortened, size_in_points, width_of
+from ._heatmap import is_dark
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_STRIP, _GAP = 11, 3  # points of a column, and between columns
+_LETTERS = string.ascii_uppercase
+_NUMBERS = "Purples"  # apart from the blue of the loadings
+_LIGHTEST = 0.2  # of that scale, else the least number would look as if it were missing
+_FILLS = (0, 1, 6, 7, 5, 2, 4, 3)  # of CATEGORIES, so that the first five differ in black and white too
+_MISSING = (1.0, 1.0, 1.0, 1.0)
+
+
+class Annotation(NamedTuple):
+    """One column: its title and the values of the contexts."""
+
+    title: str
+    values: ContextValues
+
+
+def read_annotations(given: Any, contexts: Sequence[str], source: Any, key: str) -> list[Annotation]:
+    """Read ``annotations=``; see ``plot_loadings`` for the forms."""
+    if given is None:
+        return []
+    parts = _parts(given, contexts)
+    if not parts:
+        raise ValueError("annotations is empty; pass at least one value for each context, or None.")
+    read = []
+    for title, values in parts:
+        name = f"annotations[{title!r}]" if title else "annotations"
+        column = context_values(values, contexts, name, source=source, key=key, missing="drop")
+        if len(column.categories) > len(_LETTERS):
+            raise ValueError(
+                f"{name} has {len(column.categories)} categories, and at most {len(_LETTERS)} are told apart; join "
+                "some of them, or pass numbers."
+            )
+        read.append(Annotation(title, column))
+    return read
+
+
+def strips_width(annotations: Sequence[Annotation]) -> float:
+    """Points that the columns take."""
+    return len(annotations) * (_STRIP + _GAP)
+
+
+def draw_strips(
+    ax: Axes, annotations: Sequence[Annotation], order: Array, side: Literal["left", "right"]
+) -> list[Axes]:
+    """Draw a column for each annotation beside ``ax``, whose rows are the contexts in ``order``; move the names off."""
+    low, high = ax.get_ylim()
+    strips = []
+    for m, annotation in enumerate(annotations):
+        # The first is the farthest left on either side.
+        place = m if side == "right" else len(annotations) - 1 - m
+        strip = beside(ax, _GAP + place * (_STRIP + _GAP), _STRIP, side)
+        strip.imshow(_colours(annotation.values)[order][:, None], aspect="auto", interpolation="nearest")
+        strip.set_ylim(low, high)
+        strip.set_yticks([])
+        strip.set_xticks([0], labels=shortened([annotation.title]), rotation=90, fontsize=FONT_SIZE)
+        strip.tick_params(length=0)
+        strip.spines[:].set_color("0.8")
+        if side == "right":  # below there are the numbers of the x axis
+            strip.xaxis.tick_top()
+        strips.append(strip)
+    ax.tick_params(axis="y", pad=strips_width(annotations) + 3)
+    return strips
+
+
+def write_letters(strips: Sequence[Axes], annotations: Sequence[Annotation], order: Array) -> None:
+    """Write the letter of a category once into each run of rows that is high enough for it."""
+    for strip, (_, values) in zip(strips, annotations, strict=True):
+        if values.kind != "category":
+            continue
+        row, dark, start = size_in_points(strip)[1] / len(order), is_dark(_palette(len(values.categories))), 0
+        for code, run in itertools.groupby(values.values[order].tolist()):
+            n = len(list(run))
+            if code >= 0 and n * row >= FONT_SIZE:
+                style: dict[str, Any] = {"fontsize": FONT_SIZE - 1, "color": "white" if dark[code] else "black"}
+                strip.text(0, start + (n - 1) / 2, _LETTERS[code], ha="center", va="center_baseline", **style)
+            start += n
+
+
+def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> None:
+    """Explain the columns in a legend ``offset`` points to the right of ``ax``."""
+    patch = require("matplotlib.patches", "plot").Patch
+    handles, labels = [], []
+    for annotation in annotations:
+        if annotation.title:
+            handles.append(patch(alpha=0))
+            labels.append(annotation.title)
+        for colour, label in _legend_entries(annotation.values):
+            handles.append(patch(facecolor=colour, edgecolor="0.8", linewidth=0.8))
+            labels.append(label)
+    legend = ax.legend(
+        handles,
+        shortened(labels),
+        loc="upper left",
+        bbox_to_anchor=(offset, 1),
+        bbox_transform=points_from(ax, "right"),
+        borderaxespad=0,
+        frameon=False,
+        fontsize=FONT_SIZE,
+        handlelength=1,
+        ncols=_legend_columns(labels, size_in_points(ax)[1]),
+    )
+    titles = {annotation.title for annotation in annotations}
+    for text, handle in zip(legend.get_texts(), handles, strict=True):
+        if text.get_text() in titles and handle.get_alpha() == 0:
+            text.set_fontweight("bold")
+
+
+def legend_width(annotations: Sequence[Annotation], height: float) -> float:
+    """Inches that the legend takes beside axes of ``height`` inches."""
+    labels = [a.title for a in annotations if a.title]
+    labels += [label for a in annotations for _, label in _legend_entries(a.values)]
+    return (width_of(labels) + 0.4) * _legend_columns(labels, 72 * height) if labels else 0
+
+
+def _legend_columns(labels: Sequence[str], height: float) -> int:
+    return math.ceil(len(labels) * (LINE + 0.25) * FONT_SIZE / height)
+
+
+def _parts(given: Any, contexts: Sequence[str]) -> list[tuple[str, Any]]:
+    """Titles, and what ``context_values`` reads."""
+    if isinstance(given, str):
+        return [(given, given)]
+    if isinstance(given, Mapping):
+        by_name = any(str(name) in contexts for name in given) or not all(map(_is_several, given.values()))
+        return [("", given)] if by_name else [(str(name), values) for name, values in given.items()]
+    if hasattr(given, "columns"):  # a DataFrame
+        return [(str(name), given[name]) for name in given.columns]
+    if isinstance(given, (list, tuple)) and given and all(isinstance(name, str) for name in given):
+        # Names of columns; categories of as many contexts in their order would come in a dict or an array.
+        return [(name, name) for name in given]
+    name = getattr(given, "name", None)
+    return [("" if name is None else str(name), given)]
+
+
+def _is_several(values: Any) -> bool:
+    return isinstance(values, Mapping) or (hasattr(values, "__len__") and not isinstance(values, str))
+
+
+def _colours(values: ContextValues) -> Array:
+    """RGBA of each context (k, 4)."""
+    colours = np.tile(np.array(_MISSING), (len(values.values), 1))
+    known = ~values.missing
+    if values.kind == "category":
+        colours[known] = _palette(len(values.categories))[values.values[known]]
+    else:
+        numbers = values.values[known].astype(np.float64)
+        scaled = (numbers - numbers.min()) / (np.ptp(numbers) or 1)
+        colours[known] = _scale(scaled)
+    return colours
+
+
+def _scale(scaled: Array) -> Array:
+    return np.asarray(require("matplotlib", "plot").colormaps[_NUMBERS](_LIGHTEST + (1 - _LIGHTEST) * scaled))
+
+
+def _palette(n: int) -> Array:
+    """Colours of n categories (n, 4): Okabe and Ito's, then the same mixed with white, then more so."""
+    base = require("matplotlib.colors", "plot").to_rgba_array([CATEGORIES[c] for c in _FILLS])
+    return np.concatenate([1 - share * (1 - base) for share in (1, 0.55, 0.3, 0.15)])[:n]
+
+
+def _legend_entries(values: ContextValues) -> list[tuple[Any, str]]:
+    entries: list[tuple[Any, str]] = []
+    if values.kind == "category":
+        names = [f"{_LETTERS[c]}  {name}" for c, name in enumerate(values.categories)]
+        entries = list(zip(_palette(len(names)), names, strict=True))
+    else:
+        known = values.values[~values.missing]
+        least, most = known.min(), known.max()
+        shown = [least] if least == most else [least, least + (most - least) / 2, most]
+        positions = np.linspace(0, 1, len(shown))
+        entries = list(zip(_scale(positions), [_write(value) for value in shown], strict=True))
+    if values.missing.any():
+        entries.append((_MISSING, "not known"))
+    return entries
+
+
+def _write(value: Any) -> str:
+    return str(value.astype("datetime64[D]")) if isinstance(value, np.datetime64) else f"{value:.4g}"

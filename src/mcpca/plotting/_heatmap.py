@@ -1,0 +1,86 @@
+"""A matrix as colours, with the names of its rows and columns, and its numbers where there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .._check import Array
+from ._common import CHARACTER, FONT_SIZE, LINE, beside, name_columns, name_rows, size_in_points
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+_MAX_NUMBERS = 100  # cells; beyond it the colours say more than the numbers
+_MAX_LINES = 1000  # cells; beyond it the lines between cells would hide them
+
+
+def draw_heatmap(
+    ax: Axes,
+    values: Array,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    colours: Any,
+    largest: float,
+    font_size: float = FONT_SIZE,
+) -> AxesImage:
+    """Draw ``values`` (k, r) on a scale from 0 to ``largest``; names that do not fit are thinned out."""
+    k, r = values.shape
+    image = ax.imshow(values, cmap=colours, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+    name_rows(ax, rows, font_size)
+    name_columns(ax, columns, font_size)
+    ax.tick_params(length=0)
+    ax.spines[:].set_color("0.8")
+    if k * r <= _MAX_LINES:
+        ax.set_xticks(np.arange(r - 1) + 0.5, minor=True)
+        ax.set_yticks(np.arange(k - 1) + 0.5, minor=True)
+        ax.grid(which="minor", color="0.9", linewidth=0.8)
+        ax.tick_params(which="minor", length=0)
+    return image
+
+
+def write_numbers(
+    ax: Axes,
+    image: AxesImage,
+    number: Callable[[float], str],
+    annotate: bool | Literal["auto"],
+    font_size: float = FONT_SIZE,
+) -> None:
+    """Write the numbers of a heatmap into its cells, if asked to or ("auto") if they are few and fit; NaN has none."""
+    values: Array = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
+    k, r = values.shape
+    if annotate is False or (annotate == "auto" and k * r > _MAX_NUMBERS):
+        return
+    texts = [["" if np.isnan(value) else number(value) for value in row] for row in values]
+    width, height = size_in_points(ax)
+    longest = max(len(text) for row in texts for text in row) + 1
+    fits = longest * CHARACTER * font_size < width / r and LINE * font_size < height / k
+    if annotate == "auto" and not fits:
+        return
+    for (i, j), dark in np.ndenumerate(is_dark(image.cmap(image.norm(values)))):
+        if texts[i][j]:
+            ax.text(j, i, texts[i][j], ha="center", va="center", fontsize=font_size, color="white" if dark else "0.15")
+
+
+def check_annotate(annotate: Any) -> None:
+    """Raise where ``annotate`` is none of the choices."""
+    if not isinstance(annotate, bool) and annotate != "auto":
+        raise ValueError(f"annotate={annotate!r}; choose True, False or 'auto'.")
+
+
+def add_bar(ax: Axes, image: AxesImage, label: str) -> Any:
+    """Put the scale of colours at the right of a heatmap, as high as it."""
+    bar = ax.figure.colorbar(image, cax=beside(ax, 8, 12))
+    bar.set_label(label, fontsize=FONT_SIZE)
+    bar.ax.tick_params(labelsize=FONT_SIZE)
+    bar.outline.set_edgecolor("0.8")
+    return bar
+
+
+def is_dark(colours: Any) -> Array:
+    """Whether white is read better than black on colours (..., 3 or 4)."""
+    return np.asarray(np.asarray(colours)[..., :3] @ [0.299, 0.587, 0.114] < 0.55)

@@ -1,0 +1,136 @@
+"""Tree of the contexts: which of them have similar loadings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.cluster.hierarchy import leaves_list
+
+from .._check import Array
+from .._optional import require
+from ..context_tree import context_linkage
+from ._annotations import add_legend, draw_strips, legend_width, read_annotations, strips_width, write_letters
+from ._common import CHARACTER, FONT_SIZE, axes_or_new, name_rows, settle, shortened, width_of
+from ._fitted import fitted
+from ._loadings import check_normalize, normalized
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LABELS = {
+    "correlation": "1 - correlation of loadings",
+    "cosine": "1 - cosine of loadings",
+    "euclidean": "distance of loadings",
+}
+
+
+def plot_context_tree(
+    source: Any,
+    *,
+    method: Literal["average", "complete", "single", "weighted", "ward"] = "average",
+    metric: Literal["correlation", "cosine", "euclidean"] = "correlation",
+    normalize: Literal["component", "context"] | None = None,
+    annotations: Any = None,
+    key: str = "mcpca",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the hierarchical clustering of contexts by their loadings as a tree, with its leaves at the right.
+
+    Two branches join where the distance of what they hold is; ``mcpca.context_tree`` has the distances and the linkage
+    as plain functions.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model, or data with the fit of ``mcpca.tl.mcpca``; of at least two contexts.
+    method : {"average", "complete", "single", "weighted", "ward"}
+        How far two clusters are apart; "ward" needs ``metric="euclidean"``.
+    metric : {"correlation", "cosine", "euclidean"}
+        Distance of two contexts. The first two do not depend on how much a context varies in all; "correlation" needs
+        at least two MCPCs.
+    normalize : {None, "component", "context"}
+        Divide the loadings of each MCPC, or of each context, by their maximum first: without it MCPCs with much
+        variance have the most say.
+    annotations : optional
+        What is known of the contexts, drawn as thin columns beside the leaves; as in ``plot_loadings``.
+    key : str
+        Name of the fit in the AnnData.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure whose size follows the number of contexts.
+
+    Returns
+    -------
+    matplotlib Axes
+        Leaves are at y = 0, 1, ..., k - 1 from the top.
+
+    Notes
+    -----
+    Cost O(k^2 r), and O(k^3) more for the best order of leaves where there are at most 500.
+    """
+    fit = fitted(source, key)
+    check_normalize(normalize)
+    k, r = fit.loadings.shape
+    if k < 2:
+        raise ValueError("source has 1 context, and a tree needs at least 2; fit more contexts.")
+    if metric == "correlation" and r < 2:
+        raise ValueError("source has 1 MCPC, and metric='correlation' needs at least 2; pass metric='euclidean'.")
+    tree = context_linkage(normalized(fit.loadings, normalize), method=method, metric=metric)
+    known = read_annotations(annotations, fit.contexts, source, key)
+    order = leaves_list(tree)
+    names = [fit.contexts[i] for i in order]
+    width = 3.2 + width_of(names) + strips_width(known) / 72
+    height = min(max(0.26 * k, 1.6), 9) + 0.7
+    ax = axes_or_new(ax, (width + legend_width(known, height), height))
+    segments = branches(tree, order)
+    lines = require("matplotlib.collections", "plot").LineCollection(segments, colors="0.25", linewidths=_line_width(k))
+    ax.add_collection(lines, autolim=False)
+    largest = float(segments[:, :, 0].max()) or 1.0
+    ax.set_xlim(1.04 * largest, 0)
+    ax.set_ylim(k - 0.5, -0.5)
+    ax.yaxis.tick_right()
+    name_rows(ax, names)
+    ax.tick_params(axis="y", length=0)
+    ax.tick_params(axis="x", labelsize=FONT_SIZE)
+    ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot").MaxNLocator(5))
+    ax.set_xlabel(_LABELS[metric], fontsize=FONT_SIZE)
+    ax.spines[["top", "left", "right"]].set_visible(False)
+    if known:
+        strips = draw_strips(ax, known, order, "right")
+        add_legend(ax, known, strips_width(known) + _names_width(names) + 12)
+        settle(ax)
+        write_letters(strips, known, order)
+    return ax
+
+
+def branches(tree: Array, order: Array) -> Array:
+    """Return the segments of a tree (k - 1, 4, 2): child, up, across, down to the other child.
+
+    x is the distance at which clusters join and y the place of leaves in ``order``. Iterative: a chain of thousands of
+    clusters is no deeper than another.
+    """
+    k = len(order)
+    height, place = np.zeros(2 * k - 1), np.zeros(2 * k - 1)
+    place[order] = np.arange(k)
+    segments = np.empty((k - 1, 4, 2))
+    for m, (a, b, distance, _) in enumerate(tree):
+        first, second = int(a), int(b)
+        height[k + m], place[k + m] = distance, (place[first] + place[second]) / 2
+        segments[m] = [
+            (height[first], place[first]),
+            (distance, place[first]),
+            (distance, place[second]),
+            (height[second], place[second]),
+        ]
+    return segments
+
+
+def _line_width(k: int) -> float:
+    """Return a width that leaves the branches of many contexts apart."""
+    return 1.0 if k <= 60 else 0.6
+
+
+def _names_width(names: Sequence[str]) -> float:
+    """Points that the longest name takes."""
+    return max(map(len, shortened(names))) * CHARACTER * FONT_SIZE
