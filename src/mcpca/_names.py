@@ -55,16 +55,19 @@ def context_index(context: Any, contexts: Sequence[str], argument: str = "contex
 
 def unknown(name: Any, argument: str, known: Iterable[Any], kind: str) -> str:
     """Return the sentence that ``argument=name`` is none of ``known``, with those that are spelt most like it."""
+    return f"{argument}={name!r} is not {kind}; {nearest(name, known)}"
+
+
+def nearest(name: Any, known: Iterable[Any]) -> str:
+    """Ask whether one of the ``known`` names was meant, or tell some of them where none is spelt like ``name``."""
     have = [str(one) for one in known]
     # Case is a frequent slip, and none that difflib overlooks.
     plain = {_plain(one): one for one in reversed(have)}
     near = [plain[one] for one in difflib.get_close_matches(_plain(str(name)), list(plain), n=3)]
     if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
-    else:
-        more = f" and {len(have) - _SHOWN} more" if len(have) > _SHOWN else ""
-        hint = f"there are {', '.join(map(repr, have[:_SHOWN])) or 'none'}{more}."
-    return f"{argument}={name!r} is not {kind}; {hint}"
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    more = f" and {len(have) - _SHOWN} more" if len(have) > _SHOWN else ""
+    return f"there are {', '.join(map(repr, have[:_SHOWN])) or 'none'}{more}."
 
 
 def _plain(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ._check import Array
-from ._names import unknown
+from ._names import nearest, unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .adapters.stored import keys_of
@@ -114,7 +114,7 @@ def _by_name(given: Any, contexts: Sequence[str], argument: str) -> list[Any]:
         by_name[str(name)] = value
     if not any(name in by_name for name in contexts):
         first = next(iter(by_name), None)
-        hint = "it is empty." if first is None else unknown(first, "for example", contexts, "one")
+        hint = "it is empty." if first is None else f"{first!r} is none; {nearest(first, contexts)}"
         raise ValueError(f"{argument} names no context of the fit: {hint} Use the names of the contexts as keys.")
     return [by_name.get(name) for name in contexts]
 

@@ -1,0 +1,117 @@
+"""The features at both poles of one MCPC, as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .._names import component_index, unknown
+from .._optional import require
+from ..adapters.anndata import is_anndata
+from ..adapters.stored import keys_of
+from ..poles import poles
+from ._common import DIVERGING, FONT_SIZE, axes_or_new
+from ._fitted import Fitted, fitted
+from ._labels import CHARACTER, name_rows, shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LONGEST = 40  # characters of a name
+_GAP = 0.6  # rows between the poles
+
+
+def plot_top_features(
+    source: Any,
+    component: Any,
+    *,
+    n: int = 10,
+    by: Literal["components", "projection"] = "components",
+    names: str | Sequence[Any] | None = None,
+    key: str = "mcpca",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the features with the most positive and the most negative entries of one MCPC.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model; or an AnnData with a fit.
+    component : int or str
+        The MCPC, by column (0 is MCPC 1) or name.
+    n : int
+        Features at each pole; fewer where fewer have that sign.
+    by : {"components", "projection"}
+        The entries of ``a_j``: what a row gains when its score grows by 1. Or those of ``projection_[j]``: what a
+        feature adds to the score.
+    names : sequence of str, or str, optional
+        Names of all features; or, for an AnnData, that of a column of ``var`` (gene symbols, say).
+    key : str
+        Name of the fit in an AnnData.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure whose height follows the number of features.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Notes
+    -----
+    The sign of an MCPC is a convention: neither pole is the better one. On axes that are too small for all names
+    letters become smaller, and then names are left out.
+    """
+    fit = fitted(source, key)
+    j = component_index(component, fit.names)
+    if by not in ("components", "projection"):
+        raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
+    ends = poles(fit.components if by == "components" else fit.projection.T, _names(source, fit, names, key), j, n)
+    m = len(ends.positive.names)
+    labels = ends.positive.names + ends.negative.names[::-1]
+    values = np.concatenate([ends.positive.values, ends.negative.values[::-1]])
+    # From the most positive at the top to the most negative at the bottom.
+    places = -np.arange(len(values), dtype=np.float64)
+    if 0 < m < len(values):
+        places[m:] -= _GAP
+    longest = max((len(shorten(label, _LONGEST)) for label in labels), default=0)
+    ax = axes_or_new(ax, (3.4 + longest * CHARACTER * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
+    palette = require("matplotlib", "plot").colormaps[DIVERGING]
+    colours = [palette(0.8 if value > 0 else 0.2) for value in values]
+    ax.barh(places, values, height=0.74, color=colours, edgecolor="0.25", linewidth=0.6)
+    ax.axvline(0, color="0.25", linewidth=0.8)
+    bottom = float(places.min(initial=0)) - 0.7
+    ax.set_ylim(bottom, 0.7)
+    ax.margins(x=0.05)
+    if len(values):
+        name_rows(ax, places, labels, 0.7 - bottom, longest=_LONGEST)
+    what = "entry" if by == "components" else "weight in the score"
+    ax.set_xlabel(
+        f"{what} of {fit.names[j]}" if by == "components" else f"{what} on {fit.names[j]}", fontsize=FONT_SIZE
+    )
+    ax.tick_params(axis="x", labelsize=FONT_SIZE)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    return ax
+
+
+def _names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
+    """Return the names of all features."""
+    p = len(fit.features)
+    if names is None:
+        return fit.features
+    if isinstance(names, str):
+        if not is_anndata(source) or keys_of(key).components not in source.varm:
+            raise ValueError(
+                f"names={names!r} would be a column of var, for a fit that is kept in an AnnData's varm; pass the "
+                f"{p} names themselves."
+            )
+        if names not in source.var.columns:
+            raise ValueError(
+                unknown(names, "names", source.var.columns, "a column of adata.var") + " Pass the name of one."
+            )
+        names = source.var[names]
+    given = [str(name) for name in names]
+    if len(given) != p:
+        raise ValueError(f"names has {len(given)} entries, but there are {p} features; pass one for each.")
+    return given

@@ -1,0 +1,226 @@
+"""Rows of one context on two principal components, with the MCPCs as arrows: the paper's Figures 1A, 3D and 3E."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .._check import Array, check_integer, check_real
+from .._names import component_index, component_indices, context_index
+from ._common import DIVERGING, FONT_SIZE, axes_or_new, size_in_points
+from ._fitted import fitted
+from ._labels import place_labels, shorten
+from ._rows import Directions, principal_directions, read_space, sample_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_ARROWS = 8
+_SHORTEST = 0.2  # of the longest arrow: those below are not drawn unless asked for
+_SMALL, _LARGE = 4.0, 26.0  # areas of points, in square points
+
+
+def plot_plane(
+    source: Any,
+    context: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    components: Any = None,
+    pcs: tuple[int, int] = (0, 1),
+    pcs_of: Literal["context", "all"] = "context",
+    color: Any = None,
+    arrow: float | None = None,
+    max_rows: int = 5000,
+    key: str = "mcpca",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the rows of one context along two principal components, and the MCPCs that vary there as arrows.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model; or an AnnData with a fit, whose rows are drawn in the space of the fit.
+    context : str
+        Name of the context.
+    X, y
+        For a model: rows with their contexts in any form that ``fit`` takes, but Dask. An AnnData brings its own.
+    components : sequence of int or str, optional
+        The MCPCs to draw, by column (0 is MCPC 1) or name. By default those with the longest arrows in this picture, at
+        most 8, and none below a fifth of the longest.
+    pcs : (int, int)
+        Which principal components; 0 is the first.
+    pcs_of : {"context", "all"}
+        Principal components of the rows of this context, or of the rows of all contexts together, as in the paper.
+    color : int or str, optional
+        The MCPC whose scores colour the points; by default the one with the largest loading in this context.
+    arrow : float, optional
+        Length of arrows in standard deviations: that of MCPC j ends at the projection of ``arrow sqrt(b_ij) a_j``. By
+        default 2, or the whole number above it that brings the longest one near the rim of the points; it is written
+        above the picture.
+    max_rows : int
+        Of more rows than that a random sample is drawn, always the same one, and its size is written below the picture.
+        Principal components are then those of the sample.
+    key : str
+        Name of the fit in an AnnData.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Notes
+    -----
+    Points and scores are centred by the mean of the rows drawn, where the arrows start. Both axes have one scale, so
+    angles are those of the projections. Of sparse rows only the sample is read, and it is made dense where it has at
+    most 600 rows or features.
+    """
+    fit = fitted(source, key)
+    i = context_index(context, fit.contexts)
+    b = fit.loadings[i]
+    first, second = _check_pcs(pcs)
+    arrow = None if arrow is None else check_real(arrow, "arrow", 0, np.inf)
+    max_rows = check_integer(max_rows, "max_rows", 3)
+    if pcs_of not in ("context", "all"):
+        raise ValueError(f"pcs_of={pcs_of!r}; choose 'context' or 'all'.")
+    painted = int(np.argmax(b)) if color is None else component_index(color, fit.names, "color")
+    chosen = None if components is None else component_indices(components, fit.names)
+    space = read_space(source, fit, key, X, y)
+    drawn = sample_rows(space, [space.position(i, fit.contexts)], max_rows)
+    behind = drawn
+    if pcs_of == "all":
+        behind = sample_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
+    directions = _directions(behind.rows, max(first, second), context, pcs_of)
+    V = directions.vectors[:, [first, second]]
+    keep = slice(None) if space.columns is None else space.columns
+    points, z = _centred(drawn.rows, V), _centred(drawn.rows, space.projection[[painted]][:, keep].T)[:, 0]
+    tips = np.sqrt(b)[:, None] * (space.components[keep].T @ V)
+    if chosen is None:
+        chosen = _visible(tips)
+    arrow = _length(tips[chosen], points) if arrow is None else arrow
+    tips = arrow * tips[chosen]
+
+    ax = axes_or_new(ax, (5.6, 4.7))
+    _draw_points(ax, points, z, f"score on {fit.names[painted]}")
+    _set_limits(ax, points, tips)
+    _draw_arrows(ax, tips, [fit.names[j] for j in chosen])
+    of = "" if pcs_of == "context" else " of all rows"
+    for set_label, index in ((ax.set_xlabel, first), (ax.set_ylabel, second)):
+        share = directions.variances[index] / directions.total if directions.total > 0 else 0.0
+        set_label(f"PC {index + 1}{of} ({share:.0%} of variance)", fontsize=FONT_SIZE)
+    rows = f"{drawn.m:,} of {drawn.n:,} rows" if drawn.m < drawn.n else f"{drawn.n:,} rows"
+    scale = f", arrows of {arrow:g} sd" if chosen else ""
+    ax.set_title(f"context {shorten(fit.contexts[i], 40)}\n{rows}{scale}", fontsize=FONT_SIZE)
+    return ax
+
+
+def _check_pcs(pcs: Any) -> tuple[int, int]:
+    try:
+        first, second = (check_integer(index, "pcs entry", 0) for index in pcs)
+    except (TypeError, ValueError):
+        raise ValueError(f"pcs={pcs!r} is not two integers >= 0; pass for example (0, 1) for the first two.") from None
+    if first == second:
+        raise ValueError(f"pcs={pcs!r} names one principal component twice; pass two different ones.")
+    return first, second
+
+
+def _directions(rows: Any, last: int, context: Any, pcs_of: str) -> Directions:
+    n, q = rows.shape
+    most = min(n - 1, q)
+    if last >= most:
+        where = f"context {str(context)!r}" if pcs_of == "context" else "X"
+        raise ValueError(
+            f"pcs asks for principal component {last + 1} and {where} has {max(most, 0)}, of {n} rows and {q} features"
+            "; choose smaller ones, or a context with more rows."
+        )
+    return principal_directions(rows, last + 1)
+
+
+def _centred(rows: Any, V: Array) -> Array:
+    products = np.asarray(rows @ V, dtype=np.float64)
+    return np.asarray(products - products.mean(axis=0))
+
+
+def _visible(tips: Array) -> list[int]:
+    length = np.linalg.norm(tips, axis=1)
+    order = np.argsort(-length, kind="stable")[:_MOST_ARROWS]
+    return [int(j) for j in order if length[j] > 0 and length[j] >= _SHORTEST * length.max()]
+
+
+def _length(tips: Array, points: Array) -> float:
+    """Return how many standard deviations arrows are to have, whose tips at one are given."""
+    longest = float(np.linalg.norm(tips, axis=1).max(initial=0))
+    rim = float(np.quantile(np.linalg.norm(points, axis=1), 0.9))
+    return float(max(2, np.round(1.2 * rim / longest))) if longest > 0 else 2.0
+
+
+def _set_limits(ax: Any, points: Array, tips: Array) -> None:
+    """Take in all points and arrows, with one scale on both axes and room for labels."""
+    everything = np.vstack([points, tips, np.zeros((1, 2))])
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    size = np.maximum(high - low, 1e-12)
+    low, high = low - 0.08 * size, high + 0.08 * size
+    box = np.array(size_in_points(ax))
+    extra = ((high - low) / box).max() * box - (high - low)
+    low, high = low - extra / 2, high + extra / 2
+    # Limits that may change: the layout changes the shape of the axes, and the scales stay equal.
+    ax.set_xlim(low[0], high[0], auto=True)
+    ax.set_ylim(low[1], high[1], auto=True)
+    ax.set_aspect("equal", adjustable="datalim")
+
+
+def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
+    # A few far points would leave all others pale.
+    largest = float(np.quantile(np.abs(z), 0.98)) or float(np.abs(z).max()) or 1.0
+    area = float(np.clip(9000 / len(points), _SMALL, _LARGE))
+    # Those near 0 first, so that the ends are seen.
+    order = np.argsort(np.abs(z), kind="stable")
+    dots = ax.scatter(
+        points[order, 0],
+        points[order, 1],
+        s=area,
+        c=z[order],
+        cmap=DIVERGING,
+        vmin=-largest,
+        vmax=largest,
+        edgecolors="0.45",
+        linewidths=0.25,
+        rasterized=len(points) > 2000,
+        zorder=2,
+    )
+    width = size_in_points(ax)[0]
+    beyond = "both" if np.abs(z).max() > largest else "neither"
+    bar = ax.figure.colorbar(dots, cax=ax.inset_axes((1 + 8 / width, 0, 12 / width, 1)), extend=beyond)
+    bar.set_label(label, fontsize=FONT_SIZE)
+    bar.ax.tick_params(labelsize=FONT_SIZE)
+    bar.outline.set_edgecolor("0.8")
+    for side in ("axvline", "axhline"):
+        getattr(ax, side)(0, color="0.85", linewidth=0.8, zorder=1)
+    ax.tick_params(labelsize=FONT_SIZE)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_arrows(ax: Any, tips: Array, names: Sequence[str]) -> None:
+    for tip in tips:
+        # White below black: seen on light points, on dark ones and without colours.
+        for line, head, colour in ((4.0, 15, "white"), (1.8, 12, "black")):
+            ax.annotate(
+                "",
+                tip,
+                (0, 0),
+                zorder=4,
+                arrowprops={
+                    "arrowstyle": "-|>",
+                    "mutation_scale": head,
+                    "linewidth": line,
+                    "color": colour,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                },
+            )
+    shafts = np.concatenate([np.linspace(0, 1, 40)[:, None] * tip for tip in tips]) if len(tips) else None
+    angles = np.arctan2(tips[:, 1], tips[:, 0])
+    place_labels(ax, tips, names, angles=angles, obstacles=shafts, gaps=(4, 12, 22, 34, 48), color="black")

@@ -1,0 +1,218 @@
+"""How scores on one MCPC are distributed in each context: the paper's Figures 3C and 3I."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy.stats import gaussian_kde
+
+from .._check import Array, check_integer
+from .._names import component_index, context_index
+from .._optional import require
+from ._common import FONT_SIZE, SEQUENTIAL, axes_or_new, size_in_points
+from ._fitted import fitted
+from ._labels import CHARACTER, name_rows, shorten
+from ._rows import scores_by_context
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_KINDS = {"violin": 0.42, "ridge": 1.5, "box": 0.32}  # what a context takes of its row and of those above
+_SMOOTHED = 2000  # values behind a density
+_GRID = 200  # points of a density
+_LONGEST = 32  # characters of a name
+_DARK = "0.25"
+
+
+def plot_scores(
+    source: Any,
+    component: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    contexts: Sequence[Any] | None = None,
+    kind: Literal["violin", "ridge", "box"] = "violin",
+    center: Literal["context", "overall"] = "context",
+    max_contexts: int = 20,
+    key: str = "mcpca",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the distribution of the scores on one MCPC in each context, with its loading beside it.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model; or an AnnData with a fit, whose scores are drawn.
+    component : int or str
+        The MCPC, by column (0 is MCPC 1) or name.
+    X, y
+        For a model: rows with their contexts in any form that ``fit`` takes, but Dask. An AnnData brings its own.
+    contexts : sequence of names, optional
+        The contexts to draw, from top to bottom. By default all, the largest loading first; of more than
+        ``max_contexts`` those with the largest and those with the smallest loadings, one half each.
+    kind : {"violin", "ridge", "box"}
+        "violin": a smoothed density, with a bar from the lower to the upper quartile and a dot at the median. "ridge":
+        densities on base lines, closer together. "box": boxes from quartile to quartile, whiskers of at most 1.5 times
+        their length, and all rows beyond as dots.
+    center : {"context", "overall"}
+        "context" takes off the mean of each context, as the model does: the squared widths are what loadings measure.
+        "overall" takes off one mean of all rows, as in the paper's figures, and keeps differences between contexts.
+    max_contexts : int
+        How many are drawn where ``contexts`` is not given.
+    key : str
+        Name of the fit in an AnnData.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure whose height follows the number of contexts.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Notes
+    -----
+    One pass over the rows, none with an AnnData. Fills are darker where loadings are larger. All densities have the
+    same height; their smoothing is that of Scott's rule.
+    """
+    fit = fitted(source, key)
+    j = component_index(component, fit.names)
+    if kind not in _KINDS:
+        raise ValueError(f"kind={kind!r}; choose 'violin', 'ridge' or 'box'.")
+    if center not in ("context", "overall"):
+        raise ValueError(f"center={center!r}; choose 'context' or 'overall'.")
+    max_contexts = check_integer(max_contexts, "max_contexts", 2)
+    b = fit.loadings[:, j]
+    chosen, left_out = _choose(contexts, fit.contexts, b, max_contexts)
+    scores = scores_by_context(source, fit, key, j, X, y, chosen, center)
+
+    names = [shorten(fit.contexts[i], _LONGEST) for i in chosen]
+    # The first context is at the top; those left out are a gap, with room for what rises from the row below it.
+    places, half = -np.arange(len(chosen), dtype=np.float64), (len(chosen) + 1) // 2
+    if left_out:
+        places[half:] -= 2 if kind == "ridge" else 1
+    rows = 1 - places[-1]
+    ax = axes_or_new(ax, (4.4 + max(map(len, names)) * CHARACTER * FONT_SIZE / 72, 1.1 + 0.3 * rows))
+    top = places[0] + (1.7 if kind == "ridge" else 0.7)
+    small = min(1.0, size_in_points(ax)[1] / (top - places[-1]) / 16)  # marks in narrow rows
+    shades = _shades(b[chosen], float(b.max()))
+    ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
+    for number, (z, place, shade) in enumerate(zip(scores, places, shades, strict=True)):
+        if kind == "box":
+            _draw_box(ax, z, place, shade)
+        else:
+            _draw_density(ax, z, place, shade, kind, number, small)
+    ax.set_ylim(places[-1] - 0.7, top)
+    name_rows(ax, places, names, top - places[-1] + 0.7)
+    _write_loadings(ax, places, b[chosen])
+    if left_out:
+        ax.annotate(
+            f"… {left_out} contexts with loadings in between …",
+            (0.5, places[half - 1] - (0.7 if kind == "ridge" else 1)),
+            xycoords=("axes fraction", "data"),
+            ha="center",
+            va="center",
+            fontsize=FONT_SIZE - 1,
+            color="0.4",
+        )
+    mean = "each context's mean" if center == "context" else "the overall mean"
+    ax.set_xlabel(f"score on {fit.names[j]}, about {mean}", fontsize=FONT_SIZE)
+    ax.tick_params(axis="x", labelsize=FONT_SIZE)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    return ax
+
+
+def _choose(given: Any, contexts: Sequence[str], b: Array, most: int) -> tuple[list[int], int]:
+    """Return the contexts to draw, from top to bottom, and how many are left out between the two halves."""
+    if given is not None:
+        several = [given] if isinstance(given, str) else list(given)
+        chosen = [context_index(name, contexts, "contexts: entry") for name in several]
+        if not chosen:
+            raise ValueError("contexts is empty; pass at least one name, or None for all.")
+        return chosen, 0
+    order = np.argsort(-b, kind="stable").tolist()
+    if len(order) <= most:
+        return order, 0
+    return order[: (most + 1) // 2] + order[len(order) - most // 2 :], len(order) - most
+
+
+def _shades(b: Array, largest: float) -> Array:
+    colours = require("matplotlib", "plot").colormaps[SEQUENTIAL]
+    return np.asarray(colours(0.12 + 0.68 * b / (largest or 1)))
+
+
+def _draw_density(ax: Any, z: Array, place: float, shade: Any, kind: str, number: int, small: float) -> None:
+    # Ridges rise into the rows above them, and so are drawn after those.
+    order = 1 + number * 0.01
+    low, median, high = np.quantile(z, [0.25, 0.5, 0.75])
+    spread = float(z.std())
+    if len(z) > 2 and spread > 1e-9 * (np.abs(z).max() or 1):
+        grid, density = _density(z)
+        height = _KINDS[kind] * density / density.max()
+        below = place - height if kind == "violin" else np.full_like(grid, place)
+        ax.fill_between(grid, below, place + height, facecolor=shade, edgecolor=_DARK, linewidth=0.7, zorder=order)
+    else:  # nothing to smooth
+        ax.plot(z, np.full(len(z), place), "|", color=_DARK, markersize=8 * small, zorder=order)
+    if kind == "violin":
+        ax.plot([low, high], [place, place], color=_DARK, linewidth=3 * small, solid_capstyle="butt", zorder=3)
+    ax.plot(
+        median,
+        place,
+        "o",
+        markersize=4 * small,
+        color="white",
+        markeredgecolor=_DARK,
+        markeredgewidth=0.8 * small,
+        zorder=4,
+    )
+
+
+def _density(z: Array) -> tuple[Array, Array]:
+    """Return a grid and the smoothed density there; many values are first thinned to as many quantiles as count."""
+    values = z if len(z) <= _SMOOTHED else np.quantile(z, (np.arange(_SMOOTHED) + 0.5) / _SMOOTHED)
+    # Scott's rule for the values that there are, not for those that were kept.
+    kernel = gaussian_kde(values, bw_method=len(z) ** -0.2)
+    margin = 2 * float(values.std()) * len(z) ** -0.2
+    grid = np.linspace(z.min() - margin, z.max() + margin, _GRID)
+    return grid, np.asarray(kernel(grid))
+
+
+def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
+    half = _KINDS["box"]
+    low, median, high = np.quantile(z, [0.25, 0.5, 0.75])
+    reach = 1.5 * (high - low)
+    inside = z[(z >= low - reach) & (z <= high + reach)]
+    beyond = z[(z < inside.min()) | (z > inside.max())]
+    line = {"color": _DARK, "linewidth": 0.8, "zorder": 2}
+    for start, end in ((inside.min(), low), (high, inside.max())):
+        ax.plot([start, end], [place, place], **line)
+    for end in (inside.min(), inside.max()):
+        ax.plot([end, end], [place - half / 2, place + half / 2], **line)
+    style = {"facecolor": shade, "edgecolor": _DARK, "linewidth": 0.8, "zorder": 2}
+    ax.barh(place, high - low, left=low, height=2 * half, **style)
+    # White below black: a median is seen in dark boxes too.
+    for width, colour in ((3.5, "white"), (1.6, "black")):
+        ends = [place - half, place + half]
+        ax.plot([median, median], ends, color=colour, linewidth=width, solid_capstyle="butt", zorder=3)
+    ax.plot(beyond, np.full(len(beyond), place), ".", color=_DARK, markersize=2.5, markeredgewidth=0, zorder=2)
+
+
+def _write_loadings(ax: Any, places: Array, b: Array) -> None:
+    """Write the loadings at the right of the rows that are named, and what they are above."""
+    named = set(ax.get_yticks().tolist())
+    size = ax.get_yticklabels()[0].get_fontsize()
+    style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center", "fontsize": size}
+    for place, value in zip(places.tolist(), b, strict=True):
+        if place in named:
+            ax.annotate(f"{value:.3g}", (1, place), (8, 0), color="0.25", **style)
+    ax.annotate(
+        "loading",
+        (1, 1),
+        (8, 0),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        va="bottom",
+        fontsize=FONT_SIZE - 1,
+        color="0.4",
+    )
