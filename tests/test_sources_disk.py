@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from mcpca.adapters.anndata import anndata_parts, is_anndata, labels_of
+from mcpca.adapters.anndata import anndata_parts, is_anndata
+from mcpca.labels import take_labels
 from mcpca.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, as_source, is_source_like
 from same_rows import assert_same_rows
 
@@ -282,7 +283,8 @@ def test_anndata(tmp_path, adata, dense, layout, where):
     assert names.dtype.kind == "U"
     assert_same_rows(as_source(matrix, "X"), dense)
     assert_same_rows(as_source(adata, "X"), dense)
-    labels = labels_of(adata, "batch")  # a column as it is: categories keep their order
+    same, labels = take_labels(adata, "batch")  # a column as it is: categories keep their order
+    assert same is adata
     assert labels.tolist() == ["a", "b"] * 15 + ["a"]
     if where == "hdf5":
         adata.file.close()
@@ -295,10 +297,10 @@ def test_views_of_anndata(adata, dense):
 
 def test_labels_of_anndata(adata):
     own = np.arange(N)
-    assert labels_of(adata, own) is own
-    assert labels_of(adata, None) is None
+    assert take_labels(adata, own)[1] is own
+    assert take_labels(adata, None)[1] is None
     with pytest.raises(ValueError, match=r"y='donor' is not a column of adata.obs, which has 'batch';"):
-        labels_of(adata, "donor")
+        take_labels(adata, "donor")
     with pytest.raises(ValueError, match="its X is None"):
         anndata_parts(ad.AnnData(obs=adata.obs, var=adata.var))
     with pytest.raises(TypeError, match="X is a ndarray and no AnnData"):

@@ -2,12 +2,21 @@
 
 from importlib.metadata import version
 
+from . import plotting as pl
+from . import tl
 from .bootstrap import Bootstrap
 from .canonical import Matching, ascore, match_components
 from .common_components import CommonComponents, common_principal_components
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
-from .exceptions import IdentifiabilityWarning, NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
+from .exceptions import (
+    DroppedContextsWarning,
+    IdentifiabilityWarning,
+    NoStableRankError,
+    NothingAboveNoiseError,
+    RankExceedsDataError,
+    RawCountsWarning,
+)
 from .identifiability import proportional_loadings
 from .inference import Presence
 from .loadings import nonnegative_loadings
@@ -26,6 +35,7 @@ __all__ = [
     "ContextCovariances",
     "ContextMoments",
     "Decomposition",
+    "DroppedContextsWarning",
     "Facets",
     "IdentifiabilityWarning",
     "Matching",
@@ -36,6 +46,7 @@ __all__ = [
     "RankChoice",
     "RankExceedsDataError",
     "RankSelection",
+    "RawCountsWarning",
     "Replicability",
     "ascore",
     "choose_rank",
@@ -46,8 +57,10 @@ __all__ = [
     "facets",
     "match_components",
     "nonnegative_loadings",
+    "pl",
     "proportional_loadings",
     "select_rank",
+    "tl",
 ]
 
 __version__ = version("mcpca")

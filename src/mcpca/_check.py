@@ -159,6 +159,8 @@ def _non_numeric_columns(X: Any) -> list[Any]:
 
 def _extension_kind(dtype: Any) -> str:
     """NumPy's letter for a pandas or polars column type."""
+    if str(dtype) == "Boolean":  # of polars; pandas' is numeric
+        return "b"
     is_numeric = getattr(dtype, "_is_numeric", None)
     if is_numeric is None:
         is_numeric = getattr(dtype, "is_numeric", lambda: False)()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ._check import Array, Report, check_real
+from .checkpoint import Checkpoint
 from .contexts import Contexts
-from .evidence import Evidence
+from .evidence import Evidence, by_passes, of_rows
 from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .rank import RankChoice, choose_rank_checked
 from .replication import MIN_ROWS
@@ -67,6 +68,15 @@ def automatic_rank(
     if choice.rank is None:
         raise NoStableRankError(choice.reason, choice)
     return choice, core
+
+
+def features_for_rank(contexts: Contexts, report: Report) -> Contexts:
+    """Return the contexts, or their most variable features where they are too many for covariances: two passes."""
+    if not by_passes(contexts, None):
+        return contexts
+    rows = of_rows(contexts, None, 1.0, report, Checkpoint(None, {})).covariances
+    assert isinstance(rows, Rows)
+    return rows.most_variable(_FEATURES)
 
 
 def _noise_can_be_told(contexts: Contexts | None, counts: Array, p: int) -> bool:

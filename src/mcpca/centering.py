@@ -10,8 +10,8 @@ import numpy as np
 
 from ._check import Array
 from ._namespace import is_device_array, namespace, take_rows, to_host
-from .contexts import encode_labels, rows_by_context
 from .device_contexts import map_rows
+from .labels import encode_labels, rows_by_context
 from .sources import Source, check_block
 
 _OWN_MEAN = "Pass center='own' to centre new contexts by their own means, or give a mean."

@@ -12,8 +12,8 @@ import scipy.sparse
 
 from ._check import Array, check_finite
 from ._kernels import Sum
-from ._namespace import to_host
-from .adapters.anndata import anndata_parts, is_anndata, labels_of
+from .adapters.anndata import anndata_parts, is_anndata
+from .labels import columns_of, encode_labels, name_array, rows_by_context, take_labels
 from .sources import Rows, Source, as_source, is_dask, is_source_like
 
 
@@ -120,9 +120,10 @@ class Contexts:
 
 
 def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
-    """Check any form of input and return it as ``Contexts``; the rows are not copied."""
-    if is_anndata(X):
-        y = labels_of(X, y)
+    """Check any form of input and return it as ``Contexts``; the rows are not copied. ``Contexts`` were checked."""
+    if isinstance(X, Contexts):
+        return X
+    X, y = take_labels(X, y)
     named = named_blocks(X)
     if named is not None:
         if y is not None:
@@ -174,41 +175,6 @@ def named_blocks(X: Any) -> NamedBlocks | None:
     if not blocks:
         raise ValueError(f"X is an empty {type(X).__name__}: 0 contexts. Pass at least one array of rows.")
     return NamedBlocks(name_array(names), blocks, by_name)
-
-
-def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
-    """Return the context names that occur in y, and the index of each row's name among them.
-
-    Names are sorted, or in the order of a categorical's categories; unused categories are left out.
-    """
-    accessor = getattr(y, "cat", y)
-    codes, categories = getattr(accessor, "codes", None), getattr(accessor, "categories", None)
-    if codes is not None and categories is not None:
-        codes = np.asarray(codes)
-        check_labels(codes.shape, n, missing=int((codes < 0).sum()))
-        used, index = np.unique(codes, return_inverse=True)
-        return name_array([categories[c] for c in used]), index
-    labels = np.asarray(to_host(y))
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    missing = _count_missing(labels)
-    check_labels(labels.shape, n, missing)
-    if labels.dtype != object:
-        names, index = np.unique(labels, return_inverse=True)
-        return names, index
-    # Mixed types cannot be sorted with one another: by type first, then by value.
-    ordered = sorted(set(labels.tolist()), key=lambda v: (type(v).__name__, v))
-    position = {name: i for i, name in enumerate(ordered)}
-    return name_array(ordered), np.array([position[v] for v in labels.tolist()], dtype=np.intp)
-
-
-def rows_by_context(index: Array) -> Sequence[slice | Array]:
-    """Group rows by the index of their context: slices where rows are in order, lists of rows otherwise."""
-    counts = np.bincount(index)
-    ends = np.cumsum(counts)
-    if (np.diff(index) >= 0).all():
-        return [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
-    return np.split(np.argsort(index, kind="stable"), ends[:-1])
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
@@ -271,30 +237,5 @@ def _align(block: Any, own: Array, reference: Array, name: Any) -> Any:
 
 
 def _column_names(X: Any) -> Array | None:
-    return name_array(list(X.columns)) if hasattr(X, "columns") else None
-
-
-def name_array(names: Sequence[Any]) -> Array:
-    """Keep strings as strings and integers as integers; anything else as objects."""
-    for kinds in (str, (int, np.integer)):
-        if all(isinstance(n, kinds) and not isinstance(n, bool) for n in names):
-            return np.array(names)
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array
-
-
-def _count_missing(labels: Array) -> int:
-    if labels.dtype.kind == "f":
-        return int(np.isnan(labels).sum())
-    if labels.dtype == object:
-        return sum(v is None or v != v for v in labels.ravel().tolist())
-    return 0
-
-
-def check_labels(shape: tuple[int, ...], n: int, missing: int) -> None:
-    """Raise where labels are not one for each of n rows."""
-    if len(shape) != 1 or shape[0] != n:
-        raise ValueError(f"y has shape {shape} and X has {n} rows; pass one context label per row.")
-    if missing:
-        raise ValueError(f"y has {missing} missing labels; drop those rows, or give them a context of their own.")
+    columns = columns_of(X)
+    return None if columns is None else name_array(columns)

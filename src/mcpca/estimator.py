@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._check import Array, Report, as_generator, as_report, check_counts, check_rank, check_rows
 from ._namespace import is_device_array, like, stand_in, to_host
-from .adapters.anndata import anndata_parts, is_anndata, labels_of
 from .automatic_rank import automatic_rank
 from .centering import ContextMeans, rows_of, scores_of
 from .checkpoint import Checkpoint
-from .contexts import name_array, named_blocks, read_contexts
+from .contexts import named_blocks, read_contexts
 from .decomposition import check_tolerance, check_weights, decompose_checked
 from .device_contexts import finite_rows, holds_device_arrays, read_device_contexts
 from .devices import check_stack
@@ -24,6 +23,7 @@ from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
+from .labels import label_columns, name_array, take_labels
 from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
@@ -32,7 +32,7 @@ from .rows import context_means
 from .scatters import ContextCovariances
 from .solvers import check_solver
 from .sources import as_source, is_dask, is_source_like
-from .streaming import StreamingMethods, set_features
+from .streaming import StreamingMethods, set_features, set_label_columns
 
 # Fitted attributes that go to the device of the data.
 _FLOATS = ("components_", "loadings_", "projection_", "means_", "singular_values_", "noise_variance_")
@@ -159,6 +159,8 @@ class MCPCA(
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,)
         When the input has names that are all strings.
+    label_columns_ : list of str
+        When labels were columns of a DataFrame: these are left out wherever they are met again.
 
     Notes
     -----
@@ -222,10 +224,10 @@ class MCPCA(
             map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, a function that
             returns an iterator of blocks of rows, or a Dask array or DataFrame, whose rows stay on the workers. Arrays
             of PyTorch, CuPy or JAX stay on their device (extra ``devices``), and the fitted arrays are of their kind.
-        y : array-like (n,), optional
-            Context label of each row of one matrix, in any order; of an AnnData also the name of a column of its
-            ``obs``, of a Dask DataFrame that of a column, which is then no feature; with Dask also a Dask array or
-            Series. Without it ``X`` is one context.
+        y : array-like (n,), str or list of str, optional
+            Context label of each row of one matrix, in any order; with Dask also a Dask array or Series. The name of a
+            column of a DataFrame (pandas, polars, Dask), which is then no feature, or of an AnnData's ``obs``; a list
+            of names crosses columns, and contexts are then called "a / b". Without it ``X`` is one context.
         checkpoint : path, optional
             A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
             killed goes on from there when called again with the same arguments, and gives the same answer. The file
@@ -241,6 +243,8 @@ class MCPCA(
             return self._fit_context_moments(X)
         self._check_parameters()
         report = as_report(self.verbose)
+        columns = label_columns(X, y)
+        X, y = take_labels(X, y)
         contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
@@ -249,6 +253,7 @@ class MCPCA(
             validate_data(features, X, reset=True, skip_check_array=True)
         else:
             set_features(features, contexts.n_features, contexts.feature_names)
+        set_label_columns(features, X, columns)
         tol = check_tolerance(self.tol)
         saved = Checkpoint(checkpoint, {} if checkpoint is None else identity_of(contexts, self.get_params(deep=False)))
         evidence = of_rows(contexts, self.n_components, tol, report, saved)
@@ -367,9 +372,9 @@ class MCPCA(
         X : one matrix, in any form that ``fit`` takes; or a list or dict of contexts
             A list must have one entry per fitted context, in their order; a dict goes by name. They give a list or
             dict of scores.
-        y : array-like (n,), optional
-            Context label of each row (of an AnnData also the name of a column of its ``obs``): rows are centred by the
-            mean of their own context, looked up by label.
+        y : array-like (n,), str or list of str, optional
+            Context label of each row, or the name of a column with them, as in ``fit``: rows are centred by the mean of
+            their own context, looked up by label.
         center : None, "overall", "own", array (n_features,) or dict {label: array}
             None is the context's fitted mean where contexts are known (by ``y``, list or dict), and the overall mean
             of the fitted rows otherwise, which keeps differences between contexts visible. "own" centres each context
@@ -384,10 +389,9 @@ class MCPCA(
         a Dask array that is computed when asked for
         """
         check_is_fitted(self)
+        X, y = take_labels(X, y)
         if is_dask(X):
             return self._transform_there(X, y, center, posterior)
-        if is_anndata(X):
-            X, y = anndata_parts(X)[0], labels_of(X, y)
         A = self._check_new_rows(X)
         ordinary = to_host(self.projection_)
         projections = self._posterior_projections(y, A.shape[0]) if posterior else [(slice(None), ordinary)]

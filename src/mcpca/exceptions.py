@@ -1,6 +1,17 @@
 """The errors and warnings that are ours alone; everything else is a ValueError or TypeError."""
 
-__all__ = ["IdentifiabilityWarning", "NoStableRankError", "NothingAboveNoiseError", "RankExceedsDataError"]
+__all__ = [
+    "DroppedContextsWarning",
+    "IdentifiabilityWarning",
+    "NoStableRankError",
+    "NothingAboveNoiseError",
+    "RankExceedsDataError",
+    "RawCountsWarning",
+]
+
+
+class DroppedContextsWarning(UserWarning):
+    """Contexts with few rows, or rows without a context, were left out of a fit."""
 
 
 class IdentifiabilityWarning(UserWarning):
@@ -30,3 +41,7 @@ class NothingAboveNoiseError(ValueError):
 
 class RankExceedsDataError(ValueError):
     """The rank asked for exceeds the number of directions in which the data vary."""
+
+
+class RawCountsWarning(UserWarning):
+    """The rows look like raw counts, whose largest variation is how much was counted in each row."""

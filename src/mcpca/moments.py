@@ -17,7 +17,8 @@ import numpy as np
 
 from ._check import Array, as_report
 from ._files import names_to_json, read_file, write_file
-from .contexts import Contexts, name_array, read_contexts
+from .contexts import Contexts, read_contexts
+from .labels import name_array
 from .scatters import ContextCovariances, scatters
 
 FORMAT = "mcpca-moments"

@@ -11,11 +11,12 @@ from ._check import Array, as_report, check_covariances, check_rows
 from ._namespace import stand_in, to_host
 from .adapters.anndata import anndata_parts, is_anndata
 from .checkpoint import Checkpoint
-from .contexts import Contexts, encode_labels, named_blocks, read_contexts, rows_by_context
+from .contexts import Contexts, named_blocks, read_contexts
 from .covariances import Covariances
 from .device_contexts import finite_rows
 from .evidence import MOST_NUMBERS, of_rows
 from .gaussian import GaussianModel
+from .labels import encode_labels, rows_by_context, take_labels, without_columns
 from .loadings import solve_loadings
 from .quality import measure
 from .scatters import second_moment
@@ -43,8 +44,8 @@ class NewContextMethods:
         ----------
         X : rows (n, p), covariance (p, p), stack (k, p, p), or a list or dict of contexts
             A symmetric, positive semi-definite (p, p) matrix is read as a covariance, any other matrix as rows.
-        y : array-like (n,), optional
-            Context label of each row.
+        y : array-like (n,), str or list of str, optional
+            Context label of each row, or the name of a column with them, as in ``fit``.
 
         Returns
         -------
@@ -109,7 +110,7 @@ class NewContextMethods:
             S = check_covariances(X, "X")
             self._check_n_features(S.shape[1])
             return Stack(S), False
-        single = y is None and named_blocks(X) is None
+        single = y is None and not isinstance(X, Contexts) and named_blocks(X) is None
         if not single:
             contexts = self._read_new(X, y, min_samples=2)
         else:
@@ -123,7 +124,8 @@ class NewContextMethods:
 
     def _check_new_rows(self, X: Any) -> Any:
         """Return new rows as an array, on the host or on their device; as a ``Source`` where that is no dense array."""
-        if is_dask(X):  # checked as it is read: labels may be one of its columns
+        X = without_columns(X, getattr(self, "label_columns_", ()))
+        if is_dask(X):  # checked as it is read
             return X
         if is_anndata(X):
             X = anndata_parts(X)[0]
@@ -146,9 +148,10 @@ class NewContextMethods:
             raise ValueError(f"X has {p} features, but MCPCA is expecting {self.n_features_in_} features as input.")
 
     def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
-        contexts = read_contexts(
-            self._check_new_rows(to_host(X)) if named_blocks(X) is None else X, y, min_samples=min_samples
-        )
+        X, y = take_labels(X, y)
+        if not isinstance(X, Contexts) and named_blocks(X) is None:
+            X = self._check_new_rows(to_host(X))
+        contexts = read_contexts(X, y, min_samples=min_samples)
         self._check_n_features(contexts.n_features)
         known = getattr(self, "feature_names_in_", None)
         if contexts.engine is not None and known is not None and contexts.feature_names is not None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ._check import Array
 from ._files import names_to_json, read_file, write_file
 from ._namespace import to_host
-from .contexts import name_array
+from .labels import name_array
 from .quality import Facets
 from .rank import RankChoice
 from .selection import RankSelection
@@ -25,16 +26,23 @@ _ARRAYS = (
 )
 _OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
 _FACETS = tuple(Facets.__dataclass_fields__)
+_CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
 
 
 def save_model(model: Any, path: Any) -> None:
     """Write a fitted MCPCA to ``path``; see ``MCPCA.save``."""
+    write_file(path, FORMAT, *state_of(model))
+
+
+def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return all that a fitted MCPCA is: arrays by name, and what can be JSON."""
     arrays = {name: to_host(getattr(model, name)) for name in _ARRAYS if getattr(model, name) is not None}
     arrays |= {f"facet_{name}": getattr(model._facets, name) for name in _FACETS}
     header: dict[str, Any] = {
         "parameters": {name: _parameter_to_json(value) for name, value in model.get_params(deep=False).items()},
         "contexts": names_to_json(model.contexts_),
         "feature_names": names_to_json(getattr(model, "feature_names_in_", None)),
+        "label_columns": getattr(model, "label_columns_", None),
         "n_iter": model.n_iter_,
         "n_passes": model.n_passes_,
         "basis_residual": model.basis_residual_,
@@ -45,18 +53,24 @@ def save_model(model: Any, path: Any) -> None:
     if isinstance(choice, RankSelection):
         header["selection"] = choice.to_json()
     elif choice is not None:
-        arrays |= {"choice_ranks": choice.ranks, "choice_scores": choice.scores, "choice_scree": choice.singular_values}
+        arrays |= dict(zip(_CHOICE, (choice.ranks, choice.scores, choice.singular_values), strict=True))
         header["choice"] = [choice.rank, choice.outcome, choice.reason, choice.threshold]
-    write_file(path, FORMAT, arrays, header)
+    return arrays, header
 
 
 def load_model(cls: Any, path: Any) -> Any:
     """Read an MCPCA that ``save_model`` wrote."""
     arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save")
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
+    required += _CHOICE if "choice" in header else []
     missing = [name for name in required if name not in arrays]
     if missing:
         raise ValueError(f"path={str(path)!r} lacks {missing}; it is not a complete MCPCA model.")
+    return from_state(cls, arrays, header)
+
+
+def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> Any:
+    """Return the model that ``state_of`` told of."""
     known = cls().get_params(deep=False)
     # None stands for what was not kept, and is the default wherever that can be.
     model = cls(**{n: v for n, v in header["parameters"].items() if n in known and not (n == "verbose" and v is None)})
@@ -66,6 +80,8 @@ def load_model(cls: Any, path: Any) -> Any:
     model.contexts_ = name_array(header["contexts"])
     if header["feature_names"] is not None:
         model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+    if header.get("label_columns"):
+        model.label_columns_ = header["label_columns"]
     model.n_iter_ = header["n_iter"]
     model.n_passes_ = header.get("n_passes")
     model.basis_residual_ = header.get("basis_residual", 0.0)
@@ -75,8 +91,8 @@ def load_model(cls: Any, path: Any) -> Any:
     model.rank_choice_ = RankSelection.from_json(header["selection"]) if "selection" in header else None
     if "choice" in header:
         rank, outcome, reason, threshold = header["choice"]
-        curve = arrays["choice_ranks"], arrays["choice_scores"]
-        model.rank_choice_ = RankChoice(rank, outcome, reason, *curve, threshold, arrays["choice_scree"])
+        ranks, scores, scree = (arrays[name] for name in _CHOICE)
+        model.rank_choice_ = RankChoice(rank, outcome, reason, ranks, scores, threshold, scree)
     return model
 
 

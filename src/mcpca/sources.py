@@ -28,6 +28,7 @@ from ._blocks import (
 )
 from ._check import Array, check_rows
 from ._chunks import ChunkSource, one_shot
+from ._columns import ColumnSource, in_memory
 from ._disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from ._namespace import is_device_array
 from .adapters.anndata import anndata_parts, is_anndata
@@ -38,12 +39,14 @@ __all__ = [
     "CSRDiskSource",
     "CSRSource",
     "ChunkSource",
+    "ColumnSource",
     "DenseDiskSource",
     "DenseSource",
     "Rows",
     "Source",
     "as_source",
     "check_block",
+    "columns_source",
     "is_dask",
     "is_source_like",
 ]
@@ -157,7 +160,7 @@ class CSCSource:
 
 
 # All that ``as_source`` makes: opening one again could mean to read it again.
-_SOURCES = (DenseSource, CSRSource, CSCSource, DenseDiskSource, CSRDiskSource, CSCDiskSource, ChunkSource)
+_SOURCES = (DenseSource, CSRSource, CSCSource, DenseDiskSource, CSRDiskSource, CSCDiskSource, ChunkSource, ColumnSource)
 
 
 def as_source(X: Any, where: str) -> Source:
@@ -198,6 +201,18 @@ def as_source(X: Any, where: str) -> Source:
     if plain and X.ndim == 2 and X.shape[1] and X.dtype.kind in "biuf":
         return DenseSource(X, where)
     return DenseSource(check_rows(X, where), where)
+
+
+def columns_source(X: Any, columns: Array | None, where: str) -> Source:
+    """Return these columns of one matrix, in this order, as a ``Source``; None is all of them.
+
+    Of a matrix in memory they are copied, once; of any other they are taken block by block as it is read.
+    """
+    if columns is None:
+        return as_source(X, where)
+    if in_memory(X):
+        return as_source(X[:, columns], where)
+    return ColumnSource(as_source(X, where), columns)
 
 
 def is_dask(X: Any) -> bool:

@@ -8,8 +8,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ._check import Array, as_report, check_rank
+from .adapters.anndata import is_anndata
 from .evidence import of_covariances
 from .exceptions import RankExceedsDataError
+from .labels import label_columns, take_labels
 from .moments import ContextMoments
 
 
@@ -37,6 +39,8 @@ class StreamingMethods:
             As for ``fit``; a chunk that is refused changes nothing.
         """
         self._check_parameters()
+        columns = label_columns(X, y) or getattr(self, "label_columns_", [])
+        X, y = take_labels(X, y)
         before: ContextMoments | None = getattr(self, "moments_", None)
         if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
             self._check_n_features(X.shape[1])
@@ -49,6 +53,7 @@ class StreamingMethods:
             ready = False
         if not ready:
             set_features(self, moments.means.shape[1], moments.feature_names)
+        set_label_columns(self, X, columns)
         self.moments_ = moments
         return self
 
@@ -68,3 +73,9 @@ def set_features(target: Any, p: int, names: Array | None) -> None:
     target.n_features_in_ = p
     if names is not None and names.dtype.kind == "U":
         target.feature_names_in_ = names.astype(object)
+
+
+def set_label_columns(target: Any, X: Any, columns: list[str]) -> None:
+    """Remember columns of a DataFrame that were labels; those of an AnnData are not among its features."""
+    if columns and not is_anndata(X):
+        target.label_columns_ = columns

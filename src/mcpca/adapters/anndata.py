@@ -1,4 +1,4 @@
-"""AnnData: the matrix, the names of its features, and labels by the name of a column."""
+"""AnnData: the matrix and the names of its features."""
 
 from __future__ import annotations
 
@@ -28,18 +28,3 @@ def anndata_parts(X: Any) -> tuple[Any, Array]:
     if matrix is None:
         raise ValueError("X is an AnnData without a matrix: its X is None; set adata.X, to adata.layers[...] say.")
     return matrix, np.asarray(X.var_names).astype(str)
-
-
-def labels_of(adata: Any, y: Any) -> Any:
-    """Return the column ``y`` of ``adata.obs`` (n,) when y is a name, and y itself otherwise."""
-    if not isinstance(y, str):
-        return y
-    columns = [str(c) for c in adata.obs.columns]
-    if y not in columns:
-        some = ", ".join(repr(c) for c in columns[:10]) or "none"
-        more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
-        raise ValueError(
-            f"y={y!r} is not a column of adata.obs, which has {some}{more}; pass the name of one, or the labels "
-            "themselves."
-        )
-    return adata.obs[y]

@@ -20,7 +20,8 @@ from .._blocks import block_dtype, check_shape
 from .._check import Array
 from .._kernels import Sum
 from .._optional import require
-from ..contexts import Contexts, NamedBlocks, check_labels, encode_labels, name_array
+from ..contexts import Contexts, NamedBlocks
+from ..labels import check_labels, encode_labels, name_array, take_labels
 from ..sources import is_dask
 from ._dask_graph import Graph, kept, optimised, persisted
 from ._dask_tasks import (
@@ -189,7 +190,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     become one small integer for each row, kept on the workers.
     """
     if named is None:
-        X, y = _label_column(X, y)
+        X, y = take_labels(X, y)
         matrices, wheres = [X], ["X"]
     else:
         matrices, wheres = named.blocks, [f"X, context {name!r}," for name in named.names.tolist()]
@@ -216,20 +217,6 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     engine = DaskEngine(blocks, rows, [labels.codes], k)
     elsewhere = _RowsElsewhere(k)
     return Contexts(labels.names, y is not None, feature_names, sources * k, elsewhere, labels.counts, engine=engine)
-
-
-def _label_column(X: Any, y: Any) -> tuple[Any, Any]:
-    """Take the labels out of a DataFrame where ``y`` is the name of a column."""
-    if not isinstance(y, str):
-        return X, y
-    columns = list(getattr(X, "columns", []))
-    if y not in columns:
-        some = ", ".join(repr(c) for c in columns[:10]) or "none"
-        more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
-        raise ValueError(
-            f"y={y!r} is not a column of X, which has {some}{more}; pass the name of one, or the labels themselves."
-        )
-    return X[[c for c in columns if c != y]], X[y]
 
 
 def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | None]:

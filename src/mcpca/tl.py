@@ -1,0 +1,375 @@
+"""Multi-context PCA of an AnnData, with scanpy's manners: results are stored in it, and nothing is returned.
+
+``adapters.stored`` says what is stored where. Needs ``pip install "mcpca[anndata]"``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ._check import Array, as_generator, as_report, check_integer
+from ._optional import require
+from .adapters.anndata import is_anndata
+from .adapters.anndata_new import features_by_name, rows_on_components
+from .adapters.anndata_rows import (
+    EXTRA,
+    ObsContexts,
+    Space,
+    check_anndata,
+    contexts_of_obs,
+    space_of,
+    warn_of_counts,
+)
+from .adapters.stored import component_labels, data_of, keys_of, rank_content, read_model, stored_fit, write_fit
+from .automatic_rank import features_for_rank
+from .decomposition import check_weights
+from .estimator import MCPCA
+from .selection import RankSelection, select_rank
+
+__all__ = ["loadings_for", "mcpca", "model", "rank"]
+
+
+def mcpca(
+    adata: Any,
+    context_key: str | list[str],
+    *,
+    n_comps: int | None = None,
+    layer: str | None = None,
+    obsm: str | None = None,
+    mask_var: Any = "auto",
+    key_added: str = "mcpca",
+    solver: str = "mspm",
+    random_state: Any = 0,
+    min_samples: int = 10,
+    missing: str = "error",
+    center: str = "overall",
+    copy: bool = False,
+    **parameters: Any,
+) -> Any:
+    """Find axes that explain variation in subsets of contexts, and how much of each axis every context carries.
+
+    Parameters
+    ----------
+    adata : AnnData
+        In memory or backed, dense or sparse; nothing is made dense, and a backed matrix is not loaded. Values should be
+        normalised, not raw counts (``RawCountsWarning``).
+    context_key : str or list of str
+        Column of ``adata.obs`` with the context of each row (a patient, a perturbation, a cell type, ...). Several
+        columns are crossed: every combination that occurs is a context, "a / b".
+    n_comps : int, optional
+        Number of MCPCs. None chooses it as ``mcpca.select_rank`` does, and raises ``NothingAboveNoiseError`` where
+        nothing is above noise.
+    layer : str, optional
+        Take ``adata.layers[layer]`` in place of ``adata.X``.
+    obsm : str, optional
+        Take ``adata.obsm[obsm]``, for example "X_pca". For principal components of scanpy the MCPCs are told in genes
+        all the same, by the components' axes in ``adata.varm``.
+    mask_var : "auto", str, array of bool (n_vars,) or None
+        Features to take: a column of ``adata.var`` or a mask. "auto" is "highly_variable" where there is such a column,
+        and all features otherwise, which is also what None takes.
+    key_added : str
+        Name for the results, see below.
+    solver : {"mspm", "lsq", "ml"}
+        As for ``MCPCA``.
+    random_state : int, Generator, RandomState or None
+        Decides every random number; what was drawn from is kept in the parameters as an integer.
+    min_samples : int
+        Contexts with fewer rows are left out of the fit, with a ``DroppedContextsWarning``. Rows of such contexts get
+        scores.
+    missing : {"error", "drop"}
+        What to do with rows without a context: "drop" leaves them out of the fit.
+    center : {"overall", "context"}
+        Mean taken off the rows before scores are computed. "overall": that of all fitted rows, so that differences
+        between contexts stay visible, and every row has scores. "context": that of the row's own context; rows that
+        were not fitted have NaN.
+    copy : bool
+        Leave ``adata`` as it is, and return a copy with the results.
+    **parameters
+        Of ``MCPCA``, by name: orthogonal, noise, context_weights, rank_range, n_seed_pairs, cos_sim_threshold, tol,
+        max_iter, verbose. ``context_weights`` may be a dict by context.
+
+    Returns
+    -------
+    None, or AnnData with ``copy=True``. For ``key_added="mcpca"``:
+
+    ``adata.obsm["X_mcpca"]`` : ndarray (n_obs, r)
+        Scores, for ``sc.pp.neighbors(adata, use_rep="X_mcpca")`` and all that follows.
+    ``adata.varm["MCPCs"]``, ``adata.varm["MCPCs_projection"]`` : ndarray (n_vars, r)
+        The MCPCs, unit columns, with zeros for features left out; and the vectors that turn a row into scores. (Other
+        keys: ``varm["key_MCPCs"]``.) For principal components without axes these are in ``uns`` alone.
+    ``adata.obs["mcpca_context"]`` : categorical
+        The context of each row; missing where the row was not fitted.
+    ``adata.uns["mcpca"]`` : dict
+        "loadings", a DataFrame of contexts by MCPCs, >= 0; "contexts" with the number of rows and the quality of the
+        fit in each; "params", "diagnostics", "singular_values", "dropped", "rank", ...: all that ``mcpca.tl.model``
+        needs to give back the fitted ``MCPCA``. See ``mcpca.adapters.stored``.
+
+    Notes
+    -----
+    Cost and memory are those of ``MCPCA.fit``, one pass over the rows for scores, and a copy of the features that
+    ``mask_var`` selects where rows are in memory. Where anything fails ``adata`` is as it was.
+
+    Examples
+    --------
+    >>> import anndata, mcpca
+    >>> from mcpca.datasets import make_contexts
+    >>> data = make_contexts(n_contexts=6, n_features=20, n_components=4, random_state=0)
+    >>> adata = anndata.AnnData(data.X, obs={"patient": data.y.astype(str)})
+    >>> mcpca.tl.mcpca(adata, "patient", n_comps=4)
+    >>> adata.uns["mcpca"]["loadings"].shape
+    (6, 4)
+    """
+    check_anndata(adata)
+    keys_of(key_added)
+    _check_target(adata, copy)
+    if center not in ("overall", "context"):
+        raise ValueError(f"center={center!r}; choose 'overall' or 'context'.")
+    fitted = _unfitted(n_comps, solver, random_state, parameters)
+    space = space_of(adata, layer, obsm, mask_var)
+    contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
+    if fitted.context_weights is not None:
+        fitted.context_weights = _weights(fitted.context_weights, contexts)
+    notes = [*contexts.warn(min_samples, stacklevel=2)]
+    counts = warn_of_counts(space, layer, stacklevel=2)
+    notes += [] if counts is None else [counts]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted.fit(contexts.of_rows(space))
+        scores = _scores(fitted, space, contexts, center)
+    for item in caught:  # again, now as the caller's filters want them
+        notes.append(str(item.message))
+        warnings.warn(item.message, item.category, stacklevel=2)
+    params = _params(fitted, context_key, n_comps, layer, obsm, space, key_added, min_samples, missing, center)
+    target = adata.copy() if copy else adata
+    write_fit(target, key_added, fitted, scores, space, contexts, params, notes)
+    return target if copy else None
+
+
+def rank(
+    adata: Any,
+    context_key: str | list[str],
+    *,
+    layer: str | None = None,
+    obsm: str | None = None,
+    mask_var: Any = "auto",
+    key_added: str = "mcpca",
+    random_state: Any = 0,
+    min_samples: int = 10,
+    missing: str = "error",
+    **options: Any,
+) -> RankSelection:
+    """Recommend a number of MCPCs, or say that nothing is above noise.
+
+    Parameters
+    ----------
+    adata, context_key, layer, obsm, mask_var, key_added, random_state, min_samples, missing
+        As for ``mcpca.tl.mcpca``; ``min_samples`` is at least 4, since rows are split into halves.
+    **options
+        Of ``mcpca.select_rank``, by name: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs,
+        verbose.
+
+    Returns
+    -------
+    RankSelection
+        ``rank``, ``reason``, every curve, and ``plot()``. Its content is also stored, in
+        ``adata.uns[key_added]["rank"]``.
+
+    Notes
+    -----
+    Cost as of ``select_rank``. Where covariances of all features would be too large (see ``docs/large.md``) the 300
+    most variable ones are looked at.
+    """
+    check_anndata(adata)
+    keys_of(key_added)
+    _check_target(adata, False)
+    check_integer(min_samples, "min_samples", 4, way_out="Rows of a context are split into halves of 2 at least.")
+    space = space_of(adata, layer, obsm, mask_var)
+    contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
+    contexts.warn(min_samples, stacklevel=2)
+    warn_of_counts(space, layer, stacklevel=2)
+    report = as_report(options.get("verbose", False))
+    selection = select_rank(features_for_rank(contexts.of_rows(space), report), random_state=random_state, **options)
+    params = {"context_key": _stored_key(context_key), "layer": layer, "obsm": obsm}
+    data = data_of({**params, "mask_var": space.mask_var, "min_samples": min_samples})
+    before = adata.uns.get(key_added)
+    kept = dict(before) if hasattr(before, "keys") else {}
+    adata.uns[key_added] = {**kept, "rank": rank_content(selection, data)}
+    return selection
+
+
+def model(adata: Any, key: str = "mcpca") -> MCPCA:
+    """Return the fitted ``MCPCA`` that ``mcpca.tl.mcpca`` stored: for ``standard_errors``, ``transform``, ``save``, ...
+
+    Its contexts have the names that they have in ``adata.uns[key]["loadings"]``, which are text. Nothing is fitted
+    again; the features of the fit must still be in ``adata``, its rows need not.
+
+    Parameters
+    ----------
+    adata : AnnData
+    key : str
+        What ``key_added`` was.
+    """
+    check_anndata(adata)
+    fitted: MCPCA = read_model(MCPCA, adata, key)
+    return fitted
+
+
+def loadings_for(
+    adata: Any,
+    context_key: str | list[str] | None = None,
+    *,
+    model: Any,
+    key: str = "mcpca",
+    layer: str | None = None,
+    min_samples: int = 2,
+    missing: str = "error",
+) -> Any:
+    """Return the loadings of new contexts on MCPCs that were fitted elsewhere.
+
+    Parameters
+    ----------
+    adata : AnnData
+        New rows. Features are found by name, in any order; others are ignored.
+    context_key : str or list of str, optional
+        As for ``mcpca.tl.mcpca``; None takes all rows as one context, "all".
+    model : AnnData or MCPCA
+        The AnnData with the fit, or a fitted model whose features have names.
+    key : str
+        What ``key_added`` was.
+    layer : str, optional
+        Layer of ``adata`` to take; None takes the one of the fit, or ``adata.X`` where it had none.
+    min_samples, missing
+        As for ``mcpca.tl.mcpca``.
+
+    Returns
+    -------
+    DataFrame (contexts, MCPCs)
+
+    Notes
+    -----
+    For a fit on principal components in ``obsm`` the new rows are taken from ``adata.obsm``, where they must be on the
+    same components; without them they are made from features, by name, with the axes of the components in ``varm`` of
+    the AnnData with the fit. How these are centred does not matter: every context has its own mean taken off.
+    Cost O(n p r), one pass or two.
+    """
+    check_anndata(adata)
+    pd = require("pandas", EXTRA)
+    if is_anndata(model):
+        stored, fitted = stored_fit(model, key), read_model(MCPCA, model, key)
+        params = stored["params"]
+        layer = params.get("layer") if layer is None else layer
+        if params.get("obsm") is None:
+            source = features_by_name(adata, layer, [str(name) for name in stored["features"]])
+        else:
+            A = np.asarray(stored["components"])
+            source = rows_on_components(adata, params["obsm"], layer, model, key, A)
+    elif isinstance(model, MCPCA):
+        fitted = model
+        names = getattr(fitted, "feature_names_in_", None)
+        if names is None:
+            raise ValueError(
+                "model has no names of features, by which adata's are found; pass the AnnData with the fit, or the "
+                "rows themselves to model.loadings_for(X, y)."
+            )
+        source = features_by_name(adata, layer, [str(name) for name in names])
+    else:
+        raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
+    if context_key is None:
+        check_integer(adata.n_obs, "adata.n_obs", 2, way_out="A covariance needs 2 rows.")
+        contexts = ObsContexts(np.array(["all"]), np.zeros(adata.n_obs, dtype=np.intp), [], [], 0)
+    else:
+        contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
+        contexts.warn(min_samples, stacklevel=2)
+    B = fitted.loadings_for(contexts.of_rows(Space(source, None, None, None, False, None)))
+    return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_labels(B.shape[1]))
+
+
+# Parts of these
+
+
+def _check_target(adata: Any, copy: bool) -> None:
+    """Raise where results could not be put into ``adata``, before any work is done."""
+    if adata.isbacked and copy:
+        raise ValueError("copy=True would copy the file of a backed AnnData; call adata.copy(filename=...) yourself.")
+    if adata.isbacked and adata.is_view:
+        raise ValueError(
+            "adata is a view of a backed AnnData, which takes no results; call adata.to_memory(), or "
+            "adata.copy(filename=...)."
+        )
+
+
+def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str, Any]) -> MCPCA:
+    """Return a model with these parameters, whose ``random_state`` is an integer."""
+    known = set(MCPCA().get_params(deep=False)) - {"n_components", "solver", "random_state"}
+    for name in parameters:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; MCPCA has {sorted(known)}."
+            raise TypeError(f"mcpca.tl.mcpca() has no parameter {name!r}{hint}")
+    rng = as_generator(random_state)  # which also refuses what is none
+    seed = int(random_state) if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
+    return MCPCA(n_comps, solver=solver, random_state=seed, **parameters)
+
+
+def _weights(weights: Any, contexts: ObsContexts) -> Array:
+    """Return weights in the order of contexts; those of contexts left out are not needed."""
+    if isinstance(weights, Mapping):
+        left_out = {name for name, _ in contexts.dropped}
+        weights = {str(name): w for name, w in weights.items() if str(name) not in left_out}
+    return check_weights(weights, contexts.names)
+
+
+def _scores(fitted: MCPCA, space: Space, contexts: ObsContexts, center: str) -> Array:
+    scores = np.asarray(fitted.transform(space.source, center="overall"))
+    if center == "overall":
+        return scores
+    means = np.asarray(fitted.means_, dtype=np.float64)
+    offsets = (means - fitted._means().overall()) @ fitted.projection_.T
+    # The last row is for code -1: rows that were not fitted.
+    return np.asarray(scores - np.vstack([offsets, np.full(offsets.shape[1], np.nan)])[contexts.codes], scores.dtype)
+
+
+def _stored_key(context_key: str | list[str]) -> Any:
+    return context_key if isinstance(context_key, str) else np.array(list(context_key), dtype=object)
+
+
+def _params(
+    fitted: MCPCA,
+    context_key: str | list[str],
+    n_comps: int | None,
+    layer: str | None,
+    obsm: str | None,
+    space: Space,
+    key_added: str,
+    min_samples: int,
+    missing: str,
+    center: str,
+) -> dict[str, Any]:
+    from . import __version__  # this module is part of what defines it
+
+    own = fitted.get_params(deep=False)
+    del own["n_components"], own["verbose"]  # the first is n_comps, the second shows and changes nothing
+    if own["rank_range"] is not None:
+        own["rank_range"] = np.array(list(own["rank_range"]))
+    return {
+        "context_key": _stored_key(context_key),
+        "n_comps": None if n_comps is None else int(n_comps),
+        "layer": layer,
+        "obsm": obsm,
+        "mask_var": space.mask_var if space.mask_var is None or isinstance(space.mask_var, str) else _bools(space),
+        "key_added": key_added,
+        "min_samples": int(min_samples),
+        "missing": missing,
+        "center": center,
+        **own,
+        "version": __version__,
+    }
+
+
+def _bools(space: Space) -> Array:
+    return np.asarray(space.mask_var, dtype=bool)
