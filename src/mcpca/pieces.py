@@ -18,7 +18,8 @@ import numpy as np
 from sklearn import get_config
 
 from ._check import Array
-from .contexts import Contexts, rows_by_context
+from .contexts import Contexts
+from .labels import rows_by_context
 from .sources import CSRDiskSource, DenseDiskSource, Source, as_source
 
 _PIECE = 2**24  # bytes of rows that one thread works on

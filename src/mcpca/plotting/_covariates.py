@@ -13,8 +13,8 @@ from .._check import Array
 from .._names import component_index, component_indices
 from .._optional import require
 from ..context_values import ContextValues, context_values
+from ..fitted import fitted
 from ._common import CATEGORIES, FONT_SIZE, MARKERS, axes_or_new, size_in_points
-from ._fitted import fitted
 from ._labels import CHARACTER, place_labels, shorten
 
 if TYPE_CHECKING:

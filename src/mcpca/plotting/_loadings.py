@@ -12,6 +12,7 @@ import numpy as np
 from .._check import Array
 from .._optional import require
 from ..context_tree import similar_order
+from ..fitted import fitted
 from ..sharing import KINDS, how_shared
 from ._annotations import add_legend, draw_strips, legend_width, read_annotations, strips_width, write_letters
 from ._common import (
@@ -25,7 +26,6 @@ from ._common import (
     size_in_points,
     width_of,
 )
-from ._fitted import fitted
 from ._heatmap import add_bar, check_annotate, draw_heatmap, write_numbers
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Rows for pictures: those of a context, a sample of them where they are many, and their scores.
+"""Rows that go with a fit: those of a context, a sample of them where they are many, and their scores.
 
 Rows are read where they are: a sample is the only thing that is made dense, and scores are found in one pass.
 """
@@ -13,13 +13,13 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, svds
 
-from .._check import Array
-from .._names import context_index
-from ..adapters.anndata import anndata_parts, is_anndata
-from ..adapters.stored import stored_fit
-from ..contexts import Contexts
-from ..sources import as_source, check_block, is_dask
-from ._fitted import Fitted
+from ._check import Array
+from ._names import context_index
+from .adapters.anndata import anndata_parts, is_anndata
+from .adapters.stored import stored_fit
+from .contexts import Contexts
+from .fitted import Fitted
+from .sources import as_source, check_block, is_dask
 
 _BLOCK = 2**26  # bytes of rows at a time
 _EXACT = 600  # rows or features up to which all eigenvectors are computed
