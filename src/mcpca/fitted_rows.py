@@ -205,7 +205,7 @@ def scores_by_context(
     ``center`` "context" takes off the mean of the context's rows, "overall" that of all rows. Cost: one pass over the
     rows, or none where an AnnData has the scores.
     """
-    if is_anndata(source) and X is None and y is None and _are_stored(source, key, center):
+    if is_anndata(source) and X is None and y is None and scores_are_stored(source, key, center):
         assert fit.scores is not None
         assert fit.labels is not None
         z, labels = fit.scores[:, j], fit.labels
@@ -232,7 +232,7 @@ def scores_by_context(
     return [values - (values.mean() if center == "context" else overall) for values in own]
 
 
-def _are_stored(adata: Any, key: str, center: str) -> bool:
+def scores_are_stored(adata: Any, key: str, center: str) -> bool:
     """Whether the scores kept in an AnnData tell those asked for: differences between contexts may be gone."""
     return center == "context" or dict(stored_fit(adata, key).get("params", {})).get("center") != "context"
 
