@@ -17,6 +17,13 @@ from ._rows import NEEDS_ROWS, FittedRows, read_rows
 from ._tables import bonferroni, false_discoveries, pandas
 from ._tests import TESTS, permutation_p
 
+_WHAT = {
+    "loadings": "Loadings",
+    "variance": "Variances of scores",
+    "sd": "Standard deviations of scores",
+    "mean": "Means of scores",
+}
+_CALLED = {"spearman": "Spearman's correlation", "t-test": "Welch's t-test", "anova": "ANOVA"}
 _PER_CONTEXTS = 5  # contexts for each PC mean in a model with several
 
 
@@ -64,10 +71,11 @@ class Association:
 
     def summary(self) -> str:
         """Say in words what is significant, and what of it beyond PCA."""
-        by = " and ".join(self.tests)
+        by = " and ".join(_CALLED[test] for test in self.tests)
         found = self.significant
         words = [
-            f"{self.of} of {len(self.table)} MCPCs in {self.n_contexts} contexts, by {by}, at level {self.alpha:g}:",
+            f"{_WHAT[self.of]} of {len(self.table)} MCPCs in {self.n_contexts} contexts, by {by}, at level "
+            f"{self.alpha:g}:",
             f"{_listed(found)} significant after correction." if found else "nothing is significant after correction.",
         ]
         if self.pc_sds is None or self.pc_means is None:

@@ -71,7 +71,7 @@ def describe(
     Returns
     -------
     dict {name of the MCPC: text}
-        Lines end with "\\n", and none is longer than what it names.
+        Some lines each, without markup.
 
     Notes
     -----
@@ -205,8 +205,6 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, r: i
         raise TypeError(
             f"sure is a {type(sure).__name__}; pass what replicability, bootstrap or standard_errors returned."
         )
-    of = (
-        sure.agreement if isinstance(sure, Replicability) else np.atleast_1d(getattr(sure, "angle_bounds", sure.angles))
-    )
-    if len(of) != r:
-        raise ValueError(f"sure is of {len(of)} MCPCs, and the fit has {r}; pass that of this fit.")
+    own = sure.cosines if isinstance(sure, Replicability) else sure.angles
+    if own.shape[-1] != r:
+        raise ValueError(f"sure is of {own.shape[-1]} MCPCs, and the fit has {r}; pass that of this fit.")

@@ -58,8 +58,8 @@ def survival(
     """Relate the scores of rows (patients) on MCPCs to their survival.
 
     Cox's proportional hazards, ``h(t | x) = h_0(t) exp(beta z_j(x))``, for the scores z_j of each MCPC, divided by
-    their standard deviation; and Kaplan-Meier curves of the rows with scores above and below a quantile. The paper does so
-    for MCPC 10 and patients with pancreatic cancer.
+    their standard deviation; and Kaplan-Meier curves of the rows with scores above and below a quantile. The paper does
+    so for MCPC 10 and patients with pancreatic cancer.
 
     Parameters
     ----------
