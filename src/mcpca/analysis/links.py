@@ -49,6 +49,7 @@ def link_recall(
     numbers: Sequence[int] | None = None,
     tail: float = 0.05,
     metric: str = "cosine",
+    standardize: bool = False,
     key: str = "mcpca",
 ) -> Any:
     """Measure how many known links between contexts are among the most and the least similar pairs.
@@ -80,6 +81,9 @@ def link_recall(
         Share of pairs called at each end.
     metric : {"cosine", "correlation", "euclidean"}
         Similarity is 1 - distance.
+    standardize : bool
+        Centre every mean, loading or standard deviation over contexts and divide it by its standard deviation first.
+        The paper tells of no such step; without it, what is added counts by its scale, and loadings are variances.
     key : str
         Name of the fit in an AnnData.
 
@@ -122,7 +126,10 @@ def link_recall(
         SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried if m <= V.shape[1]},
         VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried if m <= V.shape[1]},
     }
-    called = {name: {m: _called(F, tail, metric) for m, F in versions.items()} for name, versions in candidates.items()}
+    called = {
+        name: {m: _called(F, tail, metric, standardize) for m, F in versions.items()}
+        for name, versions in candidates.items()
+    }
     table = []
     for (collection, size), pairs in known.items():
         index = _condensed(pairs, len(contexts))
@@ -178,8 +185,11 @@ def _pair(pair: Any, collection: Any) -> list[str]:
     return names
 
 
-def _called(F: Array, tail: float, metric: str) -> Array:
-    """Return which pairs of contexts, condensed, are in the tails of similarity."""
+def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
+    """Return which pairs of contexts, condensed, are in the tails of similarity of their features F (k, m)."""
+    if standardize:
+        sd = F.std(axis=0)
+        F = (F - F.mean(axis=0)) / np.where(sd > 0, sd, 1)
     distances = context_distances(F, metric)
     low, high = np.quantile(distances, [tail, 1 - tail])
     return np.asarray((distances <= low) | (distances >= high))
