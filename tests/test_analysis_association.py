@@ -321,7 +321,7 @@ def test_bad_input():
     ordered = pd.Series(pd.Categorical(list("aaabbbcccc"), ordered=True), index=list(numbers))
     with pytest.raises(ValueError, match=r"split='z' is none of the categories, which are \['a', 'b', 'c'\]"):
         analysis.associate(model, ordered, split="z")
-    with pytest.raises(ValueError, match="fewer than 2 rows in the data given|has no rows"):
+    with pytest.raises(ValueError, match="fewer than 2 rows in the data given"):
         analysis.associate(model, numbers, X=X[y != "patient 2"], y=y[y != "patient 2"], of="mean")
 
 
