@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import LinAlgError, LinAlgWarning
 from scipy.stats import chi2
 
 from .._check import Array, check_real
@@ -177,11 +178,12 @@ def _cox(frame: Any, strata: list[str], what: str) -> Any:
     exceptions = require("lifelines.exceptions", EXTRA)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", exceptions.ConvergenceWarning)
+            for kind in (exceptions.ConvergenceWarning, LinAlgWarning):
+                warnings.simplefilter("error", kind)
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)
             fitted = lifelines.CoxPHFitter().fit(frame, "time", "event", strata=strata or None)
-    except (exceptions.ConvergenceError, exceptions.ConvergenceWarning) as error:
+    except (exceptions.ConvergenceError, exceptions.ConvergenceWarning, LinAlgWarning, LinAlgError) as error:
         first = str(error).strip().split("\n")[0]
         raise ValueError(
             f"Cox's model with {what} has no finite solution ({first}): too few events, a covariate that follows from "
