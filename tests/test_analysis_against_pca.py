@@ -80,7 +80,7 @@ def test_groups_pool_the_rows_of_their_contexts(data, model):
     found = analysis.compare_with_pca(model, X=data.X, y=data.y, groups=[1, 1, 1, 2, 2, 2], n_pcs=2, n_top=20).pairs
     own = data.X[data.y < 3]
     V = np.linalg.svd(own - own.mean(axis=0), full_matrices=False)[2]
-    first = found[(found["rows"] == "1.0") & (found["component"] == "MCPC 1") & (found["pc"] == 2)]
+    first = found[(found["rows"] == "1") & (found["component"] == "MCPC 1") & (found["pc"] == 2)]
     assert first["cosine"].item() == pytest.approx(abs(model.components_[:, 0] @ V[1]))
 
 

@@ -149,7 +149,7 @@ def test_a_planted_association_of_loadings_is_found_with_the_papers_tests():
     assert found.significant == [f"MCPC {which + 1}"]
     assert found.beyond_pca is None
     assert found.model is None
-    assert "Without rows nothing is known about PCA" in str(found)
+    assert "PCA was not asked" in str(found)
     b = model.loadings_[:, which]
     at = [int(name.split()[1]) for name in model.contexts_]
     row = found.table.iloc[which]
@@ -279,6 +279,9 @@ def test_covariates_of_an_anndata_are_columns_of_obs():
     assert len(found.pc_sds) == 4
     by_hand = analysis.associate(model, list("aabbccdd"), X=data.X, y=data.y, n_pcs=4)
     pd.testing.assert_frame_equal(found.table, by_hand.table)
+    without = analysis.associate(adata, "stage", n_pcs=0)
+    assert without.beyond_pca is None
+    pd.testing.assert_frame_equal(without.table, found.table[without.table.columns])
 
 
 def test_contexts_without_a_value_can_be_left_out():

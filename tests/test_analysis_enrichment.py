@@ -24,11 +24,11 @@ def scores():
 
 
 def test_gmt_files_are_read(tmp_path):
-    text = "HALLMARK\thttp://x\tTP53\tMYC\tTP53\n\nGO term\t\tA,1.0\tB,0.5\t\n"
+    text = "HALLMARK\thttp://x\tTP53\tMYC\tTP53\n\nGO term\t\tA,1.0\tB,0.5\t1,2-ethanediol\t\n"
     (tmp_path / "h.gmt").write_text(text)
     with gzip.open(tmp_path / "h.gmt.gz", "wt") as file:
         file.write(text)
-    expected = {"HALLMARK": ["TP53", "MYC"], "GO term": ["A", "B"]}
+    expected = {"HALLMARK": ["TP53", "MYC"], "GO term": ["A", "B", "1,2-ethanediol"]}
     assert analysis.read_gmt(tmp_path / "h.gmt") == expected
     assert analysis.read_gmt(str(tmp_path / "h.gmt.gz")) == expected
 

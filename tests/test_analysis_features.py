@@ -1,11 +1,13 @@
 """Features and rows at the poles of MCPCs: feature_scores, top_features, sample_scores, top_samples, group_medians."""
 
+import anndata
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.decomposition import PCA
 
+import mcpca
 import mcpca.analysis as analysis
 from mcpca import MCPCA
 from mcpca.datasets import make_contexts
@@ -52,6 +54,20 @@ def test_scores_are_mapped_back_through_a_pca(data, whiten):
     np.testing.assert_allclose(gain, np.tile([0, 1, 0], (len(genes), 1)), atol=1e-8)
     plain = analysis.gene_scores(model, pca=pca.components_, names=genes.columns)
     assert np.allclose(plain, A) != whiten
+
+
+def test_genes_of_a_fit_on_the_pcs_of_an_anndata(data):
+    """``mcpca.tl`` maps a fit on PCs to genes by itself: no ``pca`` is needed."""
+    pca = PCA(5).fit(data.X)
+    obs = pd.DataFrame({"patient": data.y.astype(str)}, index=[f"cell {i}" for i in range(240)])
+    adata = anndata.AnnData(data.X, obs=obs)
+    adata.var_names = [f"gene {j}" for j in range(12)]
+    adata.obsm["X_pca"], adata.varm["PCs"] = pca.transform(data.X), pca.components_.T
+    mcpca.tl.mcpca(adata, "patient", n_comps=3, obsm="X_pca")
+    for by in ("components", "projection"):
+        expected = analysis.feature_scores(mcpca.tl.model(adata), pca=pca, names=adata.var_names, by=by)
+        pd.testing.assert_frame_equal(analysis.feature_scores(adata, by=by), expected)
+    assert set(analysis.top_features(adata, 2)["feature"]) <= set(adata.var_names)
 
 
 def test_axes_of_a_pca_that_do_not_fit_are_refused(model):

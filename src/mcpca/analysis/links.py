@@ -76,7 +76,7 @@ def link_recall(
         Overall PCs for the means; as many as there are where there are fewer.
     numbers : sequence of int, optional
         Numbers of PC standard deviations or variances to try, of which the best is taken; by default the ranks of the
-        models, so that both have the same choice.
+        models, so that both have the same choice. All PCs where there are fewer.
     tail : float
         Share of pairs called at each end.
     metric : {"cosine", "correlation", "euclidean"}
@@ -115,6 +115,7 @@ def link_recall(
     tried = sorted({check_integer(m, "numbers", 1) for m in (ranks if numbers is None else numbers)})
     rows = read_rows(sources[0], key, X, y)
     V = rows.principal_directions(max(n_pcs, *tried)).vectors
+    tried = sorted({min(m, V.shape[1]) for m in tried})
     Z = rows.project(V)
     means, variances = rows.moments(Z)
     if not np.isfinite(variances).all():
@@ -123,8 +124,8 @@ def link_recall(
     candidates: dict[str, dict[int, Array]] = {
         MEANS: {0: means},
         LOADINGS: {r: np.hstack([means, fit.loadings]) for r, fit in zip(ranks, fits, strict=True)},
-        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried if m <= V.shape[1]},
-        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried if m <= V.shape[1]},
+        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried},
+        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried},
     }
     called = {
         name: {m: _called(F, tail, metric, standardize) for m, F in versions.items()}
