@@ -3,10 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch lint demo benchmark paper clean
+.PHONY: test test-torch browser lint docs demo benchmark paper clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
+
+# Chromium for the tests of the report, which are skipped where it is not found.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium chromium-driver >/dev/null; }
 
 # Arrays on other devices, with PyTorch, which is too large for `make test`.
 test-torch: $(VENV)/.test-torch
@@ -17,7 +23,11 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Pictures go to demo-output/.
+# Pages go to docs/_build/html. Tutorials are executed; a warning or a cell that fails is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+# Pictures and the report go to demo-output/.
 demo: $(VENV)/.demo
 	$(BIN)/python -m mcpca.demo --output demo-output
 
@@ -30,7 +40,7 @@ paper: $(VENV)/.demo
 	$(BIN)/python -m mcpca.paper --output paper-output $(PAPER)
 
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output docs/_build .pytest_cache .mypy_cache .ruff_cache
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
