@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch browser lint docs demo benchmark paper clean
+.PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
@@ -14,9 +14,13 @@ browser:
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium chromium-driver >/dev/null; }
 
-# Arrays on other devices, with PyTorch, which is too large for `make test`.
+# Arrays on other devices and embeddings of words, with PyTorch, which is too large for `make test`.
 test-torch: $(VENV)/.test-torch
-	$(BIN)/python -m pytest -q tests/test_devices.py
+	$(BIN)/python -m pytest -q tests/test_devices.py tests/test_analysis_embeddings.py
+
+# Neighbours and UMAP of scanpy on scores; scanpy brings a compiler.
+test-scanpy: $(VENV)/.test-scanpy
+	$(BIN)/python -m pytest -q tests/test_tl.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -19,9 +19,9 @@ from sklearn.exceptions import NotFittedError
 
 from mcpca import MCPCA
 from mcpca.datasets import make_contexts
+from mcpca.fitted_rows import principal_directions
 from mcpca.plotting import plot_plane, plot_scores, plot_top_features
 from mcpca.plotting._common import shorten
-from mcpca.plotting._rows import principal_directions
 from mcpca.plotting._scores import _density
 from pictures import BASELINE, check_picture, plain_style
 from stored_fit import stored_fit

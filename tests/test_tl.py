@@ -18,7 +18,7 @@ from mcpca import (
 from mcpca.adapters.anndata_rows import space_of
 from mcpca.adapters.stored import keys_of
 from mcpca.datasets import make_contexts
-from mcpca.plotting._fitted import fitted
+from mcpca.fitted import fitted
 from mcpca.sources import ColumnSource, as_source
 from same_rows import assert_same_rows
 

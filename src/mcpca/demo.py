@@ -23,8 +23,8 @@ from .datasets import DigitContexts, load_digit_contexts
 from .datasets.digits import SIDE
 from .estimator import MCPCA
 from .exceptions import IdentifiabilityWarning
+from .fitted import fitted
 from .plotting._common import FONT_SIZE, MARK
-from .plotting._fitted import fitted
 from .plotting._images import component_titles, draw_image, draw_images, images_size
 from .plotting._loadings import draw_loadings, normalized, plot_loadings
 from .replication import MIN_ROWS

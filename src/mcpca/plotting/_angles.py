@@ -8,8 +8,8 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
+from ..fitted import fitted
 from ._common import SEQUENTIAL, axes_or_new, settle, width_of
-from ._fitted import fitted
 from ._heatmap import add_bar, check_annotate, draw_heatmap, write_numbers
 
 if TYPE_CHECKING:

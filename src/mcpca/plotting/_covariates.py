@@ -13,8 +13,8 @@ from scipy.stats import kruskal, rankdata, spearmanr, ttest_ind
 from .._check import Array
 from .._names import component_index
 from ..context_values import ContextValues, context_values
+from ..fitted import fitted
 from ._common import CATEGORIES, CHARACTER, FONT_SIZE, MARKERS, axes_or_new, shorten, size_in_points
-from ._fitted import fitted
 from ._labels import place_labels
 
 if TYPE_CHECKING:

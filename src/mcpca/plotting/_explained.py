@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._optional import require
+from ..fitted import fitted
 from ._common import FONT_SIZE, MARK, axes_or_new, name_rows, width_of
-from ._fitted import fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

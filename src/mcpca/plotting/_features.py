@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._names import component_index, unknown
+from .._names import component_index
 from .._optional import require
-from ..adapters.anndata import is_anndata
-from ..adapters.stored import keys_of
+from ..fitted import feature_names, fitted
 from ..poles import poles
 from ._common import CHARACTER, DIVERGING, FONT_SIZE, axes_or_new, shorten
-from ._fitted import Fitted, fitted
 from ._labels import name_rows
 
 if TYPE_CHECKING:
@@ -75,7 +73,8 @@ def plot_top_features(
     j = component_index(component, fit.names)
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
-    ends = poles(fit.components if by == "components" else fit.projection.T, _names(source, fit, names, key), j, n)
+    matrix = fit.components if by == "components" else fit.projection.T
+    ends = poles(matrix, feature_names(source, fit, names, key), j, n)
     m = len(ends.positive.names)
     labels = [shorten(name, _LONGEST) for name in ends.positive.names + ends.negative.names[::-1]]
     values = np.concatenate([ends.positive.values, ends.negative.values[::-1]])
@@ -100,25 +99,3 @@ def plot_top_features(
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     return ax
-
-
-def _names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
-    """Return the names of all features."""
-    p = len(fit.features)
-    if names is None:
-        return fit.features
-    if isinstance(names, str):
-        if not is_anndata(source) or keys_of(key).components not in source.varm:
-            raise ValueError(
-                f"names={names!r} would be a column of var, for a fit that is kept in an AnnData's varm; pass the "
-                f"{p} names themselves."
-            )
-        if names not in source.var.columns:
-            raise ValueError(
-                unknown(names, "names", source.var.columns, "a column of adata.var") + " Pass the name of one."
-            )
-        names = source.var[names]
-    given = [str(name) for name in names]
-    if len(given) != p:
-        raise ValueError(f"names has {len(given)} entries, but there are {p} features; pass one for each.")
-    return given

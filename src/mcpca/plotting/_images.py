@@ -11,9 +11,9 @@ import numpy as np
 from .._check import Array, check_integer
 from .._names import component_index
 from .._optional import require
+from ..fitted import Fitted, fitted
 from ..sharing import carrying_contexts
 from ._common import DIVERGING, FONT_SIZE
-from ._fitted import Fitted, fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

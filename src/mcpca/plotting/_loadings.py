@@ -13,6 +13,7 @@ from .._check import Array
 from .._optional import require
 from ..context_tree import similar_order
 from ..context_values import context_values
+from ..fitted import fitted
 from ..sharing import KINDS, how_shared
 from ._annotations import add_legend, draw_strips, legend_width, read_annotations, strips_width, write_letters
 from ._common import (
@@ -26,7 +27,6 @@ from ._common import (
     size_in_points,
     width_of,
 )
-from ._fitted import fitted
 from ._heatmap import add_bar, check_annotate, draw_heatmap, write_numbers
 
 if TYPE_CHECKING:

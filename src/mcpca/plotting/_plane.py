@@ -10,10 +10,10 @@ import numpy as np
 from .._check import Array, check_integer, check_real
 from .._names import component_index, component_indices, context_index
 from .._optional import require
+from ..fitted import fitted
+from ..fitted_rows import Directions, principal_directions, read_space, sample_rows
 from ._common import DIVERGING, FONT_SIZE, axes_or_new, shorten, size_in_points
-from ._fitted import fitted
 from ._labels import place_labels
-from ._rows import Directions, principal_directions, read_space, sample_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

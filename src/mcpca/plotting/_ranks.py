@@ -12,11 +12,11 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
+from ..fitted import rank_selection
 from ..replication import REPLICATES
 from ..residual import STANDARD_DEVIATIONS
 from ..selection import RankSelection
 from ._common import BLUE, FONT_SIZE, MARK, SEQUENTIAL, axes_or_new
-from ._fitted import rank_selection
 from ._scree import draw_band, scale_log
 
 if TYPE_CHECKING:

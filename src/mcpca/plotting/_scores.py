@@ -11,10 +11,10 @@ from scipy.stats import gaussian_kde
 from .._check import Array, check_integer
 from .._names import component_index, context_index
 from .._optional import require
+from ..fitted import fitted
+from ..fitted_rows import scores_by_context
 from ._common import CHARACTER, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten, size_in_points
-from ._fitted import fitted
 from ._labels import name_rows
-from ._rows import scores_by_context
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
+from ..fitted import fitted, rank_selection
 from ..selection import RankSelection
 from ._common import BAND, BLUE, FONT_SIZE, MARK, axes_or_new
-from ._fitted import fitted, rank_selection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

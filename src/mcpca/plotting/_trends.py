@@ -11,9 +11,9 @@ from .._check import Array
 from .._names import component_indices
 from .._optional import require
 from ..context_values import context_values
+from ..fitted import fitted
 from ._common import CATEGORIES, FONT_SIZE, MARKERS, axes_or_new, shorten
 from ._covariates import LONGEST, as_categories, axis_label, finish, from_zero, name_columns, room_below
-from ._fitted import fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ import numpy as np
 from .._check import Array
 from ..bootstrap import Bootstrap
 from ..context_tree import similar_order
+from ..fitted import Fitted
 from ..inference import Presence
-from ..plotting._fitted import Fitted
 from ..plotting._loadings import normalized
 from ..precision import Precision
 from ..rank import RankChoice

@@ -12,8 +12,8 @@ from .._check import as_generator, check_integer
 from .._files import replace_file
 from .._optional import require
 from ..bootstrap import Bootstrap
+from ..fitted import fitted
 from ..inference import Presence
-from ..plotting._fitted import fitted
 from ..precision import Precision
 from ..rank import RankChoice
 from ..replication import Replicability

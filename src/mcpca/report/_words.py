@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
+from ..fitted import Fitted
 from ..identifiability import DEFAULT_DEGREES, proportional_loadings
-from ..plotting._fitted import Fitted
 from ..replication import Replicability
 from ..sharing import carrying_contexts
 from ._encode import shortened

@@ -1,4 +1,4 @@
-"""Rows for pictures: those of a context, a sample of them where they are many, and their scores.
+"""Rows that go with a fit: those of a context, a sample of them where they are many, and their scores.
 
 Rows are read where they are: a sample is the only thing that is made dense, and scores are found in one pass.
 """
@@ -13,13 +13,13 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, svds
 
-from .._check import Array
-from .._names import context_index
-from ..adapters.anndata import anndata_parts, is_anndata
-from ..adapters.stored import stored_fit
-from ..contexts import Contexts
-from ..sources import as_source, check_block, is_dask
-from ._fitted import Fitted
+from ._check import Array
+from ._names import context_index
+from .adapters.anndata import anndata_parts, is_anndata
+from .adapters.stored import stored_fit
+from .contexts import Contexts
+from .fitted import Fitted
+from .sources import as_source, check_block, is_dask
 
 _BLOCK = 2**26  # bytes of rows at a time
 _EXACT = 600  # rows or features up to which all eigenvectors are computed
@@ -214,7 +214,7 @@ def scores_by_context(
     ``center`` "context" takes off the mean of the context's rows, "overall" that of all rows. Cost: one pass over the
     rows, or none where an AnnData has the scores.
     """
-    if is_anndata(source) and X is None and y is None and _are_stored(source, key, center):
+    if is_anndata(source) and X is None and y is None and scores_are_stored(source, key, center):
         assert fit.scores is not None
         z, codes = fit.scores[:, j], _codes(fit)
         own = [z[codes == i] for i in wanted]
@@ -240,7 +240,7 @@ def scores_by_context(
     return [values - (values.mean() if center == "context" else overall) for values in own]
 
 
-def _are_stored(adata: Any, key: str, center: str) -> bool:
+def scores_are_stored(adata: Any, key: str, center: str) -> bool:
     """Whether the scores kept in an AnnData tell those asked for: differences between contexts may be gone."""
     return center == "context" or dict(stored_fit(adata, key).get("params", {})).get("center") != "context"
 

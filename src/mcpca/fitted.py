@@ -1,4 +1,4 @@
-"""What the pictures draw from: a fitted model, or an AnnData that holds a fit."""
+"""What pictures and analyses start from: a fitted model, or an AnnData that holds a fit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._check import Array
-from .._namespace import to_host
-from ..adapters.anndata import is_anndata
-from ..adapters.stored import keys_of, stored_fit
-from ..selection import RankSelection
+from ._check import Array
+from ._names import unknown
+from ._namespace import to_host
+from .adapters.anndata import is_anndata
+from .adapters.stored import keys_of, stored_fit
+from .selection import RankSelection
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,28 @@ def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
         return None if text is None else RankSelection.from_json(str(text))
     found = getattr(source, "rank_choice_", source)
     return found if isinstance(found, RankSelection) else None
+
+
+def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
+    """Return the names of all features: of the fit, as given, or from the column ``names`` of an AnnData's ``var``."""
+    p = len(fit.features)
+    if names is None:
+        return fit.features
+    if isinstance(names, str):
+        if not is_anndata(source) or keys_of(key).components not in source.varm:
+            raise ValueError(
+                f"names={names!r} would be a column of var, for a fit that is kept in an AnnData's varm; pass the "
+                f"{p} names themselves."
+            )
+        if names not in source.var.columns:
+            raise ValueError(
+                unknown(names, "names", source.var.columns, "a column of adata.var") + " Pass the name of one."
+            )
+        names = source.var[names]
+    given = [str(name) for name in names]
+    if len(given) != p:
+        raise ValueError(f"names has {len(given)} entries, but there are {p} features; pass one for each.")
+    return given
 
 
 def _of_model(model: Any) -> Fitted:

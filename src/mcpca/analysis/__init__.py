@@ -1,0 +1,40 @@
+"""What to do with A and B: poles, enrichment, association, cards, survival, trees, links, comparison with PCA.
+
+Needs ``pip install "mcpca[analysis]"``; contextual embeddings of words need ``mcpca[text]``.
+"""
+
+from .against_pca import PCAComparison, compare_with_pca
+from .association import Association, associate
+from .cards import describe
+from .embeddings import contextual_embeddings
+from .enriched_sets import enrichment
+from .features import feature_scores, gene_scores, top_features
+from .gene_sets import read_gmt
+from .hazards import Survival, survival
+from .links import link_recall, links_of_sets
+from .samples import group_medians, sample_scores, top_samples
+from .trees import ContextTree, context_tree, tree_distances
+
+__all__ = [
+    "Association",
+    "ContextTree",
+    "PCAComparison",
+    "Survival",
+    "associate",
+    "compare_with_pca",
+    "context_tree",
+    "contextual_embeddings",
+    "describe",
+    "enrichment",
+    "feature_scores",
+    "gene_scores",
+    "group_medians",
+    "link_recall",
+    "links_of_sets",
+    "read_gmt",
+    "sample_scores",
+    "survival",
+    "top_features",
+    "top_samples",
+    "tree_distances",
+]

@@ -1,0 +1,114 @@
+"""Whether a column says something about a covariate that other columns do not: nested linear and logistic models."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import chi2
+from scipy.stats import f as f_distribution
+
+from .._check import Array
+
+_STEPS, _TOLERANCE = 60, 1e-10
+
+
+class Added(NamedTuple):
+    """What a column adds: its coefficient per standard deviation, the statistic (F or likelihood ratio), the p-value.
+
+    The coefficient is NaN for categories, where there is one for each.
+    """
+
+    coefficient: float
+    statistic: float
+    p_value: float
+
+
+def added_linear(v: Array, x: Array, others: Array) -> Added:
+    """Test v (k,) in the linear model of x (k,) on v and ``others`` (k, c): the partial F-test, exact for normal x."""
+    fixed = _with_ones(others)
+    v_left, x_left = _residual(_scaled(v), fixed), _residual(_scaled(x), fixed)
+    k, used = len(x), fixed.shape[1] + 1
+    size = v_left @ v_left
+    if size <= 1e-12 * k or k <= used:
+        return Added(np.nan, np.nan, np.nan)
+    beta = float(v_left @ x_left / size)
+    rest = float(((x_left - beta * v_left) ** 2).sum())
+    F = beta**2 * size / max(rest / (k - used), np.finfo(float).tiny)
+    return Added(beta * float(np.std(x, ddof=1)), float(F), float(f_distribution.sf(F, 1, k - used)))
+
+
+def added_categories(v: Array, codes: Array, others: Array) -> Added:
+    """Test categories in the linear model of v (k,) on them and ``others``: analysis of covariance."""
+    fixed = _with_ones(others)
+    groups = (codes[:, None] == np.unique(codes)[1:]).astype(np.float64)
+    full = np.column_stack([fixed, groups])
+    k, added = len(v), groups.shape[1]
+    v = _scaled(v)
+    before, after = (float((_residual(v, D) ** 2).sum()) for D in (fixed, full))
+    left = k - full.shape[1]
+    if left < 1 or before <= 1e-12 * k:
+        return Added(np.nan, np.nan, np.nan)
+    F = (before - after) / added / max(after / left, np.finfo(float).tiny)
+    return Added(np.nan, float(F), float(f_distribution.sf(F, added, left)))
+
+
+def added_logistic(v: Array, x: Array, others: Array) -> Added:
+    """Test v (k,) in the logistic model of x (k,) of 0 and 1 on v and ``others``, by the likelihood ratio.
+
+    The likelihood ratio is sound where the groups are separated completely, when a coefficient and its standard error
+    grow without bound and Wald's test fails.
+    """
+    fixed = _with_ones(others)
+    v = _scaled(v)
+    if _residual(v, fixed) @ _residual(v, fixed) <= 1e-12 * len(v):
+        return Added(np.nan, np.nan, np.nan)
+    before, _ = logistic_likelihood(fixed, x)
+    after, beta = logistic_likelihood(np.column_stack([fixed, v]), x)
+    ratio = max(2 * (after - before), 0.0)
+    return Added(float(beta[-1]), ratio, float(chi2.sf(ratio, 1)))
+
+
+def logistic_likelihood(D: Array, x: Array) -> tuple[float, Array]:
+    """Return the largest log-likelihood of a logistic model of x (k,) with design D (k, c), and its coefficients.
+
+    Newton's method, halved where it would go down; where groups are separated it stops once the likelihood is flat.
+    """
+    beta = np.zeros(D.shape[1])
+    value = _log_likelihood(D @ beta, x)
+    for _ in range(_STEPS):
+        probability = 1 / (1 + np.exp(-np.clip(D @ beta, -500, 500)))
+        weights = probability * (1 - probability)
+        hessian = (D * weights[:, None]).T @ D
+        hessian[np.diag_indices_from(hessian)] += 1e-10 * len(x)
+        step = np.linalg.solve(hessian, D.T @ (x - probability))
+        for _ in range(30):
+            reached = _log_likelihood(D @ (beta + step), x)
+            if reached >= value:
+                break
+            step = step / 2
+        gain = reached - value
+        if gain > 0:
+            beta, value = beta + step, reached
+        if gain <= _TOLERANCE * (1 + abs(value)):
+            break
+    return value, beta
+
+
+def _log_likelihood(eta: Array, x: Array) -> float:
+    return float(x @ eta - np.logaddexp(0, eta).sum())
+
+
+def _with_ones(others: Array) -> Array:
+    scaled = [_scaled(column) for column in others.T]
+    return np.column_stack([np.ones(len(others)), *scaled])
+
+
+def _scaled(v: Array) -> Array:
+    centred = v - v.mean()
+    sd = float(np.std(v, ddof=1))
+    return np.asarray(centred / sd if sd > 0 else centred)
+
+
+def _residual(v: Array, D: Array) -> Array:
+    return np.asarray(v - D @ np.linalg.lstsq(D, v, rcond=None)[0])

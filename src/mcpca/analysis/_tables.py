@@ -1,0 +1,37 @@
+"""Tables of results: pandas when it is needed, names of MCPCs as one chooses them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import false_discovery_control
+
+from .._check import Array
+from .._names import component_indices
+from .._optional import require
+
+EXTRA = "analysis"
+
+
+def pandas() -> Any:
+    """Return pandas, which comes with the extra ``analysis``."""
+    return require("pandas", EXTRA)
+
+
+def chosen_components(components: Any, names: Sequence[str]) -> list[int]:
+    """Return the columns of the MCPCs asked for; None is all of them."""
+    return list(range(len(names))) if components is None else component_indices(components, names)
+
+
+def bonferroni(p: Array) -> Array:
+    """Return p-values times their number, at most 1; NaN (no test) counts as a test and stays NaN."""
+    return np.asarray(np.minimum(p * len(p), 1))
+
+
+def false_discoveries(p: Array) -> Array:
+    """Return the p-values (m,) adjusted by Benjamini and Hochberg; NaN (no test) counts as 1 and stays NaN."""
+    known = np.where(np.isnan(p), 1.0, p)
+    adjusted = np.asarray(false_discovery_control(known)) if len(known) else known
+    return np.where(np.isnan(p), np.nan, adjusted)

@@ -1,0 +1,166 @@
+"""Is an MCPC visible to PCA? The PCs of all rows and of each context that come closest to it, in three ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._check import Array, check_integer
+from ..context_values import context_values
+from ._rows import FittedRows, read_rows
+from ._tables import chosen_components, pandas
+from ._tests import spearman
+
+OVERALL = "all rows"
+
+
+@dataclass(frozen=True)
+class PCAComparison:
+    """MCPCs beside PCs.
+
+    Attributes
+    ----------
+    best : DataFrame
+        For each MCPC and each set of rows ("rows": "all rows", a context or a group) the best PC in each of three ways:
+        "cosine" and its "cosine_pc", "variance_correlation" and "variance_correlation_pc", "overlap" and "overlap_pc".
+    pairs : DataFrame
+        The same three numbers for each MCPC and each PC, with "pc" from 1: the points of the paper's Fig. 4E-F.
+    n_top : int
+    """
+
+    best: Any
+    pairs: Any
+    n_top: int
+
+
+def compare_with_pca(
+    source: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    groups: Any = None,
+    components: Any = None,
+    n_pcs: int = 50,
+    n_top: int = 200,
+    key: str = "mcpca",
+) -> PCAComparison:
+    """Compare each MCPC with the PCs of all rows together and with those of each context.
+
+    Three likenesses, each 1 where a PC is the MCPC: the paper's evidence that PCA does not show an MCPC (Fig. 4E-F).
+
+    - "cosine": ``|a_j^T v|`` of the MCPC and the PC's axis;
+    - "variance_correlation": Spearman's correlation over contexts of the variance along the PC, ``v^T S_i v``, with the
+      loadings b_ij;
+    - "overlap": the share of the ``n_top`` rows with the highest MCPC scores (or the lowest) that are among the
+      ``n_top`` at an end of the PC. Of the two poles and the two signs of the PC the best counts, which favours PCA.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model, with the rows in ``X`` and ``y``; or an AnnData with a fit, which brings its own.
+    X, y : optional
+        Rows of the fitted contexts, in any form that ``fit`` takes but Dask.
+    groups : dict or Series {context: group}, array-like (k,), or str, optional
+        PCA of the rows of each group of contexts in place of each context: all science, all fiction.
+    components : int, str or sequence of them, optional
+        MCPCs by column (0 is MCPC 1) or name; by default all.
+    n_pcs : int
+        PCs of each set of rows; as many as there are where there are fewer.
+    n_top : int
+        Rows at an end.
+    key : str
+        Name of the fit in an AnnData.
+
+    Returns
+    -------
+    PCAComparison
+
+    Notes
+    -----
+    Cost O(n p n_pcs) for each set of rows: with many contexts, group them. PCs of more than 100,000 rows are those of a
+    random sample. A set of two rows or fewer has no PCs to speak of and is left out.
+    """
+    pd = pandas()
+    n_pcs, n_top = check_integer(n_pcs, "n_pcs", 1), check_integer(n_top, "n_top", 1)
+    rows = read_rows(source, key, X, y)
+    fit = rows.fit
+    chosen = chosen_components(components, fit.names)
+    member = np.flatnonzero(rows.codes >= 0)
+    if 2 * n_top > len(member):
+        raise ValueError(
+            f"n_top={n_top} rows at each of two ends, but there are {len(member)}; n_top <= {len(member) // 2}."
+        )
+    sets: dict[str, list[int] | None] = {OVERALL: None, **_sets_of_contexts(source, key, rows, groups)}
+    Z = rows.scores()[member][:, chosen]
+    high, low = _ends(Z, n_top), _ends(-Z, n_top)
+    parts = []
+    for name, among in sets.items():
+        V = rows.principal_directions(n_pcs, among).vectors
+        scores = rows.project(V)
+        cosines = np.abs(rows.components[:, chosen].T @ V)
+        _, variances = rows.moments(scores)
+        known = np.isfinite(variances).all(axis=1)
+        top, bottom = _ends(scores[member], n_top), _ends(-scores[member], n_top)
+        pairs = ((a.astype(float).T @ b) for a in (high, low) for b in (top.astype(float), bottom.astype(float)))
+        overlap = np.max(list(pairs), axis=0) / n_top
+        for at, j in enumerate(chosen):
+            likeness = {
+                "cosine": np.minimum(cosines[at], 1),
+                "variance_correlation": spearman(variances[known], fit.loadings[known, j]).statistics,
+                "overlap": overlap[at],
+            }
+            pc = np.arange(1, V.shape[1] + 1)
+            parts.append(pd.DataFrame({"component": fit.names[j], "rows": name, "pc": pc, **likeness}))
+    table = pd.concat(parts, ignore_index=True)
+    table["component"] = pd.Categorical(table["component"], [fit.names[j] for j in chosen], ordered=True)
+    table["rows"] = pd.Categorical(table["rows"], list(sets), ordered=True)
+    table = table.sort_values(["component", "rows", "pc"], ignore_index=True)
+    best = _best(pd, table)
+    for frame in (table, best):
+        frame[["component", "rows"]] = frame[["component", "rows"]].astype(object)
+    return PCAComparison(best, table, n_top)
+
+
+def _sets_of_contexts(source: Any, key: str, rows: FittedRows, groups: Any) -> dict[str, list[int] | None]:
+    contexts = rows.fit.contexts
+    if groups is None:
+        named = contexts
+    else:
+        read = context_values(groups, contexts, "groups", source=source, key=key)
+        named = (
+            [read.categories[c] for c in read.values]
+            if read.kind == "category"
+            else [_written(value) for value in read.values]
+        )
+    sets: dict[str, list[int] | None] = {}
+    counts = np.bincount(rows.codes[rows.codes >= 0], minlength=len(contexts))
+    for group in dict.fromkeys(named):
+        among = [i for i, name in enumerate(named) if name == group and counts[i] > 0]
+        if counts[among].sum() > 2:
+            sets[group if group != OVERALL else f"{group} (context)"] = among
+    return sets
+
+
+def _written(value: Any) -> str:
+    return str(value)[:10] if isinstance(value, np.datetime64) else f"{value:g}"
+
+
+def _ends(Z: Array, n: int) -> Array:
+    """Return which rows (N, m) are among the n largest of each column."""
+    inside = np.zeros(Z.shape, dtype=bool)
+    np.put_along_axis(inside, np.argsort(-Z, axis=0, kind="stable")[:n], True, axis=0)
+    return inside
+
+
+def _best(pd: Any, table: Any) -> Any:
+    parts = []
+    for (component, name), own in table.groupby(["component", "rows"], observed=True):
+        row = {"component": component, "rows": name}
+        for likeness in ("cosine", "variance_correlation", "overlap"):
+            values = own[likeness]
+            at = values.idxmax() if values.notna().any() else own.index[0]
+            row |= {likeness: table.at[at, likeness], f"{likeness}_pc": table.at[at, "pc"]}
+        parts.append(row)
+    return pd.DataFrame(parts)

@@ -1,0 +1,157 @@
+"""What an MCPC is made of: its entries by feature, mapped back through a PCA, and the features at its poles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from .._check import Array, check_integer
+from .._namespace import to_host
+from ..fitted import feature_names, fitted
+from ..poles import poles
+from ._tables import chosen_components, pandas
+
+
+def feature_scores(
+    source: Any,
+    *,
+    by: Literal["components", "projection"] = "components",
+    pca: Any = None,
+    names: str | Sequence[Any] | None = None,
+    key: str = "mcpca",
+) -> Any:
+    """Return what each feature has to do with each MCPC: gene scores, where features are genes.
+
+    With a PCA before MCPCA, ``z = V^T (x - mean)``, the fit is in the space of its m PCs; V (p, m) has the axes. The
+    paper multiplies the MCPCs by these axes, ``V A``: what features gain when a score grows by 1. By the projection
+    matrix, ``V pinv(A)^T``: what a feature adds to a score. A PCA that whitens is undone first. Without a PCA these are
+    A and ``pinv(A)^T`` themselves.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model; or an AnnData with a fit. ``mcpca.tl.mcpca`` maps a fit on scanpy's PCs to genes by itself.
+    by : {"components", "projection"}
+        The MCPCs, as the paper does, or the projection matrix.
+    pca : fitted PCA of scikit-learn (or a transformer with ``components_``), DataFrame or array (m, p), optional
+        The axes of the PCA that came before, one in each row.
+    names : sequence of p names, or str, optional
+        Names of the features; by default those that ``pca`` or the fit knows. For an AnnData also the name of a column
+        of ``var``.
+    key : str
+        Name of the fit in an AnnData.
+
+    Returns
+    -------
+    DataFrame (p, r)
+        Features by MCPCs.
+
+    Notes
+    -----
+    Cost O(p m r).
+    """
+    pd = pandas()
+    fit = fitted(source, key)
+    if by not in ("components", "projection"):
+        raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
+    matrix = fit.components if by == "components" else fit.projection.T
+    if pca is None:
+        return pd.DataFrame(matrix, index=feature_names(source, fit, names, key), columns=fit.names)
+    axes, known = _axes(pca, len(matrix))
+    if getattr(pca, "whiten", False):
+        # Whitened PCs are divided by their standard deviation; directions in them grow by it on the way back.
+        sd = np.sqrt(np.asarray(pca.explained_variance_, dtype=np.float64))[:, None]
+        matrix = matrix * sd if by == "components" else matrix / sd
+    if isinstance(names, str):
+        raise ValueError(f"names={names!r} is a column of var, and with pca there are none; pass the names themselves.")
+    given = known if names is None else [str(name) for name in names]
+    if len(given) != axes.shape[1]:
+        raise ValueError(f"names has {len(given)} entries, but pca has {axes.shape[1]} features; pass one for each.")
+    return pd.DataFrame(axes.T @ matrix, index=given, columns=fit.names)
+
+
+gene_scores = feature_scores
+
+
+def top_features(
+    source: Any,
+    n: int = 200,
+    *,
+    components: Any = None,
+    by: Literal["components", "projection"] = "components",
+    pca: Any = None,
+    names: str | Sequence[Any] | None = None,
+    key: str = "mcpca",
+) -> Any:
+    """Return the features at both poles of MCPCs; the paper takes 200 genes at each.
+
+    Parameters
+    ----------
+    source : MCPCA, AnnData, or DataFrame (p, r) of ``feature_scores``
+    n : int
+        Features at each pole. Fewer where fewer have that sign: a feature with a score of 0 is at no pole.
+    components : int, str or sequence of them, optional
+        MCPCs by column (0 is MCPC 1) or name; by default all.
+    by, pca, names, key
+        As for ``feature_scores``; not with a DataFrame, which has been through it.
+
+    Returns
+    -------
+    DataFrame
+        "component", "pole" ("positive" or "negative"), "rank" (1 is the strongest), "feature", "score".
+
+    Notes
+    -----
+    The sign of an MCPC is a convention: which of its poles is called positive means nothing. Cost O(r p log p).
+    """
+    pd = pandas()
+    n = check_integer(n, "n", 1)
+    table = scores_table(source, by=by, pca=pca, names=names, key=key)
+    rows = []
+    for j in chosen_components(components, list(table.columns)):
+        ends = poles(table.to_numpy(), list(table.index), j, n)
+        for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
+            rows += [
+                (table.columns[j], pole, i + 1, name, value)
+                for i, (name, value) in enumerate(zip(end.names, end.values, strict=True))
+            ]
+    return pd.DataFrame(rows, columns=["component", "pole", "rank", "feature", "score"])
+
+
+def scores_table(source: Any, **options: Any) -> Any:
+    """Return the table of ``feature_scores``, or ``source`` itself where it is one; checked."""
+    pd = pandas()
+    if not isinstance(source, pd.DataFrame):
+        return feature_scores(source, **options)
+    given = {name: value for name, value in options.items() if name in ("pca", "names") and value is not None}
+    if given:
+        raise ValueError(f"{', '.join(given)} goes with a model; a table of feature scores is taken as it is. Drop it.")
+    try:
+        values = source.to_numpy(dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"source has columns that are not numeric ({error}); pass features by MCPCs.") from error
+    if 0 in values.shape or not np.isfinite(values).all():
+        raise ValueError(f"source has shape {values.shape} or entries that are not finite; pass features by MCPCs.")
+    return pd.DataFrame(values, index=[str(name) for name in source.index], columns=[str(c) for c in source.columns])
+
+
+def _axes(pca: Any, m: int) -> tuple[Array, list[str]]:
+    """Return the axes (m, p) of a PCA and the names of its features."""
+    given = getattr(pca, "components_", None)
+    names = getattr(pca, "feature_names_in_", getattr(pca, "columns", None))
+    if given is None:
+        if hasattr(pca, "fit_transform"):
+            raise ValueError(f"pca={pca!r} is not fitted: it has no components_; fit it first.")
+        given = pca
+    try:
+        axes = np.asarray(to_host(given), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"pca is a {type(pca).__name__}; pass a fitted PCA or its axes (PCs, features).") from error
+    if axes.ndim != 2 or len(axes) != m:
+        hint = " They seem to be transposed." if axes.ndim == 2 and axes.shape[1] == m else ""
+        raise ValueError(f"pca has axes of shape {axes.shape}, and the fit is on {m} PCs; pass (PCs, features).{hint}")
+    if not np.isfinite(axes).all():
+        raise ValueError("pca has axes with NaN or infinite entries; fit it on finite data.")
+    return axes, [f"feature {i + 1}" for i in range(axes.shape[1])] if names is None else [str(name) for name in names]

@@ -1,0 +1,202 @@
+"""The paper's benchmark of context representations: do contexts that are alike have known links (Perturb-seq)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._check import Array, check_integer, check_real
+from ..context_tree import context_distances
+from ..fitted import fitted
+from ._rows import read_rows
+from ._tables import pandas
+from .gene_sets import read_sets
+
+MEANS, LOADINGS, SDS, VARIANCES = "mean PCs", "mean PCs + loadings", "mean PCs + PC sds", "mean PCs + PC variances"
+
+
+def links_of_sets(sets: Any, contexts: Sequence[str], max_size: int | None = None) -> set[tuple[int, int]]:
+    """Return the pairs (i, j), i < j, of contexts that are members of one set together.
+
+    Parameters
+    ----------
+    sets : dict {name: members}, or the path of a GMT file
+    contexts : sequence of k names
+        Perturbed genes, say.
+    max_size : int, optional
+        Sets with more members among the contexts are left out: the paper takes 5, 10 and 20.
+    """
+    at = {name: i for i, name in enumerate(contexts)}
+    pairs: set[tuple[int, int]] = set()
+    for members in read_sets(sets, "links").values():
+        own = sorted({at[member] for member in members if member in at})
+        if max_size is None or len(own) <= max_size:
+            pairs.update(itertools.combinations(own, 2))
+    return pairs
+
+
+def link_recall(
+    source: Any,
+    links: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    max_sizes: Sequence[int] | None = (5, 10, 20),
+    n_pcs: int = 100,
+    numbers: Sequence[int] | None = None,
+    tail: float = 0.05,
+    metric: str = "cosine",
+    standardize: bool = False,
+    key: str = "mcpca",
+) -> Any:
+    """Measure how many known links between contexts are among the most and the least similar pairs.
+
+    Contexts (perturbed genes) are described by (i) the mean of their rows on the overall PCs, (ii) these and their
+    loadings, (iii) these and the standard deviations, or the variances, of PCs. Of all pairs of contexts those with the
+    highest 5% and the lowest 5% of similarity are called; recall is the share of known links among them. By chance it
+    would be 10%.
+
+    Parameters
+    ----------
+    source : MCPCA, AnnData, or sequence of MCPCA
+        One fit, or several models of different ranks fitted to the same rows; of ranks the best is taken for each set
+        of links, as the paper does.
+    links : dict {collection: sets}
+        For each collection a dict {name: members}, the path of a GMT file, or a sequence of pairs of contexts. Two
+        contexts in one set are linked. Names are those of contexts; others are left out.
+    X, y : optional
+        Rows of the fitted contexts for models.
+    max_sizes : sequence of int, or None
+        Largest sets, counted among the contexts, that make links: each gives a row of the table. None takes all sets,
+        as for REACTOME, CORUM and SIGNOR in the paper. Pairs have no size.
+    n_pcs : int
+        Overall PCs for the means; as many as there are where there are fewer.
+    numbers : sequence of int, optional
+        Numbers of PC standard deviations or variances to try, of which the best is taken; by default the ranks of the
+        models, so that both have the same choice. All PCs where there are fewer.
+    tail : float
+        Share of pairs called at each end.
+    metric : {"cosine", "correlation", "euclidean"}
+        Similarity is 1 - distance.
+    standardize : bool
+        Centre every mean, loading or standard deviation over contexts and divide it by its standard deviation first.
+        The paper tells of no such step; without it, what is added counts by its scale, and loadings are variances.
+    key : str
+        Name of the fit in an AnnData.
+
+    Returns
+    -------
+    DataFrame
+        "links", "max_size", "n_links", "features", "number" (of loadings or PCs added, the best), "tried", "recall",
+        "called" (the share of all pairs that was called: recall by chance).
+
+    Notes
+    -----
+    Taking the best of several numbers favours them a little over mean PCs, which have no choice; "tried" tells of how
+    many. Cost: PCA of the rows, one pass, and O(k^2 (n_pcs + r)) for each number.
+    """
+    pd = pandas()
+    sources = list(source) if isinstance(source, (list, tuple)) else [source]
+    if not sources:
+        raise ValueError("source is empty; pass at least one fitted model.")
+    tail = check_real(tail, "tail", 0.0001, 0.5, "It is a share of the pairs, at each end.")
+    n_pcs = check_integer(n_pcs, "n_pcs", 1)
+    fits = [fitted(one, key) for one in sources]
+    contexts = fits[0].contexts
+    if any(fit.contexts != contexts for fit in fits):
+        raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
+    if len(contexts) < 4:
+        raise ValueError(f"There are {len(contexts)} contexts, and shares of pairs need at least 4.")
+    known = _known(links, contexts, max_sizes)
+    ranks = [len(fit.names) for fit in fits]
+    tried = sorted({check_integer(m, "numbers", 1) for m in (ranks if numbers is None else numbers)})
+    rows = read_rows(sources[0], key, X, y)
+    V = rows.principal_directions(max(n_pcs, *tried)).vectors
+    tried = sorted({min(m, V.shape[1]) for m in tried})
+    Z = rows.project(V)
+    means, variances = rows.moments(Z)
+    if not np.isfinite(variances).all():
+        raise ValueError("A context has fewer than 2 rows in the data given; leave it out of the fit, or pass more.")
+    means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
+    candidates: dict[str, dict[int, Array]] = {
+        MEANS: {0: means},
+        LOADINGS: {r: np.hstack([means, fit.loadings]) for r, fit in zip(ranks, fits, strict=True)},
+        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried},
+        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried},
+    }
+    called = {
+        name: {m: _called(F, tail, metric, standardize) for m, F in versions.items()}
+        for name, versions in candidates.items()
+    }
+    table = []
+    for (collection, size), pairs in known.items():
+        index = _condensed(pairs, len(contexts))
+        for name, versions in called.items():
+            recalls = {m: float(inside[index].mean()) for m, inside in versions.items()}
+            best = max(recalls, key=lambda m: recalls[m])
+            table.append(
+                {
+                    "links": collection,
+                    "max_size": size,
+                    "n_links": len(pairs),
+                    "features": name,
+                    "number": best,
+                    "tried": len(recalls),
+                    "recall": recalls[best],
+                    "called": float(versions[best].mean()),
+                }
+            )
+    return pd.DataFrame(table)
+
+
+def _known(
+    links: Any, contexts: list[str], max_sizes: Sequence[int] | None
+) -> dict[tuple[str, int | None], set[tuple[int, int]]]:
+    """Return the pairs of each collection and largest size; those without a pair are left out."""
+    if not isinstance(links, Mapping) or not links:
+        raise TypeError(
+            f"links is {'empty' if isinstance(links, Mapping) else 'a ' + type(links).__name__}; pass a dict "
+            "{collection: sets}, where sets is a dict {name: members}, a GMT file, or a list of pairs."
+        )
+    sizes = [None] if max_sizes is None else [check_integer(size, "max_sizes", 2) for size in max_sizes]
+    found: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
+    for collection, sets in links.items():
+        is_pairs = not isinstance(sets, (str, Mapping)) and not hasattr(sets, "__fspath__")
+        if is_pairs:
+            sets = {f"pair {i}": _pair(pair, collection) for i, pair in enumerate(sets)}
+        for size in [None] if is_pairs else sizes:
+            pairs = links_of_sets(sets, contexts, size)
+            if pairs:
+                found[str(collection), size] = pairs
+    if not found:
+        raise ValueError(
+            f"links has no pair of contexts, which are {contexts[:3]}, in sets of at most {max_sizes}; use the names "
+            "of the contexts, or raise max_sizes."
+        )
+    return found
+
+
+def _pair(pair: Any, collection: Any) -> list[str]:
+    names = [] if isinstance(pair, str) else [str(name) for name in pair]
+    if len(names) != 2:
+        raise ValueError(f"links[{collection!r}] has {pair!r} among its pairs; each is two names of contexts.")
+    return names
+
+
+def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
+    """Return which pairs of contexts, condensed, are in the tails of similarity of their features F (k, m)."""
+    if standardize:
+        sd = F.std(axis=0)
+        F = (F - F.mean(axis=0)) / np.where(sd > 0, sd, 1)
+    distances = context_distances(F, metric)
+    low, high = np.quantile(distances, [tail, 1 - tail])
+    return np.asarray((distances <= low) | (distances >= high))
+
+
+def _condensed(pairs: set[tuple[int, int]], k: int) -> Array:
+    """Return the places of pairs (i < j) in SciPy's condensed order."""
+    i, j = np.array(sorted(pairs)).T
+    return np.asarray(k * i - i * (i + 1) // 2 + j - i - 1)

@@ -1,0 +1,154 @@
+"""Rows along an MCPC: their scores, those at the poles, and the medians of groups (works, patients)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from .._check import check_integer
+from ._rows import per_row, scores_of_rows
+from ._tables import chosen_components, pandas
+
+
+def sample_scores(
+    source: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    center: Literal["overall", "context"] = "overall",
+    key: str = "mcpca",
+) -> Any:
+    """Return the scores of rows on the MCPCs, ``pinv(A) (x - mean)``, with the context of each.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model, with the rows in ``X`` and ``y``; or an AnnData with a fit, which brings its own.
+    X, y : optional
+        Rows of fitted contexts, in any form that ``fit`` takes but Dask.
+    center : {"overall", "context"}
+        Mean taken off: that of all rows, so that differences between contexts stay visible, or that of the row's own
+        context.
+    key : str
+        Name of the fit in an AnnData.
+
+    Returns
+    -------
+    DataFrame (n, 1 + r)
+        "context" and a column for each MCPC, in the order of the rows; contexts are missing where an AnnData's row was
+        not fitted.
+
+    Notes
+    -----
+    One pass over the rows, O(n p r); none where an AnnData holds the scores.
+    """
+    pd = pandas()
+    fit, Z, codes, names = scores_of_rows(source, key, X, y, center)
+    table = pd.DataFrame(Z, index=names, columns=fit.names)
+    table.insert(0, "context", np.array([*fit.contexts, None], dtype=object)[codes])
+    return table
+
+
+def top_samples(
+    source: Any,
+    n: int = 20,
+    *,
+    components: Any = None,
+    names: str | Sequence[Any] | None = None,
+    X: Any = None,
+    y: Any = None,
+    center: Literal["overall", "context"] = "overall",
+    key: str = "mcpca",
+) -> Any:
+    """Return the rows at both poles of MCPCs: the sentences that the paper reads, or the cells and patients.
+
+    Parameters
+    ----------
+    source, X, y, center, key
+        As for ``sample_scores``.
+    n : int
+        Rows at each pole.
+    components : int, str or sequence of them, optional
+        MCPCs by column (0 is MCPC 1) or name; by default all.
+    names : sequence of n_rows values, or str, optional
+        What to call the rows (the sentences themselves, say); for an AnnData also the name of a column of ``obs``. By
+        default the index.
+
+    Returns
+    -------
+    DataFrame
+        "component", "pole", "rank" (1 is the strongest), "row" (its number, from 0), "name", "context", "score".
+
+    Notes
+    -----
+    Rows without a context are left out. Ties are in the order of the rows.
+    """
+    pd = pandas()
+    n = check_integer(n, "n", 1)
+    fit, Z, codes, index = scores_of_rows(source, key, X, y, center)
+    called = index if names is None else per_row(names, len(Z), "names", source)
+    member = np.flatnonzero(codes >= 0)
+    if 2 * n > len(member):
+        raise ValueError(f"n={n} rows at each of two poles, but there are {len(member)}; n <= {len(member) // 2}.")
+    found = []
+    for j in chosen_components(components, fit.names):
+        for pole, sign in (("positive", -1), ("negative", 1)):
+            order = member[np.argsort(sign * Z[member, j], kind="stable")[:n]]
+            contexts = [fit.contexts[code] for code in codes[order]]
+            found.append(
+                pd.DataFrame(
+                    {
+                        "component": fit.names[j],
+                        "pole": pole,
+                        "rank": np.arange(1, n + 1),
+                        "row": order,
+                        "name": called[order],
+                        "context": contexts,
+                        "score": Z[order, j],
+                    }
+                )
+            )
+    return pd.concat(found, ignore_index=True)
+
+
+def group_medians(
+    source: Any,
+    groups: str | Sequence[Any],
+    *,
+    X: Any = None,
+    y: Any = None,
+    center: Literal["overall", "context"] = "overall",
+    min_rows: int = 1,
+    key: str = "mcpca",
+) -> Any:
+    """Return the median score of each group of rows on each MCPC: of a work over its sentences, as in the paper.
+
+    Parameters
+    ----------
+    source, X, y, center, key
+        As for ``sample_scores``.
+    groups : sequence of n_rows labels, or str
+        The group of each row (a work, a patient), missing where it has none; for an AnnData also the name of a column
+        of ``obs``.
+    min_rows : int
+        Groups with fewer rows are left out.
+
+    Returns
+    -------
+    DataFrame (groups, 1 + r)
+        "n", the number of rows, and the medians; in the order of the groups' names.
+    """
+    pd = pandas()
+    min_rows = check_integer(min_rows, "min_rows", 1)
+    fit, Z, codes, _ = scores_of_rows(source, key, X, y, center)
+    labels = pd.Series(per_row(groups, len(Z), "groups", source))
+    kept = (codes >= 0) & labels.notna().to_numpy()
+    grouped = pd.DataFrame(Z[kept], columns=fit.names).groupby(labels[kept].to_numpy(), observed=True)
+    table = grouped.median()
+    table.insert(0, "n", grouped.size())
+    table = table[table["n"] >= min_rows]
+    if not len(table):
+        raise ValueError(f"groups has no group with min_rows={min_rows} rows or more; lower min_rows.")
+    return table.rename_axis("group")

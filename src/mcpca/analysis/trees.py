@@ -1,0 +1,218 @@
+"""Trees of contexts: from loadings, and from what PCA gives; how far they are from a known one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from .._check import Array, check_integer
+from ..adapters.anndata import is_anndata
+from ..context_tree import context_linkage
+from ..fitted import Fitted, fitted
+from ._rows import FittedRows, read_rows
+from ._tables import pandas
+from .newick import (
+    clades_of_linkage,
+    clades_of_newick,
+    newick_of_linkage,
+    restricted,
+    robinson_foulds,
+    splits,
+)
+
+FEATURES = ("loadings", "means", "covariances", "variances")
+
+
+@dataclass(frozen=True)
+class ContextTree:
+    """A hierarchical clustering of contexts.
+
+    Attributes
+    ----------
+    contexts : list of k str
+    linkage : ndarray (k - 1, 4)
+        SciPy's linkage matrix.
+    features : str
+        What contexts were compared by.
+    """
+
+    contexts: list[str]
+    linkage: Array
+    features: str
+
+    def newick(self) -> str:
+        """Return the tree in Newick format, with lengths of branches."""
+        return newick_of_linkage(self.linkage, self.contexts)
+
+    def distance(self, known: str, *, rooted: bool = True, normalized: bool = False) -> float:
+        """Return Robinson and Foulds' distance to a known tree: clades that one of the two has and the other has not.
+
+        Parameters
+        ----------
+        known : str
+            In Newick format; its leaves are at least the contexts, and others are left out of it.
+        rooted : bool
+            Compare clades, the leaves below a node: hierarchical clustering has a root. Otherwise splits of the leaves
+            in two, for trees whose root means nothing.
+        normalized : bool
+            Divide by the number of clades (or splits) of both trees: from 0, the same, to 1, none in common.
+        """
+        clades, leaves = clades_of_newick(known)
+        lost = [name for name in self.contexts if name not in leaves]
+        if lost:
+            raise ValueError(
+                f"known lacks the leaves {lost[:5]}, which are contexts ({len(lost)} of {len(self.contexts)}); it has "
+                f"{leaves[:5]}. Use the names of the contexts."
+            )
+        own = clades_of_linkage(self.linkage, self.contexts)
+        other = restricted(clades, self.contexts)
+        distance = robinson_foulds(own, other, self.contexts, rooted=rooted)
+        if not normalized:
+            return distance
+        if not rooted:
+            own, other = splits(own, self.contexts), splits(other, self.contexts)
+        return distance / max(len(own) + len(other), 1)
+
+
+def context_tree(
+    source: Any,
+    *,
+    features: Literal["loadings", "means", "covariances", "variances"] = "loadings",
+    n_pcs: int | None = None,
+    X: Any = None,
+    y: Any = None,
+    method: str = "average",
+    metric: str = "correlation",
+    key: str = "mcpca",
+) -> ContextTree:
+    """Cluster contexts by their loadings, or by one of the paper's three alternatives from PCA.
+
+    The paper compares species in this way with their phylogeny.
+
+    Parameters
+    ----------
+    source : MCPCA or AnnData
+        A fitted model; or an AnnData with a fit.
+    features : {"loadings", "means", "covariances", "variances"}
+        Rows of B; or, in the space of the overall PCs (PCA of all rows), for each context the mean of its rows, their
+        covariance matrix as one long row, or the variances of the PCs.
+    n_pcs : int, optional
+        Overall PCs for the alternatives; by default as many as MCPCs.
+    X, y : optional
+        Rows of the fitted contexts for a model, which the alternatives need.
+    method, metric : str
+        As for ``mcpca.plotting.plot_context_tree``: "average" linkage of 1 - correlation. With few PCs "euclidean" may
+        be the better metric: two numbers are always correlated by 1 or -1.
+    key : str
+        Name of the fit in an AnnData.
+
+    Returns
+    -------
+    ContextTree
+
+    Notes
+    -----
+    Cost O(k^2 r + k^3) for loadings; PCA of the rows and a pass over them for the others.
+    """
+    fit = fitted(source, key)
+    if features not in FEATURES:
+        raise ValueError(f"features={features!r} is unknown; choose one of {list(FEATURES)}.")
+    if features == "loadings":
+        values = fit.loadings
+    else:
+        m = check_integer(len(fit.names) if n_pcs is None else n_pcs, "n_pcs", 1)
+        rows = read_rows(source, key, X, y)
+        values = _PCFeatures(rows, m).of(features, m)
+    return _tree(fit, values, features, method, metric)
+
+
+def tree_distances(
+    source: Any,
+    known: str,
+    *,
+    n_pcs: int | Sequence[int] | None = None,
+    X: Any = None,
+    y: Any = None,
+    method: str = "average",
+    metric: str = "correlation",
+    rooted: bool = True,
+    key: str = "mcpca",
+) -> Any:
+    """Compare the trees of ``context_tree`` with a known one, as the paper's Fig. S4 does.
+
+    Parameters
+    ----------
+    source : MCPCA, AnnData, or sequence of MCPCA
+        One fit, or several models of different ranks fitted to the same rows.
+    known : str
+        The known tree, in Newick format.
+    n_pcs : int or sequence of int, optional
+        Numbers of overall PCs for the alternatives; by default the ranks of the models.
+    X, y, method, metric, key
+        As for ``context_tree``; without rows the alternatives are left out.
+    rooted : bool
+        As for ``ContextTree.distance``.
+
+    Returns
+    -------
+    DataFrame
+        "features", "number" (of MCPCs or PCs), "distance" (Robinson and Foulds), "normalized", and "newick".
+    """
+    pd = pandas()
+    sources = list(source) if isinstance(source, (list, tuple)) else [source]
+    if not sources:
+        raise ValueError("source is empty; pass at least one fitted model.")
+    trees: list[tuple[int, ContextTree]] = []
+    for one in sources:
+        fit = fitted(one, key)
+        trees.append((len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)))
+    ranks = [number for number, _ in trees]
+    given = ranks if n_pcs is None else [n_pcs] if isinstance(n_pcs, int) else list(n_pcs)
+    numbers = sorted({check_integer(m, "n_pcs", 1) for m in given})
+    if X is not None or is_anndata(sources[0]):
+        made = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
+        for name in FEATURES[1:]:
+            for m in numbers:
+                trees.append((m, _tree(made.rows.fit, made.of(name, m), name, method, metric)))
+    rows = [
+        {
+            "features": tree.features,
+            "number": number,
+            "distance": int(tree.distance(known, rooted=rooted)),
+            "normalized": tree.distance(known, rooted=rooted, normalized=True),
+            "newick": tree.newick(),
+        }
+        for number, tree in trees
+    ]
+    return pd.DataFrame(rows)
+
+
+class _PCFeatures:
+    """What overall PCs say of contexts; one PCA and one pass for any number of PCs up to ``most``."""
+
+    def __init__(self, rows: FittedRows, most: int) -> None:
+        self.rows = rows
+        V = rows.principal_directions(most).vectors
+        if V.shape[1] < most:
+            raise ValueError(f"n_pcs={most}, but the rows have {V.shape[1]} PCs; choose at most so many.")
+        Z = rows.project(V)
+        self._means = rows.moments(Z)[0]
+        self._covariances = rows.covariances(Z)
+        # Signs of PCs are a convention, and means are seen from the mean of all rows: that of Z.
+        self._means = self._means - Z[rows.codes >= 0].mean(axis=0)
+
+    def of(self, features: str, m: int) -> Array:
+        """Return the features (k, ...) of contexts on the first m PCs."""
+        if features == "means":
+            return self._means[:, :m]
+        own = self._covariances[:, :m, :m]
+        return own.reshape(len(own), -1) if features == "covariances" else np.diagonal(own, axis1=1, axis2=2)
+
+
+def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -> ContextTree:
+    if values.shape[1] < 2 and metric == "correlation":
+        raise ValueError("One MCPC or PC has no correlation over contexts; take more, or metric='euclidean'.")
+    return ContextTree(list(fit.contexts), context_linkage(values, method=method, metric=metric), features)
