@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 import mcpca
-from mcpca import MCPCA, baselines, datasets, plotting, report, tl
+from mcpca import MCPCA, analysis, baselines, datasets, plotting, report, tl
 from mcpca.datasets import make_contexts
 from pages import PAGES, ROOT, anchors, blocks, inline_code, links, name_of, prose
 
@@ -34,6 +34,7 @@ PUBLIC = {
     "mcpca.tl": tl.__all__,
     "mcpca.plotting": plotting.__all__,
     "mcpca.report": report.__all__,
+    "mcpca.analysis": analysis.__all__,
     "mcpca.datasets": datasets.__all__,
     "mcpca.baselines": baselines.__all__,
 }
