@@ -364,3 +364,17 @@ def test_temporary_files_are_hidden_beside_the_output(table, tmp_path, monkeypat
     monkeypatch.setattr(_fitting, "write_table", look)
     assert fit(table, tmp_path / "out") == 0
     assert all(len(names) == 1 for names in seen)
+
+
+def test_ctrl_c_while_the_package_is_imported():
+    """NumPy's import stands for a user who is quick."""
+    code = (
+        "import signal, sys, types, mcpca_command\n"
+        "class Quick:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'numpy': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Quick())\n"
+        "sys.exit(mcpca_command.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mcpca: interrupted.\n")
