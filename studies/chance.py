@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mcpca import MCPCA
+from mcpca import MCPCA, IdentifiabilityWarning
 
 Array = NDArray[Any]
 
@@ -38,7 +39,12 @@ class Chance:
 
     def numbers(self, name: str) -> dict[str, float]:
         """Return NAME, NAME_chance, NAME_chance_upper and NAME_p for a report."""
-        return {name: self.observed, f"{name}_chance": self.mean, f"{name}_chance_upper": self.upper, f"{name}_p": self.p}
+        return {
+            name: self.observed,
+            f"{name}_chance": self.mean,
+            f"{name}_chance_upper": self.upper,
+            f"{name}_p": self.p,
+        }
 
     def words(self, digits: int = 2) -> str:
         """Return "mean 0.10, up to 0.15; p = 0.005"."""
@@ -98,10 +104,13 @@ def permuted_fits(
     rng = np.random.default_rng(seed)
     dealt = deal if deal is not None else (lambda own, generator: generator.permutation(own))
     found = []
-    for _ in range(n):
-        S, counts = covariances(rows, dealt(codes, rng), len(names))
-        model = MCPCA(rank, random_state=0).fit_covariances(S, n_samples=counts, context_names=names.tolist())
-        found.append(statistic(model))
+    with warnings.catch_warnings():
+        # Contexts that differ by chance alone do not tell MCPCs apart, which is the point.
+        warnings.simplefilter("ignore", IdentifiabilityWarning)
+        for _ in range(n):
+            S, counts = covariances(rows, dealt(codes, rng), len(names))
+            model = MCPCA(rank, random_state=0).fit_covariances(S, n_samples=counts, context_names=names.tolist())
+            found.append(statistic(model))
     return found
 
 

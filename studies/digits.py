@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,7 @@ import pandas as pd
 from sklearn.decomposition import PCA
 
 from benchmarks.digits import best_correlations, composites
-from mcpca import MCPCA, plotting
+from mcpca import MCPCA, IdentifiabilityWarning, plotting
 from mcpca.paper.digits import RECOVERED, DigitsSection, run_digits
 from mcpca.paper.problems import DATA_FILES, DIGITS
 from mcpca.paper.running import LABELS, Progress, Store
@@ -61,7 +62,11 @@ def run(
     contexts, means = composites(str(folder), seed=0, n=n)
     X, y = np.vstack(contexts), np.repeat([0, 1, 2], [len(rows) for rows in contexts])
     S, counts = covariances(X, y, len(contexts))
-    model = MCPCA(rank, random_state=0).fit_covariances(S, n_samples=counts, context_names=list(CONTEXTS))
+    with warnings.catch_warnings():
+        # Three contexts do not tell all of so many MCPCs apart; the report counts them.
+        warnings.simplefilter("ignore", IdentifiabilityWarning)
+        model = MCPCA(rank, random_state=0).fit_covariances(S, n_samples=counts, context_names=list(CONTEXTS))
+    report.add(proportional=len(model.proportional_loadings()))
     _draw(report, model, means)
     _compare_with_chance(report, X, y, means, _other_digits(folder), rank, permutations)
     _claims(report)
@@ -96,7 +101,9 @@ def _compare_with_chance(
     """Measure, in the space of pooled PCs, the likeness to digits and the loadings when contexts are dealt anew."""
     axes = PCA(min(AXES, X.shape[1]), svd_solver="covariance_eigh").fit(X)
     Z = axes.transform(X)
-    model = MCPCA(rank, random_state=0).fit(Z, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentifiabilityWarning)
+        model = MCPCA(rank, random_state=0).fit(Z, y)
 
     def found(fit: MCPCA) -> tuple[Array, int]:
         pictures = axes.components_.T @ fit.components_
@@ -132,7 +139,7 @@ def _draw(report: Report, model: MCPCA, means: Array) -> None:
     figure, axes = plt.subplots(2, len(means), figsize=(6.2, 4.8), constrained_layout=True)
     for i, d in enumerate(DIGITS):
         image = model.components_[:, best[i]] * np.sign(correlations[i, best[i]])
-        carried = ", ".join(CONTEXTS[c] for c in carrying_contexts(np.asarray(model.loadings_)[:, best[i]]))
+        carried = ", ".join(f'"{CONTEXTS[c]}"' for c in carrying_contexts(np.asarray(model.loadings_)[:, best[i]]))
         for row, picture, title in (
             (0, means[i], f"mean digit {d}"),
             (1, image, f"MCPC {best[i] + 1}\nin {carried}\n|corr| {abs(correlations[i, best[i]]):.2f}"),

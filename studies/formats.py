@@ -19,14 +19,16 @@ from .loaders import Rows, log_normalised
 
 # Keywords by which the paper tells the form of a work, looked for in its subjects and bookshelves.
 SCIENCE = (
-    "science philosophy physics chemistry biology mathematics astronomy psychology logic ethics metaphysics epistemology "
-    "geology evolution scientific algebra geometry medicine anatomy botany zoology technology engineering economics "
-    "sociology"
-).split() + ["natural history", "political science"]
-FICTION = "fiction novel romance adventure mystery detective gothic fantasy thriller western".split() + [
-    *("love stories", "short stories", "science fiction", "historical fiction", "sea stories", "war stories"),
+    *("science", "philosophy", "physics", "chemistry", "biology", "mathematics", "astronomy", "psychology", "logic"),
+    *("ethics", "metaphysics", "epistemology", "natural history", "geology", "evolution", "scientific", "algebra"),
+    *("geometry", "medicine", "anatomy", "botany", "zoology", "technology", "engineering", "political science"),
+    *("economics", "sociology"),
+)
+FICTION = (
+    *("fiction", "novel", "romance", "adventure", "mystery", "detective", "gothic", "love stories", "short stories"),
+    *("fantasy", "science fiction", "historical fiction", "thriller", "western", "sea stories", "war stories"),
     "humorous stories",
-]
+)
 # From where a sentence ends to where the next begins: a mark, perhaps a closing quote, space, then a capital or quote.
 _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Dr|St|Prof|Rev|Capt|Col|Gen|Hon|vol|chap|fig|[A-Z])\.$")
@@ -75,7 +77,9 @@ def xena(
         known["time"], known["event"] = times["OS.time"].to_numpy(float), times["OS"].to_numpy(float)
     y = about.loc[shared, type_column].astype(str).to_numpy()
     X = table.to_numpy(dtype=np.float64).T
-    return Rows(np.ascontiguousarray(X), y, list(map(str, table.index)), known, f"{Path(expression).name}").keep(min_rows)
+    return Rows(np.ascontiguousarray(X), y, list(map(str, table.index)), known, f"{Path(expression).name}").keep(
+        min_rows
+    )
 
 
 def luca(
@@ -102,7 +106,7 @@ def luca(
             f"{path} has no cell with {disease} in {list(diseases)} and {cell_type} in {list(cell_types)}; there are "
             f"{sorted(map(str, adata.obs[cell_type].unique()))[:8]}."
         )
-    symbols = adata.var["feature_name"] if "feature_name" in adata.var else adata.var_names
+    symbols = adata.var.get("feature_name", adata.var_names)
     names = np.array([str(name) for name in symbols])
     genes = np.array([not name.upper().startswith("MT-") for name in names])
     # Few patients have many cells: contexts are chosen before rows become dense.
@@ -130,11 +134,11 @@ def replogle(path: Path, *, gene: str = "gene", min_umis: float = 2000, min_cell
     chosen = enough & labels.isin(counts.index[counts >= min_cells]).to_numpy()
     if not chosen.any():
         raise ValueError(
-            f"{path} has no perturbation with {min_cells} cells of {min_umis:g} counts or more; pass raw counts, or lower "
-            "the bounds."
+            f"{path} has no perturbation with {min_cells} cells of {min_umis:g} counts or more; pass raw counts, or "
+            "lower the bounds."
         )
     part = adata[chosen]
-    names = part.var["gene_name"] if "gene_name" in part.var else part.var_names
+    names = part.var.get("gene_name", part.var_names)
     X = log_normalised(_dense(part.X), 1000.0)
     return Rows(X, labels[chosen].to_numpy(), [str(name) for name in names], source=Path(path).name).keep(min_cells)
 
@@ -143,10 +147,14 @@ def species_cells(paths: Sequence[Path]) -> Rows:
     """Read one .h5ad for each species, log-normalised; genes that all have, by name. The context is the file's name."""
     parts = {Path(path).stem: _read_h5ad(path, "--species") for path in paths}
     if len(parts) < 3:
-        raise ValueError(f"--species has {len(parts)} files with names of their own, and a tree needs 3 species or more.")
+        raise ValueError(
+            f"--species has {len(parts)} files with names of their own, and a tree needs 3 species or more."
+        )
     shared = set.intersection(*(set(map(str, part.var_names)) for part in parts.values()))
     if not shared:
-        raise ValueError("The files of --species have no gene in common; name genes by their orthologue in one species.")
+        raise ValueError(
+            "The files of --species have no gene in common; name genes by their orthologue in one species."
+        )
     genes = sorted(shared)
     X = np.vstack([_dense(part[:, genes].X) for part in parts.values()])
     y = np.repeat(list(parts), [part.n_obs for part in parts.values()])

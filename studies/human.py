@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from scipy.stats import false_discovery_control, hypergeom
 
 from mcpca import MCPCA, plotting, select_rank
 from mcpca.analysis import compare_with_pca, group_medians, top_samples
@@ -22,6 +25,7 @@ from .output import Report
 
 RANK = 10  # the paper's
 N_TOP = 200  # sentences, as in the paper's Fig. 4E-F
+FEWEST = 10  # sentences with a word after "human" for it to count
 SHOWN = 3  # sentences at each pole on the page
 LONGEST = 160  # characters of a sentence on the page
 FORMS = ("fiction", "science")
@@ -91,14 +95,16 @@ def study_word(rows: Rows, report: Report, permutations: int) -> None:
     )
     table = _axes(model, kinds, again, compared.best)
     report.table("axes", table)
+    words = next_words(model, rows)
+    report.table("words", words)
     axis = _chosen_axis(table)
     report.add(axis=axis or "none")
     shared = table[table["forms"] == "both"]
     report.add(shared=", ".join(shared["MCPC"]) or "none", both_percent=float(100 * len(shared) / len(table)))
     if axis is not None:
-        _one_axis(report, model, axis, rows, table, compared)
+        _one_axis(report, model, axis, rows, table, compared, words)
     report.figure("loadings", plotting.plot_loadings(model, normalize="component"))
-    drawn = [name for name in shared["MCPC"]][:2] or [str(table["MCPC"].iloc[0])]
+    drawn = shared.sort_values("halves, cos", ascending=False)["MCPC"].head(2).tolist() or [str(table["MCPC"][0])]
     report.figure(
         "trends",
         plotting.plot_trends(
@@ -173,13 +179,45 @@ def _axes(model: MCPCA, kinds: pd.DataFrame, again: Any, best: pd.DataFrame) -> 
     return table
 
 
+def next_words(model: MCPCA, rows: Rows) -> pd.DataFrame:
+    """Return for each pole of each MCPC the word after "human" that is most over-represented among its top sentences.
+
+    By chance a word's number there is hypergeometric; q is Benjamini and Hochberg's over all words, poles and MCPCs.
+    """
+    found = [re.search(r"\bhuman\b[\s,;]*([a-z]+)?", one, re.IGNORECASE) for one in rows.about["sentence"]]
+    after = pd.Series([(one[1] or "").lower() if one else "" for one in found])
+    counts = after.value_counts()
+    common = [word for word in counts.index if word and counts[word] >= FEWEST]
+    n = min(N_TOP, len(after) // 4)
+    scores = (rows.X - rows.X.mean(axis=0)) @ model.projection_.T
+    parts = []
+    for j in range(scores.shape[1]):
+        order = np.argsort(scores[:, j], kind="stable")
+        for pole, top in (("positive", order[-n:]), ("negative", order[:n])):
+            own = after[top].value_counts()
+            for word in common:
+                k = int(own.get(word, 0))
+                p = float(hypergeom.sf(k - 1, len(after), int(counts[word]), n))
+                share, overall = k / n, counts[word] / len(after)
+                parts.append((f"MCPC {j + 1}", pole, word, share, overall, p))
+    columns = ["MCPC", "pole", "word after human", "share at the pole", "share overall", "p"]
+    table = pd.DataFrame(parts, columns=columns)
+    if table.empty:
+        return table.rename(columns={"p": "q"})
+    table["q"] = false_discovery_control(table["p"])
+    best = table.sort_values("p", kind="stable").groupby(["MCPC", "pole"], sort=False).head(1).sort_index()
+    return best.drop(columns="p")
+
+
 def _chosen_axis(table: pd.DataFrame) -> str | None:
     """Return the MCPC of both forms that comes back best in halves; None where there is none."""
     both = table[(table["forms"] == "both")]
     return None if both.empty else str(both.loc[both["halves, cos"].idxmax(), "MCPC"])
 
 
-def _one_axis(report: Report, model: MCPCA, axis: str, rows: Rows, table: pd.DataFrame, compared: Any) -> None:
+def _one_axis(
+    report: Report, model: MCPCA, axis: str, rows: Rows, table: pd.DataFrame, compared: Any, words: pd.DataFrame
+) -> None:
     """Report sentences at the poles of an axis, works by their median, and how near PCA comes."""
     own = table.set_index("MCPC").loc[axis]
     top = top_samples(model, 20, components=axis, names=rows.about["sentence"].to_numpy(), X=rows.X, y=rows.y)
@@ -189,13 +227,21 @@ def _one_axis(report: Report, model: MCPCA, axis: str, rows: Rows, table: pd.Dat
     shown = short[["pole", "name", "work"]].rename(columns={"name": "sentence"})
     report.table("sentences", shown)
     medians = group_medians(model, rows.about["work"].to_numpy(), X=rows.X, y=rows.y, min_rows=5)[["n", axis]]
-    medians = medians.sort_values(axis).reset_index().rename(columns={"group": "work", "n": "sentences", axis: "median"})
+    medians = (
+        medians.sort_values(axis).reset_index().rename(columns={"group": "work", "n": "sentences", axis: "median"})
+    )
     report.table("works", medians, on_page=False)
     ends = pd.concat([medians.head(5), medians.tail(5)[::-1]])
+    ends["work"] = [textwrap.shorten(name, 80, placeholder=" ...") for name in ends["work"]]
     ends.insert(0, "pole", ["negative"] * min(5, len(medians)) + ["positive"] * min(5, len(medians)))
     report.table("works_at_poles", ends)
     report.add(
         axis_halves=own["halves, cos"],
+        **{
+            f"axis_{pole}_{key}": value
+            for pole, one in words[words["MCPC"] == axis].set_index("pole").iterrows()
+            for key, value in (("word", one["word after human"]), ("share", one["share at the pole"]))
+        },
         axis_pc_cos=own["best pooled PC, cos"],
         axis_overlap=own["top sentences shared"],
         axis_variances=own["variances, correlation"],
@@ -253,8 +299,8 @@ def _claims(report: Report) -> None:
 
     def chance(name: str) -> str:
         return (
-            f"works dealt within forms: {n[f'{name}_works_chance']:.1f} (95% up to {n[f'{name}_works_upper']:.0f}), p = "
-            f"{n[f'{name}_works_p']:.2g}; sentences dealt: {n[f'{name}_sentences_chance']:.1f}, p = "
+            f"works dealt within forms: {n[f'{name}_works_chance']:.1f} (95% up to {n[f'{name}_works_upper']:.0f}), "
+            f"p = {n[f'{name}_works_p']:.2g}; sentences dealt: {n[f'{name}_sentences_chance']:.1f}, p = "
             f"{n[f'{name}_sentences_p']:.2g}"
         )
 
@@ -265,9 +311,7 @@ def _claims(report: Report) -> None:
         f"sentences dealt anew: {RANK - n['both_sentences_chance']:.1f}; p = {n['both_sentences_p_low']:.2g}",
         bool(n["both"] < RANK / 2 and n["both_sentences_p_low"] < 0.05),
     )
-    report.claim(
-        "Some are of both forms", "MCPC 4 and 6", f"{n['shared']}", chance("both"), bool(n["both"] > 0)
-    )
+    report.claim("Some are of both forms", "MCPC 4 and 6", f"{n['shared']}", chance("both"), bool(n["both"] > 0))
     report.claim(
         "These are there at different times",
         "fiction 1800-1820 before science 1820-1840; science before fiction 1880-1900",
@@ -279,8 +323,8 @@ def _claims(report: Report) -> None:
         report.claim(
             "PCA does not find such an axis",
             "no PC is near it",
-            f"closest pooled PC of {n['axis']} |cos| {n['axis_pc_cos']:.2f}, of one form {n['axis_form_cos']:.2f}; shares "
-            f"{n['axis_overlap']:.0%} of the top sentences",
+            f"closest pooled PC of {n['axis']} |cos| {n['axis_pc_cos']:.2f}, of one form {n['axis_form_cos']:.2f}; "
+            f"shares {n['axis_overlap']:.0%} of the top sentences",
             f"halves of the sentences agree on the MCPC by {n['axis_halves']:.2f}",
             bool(max(n["axis_pc_cos"], n["axis_form_cos"]) < 0.7 and n["axis_halves"] > 0.7),
         )

@@ -71,8 +71,8 @@ class Rows:
         kept = self.take(np.isin(self.y, names[counts >= min_rows]))
         if len(np.unique(kept.y)) < 2:
             raise ValueError(
-                f"{len(np.unique(kept.y))} contexts of {len(names)} have {min_rows} rows or more ({self.source}), and a "
-                "study needs two; pass more rows."
+                f"{len(np.unique(kept.y))} contexts of {len(names)} have {min_rows} rows or more ({self.source}), and "
+                "a study needs two; pass more rows."
             )
         varies = np.ptp(kept.X, axis=0) > 0
         return replace(kept, X=kept.X[:, varies], features=[f for f, v in zip(self.features, varies, strict=True) if v])
@@ -197,7 +197,9 @@ def human(data: Path) -> Rows:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     if a["row"].max() >= len(lines):
-        raise ValueError(f"{path} has {len(lines)} lines, but the embeddings are of line {int(a['row'].max()) + 1} too.")
+        raise ValueError(
+            f"{path} has {len(lines)} lines, but the embeddings are of line {int(a['row'].max()) + 1} too."
+        )
     chosen = [lines[i] for i in a["row"]]
     about = pd.DataFrame(
         {
@@ -209,5 +211,7 @@ def human(data: Path) -> Rows:
         }
     )
     y = np.array([f"{form} {period}" for form, period in zip(about["form"], about["period"], strict=True)])
-    rows = Rows(a["X"].astype(np.float64), y, [f"dimension {i + 1}" for i in range(a["X"].shape[1])], about, "sentences")
+    rows = Rows(
+        a["X"].astype(np.float64), y, [f"dimension {i + 1}" for i in range(a["X"].shape[1])], about, "sentences"
+    )
     return rows.take(about["period"].between(1800, 1900).to_numpy()).keep(50)

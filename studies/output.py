@@ -18,7 +18,6 @@ import pandas as pd
 
 RESULTS = "results.json"
 _DIGITS = 6  # significant, of numbers in results.json
-_DPI = 100
 CLAIM_COLUMNS = ["claim", "in the paper", "here", "by chance", "holds here"]
 
 
@@ -59,11 +58,11 @@ class Report:
         if on_page:
             self._on_page.append(name)
 
-    def figure(self, name: str, drawn: Any) -> None:
+    def figure(self, name: str, drawn: Any, *, dpi: int = 100) -> None:
         """Keep a Matplotlib figure (or that of axes) as a PNG, and close it."""
         figure = getattr(drawn, "figure", drawn)
         content = io.BytesIO()
-        figure.savefig(content, dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
+        figure.savefig(content, dpi=dpi, bbox_inches="tight", metadata={"Software": None})
         plt.close(figure)
         self._figures[f"{self.study}_{name}.png"] = content.getvalue()
 

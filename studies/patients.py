@@ -1,4 +1,4 @@
-"""Patients: does the spread of cells along an axis, and not their mean, go with the tissue or the stage of a tumour?
+"""Patients: the spread of cells along an axis, and their mean, against the tissue or the stage of a tumour.
 
 ``python studies/run.py patients --data DIR``, or with the paper's atlas ``--luca FILE``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,7 +63,9 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
         pd.Categorical(stage.where(stage.isin(STAGES)), STAGES, ordered=True), index=stage.index, name="stage"
     )
     late = known.isin(("III", "IV")).sum()
-    report.add(permutations=permutations, rank=RANK, cells=len(rows.y), patients=len(stage), staged=len(known), late=late)
+    report.add(
+        permutations=permutations, rank=RANK, cells=len(rows.y), patients=len(stage), staged=len(known), late=late
+    )
     n = max(permutations, int(50 / ALPHA) + 1)
     tested = {
         of: associate(
@@ -234,6 +237,12 @@ def _study_melanoma(rows: Rows, report: Report, permutations: int) -> None:
     report.figure("melanoma", plotting.plot_loadings(model, normalize="component", order="cluster"))
 
 
+def _verdict(n: dict[str, Any], prefix: str) -> bool | str:
+    if n[f"{prefix}_only_variance"] != "none":
+        return True
+    return "only in pairs of tissues" if n.get(f"{prefix}_paired_only_variance", "none") != "none" else False
+
+
 def _claims(report: Report) -> None:
     n = report.numbers
     for prefix, cells in (("myeloid", "myeloid cells"), ("t", "T and NK cells")):
@@ -250,7 +259,7 @@ def _claims(report: Report) -> None:
             f"by origin: {n[f'{prefix}_only_variance']}"
             + (f"; in pairs of tissues: {n[f'{prefix}_paired_only_variance']}" if f"{prefix}_pairs" in n else ""),
             f"the mean goes with origin in {n[f'{prefix}_mean_significant']} of {RANK}",
-            bool(n[f"{prefix}_only_variance"] != "none"),
+            _verdict(n, prefix),
         )
         report.claim(
             f"PCA does not see it ({cells})",

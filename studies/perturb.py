@@ -1,4 +1,4 @@
-"""Perturb-seq: are perturbations of one pathway found together, by mean PCs, with loadings, or with spreads of PCs?
+"""Perturb-seq: recall of known links by mean PCs, with loadings, and with the spreads of PCs.
 
 ``python studies/run.py perturb --data DIR``, or with the paper's data ``--replogle FILE --links GMT ...``.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from mcpca import MCPCA, plotting
 from mcpca.analysis import link_recall, links_of_sets
@@ -25,6 +26,7 @@ from .output import Report
 CONTROLS = ("non-targeting", "control")
 LOADINGS, MEANS, SDS = "mean PCs + loadings", "mean PCs", "mean PCs + PC sds"
 RANKS = (2, 3, 5, 7, 10)
+NAMES = 5  # exchanges of names for each permutation asked for: they are cheap
 
 
 def run(data: Path, report: Report, permutations: int = 200) -> None:
@@ -70,20 +72,26 @@ def study_links(
     known = {name: pairs for name, sets in links.items() if (pairs := _pairs(sets, contexts))}
     if not known:
         raise ValueError(f"No link is between two perturbations of {rows.source}, which are {contexts[:5]}.")
-    recall = link_recall(models, known, X=Z, y=rows.y, max_sizes=None, n_pcs=Z.shape[1])
     rng = np.random.default_rng(1)
     # Perturbations exchange their names: links keep their shape, and best ranks are chosen as for the true links.
     dealt = {}
-    for i in range(permutations):
-        renamed = dict(zip(contexts, rng.permutation(contexts), strict=True))
+    for i in range(NAMES * permutations):
+        renamed = dict(zip(contexts, rng.permutation(contexts).tolist(), strict=True))
         dealt |= {f"{name}|{i}": [(renamed[a], renamed[b]) for a, b in pairs] for name, pairs in known.items()}
-    by_chance = link_recall(models, dealt, X=Z, y=rows.y, max_sizes=None, n_pcs=Z.shape[1])
-    by_chance["links"] = by_chance["links"].str.rsplit("|", n=1).str[0]
-    null = {key: own["recall"].to_numpy() for key, own in by_chance.groupby(["links", "features"], sort=False)}
-    table = _table(recall, null)
+    tables, gained = [], []
+    for scale, word in ((None, "as they are"), ("blocks", "scaled")):
+        options: dict[str, Any] = {"X": Z, "y": rows.y, "max_sizes": None, "n_pcs": Z.shape[1], "scale": scale}
+        recall = link_recall(models, known, **options)
+        by_chance = link_recall(models, dealt, **options)
+        by_chance["links"] = by_chance["links"].str.rsplit("|", n=1).str[0]
+        null = {key: own["recall"].to_numpy() for key, own in by_chance.groupby(["links", "features"], sort=False)}
+        tables.append(_table(recall, null))
+        gained.append(_gains(recall, null).assign(blocks=word))
+    table, scaled = tables
     report.table(f"{prefix}_recall", table)
-    gains = _gains(recall, null)
-    report.table(f"{prefix}_gain", gains)
+    report.table(f"{prefix}_recall_scaled", scaled, on_page=False)
+    gains = gained[0].drop(columns="blocks")
+    report.table(f"{prefix}_gain", pd.concat(gained)[["blocks", *gains.columns]])
     middle = models[len(models) // 2]
     chance = permuted_fits(Z, rows.y, ranks[len(ranks) // 2], permutations, spread, seed=2)
     report.add(
@@ -101,11 +109,63 @@ def study_links(
             f"{prefix}_less": int((gains["gain"] < 0).sum()),
             f"{prefix}_sets": len(gains),
             f"{prefix}_mean_gain": float(gains["gain"].mean()),
+            f"{prefix}_scaled_found": ", ".join(_found(scaled, LOADINGS)) or "none",
+            f"{prefix}_scaled_mean_gain": float(gained[1]["gain"].mean()),
+            f"{prefix}_scaled_better": ", ".join(gained[1][gained[1]["p"] < 0.05]["links"]) or "none",
+            f"{prefix}_exchanges": NAMES * permutations,
         },
         **Chance(spread(middle), np.array(chance)).numbers(f"{prefix}_spread"),
     )
-    report.figure(f"{prefix}_recall", _draw(table))
+    _pathway_axes(report, prefix, models, known, NAMES * permutations)
+    report.figure(f"{prefix}_recall", _draw(scaled))
     report.figure(f"{prefix}_loadings", plotting.plot_loadings(middle, normalize="component", order="cluster"))
+
+
+def _pathway_axes(
+    report: Report, prefix: str, models: list[MCPCA], known: Mapping[str, list[tuple[str, str]]], n: int
+) -> None:
+    """Ask whether one MCPC has larger (or smaller) loadings in the members of a pathway than in all others.
+
+    The AUC is the chance that a member is above another perturbation, or below it where that is larger; the best MCPC
+    of the middle rank is taken, and so it is when perturbations exchange their names.
+    """
+    model = models[len(models) // 2]
+    contexts = [str(name) for name in model.contexts_]
+    ranks = rankdata(model.loadings_, axis=0)
+    rng = np.random.default_rng(6)
+    rows = []
+    for name, pairs in known.items():
+        members = sorted({one for pair in pairs for one in pair})
+        if not 2 <= len(members) <= len(contexts) - 2:
+            continue
+        inside = np.isin(contexts, members)
+        aucs = _aucs(ranks, inside)
+        chance = Chance(float(aucs.max()), np.array([_aucs(ranks, rng.permutation(inside)).max() for _ in range(n)]))
+        j = int(aucs.argmax())
+        top = [contexts[i] for i in np.argsort(-model.loadings_[:, j], kind="stable")[: len(members)]]
+        rows.append(
+            {
+                "links": name,
+                "members": len(members),
+                "best MCPC": f"MCPC {j + 1}",
+                "AUC": chance.observed,
+                "by chance": chance.mean,
+                "95% of chance": chance.upper,
+                "p": chance.p,
+                "largest loadings": ", ".join(top[:6]),
+            }
+        )
+    table = pd.DataFrame(rows)
+    report.table(f"{prefix}_axes", table)
+    found = table[table["p"] < 0.05]["links"].tolist() if len(table) else []
+    report.add(**{f"{prefix}_axes_rank": model.n_components_, f"{prefix}_axes_found": ", ".join(found) or "none"})
+
+
+def _aucs(ranks: Array, inside: Array) -> Array:
+    """Return for each column of ranks (k, r) the AUC of the members, in the direction in which it is larger."""
+    m, k = int(inside.sum()), len(inside)
+    auc = (ranks[inside].sum(axis=0) - m * (m + 1) / 2) / (m * (k - m))
+    return np.asarray(np.maximum(auc, 1 - auc))
 
 
 def _pairs(sets: Any, contexts: list[str]) -> list[tuple[str, str]]:
@@ -139,9 +199,7 @@ def _gains(recall: pd.DataFrame, null: dict[Any, Array]) -> pd.DataFrame:
     wide = recall.pivot(index="links", columns="features", values="recall")
     rows = []
     for name in dict.fromkeys(recall["links"]):
-        gain = Chance(
-            float(wide.loc[name, LOADINGS] - wide.loc[name, MEANS]), null[name, LOADINGS] - null[name, MEANS]
-        )
+        gain = Chance(float(wide.loc[name, LOADINGS] - wide.loc[name, MEANS]), null[name, LOADINGS] - null[name, MEANS])
         rows.append(
             {
                 "links": name,
@@ -197,4 +255,19 @@ def _claims(report: Report, prefixes: Sequence[str]) -> None:
             f"{n[f'{prefix}_less']}, mean gain {n[f'{prefix}_mean_gain']:+.2f}; p < 0.05 for: {n[f'{prefix}_better']}",
             "see the table of gains",
             bool(n[f"{prefix}_better"] != "none"),
+        )
+        report.claim(
+            f"One MCPC marks a pathway ({name})",
+            "not asked",
+            f"p < 0.05 for: {n[f'{prefix}_axes_found']}",
+            "names exchanged; see the table of axes",
+            bool(n[f"{prefix}_axes_found"] != "none"),
+        )
+        report.claim(
+            f"Loadings add to mean PCs, both on one scale ({name})",
+            "not in the paper",
+            f"found together: {n[f'{prefix}_scaled_found']}; mean gain {n[f'{prefix}_scaled_mean_gain']:+.2f}, p < "
+            f"0.05 for: {n[f'{prefix}_scaled_better']}",
+            "see the table of gains",
+            bool(n[f"{prefix}_scaled_better"] != "none"),
         )

@@ -1,7 +1,7 @@
 """Run the studies: ``python studies/run.py STUDY --data DIR --output DIR``; ``all`` runs the six on one folder of data.
 
-Each study leaves results.json (every number of its write-up), tables as CSV and figures as PNG in OUTPUT/STUDY. With the
-options of the paper's own files a study reads these in place of the data at hand.
+Each study leaves results.json (every number of its write-up), tables as CSV and figures as PNG in OUTPUT/STUDY. With
+the options of the paper's own files a study reads these in place of the data at hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="studies/run.py", description=(__doc__ or "").split("\n")[0])
     made.add_argument("study", choices=(*STUDIES, "all"))
     made.add_argument("--data", type=Path, metavar="DIR", help="folder with a sub-folder for each source")
-    made.add_argument("--output", type=Path, default=Path("study-output"), metavar="DIR", help="results go to DIR/STUDY")
+    made.add_argument(
+        "--output", type=Path, default=Path("study-output"), metavar="DIR", help="results go to DIR/STUDY"
+    )
     made.add_argument("--permutations", type=int, default=200, metavar="N", help="labels dealt anew; 200 by default")
     paper = made.add_argument_group("the paper's own files")
     paper.add_argument("--xena", type=Path, metavar="FILE", help="tcga: genes x samples of UCSC Xena")

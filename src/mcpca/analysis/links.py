@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -49,6 +49,7 @@ def link_recall(
     numbers: Sequence[int] | None = None,
     tail: float = 0.05,
     metric: str = "cosine",
+    scale: Literal["blocks"] | None = None,
     key: str = "mcpca",
 ) -> Any:
     """Measure how many known links between contexts are among the most and the least similar pairs.
@@ -80,6 +81,10 @@ def link_recall(
         Share of pairs called at each end.
     metric : {"cosine", "correlation", "euclidean"}
         Similarity is 1 - distance.
+    scale : {None, "blocks"}
+        None puts means beside loadings as they are, as the paper says; the larger numbers, often the loadings, then
+        decide. "blocks" takes the mean over contexts off each column and scales means and loadings (or PC standard
+        deviations, or variances) to the same sum of squares, so that both have a say.
     key : str
         Name of the fit in an AnnData.
 
@@ -98,6 +103,8 @@ def link_recall(
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     if not sources:
         raise ValueError("source is empty; pass at least one fitted model.")
+    if scale not in (None, "blocks"):
+        raise ValueError(f"scale={scale!r}; choose None or 'blocks'.")
     tail = check_real(tail, "tail", 0.0001, 0.5, "It is a share of the pairs, at each end.")
     n_pcs = check_integer(n_pcs, "n_pcs", 1)
     fits = [fitted(one, key) for one in sources]
@@ -116,11 +123,13 @@ def link_recall(
     if not np.isfinite(variances).all():
         raise ValueError("A context has fewer than 2 rows in the data given; leave it out of the fit, or pass more.")
     means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
+    block = _same_size if scale == "blocks" else np.asarray
+    means = block(means)
     candidates: dict[str, dict[int, Array]] = {
         MEANS: {0: means},
-        LOADINGS: {r: np.hstack([means, fit.loadings]) for r, fit in zip(ranks, fits, strict=True)},
-        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried if m <= V.shape[1]},
-        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried if m <= V.shape[1]},
+        LOADINGS: {r: np.hstack([means, block(fit.loadings)]) for r, fit in zip(ranks, fits, strict=True)},
+        SDS: {m: np.hstack([means, block(np.sqrt(variances[:, :m]))]) for m in tried if m <= V.shape[1]},
+        VARIANCES: {m: np.hstack([means, block(variances[:, :m])]) for m in tried if m <= V.shape[1]},
     }
     called = {name: {m: _called(F, tail, metric) for m, F in versions.items()} for name, versions in candidates.items()}
     table = []
@@ -176,6 +185,13 @@ def _pair(pair: Any, collection: Any) -> list[str]:
     if len(names) != 2:
         raise ValueError(f"links[{collection!r}] has {pair!r} among its pairs; each is two names of contexts.")
     return names
+
+
+def _same_size(F: Array) -> Array:
+    """Return features (k, m) about their mean over contexts, with squares that sum to 1."""
+    centred = F - F.mean(axis=0)
+    size = float(np.linalg.norm(centred))
+    return np.asarray(centred / size if size > 0 else centred)
 
 
 def _called(F: Array, tail: float, metric: str) -> Array:
