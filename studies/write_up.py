@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 TEMPLATES = HERE / "templates"
 DOCS = HERE.parent / "docs" / "studies"
 _PLACE = re.compile(r"\{([a-z_][a-z0-9_.]*)(?::([^{}]*))?\}")
+_PART = re.compile(r"^<!-- if ([a-z_][a-z0-9_.]*) -->\n(.*?)^<!-- end -->\n", re.MULTILINE | re.DOTALL)
 LARGEST = 150_000  # bytes of a figure on a page
 
 
@@ -31,7 +32,8 @@ def fill(template: str, results: Mapping[str, Any]) -> str:
     """Return a template with its places filled.
 
     ``{name}`` and ``{name:.2f}`` are numbers or texts of ``results``, in Python's format; ``{table.name}`` is a table,
-    ``{figure.name}`` the file of a figure. An unknown name is an error: a page never shows an empty place.
+    ``{figure.name}`` the file of a figure. An unknown name is an error: a page never shows an empty place. Lines between
+    ``<!-- if name -->`` and ``<!-- end -->`` stay where the run has such a number, other than "none", or such a table.
     """
 
     def filled(place: re.Match[str]) -> str:
@@ -50,7 +52,7 @@ def fill(template: str, results: Mapping[str, Any]) -> str:
             return format(value, form)
         return short(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
-    return _PLACE.sub(filled, template)
+    return _PLACE.sub(filled, _PART.sub(lambda part: part[2] if _is_there(part[1], results) else "", template))
 
 
 def markdown_table(table: Mapping[str, Any]) -> str:
@@ -116,6 +118,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"studies/write_up.py: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _is_there(name: str, results: Mapping[str, Any]) -> bool:
+    if name.startswith("table."):
+        return bool(results["tables"].get(name[6:], {}).get("rows"))
+    return results["numbers"].get(name) not in (None, "none")
 
 
 def _known(values: Mapping[str, Any], name: str, what: str, results: Mapping[str, Any]) -> Any:
