@@ -129,7 +129,11 @@ def _sets_of_contexts(source: Any, key: str, rows: FittedRows, groups: Any) -> d
         named = contexts
     else:
         read = context_values(groups, contexts, "groups", source=source, key=key)
-        named = [read.categories[c] for c in read.values] if read.kind == "category" else [str(v) for v in read.values]
+        named = (
+            [read.categories[c] for c in read.values]
+            if read.kind == "category"
+            else [_written(value) for value in read.values]
+        )
     sets: dict[str, list[int] | None] = {}
     counts = np.bincount(rows.codes[rows.codes >= 0], minlength=len(contexts))
     for group in dict.fromkeys(named):
@@ -137,6 +141,10 @@ def _sets_of_contexts(source: Any, key: str, rows: FittedRows, groups: Any) -> d
         if counts[among].sum() > 2:
             sets[group if group != OVERALL else f"{group} (context)"] = among
     return sets
+
+
+def _written(value: Any) -> str:
+    return str(value)[:10] if isinstance(value, np.datetime64) else f"{value:g}"
 
 
 def _ends(Z: Array, n: int) -> Array:

@@ -79,7 +79,7 @@ class Association:
             f"{_listed(found)} significant after correction." if found else "nothing is significant after correction.",
         ]
         if self.pc_sds is None or self.pc_means is None:
-            words.append("Without rows nothing is known about PCA: " + NEEDS_ROWS + ".")
+            words.append("PCA was not asked: for that " + NEEDS_ROWS + ".")
             return " ".join(words)
         own = [str(name) for name in self.pc_sds.index[self.pc_sds["significant"]]]
         words.append(
@@ -143,7 +143,7 @@ def associate(
     alpha : float
         Level.
     n_pcs : int
-        Overall PCs to compare with; fewer where there are fewer.
+        Overall PCs to compare with; fewer where there are fewer, and none with 0.
     X, y : optional
         Rows of the fitted contexts for a model, for ``of`` other than loadings and for the comparison with PCA.
     permutations : int
@@ -183,12 +183,13 @@ def associate(
     if correction not in ("bonferroni", "fdr"):
         raise ValueError(f"correction={correction!r}; choose 'bonferroni' or 'fdr'.")
     alpha = check_real(alpha, "alpha", 0, 1, "It is a probability.")
-    n_pcs = check_integer(n_pcs, "n_pcs", 1)
+    n_pcs = check_integer(n_pcs, "n_pcs", 0)
     read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
     kept = np.flatnonzero(~read.missing)
     target = _target(read, kept, split, tests)
     rng = as_generator(random_state)
-    rows = read_rows(source, key, X, y) if is_anndata(source) or X is not None else None
+    given, asked = is_anndata(source) or X is not None, n_pcs > 0 or of != "loadings"
+    rows = read_rows(source, key, X, y) if given and asked else None
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
     if check_integer(permutations, "permutations", 0) and (permutations + 1) * alpha < n_tests:
         raise ValueError(
@@ -204,7 +205,7 @@ def associate(
 
     table = tested(values, fit.names, correction)
     result = Association(table, None, None, target.tests, of, len(kept), alpha)
-    if rows is None:
+    if rows is None or n_pcs == 0:
         return result
     W = rows.principal_directions(n_pcs).vectors
     means, variances = rows.moments(rows.project(W))

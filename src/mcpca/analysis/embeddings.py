@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -175,6 +176,8 @@ def _embedded(
 
 def _loaded(model: Any, tokenizer: Any, device: Any) -> tuple[Any, Any]:
     """Return the model and its fast tokenizer."""
+    if not isinstance(model, (str, os.PathLike)) and not hasattr(model, "config"):
+        raise TypeError(f"model is a {type(model).__name__}; pass a name, a folder or a model of Hugging Face.")
     transformers = require("transformers", EXTRA)
     name = getattr(model, "name_or_path", model)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 import scipy.sparse
 
 from .._check import Array, check_integer
+
+_WEIGHT = re.compile(r",[-+.\deE]+$")  # as in TP53,1.0; names may have commas of their own
 
 
 def read_gmt(path: Any) -> dict[str, list[str]]:
@@ -44,7 +47,7 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
         if not line.strip():
             continue
         name, *rest = (field.strip() for field in line.split("\t"))
-        members = [member.split(",")[0] for member in rest[1:] if member]
+        members = [_WEIGHT.sub("", member) for member in rest[1:] if member]
         if not name or not members:
             raise ValueError(
                 f"{path}, line {number}: a set is a name, a description and at least one member, between tabs; got "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import LinAlgError, LinAlgWarning
 from scipy.stats import chi2
 
 from .._check import Array, check_real
@@ -106,7 +109,7 @@ def survival(
         raise ValueError(f"covariates has a column {taken[0]!r}, the name of an MCPC; rename it.")
     wanted = np.arange(len(fit.contexts))
     if contexts is not None:
-        several = [contexts] if isinstance(contexts, (str, int)) else list(contexts)
+        several = [contexts] if isinstance(contexts, (str, numbers.Integral)) else list(contexts)
         wanted = np.array([context_index(name, fit.contexts, "contexts") for name in several], dtype=int)
     kept = np.isin(codes, wanted) & frame.notna().all(axis=1).to_numpy()
     frame, own, Z = frame[kept].reset_index(drop=True), codes[kept], Z[kept]
@@ -171,17 +174,25 @@ def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, source: An
     return pd.concat([frame, table], axis=1)
 
 
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
+    """Leave out what lifelines says of newer pandas: it is no matter of the caller's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
 def _cox(frame: Any, strata: list[str], what: str) -> Any:
     """Return the rows "hazard_ratio", "lower", "upper", "p" of each predictor of a Cox model."""
     lifelines = require("lifelines", EXTRA)
     exceptions = require("lifelines.exceptions", EXTRA)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", exceptions.ConvergenceWarning)
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
-            warnings.filterwarnings("ignore", category=FutureWarning)
+        with _without_notices():
+            for kind in (exceptions.ConvergenceWarning, LinAlgWarning):
+                warnings.simplefilter("error", kind)
             fitted = lifelines.CoxPHFitter().fit(frame, "time", "event", strata=strata or None)
-    except (exceptions.ConvergenceError, exceptions.ConvergenceWarning) as error:
+    except (exceptions.ConvergenceError, exceptions.ConvergenceWarning, LinAlgWarning, LinAlgError) as error:
         first = str(error).strip().split("\n")[0]
         raise ValueError(
             f"Cox's model with {what} has no finite solution ({first}): too few events, a covariate that follows from "
@@ -203,7 +214,8 @@ def _curves(pd: Any, frame: Any, is_high: Array, name: str) -> Any:
     parts = []
     for group, rows in (("high", is_high), ("low", ~is_high)):
         own = frame[rows]
-        curve = lifelines.KaplanMeierFitter().fit(own["time"], own["event"])
+        with _without_notices():
+            curve = lifelines.KaplanMeierFitter().fit(own["time"], own["event"])
         interval = curve.confidence_interval_
         at_risk = curve.event_table["at_risk"].to_numpy()
         parts.append(

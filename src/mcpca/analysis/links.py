@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def link_recall(
     numbers: Sequence[int] | None = None,
     tail: float = 0.05,
     metric: str = "cosine",
-    scale: Literal["blocks"] | None = None,
+    standardize: bool = False,
     key: str = "mcpca",
 ) -> Any:
     """Measure how many known links between contexts are among the most and the least similar pairs.
@@ -76,15 +76,14 @@ def link_recall(
         Overall PCs for the means; as many as there are where there are fewer.
     numbers : sequence of int, optional
         Numbers of PC standard deviations or variances to try, of which the best is taken; by default the ranks of the
-        models, so that both have the same choice.
+        models, so that both have the same choice. All PCs where there are fewer.
     tail : float
         Share of pairs called at each end.
     metric : {"cosine", "correlation", "euclidean"}
         Similarity is 1 - distance.
-    scale : {None, "blocks"}
-        None puts means beside loadings as they are, as the paper says; the larger numbers, often the loadings, then
-        decide. "blocks" takes the mean over contexts off each column and scales means and loadings (or PC standard
-        deviations, or variances) to the same sum of squares, so that both have a say.
+    standardize : bool
+        Centre every mean, loading or standard deviation over contexts and divide it by its standard deviation first.
+        The paper tells of no such step; without it, what is added counts by its scale, and loadings are variances.
     key : str
         Name of the fit in an AnnData.
 
@@ -103,8 +102,6 @@ def link_recall(
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     if not sources:
         raise ValueError("source is empty; pass at least one fitted model.")
-    if scale not in (None, "blocks"):
-        raise ValueError(f"scale={scale!r}; choose None or 'blocks'.")
     tail = check_real(tail, "tail", 0.0001, 0.5, "It is a share of the pairs, at each end.")
     n_pcs = check_integer(n_pcs, "n_pcs", 1)
     fits = [fitted(one, key) for one in sources]
@@ -118,20 +115,22 @@ def link_recall(
     tried = sorted({check_integer(m, "numbers", 1) for m in (ranks if numbers is None else numbers)})
     rows = read_rows(sources[0], key, X, y)
     V = rows.principal_directions(max(n_pcs, *tried)).vectors
+    tried = sorted({min(m, V.shape[1]) for m in tried})
     Z = rows.project(V)
     means, variances = rows.moments(Z)
     if not np.isfinite(variances).all():
         raise ValueError("A context has fewer than 2 rows in the data given; leave it out of the fit, or pass more.")
     means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
-    block = _same_size if scale == "blocks" else np.asarray
-    means = block(means)
     candidates: dict[str, dict[int, Array]] = {
         MEANS: {0: means},
-        LOADINGS: {r: np.hstack([means, block(fit.loadings)]) for r, fit in zip(ranks, fits, strict=True)},
-        SDS: {m: np.hstack([means, block(np.sqrt(variances[:, :m]))]) for m in tried if m <= V.shape[1]},
-        VARIANCES: {m: np.hstack([means, block(variances[:, :m])]) for m in tried if m <= V.shape[1]},
+        LOADINGS: {r: np.hstack([means, fit.loadings]) for r, fit in zip(ranks, fits, strict=True)},
+        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried},
+        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried},
     }
-    called = {name: {m: _called(F, tail, metric) for m, F in versions.items()} for name, versions in candidates.items()}
+    called = {
+        name: {m: _called(F, tail, metric, standardize) for m, F in versions.items()}
+        for name, versions in candidates.items()
+    }
     table = []
     for (collection, size), pairs in known.items():
         index = _condensed(pairs, len(contexts))
@@ -187,15 +186,11 @@ def _pair(pair: Any, collection: Any) -> list[str]:
     return names
 
 
-def _same_size(F: Array) -> Array:
-    """Return features (k, m) about their mean over contexts, with squares that sum to 1."""
-    centred = F - F.mean(axis=0)
-    size = float(np.linalg.norm(centred))
-    return np.asarray(centred / size if size > 0 else centred)
-
-
-def _called(F: Array, tail: float, metric: str) -> Array:
-    """Return which pairs of contexts, condensed, are in the tails of similarity."""
+def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
+    """Return which pairs of contexts, condensed, are in the tails of similarity of their features F (k, m)."""
+    if standardize:
+        sd = F.std(axis=0)
+        F = (F - F.mean(axis=0)) / np.where(sd > 0, sd, 1)
     distances = context_distances(F, metric)
     low, high = np.quantile(distances, [tail, 1 - tail])
     return np.asarray((distances <= low) | (distances >= high))

@@ -1,0 +1,336 @@
+"""associate: tests equal SciPy's, planted associations are found, false positives stay at their level, PCA is asked."""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from scipy.optimize import minimize
+
+import mcpca.analysis as analysis
+from mcpca import MCPCA
+from mcpca.analysis._models import added_categories, added_linear, added_logistic
+from mcpca.analysis._tests import anova, permutation_p, spearman, welch
+from mcpca.datasets import make_contexts
+from stored_fit import stored_fit
+
+
+def fit_with(B, n=60, noise=0.3, seed=0, A=None, p=15, shift=None):
+    """Rows with loadings B (k, r) on random MCPCs, and the model; ``shift`` (k, p) moves the means."""
+    rng = np.random.default_rng(seed)
+    k, r = B.shape
+    if A is None:
+        A = rng.standard_normal((p, r))
+        A /= np.linalg.norm(A, axis=0)
+    X = np.vstack([(rng.standard_normal((n, r)) * np.sqrt(b)) @ A.T for b in B])
+    X += noise * rng.standard_normal(X.shape)
+    y = np.array([f"patient {i}" for i in np.repeat(np.arange(k), n)])
+    if shift is not None:
+        X += np.repeat(shift, n, axis=0)
+    return MCPCA(r, random_state=0).fit(X, y), X, y, A
+
+
+def balanced(rng, groups, size, r):
+    """Values (groups * size, r) that have nothing to do with the group: the same ones in each, in another order."""
+    values = rng.gamma(4, 0.25, (size, r))
+    return np.vstack([rng.permuted(values, axis=0) for _ in range(groups)])
+
+
+def by_name(values):
+    return {f"patient {i}": value for i, value in enumerate(values)}
+
+
+# The tests
+
+
+@pytest.mark.parametrize("k", [8, 30])
+def test_tests_of_columns_are_scipys(rng, k):
+    V = rng.standard_normal((k, 6)).round(1)  # with ties
+    x, two, three = rng.integers(5, size=k).astype(float), np.arange(k) % 2, np.arange(k) % 3
+    for j in range(6):
+        rho = scipy.stats.spearmanr(x, V[:, j])
+        np.testing.assert_allclose(np.ravel([f[j] for f in spearman(V, x)]), [rho.statistic, rho.pvalue])
+        t = scipy.stats.ttest_ind(V[two == 1, j], V[two == 0, j], equal_var=False)
+        np.testing.assert_allclose(np.ravel([f[j] for f in welch(V, two)]), [t.statistic, t.pvalue])
+        F = scipy.stats.f_oneway(*(V[three == g, j] for g in range(3)))
+        np.testing.assert_allclose(np.ravel([f[j] for f in anova(V, three)]), [F.statistic, F.pvalue])
+
+
+@pytest.mark.parametrize("test", [spearman, welch, anova])
+def test_constant_columns_have_no_test(test):
+    V = np.column_stack([np.full(10, 0.1), np.arange(10)])
+    found = test(V, np.arange(10) % 2)
+    assert np.isnan(found.p_values).tolist() == [True, False]
+    assert np.isnan(permutation_p("anova", V, np.arange(10) % 2, 5, np.random.default_rng(0)).p_values[0])
+
+
+def test_permutations_give_the_exact_p(rng):
+    """Of all 70 ways to choose 4 of 8 contexts, those with as large a t."""
+    v, x = rng.standard_normal((8, 1)), np.array([1, 1, 1, 1, 0, 0, 0, 0])
+    t = abs(welch(v, x).statistics[0])
+    ways = [np.isin(np.arange(8), chosen).astype(int) for chosen in combinations(range(8), 4)]
+    exact = np.mean([abs(welch(v, way).statistics[0]) >= t * (1 - 1e-9) for way in ways])
+    p = permutation_p("t-test", v, x, 2000, rng).p_values[0]
+    assert p == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 2000) + 1e-3)
+
+
+def test_linear_model_is_the_partial_correlation(rng):
+    others, v, x = rng.standard_normal((40, 2)), rng.standard_normal(40), rng.standard_normal(40)
+    D = np.column_stack([np.ones(40), others, v])
+    beta, rest, *_ = np.linalg.lstsq(D, x, rcond=None)
+    se = np.sqrt(rest[0] / 36 * np.linalg.inv(D.T @ D)[3, 3])
+    found = added_linear(v, x, others)
+    assert found.p_value == pytest.approx(2 * scipy.stats.t.sf(abs(beta[3] / se), 36))
+    assert found.coefficient == pytest.approx(beta[3] * np.std(v, ddof=1))
+    alone = added_linear(v, x, np.empty((40, 0)))
+    assert alone.p_value == pytest.approx(scipy.stats.pearsonr(v, x).pvalue)
+    assert np.isnan(added_linear(others[:, 0] * 2 + 1, x, others).p_value)  # adds nothing
+
+
+def test_categories_without_others_are_anova(rng):
+    v, codes = rng.standard_normal(30), np.arange(30) % 3
+    found = added_categories(v, codes, np.empty((30, 0)))
+    assert found.p_value == pytest.approx(anova(v[:, None], codes).p_values[0])
+
+
+def test_logistic_model_is_the_likelihood_ratio(rng):
+    others, v = rng.standard_normal((60, 1)), rng.standard_normal(60)
+    x = (others[:, 0] + v + rng.logistic(size=60) > 0).astype(float)
+
+    def least(D):
+        def loss(beta):
+            return np.logaddexp(0, D @ beta).sum() - x @ (D @ beta)
+
+        return minimize(loss, np.zeros(D.shape[1]), tol=1e-12).fun
+
+    before, after = least(np.column_stack([np.ones(60), others])), least(np.column_stack([np.ones(60), others, v]))
+    found = added_logistic(v, x, others)
+    assert found.statistic == pytest.approx(2 * (before - after), abs=1e-6)
+    # Complete separation: all likelihood there is, and no error.
+    separated = added_logistic(x * 2 + 0.1 * rng.standard_normal(60), x, np.empty((60, 0)))
+    share = x.mean()
+    assert separated.statistic == pytest.approx(
+        -120 * (share * np.log(share) + (1 - share) * np.log(1 - share)), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic", "ancova"])
+def test_models_hold_their_level(model):
+    rng = np.random.default_rng(11)
+    test = {"linear": added_linear, "logistic": added_logistic, "ancova": added_categories}[model]
+    p = []
+    for _ in range(300):
+        others = rng.standard_normal((60, 2))
+        x = others[:, 0] + rng.standard_normal(60)
+        x = {"linear": x, "logistic": (x > 0).astype(float), "ancova": np.digitize(x, [-0.7, 0.7])}[model]
+        v = others[:, 1] + rng.standard_normal(60)  # goes with the others, and not with x beyond them
+        p.append(test(v, x, others).p_value)
+    assert scipy.stats.binomtest(int(np.sum(np.array(p) < 0.05)), 300, 0.05).pvalue > 0.001
+
+
+# Planted associations
+
+
+def test_a_planted_association_of_loadings_is_found_with_the_papers_tests():
+    """Stages I to IV; the loading of one of four MCPCs grows with them, beside others that do not."""
+    rng = np.random.default_rng(5)
+    stage = np.repeat([0, 1, 2, 3], 8)
+    B = balanced(rng, 4, 8, 4)
+    B[:, 2] = 0.5 + stage + 0.3 * rng.random(32)
+    model, X, y, A = fit_with(B, seed=5)
+    which = int(np.argmax(np.abs(A[:, 2] @ model.components_)))
+    names = np.array(["I", "II", "III", "IV"])
+    ordered = pd.Series(
+        pd.Categorical(names[stage], categories=names, ordered=True), index=[f"patient {i}" for i in range(32)]
+    )
+    found = analysis.associate(model, ordered, split="III")
+    assert found.tests == ("spearman", "t-test")
+    assert found.significant == [f"MCPC {which + 1}"]
+    assert found.beyond_pca is None
+    assert found.model is None
+    assert "PCA was not asked" in str(found)
+    b = model.loadings_[:, which]
+    at = [int(name.split()[1]) for name in model.contexts_]
+    row = found.table.iloc[which]
+    assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(b, stage[at]).statistic)
+    late = stage[at] >= 2
+    assert row["t-test_p"] == pytest.approx(scipy.stats.ttest_ind(b[late], b[~late], equal_var=False).pvalue)
+    assert row["p"] == max(row["spearman_p"], row["t-test_p"])
+    assert row["bonferroni"] == pytest.approx(4 * row["p"])
+    np.testing.assert_allclose(found.table["fdr"], scipy.stats.false_discovery_control(found.table["p"]))
+    # The same from scores: their spread grows with the stage, their mean does not.
+    for of, expected in (("variance", [which]), ("sd", [which]), ("mean", [])):
+        again = analysis.associate(model, ordered, split="III", of=of, X=X, y=y)
+        assert again.significant == [f"MCPC {j + 1}" for j in expected]
+    permuted = analysis.associate(model, ordered, split="III", permutations=400, random_state=0)
+    assert permuted.significant == found.significant
+    assert permuted.table["p"].min() >= 1 / 401
+
+
+def test_power_and_level_beside_a_planted_association():
+    """Fitted anew each time: the planted MCPC is found, and the others, whose loadings are drawn without regard to the
+    stage, are found no more often than 5% of the time, though they share the fit with it."""
+    stage, hits, others = np.repeat([0, 1, 2, 3], 8), [], []
+    for seed in range(30):
+        rng = np.random.default_rng(100 + seed)
+        B = rng.gamma(4, 0.25, (32, 4))
+        B[:, 2] = 0.5 + 0.5 * stage + 0.3 * rng.random(32)
+        model, _, _, A = fit_with(B, seed=100 + seed)
+        p = analysis.associate(model, by_name(stage)).table["p"].to_numpy()
+        which = int(np.argmax(np.abs(A[:, 2] @ model.components_)))
+        hits.append(p[which] < 0.05 / 4)
+        others += np.delete(p < 0.05, which).tolist()
+    assert np.mean(hits) > 0.9
+    assert scipy.stats.binomtest(sum(others), len(others), 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_false_positives_stay_at_their_level():
+    """A covariate that has nothing to do with the loadings: p-values are uniform, and a family of 5 errs in 5%."""
+    rng = np.random.default_rng(6)
+    B = rng.gamma(2, 0.5, (24, 5))
+    model, *_ = fit_with(B, n=30, seed=6)
+    p, family = [], []
+    for i in range(200):
+        x = rng.standard_normal(24) if i % 2 else np.where(rng.permutation(24) < 12, "a", "b")
+        table = analysis.associate(model, x).table
+        p += table["p"].tolist()
+        family.append(table["significant"].any())
+    # MCPCs share a covariate but are all but independent of one another.
+    assert abs(np.mean(np.array(p) < 0.05) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1000)
+    assert scipy.stats.binomtest(int(np.sum(family)), 200, 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_beyond_pca_is_told_where_pca_is_blind():
+    """Two MCPCs that trade places: what one gains along the PCs the other loses, so no PC varies with the stage."""
+    rng = np.random.default_rng(7)
+    stage = np.repeat([0.0, 1.0], 20)
+    u, v = np.linalg.qr(rng.standard_normal((12, 2)))[0].T
+    # Over all contexts both axes vary alike, so the PCs are u and v, along which the two add up to the same.
+    A = np.column_stack([u + 0.9 * v, u - 0.9 * v])
+    A /= np.linalg.norm(A, axis=0)
+    B = np.column_stack([1 + 0.8 * stage, 1.8 - 0.8 * stage]) * rng.gamma(40, 1 / 40, (40, 1))
+    model, X, y, _ = fit_with(B, n=150, noise=0.1, seed=7, A=A)
+    group = by_name(np.where(stage > 0, "late", "early"))
+    found = analysis.associate(model, group, X=X, y=y, n_pcs=2)
+    assert found.model == "logistic"
+    assert found.significant == ["MCPC 1", "MCPC 2"]
+    assert found.beyond_pca == ["MCPC 1", "MCPC 2"]
+    assert not found.pc_sds["significant"].any()
+    assert "Beyond PCA: MCPC 1, MCPC 2." in found.summary()
+
+
+def test_what_a_pc_shows_is_not_beyond_pca():
+    """One MCPC that is a PC: its spread goes with the stage in PCA as well."""
+    rng = np.random.default_rng(8)
+    stage = np.repeat([0.0, 1.0], 15)
+    A = np.linalg.qr(rng.standard_normal((12, 2)))[0]
+    B = np.column_stack([3 + 3 * stage, balanced(rng, 2, 15, 1)])
+    model, X, y, _ = fit_with(B, n=80, seed=8, A=A)
+    found = analysis.associate(model, by_name(stage), X=X, y=y, n_pcs=5)
+    assert found.significant == ["MCPC 1"]
+    assert found.pc_sds["significant"].any()
+    assert found.beyond_pca == []
+    rows = [X[y == name] for name in model.contexts_]
+    v = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][0]
+    sds = [np.std(block @ v, ddof=1) for block in rows]
+    x = [stage[int(name.split()[1])] for name in model.contexts_]
+    assert found.pc_sds["spearman_p"].iloc[0] == pytest.approx(scipy.stats.spearmanr(sds, x).pvalue, rel=1e-6)
+
+
+def test_what_pc_means_explain_is_not_beyond_pca():
+    """The loading goes with the stage only through the position of the context, which the mean of a PC tells."""
+    rng = np.random.default_rng(9)
+    place = rng.standard_normal(60)
+    stage = place + 0.3 * rng.standard_normal(60)
+    A = np.linalg.qr(rng.standard_normal((10, 2)))[0]
+    shift = 5 * np.outer(place, A[:, 1])
+    B = np.column_stack([1 + 0.8 / (1 + np.exp(-3 * (place + 0.5 * rng.standard_normal(60)))), np.ones(60)])
+    model, X, y, _ = fit_with(B, n=100, noise=0.1, seed=9, A=A, shift=shift)
+    found = analysis.associate(model, by_name(stage), X=X, y=y, n_pcs=3)
+    which = f"MCPC {int(np.argmax(np.abs(A[:, 0] @ model.components_))) + 1}"
+    assert found.significant == [which]
+    assert found.model == "linear"
+    assert found.pc_means["in_model"].iloc[0]
+    assert found.table.loc[which, "adjusted_p"] > 0.05
+    assert which not in found.beyond_pca
+
+
+def test_few_contexts_bear_few_pc_means():
+    rng = np.random.default_rng(10)
+    stage = np.repeat([0.0, 1.0], 6)
+    shift = np.outer(stage, rng.standard_normal(8) * 3)
+    B = rng.gamma(9, 1 / 9, (12, 3))
+    model, X, y, _ = fit_with(B, n=40, seed=10, p=8, shift=shift)
+    found = analysis.associate(model, by_name(np.where(stage > 0, "b", "a")), X=X, y=y, n_pcs=8)
+    assert found.pc_means["in_model"].sum() <= 6 // 5
+
+
+# Forms
+
+
+def test_covariates_of_an_anndata_are_columns_of_obs():
+    data = make_contexts(8, 10, 2, n_samples=30, noise=0.1, random_state=0)
+    stage = np.array(list("aabbccdd"))[data.y]
+    adata, model = stored_fit(data.X, data.y, 2, obs={"stage": stage})
+    found = analysis.associate(adata, "stage", n_pcs=4)
+    assert found.tests == ("anova",)
+    assert found.model == "ancova"
+    assert len(found.pc_sds) == 4
+    by_hand = analysis.associate(model, list("aabbccdd"), X=data.X, y=data.y, n_pcs=4)
+    pd.testing.assert_frame_equal(found.table, by_hand.table)
+    without = analysis.associate(adata, "stage", n_pcs=0)
+    assert without.beyond_pca is None
+    pd.testing.assert_frame_equal(without.table, found.table[without.table.columns])
+
+
+def test_contexts_without_a_value_can_be_left_out():
+    model, *_ = fit_with(np.random.default_rng(0).gamma(2, 1, (10, 2)), n=30)
+    given = by_name(range(10)) | {"patient 3": np.nan}
+    with pytest.raises(ValueError, match="covariate has no value for 1 of 10 contexts"):
+        analysis.associate(model, given)
+    assert analysis.associate(model, given, missing="drop").n_contexts == 9
+
+
+def test_bad_input():
+    model, X, y, _ = fit_with(np.random.default_rng(0).gamma(2, 1, (10, 2)), n=30)
+    numbers, letters = by_name(range(10)), by_name("aaabbbcccc")
+    with pytest.raises(ValueError, match="of='spread' is unknown"):
+        analysis.associate(model, numbers, of="spread")
+    with pytest.raises(ValueError, match="of='mean' needs rows; pass X and y"):
+        analysis.associate(model, numbers, of="mean")
+    with pytest.raises(ValueError, match="correction='holm'; choose"):
+        analysis.associate(model, numbers, correction="holm")
+    with pytest.raises(ValueError, match=r"tests='wilcoxon'; choose 'auto' or some of"):
+        analysis.associate(model, numbers, tests="wilcoxon")
+    with pytest.raises(ValueError, match="'spearman', but covariate has categories without an order"):
+        analysis.associate(model, letters, tests=["spearman"])
+    with pytest.raises(ValueError, match="'t-test', but covariate has 3 values; pass split"):
+        analysis.associate(model, letters, tests=["t-test"])
+    with pytest.raises(ValueError, match="'anova', but covariate has numbers"):
+        analysis.associate(model, numbers, tests=["anova"])
+    with pytest.raises(ValueError, match="split='b' needs an order"):
+        analysis.associate(model, letters, split="b")
+    with pytest.raises(ValueError, match="would compare 1 with 9 contexts, and needs 2 of each"):
+        analysis.associate(model, numbers, split=9)
+    with pytest.raises(ValueError, match="same value in all contexts"):
+        analysis.associate(model, by_name([1] * 10))
+    with pytest.raises(ValueError, match="10 categories for 10 contexts"):
+        analysis.associate(model, by_name("abcdefghij"))
+    with pytest.raises(ValueError, match=r"permutations=20 gives no p-value below 0.048, .* pass at least 40"):
+        analysis.associate(model, numbers, permutations=20)
+    with pytest.raises(ValueError, match="values for 3 contexts, and tests need at least 4"):
+        analysis.associate(model, {"patient 0": 1, "patient 1": 2, "patient 2": 3}, missing="drop")
+    ordered = pd.Series(pd.Categorical(list("aaabbbcccc"), ordered=True), index=list(numbers))
+    with pytest.raises(ValueError, match=r"split='z' is none of the categories, which are \['a', 'b', 'c'\]"):
+        analysis.associate(model, ordered, split="z")
+    with pytest.raises(ValueError, match="fewer than 2 rows in the data given"):
+        analysis.associate(model, numbers, X=X[y != "patient 2"], y=y[y != "patient 2"], of="mean")
+
+
+def test_dates_are_numbers():
+    model, *_ = fit_with(np.random.default_rng(0).gamma(2, 1, (10, 2)), n=30)
+    days = np.datetime64("2020-01-01") + np.arange(10) * np.timedelta64(30, "D")
+    dates, numbers = (analysis.associate(model, values) for values in (days, np.arange(10.0)))
+    pd.testing.assert_frame_equal(dates.table, numbers.table)
+    assert analysis.associate(model, days, split=days[5]).tests == ("spearman", "t-test")

@@ -1,0 +1,150 @@
+"""survival: Cox regression and Kaplan-Meier by score, with planted hazards; needs lifelines."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+import mcpca.analysis as analysis
+from mcpca import MCPCA
+from mcpca.analysis.hazards import logrank
+from mcpca.datasets import make_contexts
+from stored_fit import stored_fit
+
+lifelines = pytest.importorskip("lifelines")
+
+
+@pytest.fixture(scope="module")
+def patients():
+    """Rows of 4 contexts and a model; the hazard grows with MCPC 2, and differs between contexts."""
+    data = make_contexts(4, 8, 3, n_samples=100, noise=0.1, random_state=0)
+    model = MCPCA(3, random_state=0).fit(data.X, data.y)
+    rng = np.random.default_rng(1)
+    z = model.transform(data.X)[:, 1]
+    hazard = np.exp(0.7 * z / z.std(ddof=1) + np.array([0, 2, -1, 1])[data.y])
+    death, end = rng.exponential(1 / hazard), rng.exponential(3, len(z))
+    return model, data.X, data.y, np.minimum(death, end), death <= end
+
+
+def test_a_planted_hazard_is_found(patients):
+    model, X, y, time, event = patients
+    found = analysis.survival(model, time, event, X=X, y=y)
+    table = found.table
+    assert table.index.tolist() == ["MCPC 1", "MCPC 2", "MCPC 3"]
+    assert table["bonferroni"].le(0.05).tolist() == [False, True, False]
+    assert table.at["MCPC 2", "lower"] < np.exp(0.7) < table.at["MCPC 2", "upper"]
+    assert table.at["MCPC 2", "logrank_p"] < 1e-4
+    assert table["n"].tolist() == [400] * 3
+    assert table["events"].tolist() == [event.sum()] * 3
+    assert found.joint.index.tolist() == ["MCPC 2"]
+
+
+def test_the_model_is_that_of_lifelines(patients):
+    model, X, y, time, event = patients
+    own = y == 2
+    age = np.random.default_rng(2).normal(60, 10, len(y))
+    found = analysis.survival(
+        model, time, event, X=X, y=y, contexts="2", components=[1], covariates=pd.DataFrame({"age": age})
+    )
+    z = model.transform(X)[own, 1]
+    frame = pd.DataFrame({"time": time, "event": event, "age": age})[own].assign(score=z / z.std(ddof=1))
+    expected = lifelines.CoxPHFitter().fit(frame, "time", "event").summary.loc["score"]
+    row = found.table.iloc[0]
+    assert row["hazard_ratio"] == pytest.approx(expected["exp(coef)"])
+    assert row["p"] == pytest.approx(expected["p"])
+    assert row["n"] == 100
+    high = frame[z > np.median(z)]
+    curve = lifelines.KaplanMeierFitter().fit(high["time"], high["event"])
+    ours = found.curves[found.curves["group"] == "high"]
+    np.testing.assert_allclose(ours["survival"], curve.survival_function_.iloc[:, 0])
+    np.testing.assert_allclose(ours["time"], curve.survival_function_.index)
+    assert ours["at_risk"].iloc[0] == 50
+    assert found.joint is None or "age" in found.joint.index
+
+
+def test_logrank_is_that_of_lifelines(patients):
+    _, _, y, time, event = patients
+    frame = pd.DataFrame({"time": time.round(1) + 0.1, "event": event.astype(float)})  # with ties
+    high = np.random.default_rng(3).random(len(y)) < 0.4
+    one = frame[high], frame[~high]
+    expected = lifelines.statistics.logrank_test(one[0]["time"], one[1]["time"], one[0]["event"], one[1]["event"])
+    assert logrank(frame, high, np.zeros(len(y))) == pytest.approx(expected.p_value)
+
+
+def test_strata_take_differences_between_contexts_away():
+    """Survival and scores differ between contexts, and have nothing to do with one another within: without strata the
+    score is credited with the difference."""
+    rng = np.random.default_rng(4)
+    data = make_contexts(3, 6, 2, n_samples=120, noise=0.1, random_state=3)
+    model = MCPCA(2, random_state=0).fit(data.X, data.y)
+    X = data.X + 3 * np.outer(data.y, model.components_[:, 0])
+    time = rng.exponential(np.exp(-1.5 * data.y))
+    options = {"X": X, "y": data.y, "components": 0}
+    event = np.ones(len(time), dtype=bool)
+    assert analysis.survival(model, time, event, **options, stratify=False).table["p"].iloc[0] < 1e-6
+    stratified = analysis.survival(model, time, event, **options).table
+    assert stratified["p"].iloc[0] > 0.01
+    assert stratified["logrank_p"].iloc[0] > 0.01
+
+
+def test_logrank_holds_its_level():
+    """Groups that have nothing to do with survival, in three strata that differ in it."""
+    rng = np.random.default_rng(5)
+    strata, p = np.repeat([0, 1, 2], 30), []
+    for _ in range(300):
+        frame = pd.DataFrame({"time": rng.exponential(1 + 3 * strata), "event": rng.random(90) < 0.7})
+        p.append(logrank(frame, rng.random(90) < 0.5, strata))
+    assert scipy.stats.kstest(p, "uniform").pvalue > 0.001
+    assert scipy.stats.binomtest(int(np.sum(np.array(p) < 0.05)), 300, 0.05).pvalue > 0.001
+
+
+def test_columns_of_obs_and_missing_times(patients):
+    model, X, y, time, event = patients
+    gone = time.copy()
+    gone[:10] = np.nan
+    adata, model = stored_fit(X, y, 3, unused=20, obs={"days": gone, "dead": event})
+    table = analysis.survival(adata, "days", "dead").table
+    kept = slice(10, 380)
+    by_hand = analysis.survival(model, time[kept], event[kept], X=X[kept], y=y[kept]).table
+    pd.testing.assert_frame_equal(table, by_hand, rtol=1e-5)
+
+
+def test_bad_input(patients):
+    model, X, y, time, event = patients
+    rows = {"X": X, "y": y}
+    with pytest.raises(ValueError, match=r"time has 400 values <= 0"):
+        analysis.survival(model, -time, event, **rows)
+    with pytest.raises(ValueError, match=r"event has values \[2\.0\]"):
+        analysis.survival(model, time, event * 2, **rows)
+    with pytest.raises(ValueError, match="time and event must be numbers"):
+        analysis.survival(model, np.full(400, "long"), event, **rows)
+    with pytest.raises(ValueError, match=r"event has shape \(3,\); pass one value for each of the 400 rows"):
+        analysis.survival(model, time, event[:3], **rows)
+    with pytest.raises(ValueError, match="time='days' is not a column"):
+        analysis.survival(model, "days", event, **rows)
+    with pytest.raises(ValueError, match="0 with event=True"):
+        analysis.survival(model, time, np.zeros(400), **rows)
+    with pytest.raises(ValueError, match="contexts='9' is not a context"):
+        analysis.survival(model, time, event, contexts="9", **rows)
+    with pytest.raises(ValueError, match="cut=1 is out of bounds"):
+        analysis.survival(model, time, event, cut=1, **rows)
+    with pytest.raises(ValueError, match=r"covariates has columns that are not numbers, \['sex'\]"):
+        analysis.survival(model, time, event, covariates=pd.DataFrame({"sex": ["f"] * 400}), **rows)
+    with pytest.raises(ValueError, match="covariates has 3 rows, and the data 400"):
+        analysis.survival(model, time, event, covariates=np.zeros((3, 1)), **rows)
+    with pytest.raises(ValueError, match="covariates has a column 'MCPC 1', the name of an MCPC"):
+        analysis.survival(model, time, event, covariates=pd.DataFrame({"MCPC 1": time}), **rows)
+    with pytest.raises(ValueError, match=r"covariates has columns named \['event'\]"):
+        analysis.survival(model, time, event, covariates=pd.DataFrame({"event": time}), **rows)
+    twice = pd.DataFrame({"a": time, "b": 2 * time})
+    with pytest.raises(ValueError, match="Cox's model with MCPC 1 has no finite solution"):
+        analysis.survival(model, time, event, covariates=twice, **rows)
+
+
+def test_missing_lifelines_names_the_extra(patients, monkeypatch):
+    model, X, y, time, event = patients
+    monkeypatch.setitem(sys.modules, "lifelines", None)
+    with pytest.raises(ImportError, match=r'pip install "mcpca\[analysis\]"'):
+        analysis.survival(model, time, event, X=X, y=y)
