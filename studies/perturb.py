@@ -79,8 +79,14 @@ def study_links(
         renamed = dict(zip(contexts, rng.permutation(contexts).tolist(), strict=True))
         dealt |= {f"{name}|{i}": [(renamed[a], renamed[b]) for a, b in pairs] for name, pairs in known.items()}
     tables, gained = [], []
-    for scale, word in ((None, "as they are"), ("blocks", "scaled")):
-        options: dict[str, Any] = {"X": Z, "y": rows.y, "max_sizes": None, "n_pcs": Z.shape[1], "scale": scale}
+    for standardize, word in ((False, "as they are"), (True, "standardised")):
+        options: dict[str, Any] = {
+            "X": Z,
+            "y": rows.y,
+            "max_sizes": None,
+            "n_pcs": Z.shape[1],
+            "standardize": standardize,
+        }
         recall = link_recall(models, known, **options)
         by_chance = link_recall(models, dealt, **options)
         by_chance["links"] = by_chance["links"].str.rsplit("|", n=1).str[0]
@@ -264,7 +270,7 @@ def _claims(report: Report, prefixes: Sequence[str]) -> None:
             bool(n[f"{prefix}_axes_found"] != "none"),
         )
         report.claim(
-            f"Loadings add to mean PCs, both on one scale ({name})",
+            f"Loadings add to mean PCs, both standardised ({name})",
             "not in the paper",
             f"found together: {n[f'{prefix}_scaled_found']}; mean gain {n[f'{prefix}_scaled_mean_gain']:+.2f}, p < "
             f"0.05 for: {n[f'{prefix}_scaled_better']}",
