@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -72,12 +73,12 @@ def run(
     _claims(report)
 
 
-def _methods(records: list[dict]) -> pd.DataFrame:
+def _methods(records: list[dict[str, Any]]) -> pd.DataFrame:
     """Return a row for each method: the correlations with the mean digits, and in how many draws all are recovered."""
     rows = []
     for name in METHODS:
         own = [record for record in records if record["method"] == name and "failed" not in record]
-        row = {"method": LABELS[name]}
+        row: dict[str, Any] = {"method": LABELS[name]}
         for i, d in enumerate(DIGITS):
             row[f"corr {d}"] = float(np.mean([record["correlations"][i] for record in own])) if own else np.nan
         row["digits recovered"] = float(np.mean([sum(record["recovered"]) for record in own])) if own else 0.0

@@ -90,7 +90,7 @@ def read_arrays(data: Path, folder: str, name: str, keys: tuple[str, ...]) -> Ma
     """Read arrays of an ``.npz`` file in a folder of data; errors say which file or array is missing."""
     path = require_file(data, folder, name)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
             lost = [key for key in keys if key not in file.files]
             if lost:
                 raise ValueError(f"{path} lacks the arrays {lost}; it has {sorted(file.files)}.")

@@ -66,7 +66,7 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
     report.add(
         permutations=permutations, rank=RANK, cells=len(rows.y), patients=len(stage), staged=len(known), late=late
     )
-    n = max(permutations, int(50 / ALPHA) + 1)
+    n = max(permutations, int(min(50, Z.shape[1]) / ALPHA) + 1)
     tested = {
         of: associate(
             model, covariate, of=of, split="III", X=Z, y=rows.y, permutations=n, random_state=0, missing="drop"
@@ -115,7 +115,7 @@ def study_samples(rows: Rows, report: Report, prefix: str, permutations: int) ->
         },
         **Chance(spread(model), np.array(null)).numbers(f"{prefix}_spread"),
     )
-    # p-values below alpha / 50 need so many reassignments.
+    # Tests of so many PCs at level alpha need so many reassignments.
     n = max(permutations, int(len(rows.features) / ALPHA) + 1)
     tested = {
         of: associate(model, origin, of=of, X=rows.X, y=rows.y, permutations=n, random_state=0)

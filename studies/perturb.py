@@ -74,7 +74,7 @@ def study_links(
         raise ValueError(f"No link is between two perturbations of {rows.source}, which are {contexts[:5]}.")
     rng = np.random.default_rng(1)
     # Perturbations exchange their names: links keep their shape, and best ranks are chosen as for the true links.
-    dealt = {}
+    dealt: dict[str, list[tuple[str, str]]] = {}
     for i in range(NAMES * permutations):
         renamed = dict(zip(contexts, rng.permutation(contexts).tolist(), strict=True))
         dealt |= {f"{name}|{i}": [(renamed[a], renamed[b]) for a, b in pairs] for name, pairs in known.items()}
@@ -221,7 +221,7 @@ def _gains(recall: pd.DataFrame, null: dict[Any, Array]) -> pd.DataFrame:
 
 def _found(table: pd.DataFrame, features: str) -> list[str]:
     own = table[table["features"] == features]
-    return own[own["p"] < 0.05]["links"].tolist()
+    return [str(name) for name in own[own["p"] < 0.05]["links"]]
 
 
 def _draw(table: pd.DataFrame) -> Any:

@@ -32,8 +32,8 @@ def fill(template: str, results: Mapping[str, Any]) -> str:
     """Return a template with its places filled.
 
     ``{name}`` and ``{name:.2f}`` are numbers or texts of ``results``, in Python's format; ``{table.name}`` is a table,
-    ``{figure.name}`` the file of a figure. An unknown name is an error: a page never shows an empty place. Lines between
-    ``<!-- if name -->`` and ``<!-- end -->`` stay where the run has such a number, other than "none", or such a table.
+    ``{figure.name}`` the file of a figure. An unknown name is an error: a page never shows an empty place. Lines
+    between ``<!-- if name -->`` and ``<!-- end -->`` stay where the run has such a number, other than "none", or table.
     """
 
     def filled(place: re.Match[str]) -> str:
