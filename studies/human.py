@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control, hypergeom
 
-from mcpca import MCPCA, plotting, select_rank
+from mcpca import MCPCA, match_components, plotting, select_rank
 from mcpca.analysis import compare_with_pca, group_medians, top_samples
 from mcpca.sharing import carrying_contexts
 
 from .chance import Array, Chance, deal_groups, permuted_fits, spread
-from .loaders import Rows, human
+from .loaders import Rows, human, pooled_axes
 from .output import Report
 
 RANK = 10  # the paper's
+AXES = 100
 N_TOP = 200  # sentences, as in the paper's Fig. 4E-F
 FEWEST = 10  # sentences with a word after "human" for it to count
 SHOWN = 3  # sentences at each pole on the page
@@ -46,7 +48,13 @@ def run_pg19(pg19: Path, catalogue: Path, model: Any, report: Report, permutatio
 def study_word(rows: Rows, report: Report, permutations: int) -> None:
     """Fit MCPCA to sentences by form and period, and report."""
     about = rows.about
+    whole = MCPCA(RANK, random_state=0).fit(rows.X, rows.y)
+    dimensions = rows.X.shape[1]
+    Z, pca = pooled_axes(rows, AXES)
+    # Hundreds of fits follow; the whole vectors, fitted once, tell what the PCs leave out.
+    rows = replace(rows, X=Z, features=[f"PC {i + 1}" for i in range(Z.shape[1])])
     model = MCPCA(RANK, random_state=0).fit(rows.X, rows.y)
+    same = match_components(pca.components_.T @ model.components_, whole.components_).cosines
     contexts = [str(name) for name in model.contexts_]
     form = np.array([name.rsplit(" ", 1)[0] for name in contexts])
     period = np.array([int(name.rsplit(" ", 1)[1]) for name in contexts])
@@ -62,7 +70,11 @@ def study_word(rows: Rows, report: Report, permutations: int) -> None:
         sentences=len(rows.y),
         works=about["work"].nunique(),
         contexts=len(contexts),
-        dimensions=rows.X.shape[1],
+        dimensions=dimensions,
+        axes=Z.shape[1],
+        variance_of_axes=float(pca.explained_variance_ratio_.sum()),
+        same=float(np.mean(same)),
+        same_least=float(np.min(same)),
         replicating=again.n_replicating,
         fewest=int(pd.Series(rows.y).value_counts().min()),
         fewest_works=int(works["nunique"].min()),
