@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
+from scipy.stats import false_discovery_control, rankdata
 
 from mcpca import MCPCA, plotting
 from mcpca.analysis import link_recall, links_of_sets
@@ -92,12 +92,15 @@ def study_links(
         by_chance["links"] = by_chance["links"].str.rsplit("|", n=1).str[0]
         null = {key: own["recall"].to_numpy() for key, own in by_chance.groupby(["links", "features"], sort=False)}
         tables.append(_table(recall, null))
-        gained.append(_gains(recall, null).assign(blocks=word))
-    table, scaled = tables
+        gained.append(_gains(recall, null).assign(**{"means and loadings": word}))
+    table, scaled = (_with_q(one) for one in tables)
     report.table(f"{prefix}_recall", table)
     report.table(f"{prefix}_recall_scaled", scaled, on_page=False)
-    gains = gained[0].drop(columns="blocks")
-    report.table(f"{prefix}_gain", pd.concat(gained)[["blocks", *gains.columns]])
+    # What is claimed of gains is corrected for all of them, as they are and standardised.
+    both = _with_q(pd.concat(gained, ignore_index=True))
+    both.insert(0, "means and loadings", both.pop("means and loadings"))
+    report.table(f"{prefix}_gain", both)
+    gains, gains_scaled = (both[both["means and loadings"] == word] for word in ("as they are", "standardised"))
     middle = models[len(models) // 2]
     chance = permuted_fits(Z, rows.y, ranks[len(ranks) // 2], permutations, spread, seed=2)
     report.add(
@@ -110,14 +113,14 @@ def study_links(
             f"{prefix}_ranks": ", ".join(map(str, ranks)),
             f"{prefix}_found": ", ".join(_found(table, LOADINGS)) or "none",
             f"{prefix}_found_by_means": ", ".join(_found(table, MEANS)) or "none",
-            f"{prefix}_better": ", ".join(gains[(gains["gain"] > 0) & (gains["p"] < 0.05)]["links"]) or "none",
+            f"{prefix}_better": ", ".join(gains[gains["q"] < 0.05]["links"]) or "none",
             f"{prefix}_more": int((gains["gain"] > 0).sum()),
             f"{prefix}_less": int((gains["gain"] < 0).sum()),
             f"{prefix}_sets": len(gains),
             f"{prefix}_mean_gain": float(gains["gain"].mean()),
             f"{prefix}_scaled_found": ", ".join(_found(scaled, LOADINGS)) or "none",
-            f"{prefix}_scaled_mean_gain": float(gained[1]["gain"].mean()),
-            f"{prefix}_scaled_better": ", ".join(gained[1][gained[1]["p"] < 0.05]["links"]) or "none",
+            f"{prefix}_scaled_mean_gain": float(gains_scaled["gain"].mean()),
+            f"{prefix}_scaled_better": ", ".join(gains_scaled[gains_scaled["q"] < 0.05]["links"]) or "none",
             f"{prefix}_exchanges": NAMES * permutations,
         },
         **Chance(spread(middle), np.array(chance)).numbers(f"{prefix}_spread"),
@@ -161,9 +164,9 @@ def _pathway_axes(
                 "largest loadings": ", ".join(top[:6]),
             }
         )
-    table = pd.DataFrame(rows)
+    table = _with_q(pd.DataFrame(rows)) if rows else pd.DataFrame(columns=["links", "q"])
     report.table(f"{prefix}_axes", table)
-    found = table[table["p"] < 0.05]["links"].tolist() if len(table) else []
+    found = [str(name) for name in table[table["q"] < 0.05]["links"]]
     report.add(**{f"{prefix}_axes_rank": model.n_components_, f"{prefix}_axes_found": ", ".join(found) or "none"})
 
 
@@ -221,7 +224,14 @@ def _gains(recall: pd.DataFrame, null: dict[Any, Array]) -> pd.DataFrame:
 
 def _found(table: pd.DataFrame, features: str) -> list[str]:
     own = table[table["features"] == features]
-    return [str(name) for name in own[own["p"] < 0.05]["links"]]
+    return [str(name) for name in own[own["q"] < 0.05]["links"]]
+
+
+def _with_q(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with p-values and, after them, those corrected for its rows (Benjamini and Hochberg)."""
+    out = table.copy()
+    out.insert(out.columns.get_loc("p") + 1, "q", false_discovery_control(out["p"]))
+    return out
 
 
 def _draw(table: pd.DataFrame) -> Any:
@@ -250,7 +260,7 @@ def _claims(report: Report, prefixes: Sequence[str]) -> None:
         report.claim(
             f"Perturbations of one pathway are found together ({name})",
             "recall above 10% for all collections",
-            f"with loadings p < 0.05 for: {n[f'{prefix}_found']}; by mean PCs alone: {n[f'{prefix}_found_by_means']}",
+            f"with loadings, q < 0.05: {n[f'{prefix}_found']}; by mean PCs alone: {n[f'{prefix}_found_by_means']}",
             "names of perturbations exchanged; see the table",
             bool(n[f"{prefix}_found"] != "none"),
         )
@@ -258,22 +268,22 @@ def _claims(report: Report, prefixes: Sequence[str]) -> None:
             f"Loadings add to mean PCs ({name})",
             "in every collection",
             f"recall rises in {n[f'{prefix}_more']} of {n[f'{prefix}_sets']} collections and falls in "
-            f"{n[f'{prefix}_less']}, mean gain {n[f'{prefix}_mean_gain']:+.2f}; p < 0.05 for: {n[f'{prefix}_better']}",
+            f"{n[f'{prefix}_less']}, mean gain {n[f'{prefix}_mean_gain']:+.2f}; q < 0.05: {n[f'{prefix}_better']}",
             "see the table of gains",
             bool(n[f"{prefix}_better"] != "none"),
         )
         report.claim(
             f"One MCPC marks a pathway ({name})",
             "not asked",
-            f"p < 0.05 for: {n[f'{prefix}_axes_found']}",
+            f"q < 0.05: {n[f'{prefix}_axes_found']}",
             "names exchanged; see the table of axes",
             bool(n[f"{prefix}_axes_found"] != "none"),
         )
         report.claim(
             f"Loadings add to mean PCs, both standardised ({name})",
             "not in the paper",
-            f"found together: {n[f'{prefix}_scaled_found']}; mean gain {n[f'{prefix}_scaled_mean_gain']:+.2f}, p < "
-            f"0.05 for: {n[f'{prefix}_scaled_better']}",
+            f"found together: {n[f'{prefix}_scaled_found']}; mean gain {n[f'{prefix}_scaled_mean_gain']:+.2f}, "
+            f"q < 0.05: {n[f'{prefix}_scaled_better']}",
             "see the table of gains",
             bool(n[f"{prefix}_scaled_better"] != "none"),
         )
