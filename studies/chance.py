@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from mcpca import MCPCA, IdentifiabilityWarning
 
@@ -105,8 +106,9 @@ def permuted_fits(
     dealt = deal if deal is not None else (lambda own, generator: generator.permutation(own))
     found = []
     with warnings.catch_warnings():
-        # Contexts that differ by chance alone do not tell MCPCs apart, which is the point.
+        # Contexts that differ by chance alone do not tell MCPCs apart, which is the point; nor do steps settle there.
         warnings.simplefilter("ignore", IdentifiabilityWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         for _ in range(n):
             S, counts = covariances(rows, dealt(codes, rng), len(names))
             model = MCPCA(rank, random_state=0).fit_covariances(S, n_samples=counts, context_names=names.tolist())

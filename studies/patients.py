@@ -25,8 +25,8 @@ MIN_CELLS = 200
 CELLS = {"myeloid": "Myeloid cells", "t": "T/NK cells"}
 ORIGINS = {
     "nLung": "normal lung",
-    "tLung": "tumour, early",
-    "tL/B": "tumour, advanced",
+    "tLung": "early tumour",
+    "tL/B": "advanced tumour",
     "nLN": "normal lymph node",
     "mLN": "lymph node metastasis",
     "PE": "pleural effusion",
