@@ -61,7 +61,8 @@ def study_types(
     The rank is the one that ``select_rank`` recommends unless it is given.
     """
     Z, pca = pooled_axes(rows, n_axes)
-    selection = select_rank(Z, rows.y, criteria=("seeds", "holdout"), random_state=0)
+    criteria = ("seeds", "holdout") if rank is None else ()
+    selection = select_rank(Z, rows.y, criteria=criteria, random_state=0)
     chosen_rank = max(selection.rank, 1)
     rank = chosen_rank if rank is None else rank
     report.say(f"{prefix or 'mirna_'}rank: {selection.reason}")
@@ -81,7 +82,8 @@ def study_types(
             f"{prefix}variance_of_axes": float(pca.explained_variance_ratio_.sum()),
         }
     )
-    _paper_rules(report, prefix, selection)
+    if criteria:
+        _paper_rules(report, prefix, selection)
     again = model.replicability(Z, rows.y, random_state=0)
     sharing = how_shared(model.loadings_)
     counts = {kind: int((sharing.labels == kind).sum()) for kind in KINDS}
@@ -116,7 +118,7 @@ def study_types(
         _one_axis(report, prefix, model, chosen, table, compared, Z, rows)
     genes = feature_scores(model, pca=pca)
     if sets is not None:
-        _sets(report, prefix, genes, sets)
+        _sets(report, prefix, genes, sets, min(50, permutations))
     poles = top_features(genes, 8).groupby(["component", "pole"], sort=False)["feature"].agg(", ".join).unstack("pole")
     report.table(f"{prefix}poles", poles.reset_index(), on_page=False)
     if chosen is not None:
@@ -239,13 +241,13 @@ def _one_axis(
     report.figure(f"{prefix}axis", plotting.plot_scores(model, name, Z, rows.y, max_contexts=12))
 
 
-def _sets(report: Report, prefix: str, genes: pd.DataFrame, sets: dict[str, list[str]]) -> None:
+def _sets(report: Report, prefix: str, genes: pd.DataFrame, sets: dict[str, list[str]], n: int) -> None:
     """Look for known sets at the poles, and for the same sets after features changed names."""
     found = enrichment(genes, sets, method="ranked")
     hits = found[found["q"] < 0.001]
     rng = np.random.default_rng(3)
     null = []
-    for _ in range(50):
+    for _ in range(n):
         renamed = genes.set_axis(rng.permutation(genes.index.to_numpy()), axis=0)
         null.append(int((enrichment(renamed, sets, method="ranked")["q"] < 0.001).sum()))
     report.add(**Chance(len(hits), np.array(null)).numbers(f"{prefix}sets"))

@@ -61,11 +61,11 @@ def write_tcga(folder, rng):
         },
     )
     some = np.isin(y, ["UVM", "SKCM", "KIRC"])
-    other = X[some] @ rng.standard_normal((X.shape[1], 40)) + rng.standard_normal((some.sum(), 40))
+    other = X[some] @ rng.standard_normal((X.shape[1], 12)) + rng.standard_normal((some.sum(), 12))
     (folder / "tcga_mrna_small").mkdir()
     np.savez(
         folder / "tcga_mrna_small" / "tcga_mrna_6types_log2cpm.npz",
-        **{"X": other, "genes": [f"ENSG{i}" for i in range(40)], "context": y[some]},
+        **{"X": other, "genes": [f"ENSG{i}" for i in range(12)], "context": y[some]},
         barcode=np.array(barcodes)[some],
     )
 
