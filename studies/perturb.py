@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.stats import false_discovery_control, rankdata
 
 from mcpca import MCPCA, plotting
-from mcpca.analysis import link_recall, links_of_sets
+from mcpca.analysis import feature_scores, link_recall, links_of_sets
 
 from .chance import Array, Chance, permuted_fits, spread
 from .known import K562_PATHWAYS, THP1_PATHWAYS
@@ -65,7 +65,7 @@ def study_links(
 ) -> None:
     """Measure the recall of known links, and that of the same links after perturbations exchanged their names."""
     rows = rows.take(~np.isin(rows.y, CONTROLS))
-    Z, _ = pooled_axes(rows, n_axes)
+    Z, pca = pooled_axes(rows, n_axes)
     ranks = [r for r in ranks if r <= Z.shape[1]]
     models = [MCPCA(r, random_state=0).fit(Z, rows.y) for r in ranks]
     contexts = [str(name) for name in models[0].contexts_]
@@ -125,20 +125,25 @@ def study_links(
         },
         **Chance(spread(middle), np.array(chance)).numbers(f"{prefix}_spread"),
     )
-    _pathway_axes(report, prefix, models, known, NAMES * permutations)
+    genes = feature_scores(middle, pca=pca)
+    _pathway_axes(report, prefix, middle, genes, known, NAMES * permutations)
     report.figure(f"{prefix}_recall", _draw(scaled))
     report.figure(f"{prefix}_loadings", plotting.plot_loadings(middle, normalize="component", order="cluster"))
 
 
 def _pathway_axes(
-    report: Report, prefix: str, models: list[MCPCA], known: Mapping[str, list[tuple[str, str]]], n: int
+    report: Report,
+    prefix: str,
+    model: MCPCA,
+    genes: pd.DataFrame,
+    known: Mapping[str, list[tuple[str, str]]],
+    n: int,
 ) -> None:
     """Ask whether one MCPC has larger (or smaller) loadings in the members of a pathway than in all others.
 
     The AUC is the chance that a member is above another perturbation, or below it where that is larger; the best MCPC
-    of the middle rank is taken, and so it is when perturbations exchange their names.
+    is taken, and so it is when perturbations exchange their names.
     """
-    model = models[len(models) // 2]
     contexts = [str(name) for name in model.contexts_]
     ranks = rankdata(model.loadings_, axis=0)
     rng = np.random.default_rng(6)
@@ -162,6 +167,7 @@ def _pathway_axes(
                 "95% of chance": chance.upper,
                 "p": chance.p,
                 "largest loadings": ", ".join(top[:6]),
+                "genes of the axis": ", ".join(genes.iloc[:, j].abs().nlargest(5).index),
             }
         )
     table = _with_q(pd.DataFrame(rows)) if rows else pd.DataFrame(columns=["links", "q"])
