@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control
 
-from mcpca import MCPCA, plotting, select_rank
+from mcpca import MCPCA, plotting
 from mcpca.analysis import Association, associate, feature_scores, top_features
 
 from .chance import Array, Chance, permuted_fits, spread
@@ -104,14 +104,12 @@ def study_samples(rows: Rows, report: Report, prefix: str, permutations: int) ->
     origin = pd.Series(rows.about["origin"].to_numpy(), index=rows.y).groupby(level=0).first().rename("origin")
     counts = origin.map(ORIGINS).value_counts()
     null = permuted_fits(rows.X, rows.y, RANK, permutations, spread, seed=1)
-    selection = select_rank(rows.X, rows.y, criteria=(), random_state=0)
     report.add(
         **{
             f"{prefix}_cells": len(rows.y),
             f"{prefix}_samples": len(origin),
             f"{prefix}_origins": ", ".join(f"{counts[o]} {o}" for o in ORIGINS.values() if o in counts),
             f"{prefix}_replicating": again.n_replicating,
-            f"{prefix}_selected_rank": selection.rank,
         },
         **Chance(spread(model), np.array(null)).numbers(f"{prefix}_spread"),
     )

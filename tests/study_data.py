@@ -32,9 +32,9 @@ def axes_on(blocks, p):
 
 
 def write_tcga(folder, rng):
-    clusters = {name: MICRORNA_SETS[name][:6] for name in (SHARED_SET, "14q32 cluster", "let-7 family", "liver")}
-    genes = [gene for members in clusters.values() for gene in members] + [f"hsa-mir-9{i}0" for i in range(8)]
-    A = axes_on([range(6 * j, 6 * j + 6) for j in range(4)], len(genes))
+    clusters = {name: MICRORNA_SETS[name][:4] for name in (SHARED_SET, "14q32 cluster", "let-7 family", "liver")}
+    genes = [gene for members in clusters.values() for gene in members] + [f"hsa-mir-9{i}0" for i in range(4)]
+    A = axes_on([range(4 * j, 4 * j + 4) for j in range(4)], len(genes))
     loadings = {
         "UVM": [9, 2, 0.1, 3],
         "SKCM": [7, 2, 0.1, 4],
@@ -98,25 +98,13 @@ def write_patients(folder, rng):
 
 
 def write_perturb(folder, rng):
-    """Knock-outs of the interferon pathway shift the same genes; so do activations with a gene in common."""
-    names = [
-        "IFNGR1",
-        "IFNGR2",
-        "JAK2",
-        "STAT1",
-        "IRF1",
-        "CD86",
-        "CAV1",
-        "ATF2",
-        "ETV7",
-        "MYC",
-        "BRD4",
-        "non-targeting",
-    ]
-    rates = np.exp(rng.standard_normal((len(names), 20)) * 0.05 + 1)
-    rates[:5, :6] *= 0.4
-    y = np.repeat(names, 70)
-    counts = csr_matrix(rng.poisson(rates.repeat(70, axis=0)).astype(np.int16))
+    """Knock-outs of the interferon pathway shift the same genes, others genes of their own; so do activations with a gene in common."""
+    names = ["IFNGR1", "IFNGR2", "JAK2", "STAT1", "IRF1", "CD86", *"ABCDEFGHIJKLM", "non-targeting"]
+    rates = np.exp(rng.standard_normal((len(names), 20)) * 0.3 + 1)
+    rates[:5] = rates[0] * np.exp(0.02 * rng.standard_normal((5, 20)))
+    rates[:5, :4] *= 0.3
+    y = np.repeat(names, 62)
+    counts = csr_matrix(rng.poisson(rates.repeat(62, axis=0)).astype(np.int16))
     (folder / "perturb_papalexi").mkdir()
     np.savez(
         folder / "perturb_papalexi" / "papalexi_thp1_counts.npz",
@@ -145,7 +133,7 @@ def write_primates(folder, rng):
     regions = ["ACC", "CB", "HIP", "STR", "V1C", "PMC"]
     columns = {}
     for name, b in loadings.items():
-        for individual in range(5):
+        for individual in range(10):
             for region in regions:
                 z = (rng.standard_normal(6) * np.sqrt(b)) @ A.T + 0.1 * rng.standard_normal(18)
                 columns[f"{name}_{region}_{individual}"] = 2 ** (z + 12) - 1

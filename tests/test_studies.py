@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import false_discovery_control
 
 import study_data
 from mcpca import MCPCA
@@ -64,7 +65,8 @@ def test_patients_tell_variance_from_mean(data, tmp_path):
         assert n[f"{prefix}_samples"] == 14
         assert n[f"{prefix}_pairs"] == 7
         assert n[f"{prefix}_only_variance"] == "MCPC 1"
-        assert n[f"{prefix}_mean_significant"] == 1
+        means = pd.read_csv(tmp_path / "patients" / f"{prefix}_origin.csv").set_index("MCPC")["mean, Bonferroni"]
+        assert means.min() < 0.05 < means["MCPC 1"]
         paired = pd.read_csv(tmp_path / "patients" / f"{prefix}_paired.csv").set_index("MCPC")
         assert paired["variance, tumour / normal"]["MCPC 1"] == pytest.approx(5, rel=0.3)
         assert paired["variance p"]["MCPC 1"] == pytest.approx(2 / 2**7)
@@ -76,12 +78,13 @@ def test_perturbations_of_a_pathway_are_recalled(data, tmp_path):
     perturb.run(data, report, 20)
     results = filled(report, tmp_path)
     n = results["numbers"]
-    assert n["thp1_perturbations"] == 11  # the control is none
-    assert "interferon gamma" in n["thp1_found_by_means"]
+    assert n["thp1_perturbations"] == 19  # the control is none
     table = pd.read_csv(tmp_path / "perturb" / "thp1_recall.csv").set_index(["links", "features"])
     own = table.loc["interferon gamma", "mean PCs"]
     assert own["pairs"] == 10
     assert own["recall"] > own["95% of chance"]
+    assert own["p"] < 0.05
+    np.testing.assert_allclose(table["q"], false_discovery_control(table["p"]), rtol=1e-4)
     assert own["by chance"] == pytest.approx(0.1, abs=0.06)
     k562 = pd.read_csv(tmp_path / "perturb" / "k562_recall.csv").set_index(["links", "features"])
     assert k562.loc["a gene in common", "mean PCs"]["pairs"] == 2
@@ -254,16 +257,16 @@ def test_xena_tables(tmp_path, capsys):
 
 
 def atlas(rng):
-    """Ten patients, of whom late stages vary more along one axis."""
+    """Patients, of whom late stages vary more along one axis."""
     anndata = pytest.importorskip("anndata")
     parts, obs = [], []
     A = study_data.axes_on([(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)], 12)
-    for i in range(12):
-        late = i >= 6
+    for i in range(16):
+        late = i >= 8
         b = np.array([12 if late else 2, 3, 2.5, 1.5, 1]) * np.exp(0.1 * rng.standard_normal(5))
         n = 200 if i else 150
         parts.append((rng.standard_normal((n, 5)) * np.sqrt(b)) @ A.T + 0.1 * rng.standard_normal((n, 12)))
-        stage = ["I", "II", "III", "IV"][i // 3]
+        stage = ["I", "II", "III", "IV"][i // 4]
         obs += [
             {"donor_id": f"P{i}", "uicc_stage": stage, "disease": "lung adenocarcinoma", "ann_coarse": "Cancer cell"}
         ] * n
@@ -278,8 +281,8 @@ def test_luca(tmp_path):
     adata.write_h5ad(tmp_path / "luca.h5ad")
     rows = formats.luca(tmp_path / "luca.h5ad", min_cells=199)
     assert "MT-CO1" not in rows.features
-    assert len(set(rows.y)) == 11  # a patient with few cells is left out
-    assert len(rows.y) == 11 * 200 - 1  # and a T cell
+    assert len(set(rows.y)) == 15  # a patient with few cells is left out
+    assert len(rows.y) == 15 * 200 - 1  # and a T cell
     report = quiet("patients")
     read, formats.luca = formats.luca, lambda path: rows
     try:
