@@ -98,7 +98,7 @@ def write_patients(folder, rng):
 
 
 def write_perturb(folder, rng):
-    """Knock-outs of the interferon pathway shift the same genes, others genes of their own; so do activations with a gene in common."""
+    """Knock-outs of the interferon pathway shift the same genes; so do activations with a gene in common."""
     names = ["IFNGR1", "IFNGR2", "JAK2", "STAT1", "IRF1", "CD86", *"ABCDEFGHIJKLM", "non-targeting"]
     rates = np.exp(rng.standard_normal((len(names), 20)) * 0.3 + 1)
     rates[:5] = rates[0] * np.exp(0.02 * rng.standard_normal((5, 20)))
