@@ -3,21 +3,35 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch lint demo benchmark paper studies clean
+.PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper studies clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
 
-# Arrays on other devices, with PyTorch, which is too large for `make test`.
+# Chromium for the tests of the report, which are skipped where it is not found.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium chromium-driver >/dev/null; }
+
+# Arrays on other devices and embeddings of words, with PyTorch, which is too large for `make test`.
 test-torch: $(VENV)/.test-torch
-	$(BIN)/python -m pytest -q tests/test_devices.py
+	$(BIN)/python -m pytest -q tests/test_devices.py tests/test_analysis_embeddings.py
+
+# Neighbours and UMAP of scanpy on scores; scanpy brings a compiler.
+test-scanpy: $(VENV)/.test-scanpy
+	$(BIN)/python -m pytest -q tests/test_tl.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Pictures go to demo-output/.
+# Pages go to docs/_build/html. Tutorials are executed; a warning or a cell that fails is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+# Pictures and the report go to demo-output/.
 demo: $(VENV)/.demo
 	$(BIN)/python -m mcpca.demo --output demo-output
 
@@ -36,7 +50,7 @@ studies: $(VENV)/.studies
 	$(BIN)/python studies/run.py $(STUDY) --data $(DATA) --output study-output
 
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output study-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python

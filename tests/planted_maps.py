@@ -19,9 +19,12 @@ KINDS = ["broad", "specific", "shared", "specific", "shared"]
 
 
 def axes_of(p=36, r=5):
-    """Unit columns (p, r), not orthogonal: waves, with a little of the first one in each of the others."""
+    """Unit columns (p, r), not orthogonal: waves that fade, with a little of the first one in each of the others.
+
+    Since they fade, each has one largest entry, and no rounding decides its sign.
+    """
     x = (np.arange(p) + 0.5) / p
-    A = np.cos(np.pi * np.outer(x, np.arange(1, r + 1)))
+    A = np.cos(np.pi * np.outer(x, np.arange(1, r + 1))) * np.exp(-x)[:, None]
     A[:, 1:] += 0.15 * np.arange(1, r) * A[:, :1]
     return A / np.linalg.norm(A, axis=0)
 

@@ -11,7 +11,9 @@ from scipy.optimize import minimize
 import mcpca.analysis as analysis
 from mcpca import MCPCA
 from mcpca.analysis._models import added_categories, added_linear, added_logistic
+from mcpca.analysis._rows import moments_by_code
 from mcpca.analysis._tests import anova, permutation_p, spearman, welch
+from mcpca.analysis.association import beyond_pca
 from mcpca.datasets import make_contexts
 from stored_fit import stored_fit
 
@@ -63,6 +65,19 @@ def test_constant_columns_have_no_test(test):
     found = test(V, np.arange(10) % 2)
     assert np.isnan(found.p_values).tolist() == [True, False]
     assert np.isnan(permutation_p("anova", V, np.arange(10) % 2, 5, np.random.default_rng(0)).p_values[0])
+
+
+def test_moments_by_context_are_numpys(rng):
+    Z, codes = rng.standard_normal((50, 3)) + 100, rng.integers(-1, 4, 50)
+    codes[codes == 3] = 1
+    codes[0] = 3
+    mean, variance = moments_by_code(Z, codes, 5)
+    for i in range(3):
+        np.testing.assert_allclose(mean[i], Z[codes == i].mean(axis=0))
+        np.testing.assert_allclose(variance[i], Z[codes == i].var(axis=0, ddof=1))
+    np.testing.assert_allclose(mean[3], Z[0])
+    assert np.isnan(variance[3:]).all()
+    assert np.isnan(mean[4]).all()
 
 
 def test_permutations_give_the_exact_p(rng):
@@ -220,6 +235,20 @@ def test_beyond_pca_is_told_where_pca_is_blind():
     assert "Beyond PCA: MCPC 1, MCPC 2." in found.summary()
 
 
+def test_each_condition_of_beyond_pca_counts_by_itself():
+    """The first MCPC meets all of them; each of the others fails one, and so do all where a PC is significant."""
+    table = pd.DataFrame(
+        {
+            "significant": [True, False, True, True, True],
+            "p": [0.001, 0.001, 0.02, 0.001, 0.001],
+            "adjusted_p": [0.01, 0.01, 0.01, 0.2, np.nan],
+        }
+    )
+    pcs = pd.DataFrame({"p": [0.01, np.nan, 0.5], "significant": [False, False, False]})
+    assert beyond_pca(table, pcs, 0.05).tolist() == [True, False, False, False, False]
+    assert not beyond_pca(table, pcs.assign(significant=[False, False, True]), 0.05).any()
+
+
 def test_what_a_pc_shows_is_not_beyond_pca():
     """One MCPC that is a PC: its spread goes with the stage in PCA as well."""
     rng = np.random.default_rng(8)
@@ -236,6 +265,11 @@ def test_what_a_pc_shows_is_not_beyond_pca():
     sds = [np.std(block @ v, ddof=1) for block in rows]
     x = [stage[int(name.split()[1])] for name in model.contexts_]
     assert found.pc_sds["spearman_p"].iloc[0] == pytest.approx(scipy.stats.spearmanr(sds, x).pvalue, rel=1e-6)
+    # Standard deviations and not variances, which a t-test tells apart.
+    compared = analysis.associate(model, by_name(stage), split=1, X=X, y=y, n_pcs=5).pc_sds
+    late = np.array(x) == 1
+    t = scipy.stats.ttest_ind(np.array(sds)[late], np.array(sds)[~late], equal_var=False)
+    assert compared["t-test_p"].iloc[0] == pytest.approx(t.pvalue, rel=1e-6)
 
 
 def test_what_pc_means_explain_is_not_beyond_pca():
@@ -257,13 +291,16 @@ def test_what_pc_means_explain_is_not_beyond_pca():
 
 
 def test_few_contexts_bear_few_pc_means():
+    """The stage moves contexts along three PCs alike, so the means of all go with it; 6 contexts bear one of them."""
     rng = np.random.default_rng(10)
     stage = np.repeat([0.0, 1.0], 6)
-    shift = np.outer(stage, rng.standard_normal(8) * 3)
-    B = rng.gamma(9, 1 / 9, (12, 3))
-    model, X, y, _ = fit_with(B, n=40, seed=10, p=8, shift=shift)
-    found = analysis.associate(model, by_name(np.where(stage > 0, "b", "a")), X=X, y=y, n_pcs=8)
-    assert found.pc_means["in_model"].sum() <= 6 // 5
+    A = np.linalg.qr(rng.standard_normal((8, 3)))[0]
+    B = np.array([9.0, 6, 4]) * rng.gamma(50, 1 / 50, (12, 3))
+    shift = 2 * np.outer(stage, A.sum(axis=1))
+    model, X, y, _ = fit_with(B, n=100, seed=10, A=A, shift=shift)
+    found = analysis.associate(model, by_name(np.where(stage > 0, "b", "a")), X=X, y=y, n_pcs=3)
+    assert (found.pc_means["p"] < 0.05).sum() > 1
+    assert found.pc_means["in_model"].tolist() == (found.pc_means["p"] == found.pc_means["p"].min()).tolist()
 
 
 # Forms

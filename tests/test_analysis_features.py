@@ -1,5 +1,7 @@
 """Features and rows at the poles of MCPCs: feature_scores, top_features, sample_scores, top_samples, group_medians."""
 
+import sys
+
 import anndata
 import numpy as np
 import pandas as pd
@@ -179,6 +181,12 @@ def test_group_medians_are_medians(data, model):
     for name in "abc":
         np.testing.assert_allclose(table.loc[name].iloc[1:].astype(float), np.median(Z[works == name], axis=0))
         assert table.at[name, "n"] == (works == name).sum()
+
+
+def test_missing_pandas_names_the_extra(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r'pip install "mcpca\[analysis\]"'):
+        analysis.feature_scores(model)
 
 
 def test_bad_input_about_rows(data, model):

@@ -84,7 +84,11 @@ def test_strata_take_differences_between_contexts_away():
     options = {"X": X, "y": data.y, "components": 0}
     event = np.ones(len(time), dtype=bool)
     assert analysis.survival(model, time, event, **options, stratify=False).table["p"].iloc[0] < 1e-6
-    stratified = analysis.survival(model, time, event, **options).table
+    within = analysis.survival(model, time, event, **options)
+    stratified = within.table
+    # High is above the median of the own context: half of each, not all of the contexts with high scores.
+    high = set(within.curves.query("group == 'high'")["time"].round(12))
+    assert [sum(round(t, 12) in high for t in time[data.y == i]) for i in range(3)] == [60, 60, 60]
     assert stratified["p"].iloc[0] > 0.01
     assert stratified["logrank_p"].iloc[0] > 0.01
 

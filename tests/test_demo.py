@@ -18,6 +18,7 @@ import pytest
 
 from mcpca import MCPCA, IdentifiabilityWarning, demo
 from mcpca.datasets import load_digit_contexts
+from reading_reports import content
 
 PICTURES = {"samples.png", "mcpcs.png", "loadings.png", "overview.png"}
 
@@ -36,7 +37,8 @@ def test_demo_writes_pictures_and_prints_the_loadings(tmp_path, capsys):
     output = tmp_path / "new" / "folder"
     assert demo.main(["--output", str(output), "--n-samples", "400", "--n-components", "7", "--seed", "3"]) == 0
     printed = capsys.readouterr()
-    assert {path.name for path in output.iterdir()} == PICTURES
+    assert {path.name for path in output.iterdir()} == {*PICTURES, "report.html"}
+    assert printed.out.endswith(f"\nOpen {output / 'report.html'}\n")
     for name in PICTURES:
         assert str(output / name) in printed.out
         height, width = matplotlib.image.imread(output / name).shape[:2]
@@ -155,10 +157,19 @@ def test_output_without_permission_is_refused(tmp_path, capsys, monkeypatch):
     assert "no permission to write" in capsys.readouterr().err
 
 
-def test_picture_that_cannot_be_written_is_reported(tmp_path, capsys):
-    (tmp_path / "mcpcs.png").mkdir()
+@pytest.mark.parametrize("name", ["mcpcs.png", "report.html"])
+def test_file_that_cannot_be_written_is_reported(name, tmp_path, capsys):
+    (tmp_path / name).mkdir()
     assert demo.main(["--output", str(tmp_path), "--n-samples", "200", "--n-components", "3"]) == 2
-    assert f"{tmp_path / 'mcpcs.png'} cannot be written" in capsys.readouterr().err
+    assert f"{tmp_path / name} cannot be written" in capsys.readouterr().err
+
+
+def test_report_holds_the_fitted_model(tmp_path, capsys):
+    assert demo.main(["--output", str(tmp_path), "--n-samples", "300", "--n-components", "4", "--seed", "1"]) == 0
+    shown = content((tmp_path / "report.html").read_text(encoding="utf-8"))
+    np.testing.assert_allclose(shown["loadings"], read_tables(capsys.readouterr().out, shown["contexts"]), atol=1e-4)
+    assert len(shown["ofMcpcs"]["replicability"]["cosines"][0]) == 3
+    assert [sample["n"] for sample in shown["rows"]["contexts"]] == [300] * 3
 
 
 @pytest.mark.parametrize(
@@ -174,7 +185,7 @@ def test_bad_numbers_end_without_a_traceback(arguments, message, tmp_path, capsy
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "PIL"])
+@pytest.mark.parametrize("module", ["matplotlib", "PIL", "plotly"])
 def test_missing_packages_name_the_extra(module, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     assert demo.main(["--output", str(tmp_path)]) == 2

@@ -86,12 +86,12 @@ PICTURES = {
         order="groups",
         normalize="component",
         annotations=ANNOTATIONS,
-        ax=axes(1.2, 2, above=0.8, width=5.5, height=3.5),
+        ax=axes(1.2, 2.2, above=0.8, width=5.5, height=3.5),
     ),
     "loadings_many": lambda m: plot_loadings(many(m), order="cluster", ax=axes(2.1)),
     "context_tree": lambda m: plot_context_tree(m, ax=axes(0.2)),
     "context_tree_annotated": lambda m: plot_context_tree(
-        m, annotations=ANNOTATIONS, ax=axes(0.2, 2.1, above=0.7, height=3.2)
+        m, annotations=ANNOTATIONS, ax=axes(0.2, 2.1, above=0.7, height=3.6)
     ),
     "context_tree_many": lambda m: plot_context_tree(many(m), ax=axes(0.2, 2)),
     "variance_explained": lambda m: plot_variance_explained(m, ax=axes(right=0.2)),
@@ -127,14 +127,14 @@ def test_check_tells_what_differs_and_keeps_what_was_drawn(tmp_path, monkeypatch
         return ax.figure
 
     monkeypatch.delenv("MCPCA_UPDATE_PICTURES", raising=False)
-    with pytest.raises(AssertionError, match="line.png is missing; write it with MCPCA_UPDATE_PICTURES=1"):
+    with pytest.raises(AssertionError, match=r"line\.png is missing; write it with MCPCA_UPDATE_PICTURES=1"):
         check_picture(line(1), "line", tmp_path)
     monkeypatch.setenv("MCPCA_UPDATE_PICTURES", "1")
     check_picture(line(1), "line", tmp_path)
     monkeypatch.delenv("MCPCA_UPDATE_PICTURES")
     check_picture(line(1), "line", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["line.png"]
-    with pytest.raises(AssertionError, match=r"line-failed.png differs from .*line.png: \d+\.\d > "):
+    with pytest.raises(AssertionError, match=r"line-failed\.png differs from .*line\.png: \d+\.\d > "):
         check_picture(line(-1), "line", tmp_path)
     assert picture_distance(tmp_path / "line-failed.png", tmp_path / "line.png") > TOLERANCE
     with pytest.raises(AssertionError, match="inf > "):

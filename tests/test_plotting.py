@@ -223,7 +223,8 @@ def test_image_errors_name_argument_value_and_bound(arguments, match, model):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"normalize": "context"}, r"normalize='context'; choose None or 'component'"),
+        ({"normalize": "row"}, r"normalize='row'; choose None, 'component' or 'context'"),
+        ({"order": "size"}, r"order='size'; choose one of \['given', 'cluster', 'groups'\]"),
         ({"annotate": "yes"}, r"annotate='yes'; choose True, False or 'auto'"),
     ],
 )

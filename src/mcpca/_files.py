@@ -9,8 +9,9 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -27,20 +28,37 @@ _DAMAGED = (
 
 def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str, Any]) -> None:
     """Write arrays and a JSON header to ``path``; a crash on the way leaves the old file as it was."""
-    path = Path(path)
     text = json.dumps({"format": kind, "version": VERSION, **header})
+
+    def write(file: IO[bytes]) -> None:
+        np.savez(file, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
+
+    replace_file(path, write)
+
+
+def replace_file(path: Any, write: Callable[[IO[bytes]], Any]) -> None:
+    """Put what ``write`` writes at ``path``, as a whole: a crash on the way leaves the old file, or none."""
+    path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first.")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
+            write(file)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())  # that of a new file; temporary ones are for their owner alone
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    """Return what this process takes off the permissions of new files; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def read_file(path: Any, kind: str, content_name: str, writer: str) -> tuple[dict[str, Array], dict[str, Any]]:

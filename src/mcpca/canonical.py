@@ -56,7 +56,7 @@ def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching
     A, A_ref : array-like (p, r) and (p, s), s <= r
         Every column of ``A_ref`` gets a column of ``A`` of its own.
     method : {"optimal", "greedy"}
-        "optimal" maximises the sum of |cos| (Hungarian assignment); "greedy" is the paper's: the first reference
+        "optimal" maximises the sum of ``|cos|`` (Hungarian assignment); "greedy" is the paper's: the first reference
         column takes its best match, then the second among what is left, and so on.
 
     Notes

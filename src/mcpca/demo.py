@@ -1,7 +1,7 @@
 """``python -m mcpca.demo --output DIR``: MCPCA finds handwritten digits that were laid over photographs.
 
 Three contexts of 8 x 8 images: patches of photographs; patches with the digits 0 and 2; patches with 1 and 2. MCPCA
-is told neither the digits nor where they are.
+is told neither the digits nor where they are. It ends with pictures and a report to explore.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from .fitted import fitted
 from .plotting._common import FONT_SIZE, MARK
 from .plotting._images import component_titles, draw_image, draw_images, images_size
 from .plotting._loadings import draw_loadings, normalized, plot_loadings
+from .replication import MIN_ROWS
+from .report import write_report
 from .sharing import carrying_contexts
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 # the data hardly tell them apart.
 N_COMPONENTS = 7
 N_SAMPLES = 10_000
+REPORT = "report.html"
 _SHAPE = (SIDE, SIDE)
 _TABLE_COLUMNS = 10
 
@@ -262,12 +265,32 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
     return figure
 
 
+# The report ------------------------------------------------------------------------------------------------------
+
+
+def _write_report(model: MCPCA, data: DigitContexts, output: Path, options: argparse.Namespace) -> Path:
+    """Write the report, with what comes back in halves of the rows."""
+    n, seed = options.n_samples, options.seed
+    halves = model.replicability(data.contexts, n_splits=3, random_state=seed) if n >= MIN_ROWS else None
+    return write_report(
+        model,
+        output / REPORT,
+        X=data.contexts,
+        title="Digits on photographs",
+        replicability=halves,
+        run={"data": f"mcpca.datasets.load_digit_contexts({n}, random_state={seed})"},
+        overwrite=True,
+    )
+
+
 # The command -----------------------------------------------------------------------------------------------------
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=(__doc__ or "").split(": ", 1)[1])
-    parser.add_argument("--output", metavar="DIR", type=Path, required=True, help="where the pictures go; created")
+    parser.add_argument(
+        "--output", metavar="DIR", type=Path, required=True, help="where pictures and report go; created"
+    )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="decides every random number (%(default)s)")
     parser.add_argument("--n-components", metavar="R", type=int, default=N_COMPONENTS, help="rank (%(default)s)")
     parser.add_argument("--n-samples", metavar="N", type=int, default=N_SAMPLES, help="rows per context (%(default)s)")
@@ -284,6 +307,7 @@ def _fit(data: DigitContexts, n_components: int, seed: int) -> tuple[MCPCA, bool
         finally:
             progress.close()
     others = [w for w in caught if not issubclass(w.category, IdentifiabilityWarning)]
+    model.set_params(verbose=False)  # the stream cannot be copied, as models that are fitted again are
     for w in others:
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     return model, len(others) < len(caught)
@@ -294,7 +318,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.demo") 
     options = _parser(prog).parse_args(argv)
     output: Path = options.output
     try:
-        for module in ("matplotlib", "PIL"):
+        for module in ("matplotlib", "PIL", "plotly"):
             require(module, "demo")
         prepare_folder(output)
     except ImportError as error:
@@ -324,6 +348,11 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.demo") 
         except OSError as error:
             return _fail(f"{output / name} cannot be written ({error}).")
         print(f"Wrote {output / name}")
+    try:
+        path = _write_report(model, data, output, options)
+    except OSError as error:
+        return _fail(f"{output / REPORT} cannot be written ({error}).")
+    print(f"Open {path}")
     return 0
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._check import Array, Report, as_generator, as_report, check_counts, check_rank, check_rows
-from ._namespace import is_device_array, like, stand_in, to_host
+from ._check import Array, Report, as_generator, as_report, check_counts, check_rank
+from ._namespace import is_device_array, like
 from .automatic_rank import automatic_rank
-from .centering import ContextMeans, rows_of, scores_of
 from .checkpoint import Checkpoint
 from .contexts import named_blocks, read_contexts
 from .decomposition import check_tolerance, check_weights, decompose_checked
-from .device_contexts import finite_rows, holds_device_arrays, read_device_contexts
+from .device_contexts import holds_device_arrays, read_device_contexts
 from .devices import check_stack
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
@@ -28,67 +26,23 @@ from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
 from .quality import FacetMethods
-from .rows import context_means
 from .scatters import ContextCovariances
+from .scores import ScoreMethods
 from .solvers import check_solver
-from .sources import as_source, is_dask, is_source_like
+from .sources import is_dask
 from .streaming import StreamingMethods, set_features, set_label_columns
 
 # Fitted attributes that go to the device of the data.
 _FLOATS = ("components_", "loadings_", "projection_", "means_", "singular_values_", "noise_variance_")
-_Class = TypeVar("_Class", bound=type)
 
 
-def _over_contexts(cls: _Class) -> _Class:
-    """Let ``transform`` and ``inverse_transform`` take a list or dict of contexts, one call for each.
-
-    Applied to the finished class and so outside scikit-learn's ``set_output`` wrapper: with
-    ``set_output(transform="pandas")`` a list gives a list of frames.
-    """
-
-    def spread(method: Any) -> Any:
-        @functools.wraps(method)
-        def over_contexts(self: Any, X: Any, y: Any = None, *, center: Any = None, **options: Any) -> Any:
-            named = named_blocks(X)
-            if named is None:
-                return method(self, X, y, center=center, **options)
-            check_is_fitted(self)
-            if y is not None:
-                raise ValueError(f"y labels the rows of one 2-D X, but X is a {type(X).__name__} of contexts; drop y.")
-            names, means = named.names.tolist(), self._means()
-            if center is not None:
-                centers = [center] * len(names)
-            else:
-                centers = means.of(names) if named.by_name else means.in_order(len(names))
-            known = names if named.by_name else self.contexts_.tolist() if center is None else [None] * len(names)
-            labels = [
-                # Rows of Dask are not counted for the sake of labels, which only ``posterior`` needs here.
-                None
-                if name is None or (is_dask(block) and not options.get("posterior"))
-                else name_array([name]).repeat(_n_rows(block))
-                for name, block in zip(known, named.blocks, strict=True)
-            ]
-            results = [
-                method(self, block, label, center=c, **options)
-                for block, label, c in zip(named.blocks, labels, centers, strict=True)
-            ]
-            return dict(zip(names, results, strict=True)) if named.by_name else results
-
-        return over_contexts
-
-    for name in ("transform", "inverse_transform"):
-        setattr(cls, name, spread(getattr(cls, name)))
-    return cls
-
-
-@_over_contexts
 class MCPCA(
     FacetMethods,
     NewContextMethods,
     StreamingMethods,
     UncertaintyMethods,
     ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
+    ScoreMethods,
     BaseEstimator,
 ):
     """Multi-context principal component analysis.
@@ -362,71 +316,6 @@ class MCPCA(
     def _n_features_out(self) -> int:
         return self.n_components_
 
-    # Scores
-
-    def transform(self, X: Any, y: Any = None, *, center: Any = None, posterior: bool = False) -> Any:
-        """Return the scores of rows on the MCPCs: ``(x - mean) @ pinv(A).T``.
-
-        Parameters
-        ----------
-        X : one matrix, in any form that ``fit`` takes; or a list or dict of contexts
-            A list must have one entry per fitted context, in their order; a dict goes by name. They give a list or
-            dict of scores.
-        y : array-like (n,), str or list of str, optional
-            Context label of each row, or the name of a column with them, as in ``fit``: rows are centred by the mean of
-            their own context, looked up by label.
-        center : None, "overall", "own", array (n_features,) or dict {label: array}
-            None is the context's fitted mean where contexts are known (by ``y``, list or dict), and the overall mean
-            of the fitted rows otherwise, which keeps differences between contexts visible. "own" centres each context
-            by its mean in ``X``: the way for contexts that ``fit`` has not seen, as is an explicit mean.
-        posterior : bool
-            With ``solver="ml"``: the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - mean)``, which shrink
-            towards 0 by the noise as in probabilistic PCA; without ``y``, by the average loadings and noise.
-
-        Returns
-        -------
-        ndarray (n, r), or a list or dict of them; for rows on a device arrays of the same kind there, for rows on Dask
-        a Dask array that is computed when asked for
-        """
-        check_is_fitted(self)
-        X, y = take_labels(X, y)
-        if is_dask(X):
-            return self._transform_there(X, y, center, posterior)
-        A = self._check_new_rows(X)
-        ordinary = to_host(self.projection_)
-        projections = self._posterior_projections(y, A.shape[0]) if posterior else [(slice(None), ordinary)]
-        groups = self._means().by_rows(A, y, center)
-        if posterior and len(projections) > 1 and len(groups) == 1:
-            groups = [(rows, groups[0][1]) for rows, _ in projections]
-        if len(projections) == 1:
-            projections = projections * len(groups)
-        return scores_of(A, groups, [projection for _, projection in projections], ordinary.dtype)
-
-    def _transform_there(self, X: Any, y: Any, center: Any, posterior: bool) -> Any:
-        """Return the scores of rows on Dask as a Dask array, which is not computed yet."""
-        contexts = self._read_new(X, y, min_samples=1)
-        assert contexts.engine is not None
-        names = None if y is None else contexts.names.tolist()
-        projections = self._posterior_by_context(names) if posterior else [self.projection_]
-        means = list(self._means().by_context(names, center, lambda: list(context_means(contexts))))
-        n = max(len(means), len(projections))
-        pairs = zip(means * (n // len(means)), projections * (n // len(projections)), strict=True)
-        return contexts.engine.scores(np.array([mean @ P.T for mean, P in pairs]), projections)
-
-    def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
-        """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``."""
-        check_is_fitted(self)
-        Z = check_rows(stand_in(X), "X")
-        if Z.shape[1] != self.n_components_:
-            raise ValueError(f"X has {Z.shape[1]} columns, but scores of this model have {self.n_components_}.")
-        Z = finite_rows(X, Z, "X", None)
-        if isinstance(center, str) and center == "own":
-            raise ValueError("center='own' is not known from scores; pass the mean itself.")
-        return rows_of(Z, self._means().by_rows(Z, y, center), to_host(self.components_))
-
-    def _means(self) -> ContextMeans:
-        return ContextMeans(self.contexts_, to_host(self.means_), self.n_samples_per_context_, self.n_features_in_)
-
     # Quality
 
     def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
@@ -450,10 +339,6 @@ class MCPCA(
         """Read a model that ``save`` wrote."""
         model: Self = load_model(cls, path)
         return model
-
-
-def _n_rows(block: Any) -> int:
-    return as_source(block, "X").shape[0] if is_source_like(block) else len(stand_in(block))
 
 
 def _check_names(names: Any, n: int, argument: str) -> Array:

@@ -14,6 +14,7 @@ from ._names import unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .adapters.stored import keys_of, stored_fit
+from .selection import RankSelection
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,15 @@ class Fitted:
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
     """Read a fitted ``MCPCA``, or the fit that ``mcpca.tl.mcpca`` left under ``key`` in an AnnData."""
     return _of_anndata(source, key) if is_anndata(source) else _of_model(source)
+
+
+def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
+    """Return the choice of rank that is given, or that a model or an AnnData holds; None where there is none."""
+    if is_anndata(source):
+        text = source.uns.get(key, {}).get("rank", {}).get("json")
+        return None if text is None else RankSelection.from_json(str(text))
+    found = getattr(source, "rank_choice_", source)
+    return found if isinstance(found, RankSelection) else None
 
 
 def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
@@ -123,6 +133,7 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
         np.asarray(contexts["n_samples"]),
         _double(contexts["variance_explained"]),
         _double(contexts["squared_norm"]),
+        _double(contexts["squared_norm_error"]) if "squared_norm_error" in contexts else None,
         scores=_double(adata.obsm[names.scores]),
         labels=labels.where(labels.notna(), None).to_numpy(),
     )

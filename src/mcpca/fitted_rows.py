@@ -93,14 +93,19 @@ def _of_anndata(adata: Any, fit: Fitted, key: str) -> Space:
         A, P = fit.components, fit.projection
         if mask is not None:
             columns = np.flatnonzero(np.asarray(adata.var[mask] if isinstance(mask, str) else mask, dtype=bool))
-    assert fit.labels is not None
-    at = {name: i for i, name in enumerate(fit.contexts)}
-    codes = np.array([at.get(label, -1) for label in fit.labels], dtype=np.intp)
+    codes = _codes(fit)
     k, counts = len(fit.contexts), np.bincount(codes[codes >= 0], minlength=len(fit.contexts))
     numbers = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
     rows = np.split(numbers, np.cumsum(counts)[:-1])
     read = as_source(matrix, "adata")
     return Space(Contexts(np.array(fit.contexts), True, None, [read] * k, rows, counts), list(range(k)), A, P, columns)
+
+
+def _codes(fit: Fitted) -> Array:
+    """Return the position of the context of each row of an AnnData (n,), -1 where it was not fitted."""
+    assert fit.labels is not None
+    at = {name: i for i, name in enumerate(fit.contexts)}
+    return np.array([at.get(label, -1) for label in fit.labels], dtype=np.intp)
 
 
 def _entry(mapping: Any, name: str, place: str) -> Any:
@@ -181,14 +186,18 @@ def principal_directions(rows: Any, m: int) -> Directions:
     else:
         squares = rows.multiply(rows).sum() if sparse else np.einsum("ij,ij->", rows, rows, dtype=np.float64)
         total = float(squares - n * mean @ mean)
+        # Products in the precision of the rows: with vectors of another one each would copy the rows.
+        rows = rows.astype(np.float64) if sparse else rows
+        dtype, transposed = rows.dtype, rows.T
         centred = LinearOperator(
             (n, q),
-            matvec=lambda v: rows @ v.ravel() - mean @ v.ravel(),
-            rmatvec=lambda u: rows.T @ u.ravel() - mean * u.sum(),
+            matvec=lambda v: rows @ v.ravel().astype(dtype, copy=False) - mean @ v.ravel(),
+            rmatvec=lambda u: transposed @ u.ravel().astype(dtype, copy=False) - mean * u.sum(),
             dtype=np.float64,
         )
         start = np.random.default_rng(0).standard_normal(min(n, q))
-        _, singular, right = svds(centred, m, v0=start)
+        tol, width = (1e-8 if dtype == np.float64 else 1e-5), min(max(2 * m + 1, 40), n, q)
+        _, singular, right = svds(centred, m, v0=start, tol=tol, ncv=width)
         order = np.argsort(-singular)
         values, vectors = singular[order] ** 2, right[order].T
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(float).tiny)
@@ -207,13 +216,12 @@ def scores_by_context(
     """
     if is_anndata(source) and X is None and y is None and scores_are_stored(source, key, center):
         assert fit.scores is not None
-        assert fit.labels is not None
-        z, labels = fit.scores[:, j], fit.labels
-        own = [z[labels == fit.contexts[i]] for i in wanted]
+        z, codes = fit.scores[:, j], _codes(fit)
+        own = [z[codes == i] for i in wanted]
         empty = [fit.contexts[i] for i, values in zip(wanted, own, strict=True) if not len(values)]
         if empty:
             raise ValueError(f"Context {empty[0]!r} has no rows in the data given; pass data that has some.")
-        overall = float(np.mean(z[np.isin(labels, fit.contexts)]))
+        overall = float(z[codes >= 0].mean())
     else:
         space = read_space(source, fit, key, X, y)
         positions = [space.position(i, fit.contexts) for i in wanted]

@@ -201,14 +201,14 @@ class UncertaintyMethods:
         n_splits : int
             Random splits.
         threshold : float
-            |cos| between the halves from which on an MCPC counts as replicating.
+            ``|cos|`` between the halves from which on an MCPC counts as replicating.
         random_state, verbose
             As in ``bootstrap``.
 
         Returns
         -------
         Replicability
-            |cos| of each MCPC between halves, in the order of ``components_``.
+            ``|cos|`` of each MCPC between halves, in the order of ``components_``.
 
         Notes
         -----

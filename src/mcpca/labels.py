@@ -200,7 +200,7 @@ def _polars_enum(y: Any) -> Any:
     if type(y).__module__.partition(".")[0] != "polars" or type(getattr(y, "dtype", None)).__name__ != "Enum":
         return y
     physical = y.to_physical().to_numpy().astype(np.float64)  # NaN where the label is null
-    return Coded(np.where(np.isnan(physical), -1, physical).astype(np.intp), np.array(y.cat.get_categories().to_list()))
+    return Coded(np.where(np.isnan(physical), -1, physical).astype(np.intp), np.array(y.dtype.categories.to_list()))
 
 
 def _missing(labels: Array) -> Array:

@@ -34,7 +34,7 @@ class RankChoice:
     ranks : ndarray (m,)
         Candidates, ascending.
     scores : ndarray (m, n_seed_pairs)
-        Mean matched |cos| of each pair of runs.
+        Mean matched ``|cos|`` of each pair of runs.
     threshold : float
     singular_values : ndarray
         The scree: singular values of the flattening.

@@ -24,7 +24,7 @@ class Replicability:
     Attributes
     ----------
     cosines : ndarray (n_splits, r)
-        For each random split, |cos| between component j in one half and its match in the other.
+        For each random split, ``|cos|`` between component j in one half and its match in the other.
     threshold : float
         What counts as coming back.
     """

@@ -62,7 +62,7 @@ class RankSelection:
     scree : dict of str to ndarray (p,)
         "singular value" of the flattening, and of noise the "null mean" and the "null upper" end of its band.
     threshold : float
-        The |cos| that agreement between halves and between seeds is compared with.
+        The ``|cos|`` that agreement between halves and between seeds is compared with.
     """
 
     rank: int
@@ -152,8 +152,8 @@ def select_rank(
     Two questions decide. *Is it above noise?* What r components leave is compared with the same rows under random
     signs; the least r after which the two cannot be told apart (5 standard deviations) is the number of directions
     above noise, and no rank beyond it is recommended. *Does it come back?* The recommendation is the largest rank up to
-    there at which halves of the rows agree on the components: mean matched |cos| above ``cos_sim_threshold``. That is
-    the paper's rule with other rows in place of other seeds. All other criteria are reported, and do not decide.
+    there at which halves of the rows agree on the components: mean matched ``|cos|`` above ``cos_sim_threshold``. That
+    is the paper's rule with other rows in place of other seeds. All other criteria are reported, and do not decide.
 
     Parameters
     ----------
@@ -191,8 +191,9 @@ def select_rank(
 
         * "spread", "noise spread", "noise sd", "excess": the noise test (module ``residual`` has the formula); the last
           in standard deviations. Known at the ranks that the search came to, and with "scree" at all of them.
-        * "split-half agreement", "replicating", "held-out error": mean |cos| between halves; components with |cos| >
-          0.9; squared error of one half's model in the other half's covariances, relative to their squared norm.
+        * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; components with
+          ``|cos| > 0.9``; squared error of one half's model in the other half's covariances, relative to their squared
+          norm.
         * "singular value", "null mean", "null upper" ("scree"): of the flattening, beside those of the rows with random
           signs at the same index, and 5 standard deviations above. The sum of variances is kept by the signs, so strong
           components hide weak ones behind this band; the noise test takes them out first.

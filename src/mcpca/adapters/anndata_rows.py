@@ -15,7 +15,7 @@ from .._optional import require
 from ..contexts import Contexts
 from ..exceptions import DroppedContextsWarning, RawCountsWarning
 from ..labels import Coded, check_columns, columns_of, crossed, distinct, read_labels, rows_by_context
-from ..sources import Source, as_source, columns_source
+from ..sources import Source, as_source, columns_source, is_dask
 from .anndata import anndata_parts, is_anndata
 
 EXTRA = "anndata"
@@ -27,9 +27,7 @@ def check_anndata(adata: Any, argument: str = "adata") -> None:
     """Raise where ``adata`` is no AnnData, or AnnData cannot be imported."""
     require("anndata", EXTRA)
     if not is_anndata(adata):
-        raise TypeError(
-            f"{argument} is a {type(adata).__name__} and no AnnData; for anything else there is mcpca.MCPCA."
-        )
+        raise TypeError(f"{argument} is a {type(adata).__name__} and no AnnData; mcpca.MCPCA takes everything else.")
 
 
 @dataclass(frozen=True)
@@ -86,9 +84,16 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
 def matrix_of(adata: Any, layer: str | None) -> tuple[Any, Array]:
     """Return ``X`` or a layer, and the names of features (n_vars,) of str."""
     if layer is None:
-        return anndata_parts(adata)
-    check_columns([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
-    return adata.layers[layer], np.asarray(adata.var_names).astype(str)
+        matrix, names = anndata_parts(adata)
+    else:
+        check_columns([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
+        matrix, names = adata.layers[layer], np.asarray(adata.var_names).astype(str)
+    if is_dask(matrix):
+        raise TypeError(
+            f"{_where(layer)} is a Dask array, whose rows would be loaded here. MCPCA().fit(X, y) leaves them on the "
+            "workers, with X this array and y the labels; or call adata.to_memory() first."
+        )
+    return matrix, names
 
 
 def _where(layer: str | None) -> str:
@@ -153,6 +158,17 @@ def _columns(adata: Any, mask_var: Any) -> Array:
     return np.flatnonzero(mask)
 
 
+def counts_in(source: Any) -> tuple[int, float] | None:
+    """Return how many rows were looked at and their largest value, where these look like counts, and None elsewhere."""
+    block: Any = source.gather(slice(0, min(_LOOKED_AT, source.shape[0])))
+    values = block.data if scipy.sparse.issparse(block) else np.asarray(block).ravel()
+    largest = float(values.max(initial=0.0))
+    # NaN and infinite values are for the fit to tell.
+    if not _LARGE_COUNT < largest < np.inf or not (values >= 0).all() or (values != np.floor(values)).any():
+        return None
+    return int(block.shape[0]), largest
+
+
 def warn_of_counts(space: Space, layer: str | None, stacklevel: int) -> str | None:
     """Warn where the first rows are whole numbers, none negative and some large; return what was said.
 
@@ -160,14 +176,12 @@ def warn_of_counts(space: Space, layer: str | None, stacklevel: int) -> str | No
     """
     if not space.in_var:
         return None
-    block: Any = space.source.gather(slice(0, min(_LOOKED_AT, space.source.shape[0])))
-    values = block.data if scipy.sparse.issparse(block) else np.asarray(block).ravel()
-    largest = float(values.max(initial=0.0))
-    # NaN and infinite values are for the fit to tell.
-    if not _LARGE_COUNT < largest < np.inf or not (values >= 0).all() or (values != np.floor(values)).any():
+    seen = counts_in(space.source)
+    if seen is None:
         return None
+    n_rows, largest = seen
     text = (
-        f"{_where(layer)} looks like raw counts (whole numbers up to {largest:.0f} in its first {block.shape[0]} "
+        f"{_where(layer)} looks like raw counts (whole numbers up to {largest:.0f} in its first {n_rows} "
         "rows): the largest variation is then how much was counted in each row. Normalise it first, with "
         "sc.pp.normalize_total(adata) and sc.pp.log1p(adata), or pass the layer that is normalised."
     )
@@ -276,8 +290,8 @@ def _check_number(context_key: Any, names: Array, counts: Array, enough: Array, 
         return
     if len(names) == 1 and enough.all():
         raise ValueError(
-            f"context_key={context_key!r} has one context only, {names[0]!r}. MCPCA compares contexts; with one it is "
-            "PCA: use sc.pp.pca, or pass another column."
+            f"context_key={context_key!r} has one context only, {str(names[0])!r}. MCPCA compares contexts; with one "
+            "it is PCA: use sc.pp.pca, or pass another column."
         )
     largest = f", and the largest of them has {counts.max()}" if len(counts) else ""
     raise ValueError(

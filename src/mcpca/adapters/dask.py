@@ -238,7 +238,7 @@ def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | 
                     f"{reference[:5]} (5 of each shown). Select the common columns."
                 )
             M = M[reference]
-        arrays.append(_whole_rows(M, where))
+        arrays.append(whole_rows(M, where))
         if arrays[-1].shape[1] != arrays[0].shape[1]:
             raise ValueError(
                 f"Contexts must share their features: {wheres[0]} has {arrays[0].shape[1]} and {where} has "
@@ -247,7 +247,7 @@ def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | 
     return arrays, None if reference is None else name_array(reference)
 
 
-def _whole_rows(X: Any, where: str) -> Any:
+def whole_rows(X: Any, where: str) -> Any:
     """Return a matrix as a Dask array whose blocks hold whole rows."""
     if hasattr(X, "columns"):
         others = [c for c, dtype in X.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]

@@ -202,8 +202,9 @@ def data_of(params: dict[str, Any]) -> dict[str, Any]:
 
 def _same(first: Any, second: Any) -> bool:
     """Whether two dicts of ``data_of`` are equal; one of them may have been read from a file."""
-    return set(first) == set(second) and all(
-        [str(v) for v in np.atleast_1d(first[name])] == [str(v) for v in np.atleast_1d(second[name])] for name in first
+    return all(
+        [str(v) for v in np.atleast_1d(first.get(name))] == [str(v) for v in np.atleast_1d(second.get(name))]
+        for name in {*first, *second}
     )
 
 
@@ -273,6 +274,7 @@ def _vectors(adata: Any, key: str, stored: dict[str, Any]) -> tuple[Array, Array
 
 
 def _parameters(cls: Any, params: Any) -> dict[str, Any]:
-    known = {name: params.get(name) for name in cls().get_params(deep=False) if name in params}
+    # Older versions of anndata do not write None.
+    known = {name: params.get(name) for name in cls().get_params(deep=False) if name != "verbose"}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in known.items()}
     return plain | {"n_components": params.get("n_comps")}

@@ -216,10 +216,18 @@ def associate(
     added = [target.added(values[kept, j], others) for j in range(len(fit.names))]
     table["adjusted_coefficient"] = [one.coefficient for one in added]
     table["adjusted_p"] = [one.p_value for one in added]
+    table["beyond_pca"] = beyond_pca(table, pc_sds, alpha)
+    return replace(result, pc_sds=pc_sds, pc_means=pc_means, model=target.model)
+
+
+def beyond_pca(table: Any, pc_sds: Any, alpha: float) -> Any:
+    """Return for each MCPC whether it is beyond PCA.
+
+    It is significant; no standard deviation of a PC is, or has as small a p-value; and PC means do not explain it.
+    """
     least = np.nanmin(pc_sds["p"].to_numpy(), initial=1.0)
     unseen = not pc_sds["significant"].any()
-    table["beyond_pca"] = table["significant"] & unseen & (table["p"] < least) & (table["adjusted_p"] < alpha)
-    return replace(result, pc_sds=pc_sds, pc_means=pc_means, model=target.model)
+    return table["significant"] & unseen & (table["p"] < least) & (table["adjusted_p"] < alpha)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Matplotlib is imported when a function is called; it comes with ``pip install "m
 """
 
 from ._angles import plot_angles
-from ._covariates import plot_covariate, plot_trends
+from ._covariates import plot_covariate
 from ._explained import plot_variance_explained
 from ._features import plot_top_features
 from ._images import plot_component_images
@@ -14,6 +14,7 @@ from ._ranks import plot_rank_heatmap, plot_rank_selection
 from ._scores import plot_scores
 from ._scree import plot_scree
 from ._tree import plot_context_tree
+from ._trends import plot_trends
 
 __all__ = [
     "plot_angles",

@@ -16,6 +16,7 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
+from ..adapters.anndata import is_anndata
 from ..context_values import ContextValues, context_values
 from ._common import CATEGORIES, FONT_SIZE, LINE, beside, points_from, shortened, size_in_points, width_of
 from ._heatmap import is_dark
@@ -42,7 +43,7 @@ def read_annotations(given: Any, contexts: Sequence[str], source: Any, key: str)
     """Read ``annotations=``; see ``plot_loadings`` for the forms."""
     if given is None:
         return []
-    parts = _parts(given, contexts)
+    parts = _parts(given, contexts, is_anndata(source))
     if not parts:
         raise ValueError("annotations is empty; pass at least one value for each context, or None.")
     read = []
@@ -106,7 +107,7 @@ def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> No
     handles, labels = [], []
     for annotation in annotations:
         if annotation.title:
-            handles.append(patch(alpha=0))
+            handles.append(patch(alpha=0))  # a title has no colour
             labels.append(annotation.title)
         for colour, label in _legend_entries(annotation.values):
             handles.append(patch(facecolor=colour, edgecolor="0.8", linewidth=0.8))
@@ -123,9 +124,8 @@ def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> No
         handlelength=1,
         ncols=_legend_columns(labels, size_in_points(ax)[1]),
     )
-    titles = {annotation.title for annotation in annotations}
     for text, handle in zip(legend.get_texts(), handles, strict=True):
-        if text.get_text() in titles and handle.get_alpha() == 0:
+        if handle.get_alpha() == 0:
             text.set_fontweight("bold")
 
 
@@ -140,8 +140,8 @@ def _legend_columns(labels: Sequence[str], height: float) -> int:
     return math.ceil(len(labels) * (LINE + 0.25) * FONT_SIZE / height)
 
 
-def _parts(given: Any, contexts: Sequence[str]) -> list[tuple[str, Any]]:
-    """Titles, and what ``context_values`` reads."""
+def _parts(given: Any, contexts: Sequence[str], columns: bool) -> list[tuple[str, Any]]:
+    """Titles, and what ``context_values`` reads; ``columns``: strings are names of columns."""
     if isinstance(given, str):
         return [(given, given)]
     if isinstance(given, Mapping):
@@ -149,8 +149,7 @@ def _parts(given: Any, contexts: Sequence[str]) -> list[tuple[str, Any]]:
         return [("", given)] if by_name else [(str(name), values) for name, values in given.items()]
     if hasattr(given, "columns"):  # a DataFrame
         return [(str(name), given[name]) for name in given.columns]
-    if isinstance(given, (list, tuple)) and given and all(isinstance(name, str) for name in given):
-        # Names of columns; categories of as many contexts in their order would come in a dict or an array.
+    if columns and isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
         return [(name, name) for name in given]
     name = getattr(given, "name", None)
     return [("" if name is None else str(name), given)]
@@ -186,7 +185,7 @@ def _palette(n: int) -> Array:
 def _legend_entries(values: ContextValues) -> list[tuple[Any, str]]:
     entries: list[tuple[Any, str]] = []
     if values.kind == "category":
-        names = [f"{_LETTERS[c]}  {name}" for c, name in enumerate(values.categories)]
+        names = [f"{_LETTERS[c]} {name}" for c, name in enumerate(values.categories)]
         entries = list(zip(_palette(len(names)), names, strict=True))
     else:
         known = values.values[~values.missing]

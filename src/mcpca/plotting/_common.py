@@ -58,8 +58,9 @@ def points_from(ax: Axes, side: Literal["left", "right"]) -> Any:
 
 def settle(ax: Axes) -> None:
     """Let the figure's layout, where it has one, give ``ax`` its size: what fits into it can then be told."""
-    if ax.figure.get_layout_engine() is not None:
-        ax.figure.figure.draw_without_rendering()
+    engine = ax.figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(ax.figure.figure)  # of a SubFigure, the whole
 
 
 def name_rows(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) -> None:
@@ -81,10 +82,17 @@ def name_columns(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) -
     ax.tick_params(axis="x", labelsize=font_size, rotation=90 if upright else 0)
 
 
+def shorten(name: str, most: int = _LONGEST) -> str:
+    """Return ``name`` in one line of at most ``most`` characters, with dollar signs that start no formula."""
+    name = " ".join(name.split())
+    half = (most - 1) // 2  # cut in the middle: what tells names apart is mostly at an end
+    name = name if len(name) <= most else f"{name[: most - 1 - half]}…{name[len(name) - half :]}"
+    return name.replace("$", r"\$")
+
+
 def shortened(names: Sequence[str], most: int = _LONGEST) -> list[str]:
-    """Cut long names in the middle: what tells names apart is mostly at an end."""
-    half = (most - 1) // 2
-    return [name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}" for name in names]
+    """Return all of them shortened."""
+    return [shorten(name, most) for name in names]
 
 
 def width_of(names: Sequence[str], font_size: float = FONT_SIZE) -> float:

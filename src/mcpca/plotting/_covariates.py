@@ -1,28 +1,28 @@
-"""Loadings of MCPCs against what is known about the contexts: the paper's Figures 3H, 4C and 4D."""
+"""Loadings of one MCPC against what is known about the contexts: the paper's Figure 3H."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.stats import kruskal, spearmanr, ttest_ind
+from scipy.stats import kruskal, rankdata, spearmanr, ttest_ind
 
 from .._check import Array
-from .._names import component_index, component_indices
-from .._optional import require
+from .._names import component_index
 from ..context_values import ContextValues, context_values
 from ..fitted import fitted
-from ._common import CATEGORIES, FONT_SIZE, MARKERS, axes_or_new, size_in_points
-from ._labels import CHARACTER, place_labels, shorten
+from ._common import CATEGORIES, CHARACTER, FONT_SIZE, MARKERS, axes_or_new, shorten, size_in_points
+from ._labels import place_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (1, 2)), (0, (3, 1, 1, 3)))
 _MOST_LABELS = 40  # contexts; beyond it points say more than names
-_LONGEST = 24  # characters of a name
+LONGEST = 24  # characters of a name
+_EXACT = 8  # contexts up to which a correlation is compared with that of all orders
 
 
 def plot_covariate(
@@ -71,7 +71,18 @@ def plot_covariate(
     Notes
     -----
     The p-value is of this one test: look at r MCPCs, and it should be below 0.05 / r. Tests treat contexts as
-    independent of one another. A group of one context has no spread, and then there is no test of two.
+    independent of one another. For Spearman's correlation of up to 8 contexts it is exact; with more, and for the
+    Kruskal-Wallis test, it is the usual approximation. A group of one context has no spread, and then there is no test
+    of two.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_covariate
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_covariate(model, "MCPC 1", ["I", "I", "II", "II", "III", "III"], label="stage")
     """
     fit = fitted(source, key)
     j = component_index(component, fit.names)
@@ -81,121 +92,30 @@ def plot_covariate(
         raise ValueError(f"annotate={annotate!r}; choose True, False or 'auto'.")
     read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
     if kind == "category":
-        read = _as_categories(read)
+        read = as_categories(read)
     kept = np.flatnonzero(~read.missing)
     b, places = fit.loadings[kept, j], read.positions[kept]
     words = _category_test(b, read, kept) if read.kind == "category" else _trend_test(b, places)
 
-    names = [shorten(name, _LONGEST) for name in read.categories]
+    names = [shorten(name, LONGEST) for name in read.categories]
     width = max(4.2, min(10, 0.9 * len(names) + 1.2))
-    ax = axes_or_new(ax, (width, 3.4 + _room_below(names, width)))
+    ax = axes_or_new(ax, (width, 3.4 + room_below(names, width)))
     if read.kind == "category":
         places = _draw_groups(ax, b, read.values[kept], len(names))
-        _name_columns(ax, names)
+        name_columns(ax, names)
     else:
         ax.scatter(places, b, s=28, color=CATEGORIES[0], edgecolor="white", linewidth=0.5, zorder=3)
         ax.margins(0.08)
-    ax.set_ylim(*_from_zero(b))
-    ax.set_xlabel(_label(label, covariate, "covariate"), fontsize=FONT_SIZE)
-    _finish(ax, f"loading of {fit.names[j]} (variance)")
+    ax.set_ylim(*from_zero(b))
+    ax.set_xlabel(axis_label(label, covariate, "covariate"), fontsize=FONT_SIZE)
+    finish(ax, f"loading of {fit.names[j]} (variance)")
     dropped = f", {len(fit.contexts) - len(kept)} without a value left out" if len(kept) < len(fit.contexts) else ""
     ax.set_title(f"{fit.names[j]}, {len(kept)} contexts{dropped}\n{words}", fontsize=FONT_SIZE)
     if annotate is True or (annotate == "auto" and len(kept) <= _MOST_LABELS):
         order = np.argsort(-b, kind="stable")
         points = np.column_stack([_as_numbers(ax, places), b])[order]
-        texts = [shorten(fit.contexts[kept[i]], _LONGEST) for i in order]
+        texts = [shorten(fit.contexts[kept[i]], LONGEST) for i in order]
         place_labels(ax, points, texts, obstacles=points, gaps=(4,), font_size=FONT_SIZE - 2, color="0.3")
-    return ax
-
-
-def plot_trends(
-    source: Any,
-    components: Any,
-    time: Any,
-    group: Any = None,
-    *,
-    normalize: Literal["component"] | None = None,
-    label: str | None = None,
-    missing: Literal["error", "drop"] = "error",
-    key: str = "mcpca",
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the loadings of MCPCs over time, a line for each MCPC and group of contexts.
-
-    Parameters
-    ----------
-    source : MCPCA or AnnData
-        A fitted model; or an AnnData with a fit.
-    components : int, str, or sequence of them
-        One MCPC or several, by column (0 is MCPC 1) or name; at most 8.
-    time : dict or Series {context: value}; array-like (k,); or str
-        Numbers, dates, or categories in their order; by context, in the order of contexts, or for an AnnData the name
-        of a column of ``obs`` that is constant within contexts.
-    group : the same, optional
-        Categories, at most 8: a line for each.
-    normalize : {None, "component"}
-        "component" divides the loadings of each MCPC by its largest, so that strong and weak ones can be compared.
-    label : str, optional
-        Of the axis; by default the name of the column or Series, or "time".
-    missing : {"error", "drop"}
-        What to do when contexts have no time or group: raise, or leave them out.
-    key : str
-        Name of the fit in an AnnData.
-    ax : matplotlib Axes, optional
-        Where to draw; by default a new figure.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Notes
-    -----
-    Where a group has several contexts at one time, each is a point and the line goes through their mean. MCPCs differ
-    in colour and marker, groups in the kind of line and in whether markers are filled; with one MCPC groups have
-    colours and markers of their own.
-    """
-    fit = fitted(source, key)
-    chosen = component_indices(components, fit.names)
-    if normalize not in (None, "component"):
-        raise ValueError(f"normalize={normalize!r}; choose None or 'component'.")
-    when = context_values(time, fit.contexts, "time", source=source, key=key, missing=missing)
-    groups = np.zeros(len(fit.contexts), dtype=int)
-    names, absent = [""], when.missing
-    if group is not None:
-        read = _as_categories(context_values(group, fit.contexts, "group", source=source, key=key, missing=missing))
-        groups, names, absent = read.values, read.categories, when.missing | read.missing
-    for what, number in (("components", len(chosen)), ("group", len(names))):
-        if number > len(MARKERS):
-            raise ValueError(
-                f"{what} has {number} entries, and lines are told apart for up to {len(MARKERS)}; draw some at a time."
-            )
-    if absent.all():
-        raise ValueError("No context has both a time and a group; give them to at least one.")
-    B = fit.loadings[:, chosen]
-    if normalize == "component":
-        largest = fit.loadings[:, chosen].max(axis=0)
-        B = B / np.where(largest > 0, largest, 1)
-
-    moments = [shorten(name, _LONGEST) for name in when.categories]
-    ax = axes_or_new(ax, (5.6, 3.6 + _room_below(moments, 4)))
-    for (at, j), (g, name) in itertools.product(enumerate(chosen), enumerate(names)):
-        mine = np.flatnonzero((groups == g) & ~absent)
-        text = ", ".join(part for part in (fit.names[j] if len(chosen) > 1 or not name else "", name) if part)
-        if len(mine):
-            _draw_line(ax, when.positions[mine], B[mine, at], _style(at, g, len(chosen), len(names)), text)
-    if when.kind == "category":
-        _name_columns(ax, moments)
-    ax.margins(x=0.05)
-    ax.set_ylim(*_from_zero(B[~absent]))
-    ax.set_xlabel(_label(label, time, "time"), fontsize=FONT_SIZE)
-    of = f" of {fit.names[chosen[0]]}" if len(chosen) == 1 else ""
-    _finish(ax, f"loading{of} / largest of its MCPC" if normalize else f"loading{of} (variance)")
-    if absent.any():
-        ax.set_title(f"{int(absent.sum())} contexts without a value left out", fontsize=FONT_SIZE)
-    if len(chosen) > 1 or group is not None:
-        columns = 1 + (len(ax.get_legend_handles_labels()[1]) - 1) // 12
-        style: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0, "frameon": False}
-        ax.legend(fontsize=FONT_SIZE, ncols=columns, handlelength=3.2, **style)
     return ax
 
 
@@ -206,8 +126,20 @@ def _trend_test(b: Array, places: Array) -> str:
     x = places.astype(np.int64) if places.dtype.kind == "M" else places
     if len(b) < 3 or len(set(x.tolist())) < 2 or len(set(b.tolist())) < 2:
         return "too few different values for a correlation"
-    rho, p = spearmanr(x, b)
-    return f"Spearman's ρ = {round(float(rho), 2) + 0.0:.2f}, p = {_p_value(p)}"
+    rho, p = _spearman(x, b)
+    return f"Spearman's ρ = {round(rho, 2) + 0.0:.2f}, p = {_p_value(p)}"
+
+
+def _spearman(x: Array, b: Array) -> tuple[float, float]:
+    """Return Spearman's correlation and its two-sided p-value, over all orders for up to 8 contexts."""
+    rho, p = (float(value) for value in spearmanr(x, b))
+    n = len(x)
+    if n <= _EXACT:
+        first, second = (rankdata(values) - (n + 1) / 2 for values in (x, b))
+        products = np.array(list(itertools.permutations(first))) @ second
+        p = float(np.mean(np.abs(products) >= abs(first @ second) - 1e-9))
+    # No order of n values is rarer than this; the approximation for many gives 0 for a perfect one.
+    return rho, max(p, 2 / math.factorial(n) if n < 20 else 0.0)
 
 
 def _category_test(b: Array, read: ContextValues, kept: Array) -> str:
@@ -225,13 +157,13 @@ def _category_test(b: Array, read: ContextValues, kept: Array) -> str:
 
 
 def _p_value(p: float) -> str:
-    return f"{p:.2g}" if p >= 1e-3 else f"{p:.0e}"
+    return f"{p:.2g}" if p >= 1e-3 else f"{p:.0e}" if p >= 1e-99 else "0"
 
 
 # Drawing ---------------------------------------------------------------------------------------------------------
 
 
-def _as_categories(read: ContextValues) -> ContextValues:
+def as_categories(read: ContextValues) -> ContextValues:
     """Turn numbers and dates into categories, in their order."""
     if read.kind == "category":
         return read
@@ -259,7 +191,7 @@ def _draw_groups(ax: Any, b: Array, codes: Array, n: int) -> Array:
                 zorder=1,
             )
     width, height = size_in_points(ax)
-    low, high = _from_zero(b)
+    low, high = from_zero(b)
     places = codes.astype(np.float64)
     for g in range(n):
         mine = np.flatnonzero(codes == g)
@@ -287,43 +219,17 @@ def _side_by_side(heights: Array, diameter: float, most: float) -> Array:
     return offsets
 
 
-def _style(at: int, g: int, n_components: int, n_groups: int) -> dict[str, Any]:
-    """Return how the line of an MCPC and a group looks; no two are alike in black and white."""
-    if n_components > 1 and n_groups > 1:
-        face = CATEGORIES[at] if g % 2 == 0 else "white"
-        return {"color": CATEGORIES[at], "marker": MARKERS[at], "linestyle": _LINES[g], "markerfacecolor": face}
-    n = at if n_components > 1 else g
-    return {"color": CATEGORIES[n], "marker": MARKERS[n], "linestyle": _LINES[n], "markerfacecolor": CATEGORIES[n]}
-
-
-def _draw_line(ax: Any, t: Array, b: Array, style: dict[str, Any], label: str) -> None:
-    times, index = np.unique(t, return_inverse=True)
-    means = np.bincount(index, weights=b) / np.bincount(index)
-    edge = {"markeredgecolor": "0.2" if style["markerfacecolor"] != "white" else style["color"], "markeredgewidth": 0.7}
-    several = len(times) < len(t)
-    ax.plot(times, means, linewidth=1.6, markersize=0 if several else 6, **style, **edge, zorder=2)
-    line = ax.lines[-1]
-    if several:
-        ax.plot(t, b, **{**style, "linestyle": "none"}, **edge, markersize=4, alpha=0.6, zorder=3)
-    # One entry of the legend for line and points.
-    proxy = require("matplotlib.lines", "plot").Line2D(
-        [], [], linewidth=1.6, markersize=6, label=label, **style, **edge
-    )
-    line.set_label("_line")
-    ax.add_line(proxy)
-
-
 def _is_upright(names: Sequence[str], width: float) -> bool:
     return (max(map(len, names)) + 1) * CHARACTER * FONT_SIZE > width / len(names)
 
 
-def _room_below(names: Sequence[str], width: float) -> float:
+def room_below(names: Sequence[str], width: float) -> float:
     """Return the inches that names need which stand upright below an axis of about ``width`` inches."""
     upright = bool(names) and _is_upright(names, 60 * width)
     return max(map(len, names)) * CHARACTER * FONT_SIZE / 72 if upright else 0.0
 
 
-def _name_columns(ax: Any, names: Sequence[str]) -> None:
+def name_columns(ax: Any, names: Sequence[str]) -> None:
     """Name categories below the axis: upright where they are long, and thinned out where they are many."""
     n, width = len(names), size_in_points(ax)[0] * 0.85
     upright = _is_upright(names, width)
@@ -331,7 +237,7 @@ def _name_columns(ax: Any, names: Sequence[str]) -> None:
     ax.set_xticks(range(0, n, step), labels=names[::step], rotation=90 if upright else 0)
 
 
-def _from_zero(b: Array) -> tuple[float, float]:
+def from_zero(b: Array) -> tuple[float, float]:
     """Limits of an axis of loadings: 0 is their end, not an arbitrary number."""
     largest = float(b.max(initial=0)) or 1.0
     return -0.04 * largest, 1.08 * largest
@@ -341,16 +247,16 @@ def _as_numbers(ax: Any, places: Array) -> Array:
     return np.asarray(ax.convert_xunits(places), dtype=np.float64)
 
 
-def _label(label: str | None, given: Any, default: str) -> str:
+def axis_label(label: str | None, given: Any, default: str) -> str:
+    """Return what to write below an axis: ``label``, the name of the column or Series, or ``default``."""
     if label is not None:
         return label
-    if isinstance(given, str):
-        return given
-    name = getattr(given, "name", None)
-    return name if isinstance(name, str) else default
+    name = given if isinstance(given, str) else getattr(given, "name", None)
+    return shorten(name, 60) if isinstance(name, str) else default
 
 
-def _finish(ax: Any, label: str) -> None:
+def finish(ax: Any, label: str) -> None:
+    """Write what the vertical axis is, and leave the other sides open."""
     ax.set_ylabel(label, fontsize=FONT_SIZE)
     ax.tick_params(labelsize=FONT_SIZE)
     ax.spines[["top", "right"]].set_visible(False)

@@ -11,8 +11,8 @@ from .._names import component_index
 from .._optional import require
 from ..fitted import feature_names, fitted
 from ..poles import poles
-from ._common import DIVERGING, FONT_SIZE, axes_or_new
-from ._labels import CHARACTER, name_rows, shorten
+from ._common import CHARACTER, DIVERGING, FONT_SIZE, axes_or_new, shorten
+from ._labels import name_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,22 +59,30 @@ def plot_top_features(
     -----
     The sign of an MCPC is a convention: neither pole is the better one. On axes that are too small for all names
     letters become smaller, and then names are left out.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_top_features
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_top_features(model, "MCPC 1", n=5)
     """
     fit = fitted(source, key)
     j = component_index(component, fit.names)
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
-    ends = poles(
-        fit.components if by == "components" else fit.projection.T, feature_names(source, fit, names, key), j, n
-    )
+    matrix = fit.components if by == "components" else fit.projection.T
+    ends = poles(matrix, feature_names(source, fit, names, key), j, n)
     m = len(ends.positive.names)
-    labels = ends.positive.names + ends.negative.names[::-1]
+    labels = [shorten(name, _LONGEST) for name in ends.positive.names + ends.negative.names[::-1]]
     values = np.concatenate([ends.positive.values, ends.negative.values[::-1]])
     # From the most positive at the top to the most negative at the bottom.
     places = -np.arange(len(values), dtype=np.float64)
     if 0 < m < len(values):
         places[m:] -= _GAP
-    longest = max((len(shorten(label, _LONGEST)) for label in labels), default=0)
+    longest = max(map(len, labels), default=0)
     ax = axes_or_new(ax, (3.4 + longest * CHARACTER * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
     palette = require("matplotlib", "plot").colormaps[DIVERGING]
     colours = [palette(0.8 if value > 0 else 0.2) for value in values]
@@ -84,11 +92,9 @@ def plot_top_features(
     ax.set_ylim(bottom, 0.7)
     ax.margins(x=0.05)
     if len(values):
-        name_rows(ax, places, labels, 0.7 - bottom, longest=_LONGEST)
-    what = "entry" if by == "components" else "weight in the score"
-    ax.set_xlabel(
-        f"{what} of {fit.names[j]}" if by == "components" else f"{what} on {fit.names[j]}", fontsize=FONT_SIZE
-    )
+        name_rows(ax, places, labels, 0.7 - bottom)
+    what = "entry of" if by == "components" else "weight in the score on"
+    ax.set_xlabel(f"{what} {fit.names[j]}", fontsize=FONT_SIZE)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)

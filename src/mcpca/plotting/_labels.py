@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
-from ._common import FONT_SIZE, size_in_points
+from ._common import CHARACTER, FONT_SIZE, LINE, size_in_points
 
-CHARACTER = 0.62  # mean width of a character, in font sizes
-LINE = 1.25  # height of a line of text, in font sizes
 _ANGLES = np.deg2rad([0, 25, -25, 50, -50, 80, -80, 115, -115, 150, -150, 180])
 _SHRINK = 0.85  # axes may become this much smaller when the layout is made
 _SMALLEST = 6  # points of a font
@@ -119,16 +117,7 @@ def _corners(ax: Any) -> tuple[tuple[float, float], tuple[float, float]]:
     return (box.x0, box.y0), (box.x1, box.y1)
 
 
-def shorten(name: str, most: int) -> str:
-    """Return ``name`` with at most ``most`` characters."""
-    if len(name) <= most:
-        return name
-    # Without its middle, for names may differ at either end.
-    end = (most - 1) // 3
-    return f"{name[: most - 1 - end]}…{name[len(name) - end :]}"
-
-
-def name_rows(ax: Any, places: Array, names: Sequence[str], span: float, *, longest: int = 40) -> None:
+def name_rows(ax: Any, places: Array, names: Sequence[str], span: float) -> None:
     """Name places on the vertical axis; ``span`` is the length of the axis in data units.
 
     Letters become smaller where rows are narrow, down to 6 points, and then only every second name is written, every
@@ -138,4 +127,4 @@ def name_rows(ax: Any, places: Array, names: Sequence[str], span: float, *, long
     gap = row * (min(abs(np.diff(places))) if len(places) > 1 else span)
     size = min(FONT_SIZE, max(_SMALLEST, gap / LINE))
     step = max(1, math.ceil(LINE * size / gap - 1e-9))
-    ax.set_yticks(places[::step], labels=[shorten(name, longest) for name in names[::step]], fontsize=size)
+    ax.set_yticks(places[::step], labels=names[::step], fontsize=size)

@@ -12,6 +12,7 @@ import numpy as np
 from .._check import Array
 from .._optional import require
 from ..context_tree import similar_order
+from ..context_values import context_values
 from ..fitted import fitted
 from ..sharing import KINDS, how_shared
 from ._annotations import add_legend, draw_strips, legend_width, read_annotations, strips_width, write_letters
@@ -46,6 +47,7 @@ def plot_loadings(
     source: Any,
     *,
     order: Literal["given", "cluster", "groups"] = "given",
+    groups: Any = None,
     normalize: Literal["component", "context"] | None = None,
     annotations: Any = None,
     annotate: bool | Literal["auto"] = "auto",
@@ -62,13 +64,17 @@ def plot_loadings(
         "given" keeps the order of contexts and MCPCs. "cluster" puts rows that are alike beside each other, and columns
         too (average linkage by cosine of what is shown). "groups" clusters the rows, and brackets the columns as
         specific to one context, shared by some, or broad; ``mcpca.sharing.how_shared`` has the rule.
+    groups : optional
+        With ``order="groups"``: contexts of one group count as one, as cancer types of one organ. A dict {context:
+        group}, a Series, values in the order of the contexts, or the name of a column of an AnnData's ``obs``; a
+        context without a group is one of its own.
     normalize : {None, "component", "context"}
         None shows the loadings. "component" divides each column by its maximum, so that weak MCPCs can be read;
         "context" each row, so that contexts that vary little can. Zeros stay.
     annotations : optional
         What is known of the contexts, drawn as thin columns at their left with a legend: a DataFrame whose index are
-        contexts, a Series, a dict {context: value}, or a dict {title: any of these, or values in the order of the
-        contexts}. For an AnnData also the name of a column of ``obs`` that is constant within contexts, or a list of
+        contexts, a Series, a dict {context: value}, values in the order of the contexts, or a dict {title: any of
+        these}. For an AnnData also the name of a column of ``obs`` that is constant within contexts, or a list of
         such names. Categories (at most 26) have a colour and a letter; numbers and dates a scale. A context without
         a value stays white.
     annotate : bool or "auto"
@@ -91,14 +97,17 @@ def plot_loadings(
     check_annotate(annotate)
     if order not in _ORDERS:
         raise ValueError(f"order={order!r}; choose one of {list(_ORDERS)}.")
+    if groups is not None and order != "groups":
+        raise ValueError(f"groups has no effect with order={order!r}; pass order='groups', or drop it.")
+    families = None if groups is None else _families(groups, fit.contexts, source, key)
     known = read_annotations(annotations, fit.contexts, source, key)
     B = normalized(fit.loadings, normalize)
-    rows, columns, kinds = np.arange(len(B)), np.arange(B.shape[1]), None
-    if order != "given":
-        rows = similar_order(B)
+    rows = np.arange(len(B)) if order == "given" else similar_order(B)
+    columns, kinds = np.arange(B.shape[1]), None
+    if order == "cluster":
         columns = similar_order(B.T)
-    if order == "groups":
-        columns, kinds = _grouped(fit.loadings, rows)
+    elif order == "groups":
+        columns, kinds = _grouped(fit.loadings, rows, families)
     contexts, names = [fit.contexts[i] for i in rows], [fit.names[j] for j in columns]
     size = _size(contexts, len(names))
     if known:
@@ -120,7 +129,7 @@ def plot_loadings(
 
 def check_normalize(normalize: Any) -> None:
     """Raise where ``normalize`` is none of the choices."""
-    if normalize not in _LABELS:
+    if normalize not in list(_LABELS):
         raise ValueError(f"normalize={normalize!r}; choose None, 'component' or 'context'.")
 
 
@@ -148,13 +157,21 @@ def draw_loadings(
     return image
 
 
-def _grouped(B: Array, rows: Array) -> tuple[Array, list[str]]:
+def _families(groups: Any, contexts: Sequence[str], source: Any, key: str) -> list[int]:
+    """Return a number for the group of each context."""
+    read = context_values(groups, contexts, "groups", source=source, key=key, missing="drop")
+    number: dict[Any, int] = {}
+    known = zip(read.values.tolist(), read.missing.tolist(), strict=True)
+    return [number.setdefault((i,) if missing else value, i) for i, (value, missing) in enumerate(known)]
+
+
+def _grouped(B: Array, rows: Array, families: Sequence[int] | None) -> tuple[Array, list[str]]:
     """Return an order of the columns by kind, and the kinds in that order.
 
     Within "specific" and "shared" columns follow the rows that carry them, so that blocks run down a diagonal; broad
     ones stay in the order of the model, by total variance.
     """
-    labels = how_shared(B).labels
+    labels = how_shared(B, groups=families).labels
     weights = B[rows] ** 2
     centres = np.arange(len(rows)) @ weights / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
     place = np.where(np.isin(labels, ("specific", "shared")), centres, 0)

@@ -9,17 +9,18 @@ import numpy as np
 
 from .._check import Array, check_integer, check_real
 from .._names import component_index, component_indices, context_index
+from .._optional import require
 from ..fitted import fitted
 from ..fitted_rows import Directions, principal_directions, read_space, sample_rows
-from ._common import DIVERGING, FONT_SIZE, axes_or_new, size_in_points
-from ._labels import place_labels, shorten
+from ._common import DIVERGING, FONT_SIZE, axes_or_new, shorten, size_in_points
+from ._labels import place_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_ARROWS = 8
 _SHORTEST = 0.2  # of the longest arrow: those below are not drawn unless asked for
-_SMALL, _LARGE = 4.0, 26.0  # areas of points, in square points
+_SMALL, _LARGE = 5.0, 26.0  # areas of points, in square points
 
 
 def plot_plane(
@@ -74,9 +75,19 @@ def plot_plane(
 
     Notes
     -----
-    Points and scores are centred by the mean of the rows drawn, where the arrows start. Both axes have one scale, so
+    Points and scores are centred by the mean of the rows drawn, where the arrows start. Rows with a negative score are
+    triangles, all others circles, so that a print without colours tells them apart. Both axes have one scale, so
     angles are those of the projections. Of sparse rows only the sample is read, and it is made dense where it has at
     most 600 rows or features.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_plane
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_plane(model, 2, truth.X, truth.y)  # the context called 2
     """
     fit = fitted(source, key)
     i = context_index(context, fit.contexts)
@@ -104,7 +115,7 @@ def plot_plane(
     tips = arrow * tips[chosen]
 
     ax = axes_or_new(ax, (5.6, 4.7))
-    _draw_points(ax, points, z, f"score on {fit.names[painted]}")
+    _draw_points(ax, points, z, f"score on {fit.names[painted]} (● ≥ 0, ▼ < 0)")
     _set_limits(ax, points, tips)
     _draw_arrows(ax, tips, [fit.names[j] for j in chosen])
     of = "" if pcs_of == "context" else " of all rows"
@@ -187,10 +198,13 @@ def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
         vmin=-largest,
         vmax=largest,
         edgecolors="0.45",
-        linewidths=0.25,
+        linewidths=0.25 if area > 9 else 0.08,  # else small points would be mostly edge
         rasterized=len(points) > 2000,
         zorder=2,
     )
+    # Both ends of the scale are dark without colours, so the sign has a shape too.
+    circle, triangle = (_marker(name) for name in ("o", "v"))
+    dots.set_paths([circle if value >= 0 else triangle for value in z[order]])
     width = size_in_points(ax)[0]
     beyond = "both" if np.abs(z).max() > largest else "neither"
     bar = ax.figure.colorbar(dots, cax=ax.inset_axes((1 + 8 / width, 0, 12 / width, 1)), extend=beyond)
@@ -201,6 +215,11 @@ def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
         getattr(ax, side)(0, color="0.85", linewidth=0.8, zorder=1)
     ax.tick_params(labelsize=FONT_SIZE)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def _marker(name: str) -> Any:
+    style = require("matplotlib.markers", "plot").MarkerStyle(name)
+    return style.get_path().transformed(style.get_transform())
 
 
 def _draw_arrows(ax: Any, tips: Array, names: Sequence[str]) -> None:

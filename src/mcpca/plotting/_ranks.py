@@ -12,6 +12,7 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
+from ..fitted import rank_selection
 from ..replication import REPLICATES
 from ..residual import STANDARD_DEVIATIONS
 from ..selection import RankSelection
@@ -44,7 +45,7 @@ _LABELS = {
 _UNBOUNDED = ("held-out error", "held-out log-likelihood", "BIC")  # the others are at most 1
 
 
-def plot_rank_selection(source: Any) -> Figure:
+def plot_rank_selection(source: Any, *, key: str = "mcpca", ax: Figure | None = None) -> Figure:
     """Draw every criterion over the ranks, with the recommendation and the choice of each criterion alone marked.
 
     The first panels are of the two questions that decide: is it above noise, and does it come back in other rows. A
@@ -52,14 +53,22 @@ def plot_rank_selection(source: Any) -> Figure:
 
     Parameters
     ----------
-    source : RankSelection or MCPCA
-        What ``select_rank`` returned, or a model that was fitted with ``n_components=None``.
+    source : RankSelection, MCPCA or AnnData
+        What ``select_rank`` returned, a model that was fitted with ``n_components=None``, or data for which
+        ``mcpca.tl.rank`` was run.
+    key : str
+        Name of the fit in the AnnData.
+    ax : matplotlib Figure, optional
+        An empty figure to draw on; by default a new one whose size follows the number of panels.
+        ``plot_rank_heatmap`` draws one panel on axes.
 
     Returns
     -------
     matplotlib Figure
     """
-    selection = _selection(source)
+    selection = _selection(source, key)
+    if ax is not None and not hasattr(ax, "set_layout_engine"):
+        raise TypeError(f"ax is a {type(ax).__name__}; this needs a whole Figure, for a text above a grid of panels.")
     panels = _panels(selection)
     pairwise = {name: values for name, values in selection.pairwise.items() if len(values) > 1 and _any(values)}
     start = len(panels)
@@ -67,30 +76,36 @@ def plot_rank_selection(source: Any) -> Figure:
         start = _COLUMNS * math.ceil(start / _COLUMNS)
     end = start + len(pairwise)
     columns, rows = min(end, _COLUMNS), math.ceil(end / _COLUMNS)
-    figure = _with_header(selection, max(columns * _WIDTH, _NARROWEST), rows * _HEIGHT)
+    if ax is None:
+        figure = _with_header(selection, max(columns * _WIDTH, _NARROWEST), rows * _HEIGHT)
+    else:
+        figure = _with_header(selection, ax.get_figwidth(), ax.get_figheight(), ax)
     if end:
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax, draw in zip(grid, panels, strict=False):
-            draw(selection, ax)
-            _finish(ax)
+        for panel, draw in zip(grid, panels, strict=False):
+            draw(selection, panel)
+            _finish(panel)
         if pairwise:
             _draw_heatmaps(grid[start:end], pairwise, selection, free=end < len(grid))
-        for ax in [*grid[len(panels) : start], *grid[end:]]:
-            ax.set_axis_off()
+        for panel in [*grid[len(panels) : start], *grid[end:]]:
+            panel.set_axis_off()
     return figure
 
 
-def plot_rank_heatmap(source: Any, measure: str, *, ax: Axes | None = None) -> Axes:
+def plot_rank_heatmap(source: Any, measure: str, *, key: str = "mcpca", ax: Axes | None = None) -> Axes:
     """Draw one measure of stability for all pairs of ranks, with the recommended rank framed.
 
     Parameters
     ----------
-    source : RankSelection or MCPCA
-        What ``select_rank`` returned with the criterion "holdout"; or a model whose ``rank_choice_`` that is.
+    source : RankSelection, MCPCA or AnnData
+        What ``select_rank`` returned with the criterion "holdout"; a model whose ``rank_choice_`` that is; or data for
+        which ``mcpca.tl.rank`` was run.
     measure : {"projection similarity", "loading similarity", "context consistency"}
-        The paper's three: share of components with |cos| > 0.9 between the projections of all rows and of nine tenths
-        of them; share with a correlation of loadings above 0.99; Spearman's correlation of the correlations between
-        contexts.
+        The paper's three: share of components with ``|cos| > 0.9`` between the projections of all rows and of nine
+        tenths of them; share with a correlation of loadings above 0.99; Spearman's correlation of the correlations
+        between contexts.
+    key : str
+        Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -98,7 +113,7 @@ def plot_rank_heatmap(source: Any, measure: str, *, ax: Axes | None = None) -> A
     -------
     matplotlib Axes
     """
-    selection = _selection(source)
+    selection = _selection(source, key)
     if measure not in selection.pairwise:
         have = ", ".join(map(repr, selection.pairwise)) or "none"
         raise ValueError(
@@ -111,18 +126,18 @@ def plot_rank_heatmap(source: Any, measure: str, *, ax: Axes | None = None) -> A
     return ax
 
 
-def _selection(source: Any) -> RankSelection:
-    found = getattr(source, "rank_choice_", source)
-    if not isinstance(found, RankSelection):
+def _selection(source: Any, key: str) -> RankSelection:
+    found = rank_selection(source, key)
+    if found is None:
         raise TypeError(
-            f"source is a {type(source).__name__} without a RankSelection; pass what select_rank returned, or a model "
-            "fitted with n_components=None."
+            f"source is a {type(source).__name__} without a RankSelection; pass what select_rank returned, a model "
+            "fitted with n_components=None, or an AnnData after mcpca.tl.rank."
         )
     return found
 
 
-def _with_header(selection: RankSelection, width: float, height: float) -> Figure:
-    """Return a new figure with the recommendation in words above ``width`` x ``height`` inches for panels."""
+def _with_header(selection: RankSelection, width: float, height: float, figure: Figure | None = None) -> Figure:
+    """Put the recommendation in words above ``width`` x ``height`` inches for panels, or at the top of a figure."""
     fits = int((width - 2 * _MARGIN) * 72 / (_CHARACTER * FONT_SIZE))
     lines, title_size = textwrap.wrap(selection.reason, fits, break_on_hyphens=False), FONT_SIZE + 3
     if height:
@@ -132,9 +147,10 @@ def _with_header(selection: RankSelection, width: float, height: float) -> Figur
         )
         lines += textwrap.wrap(marks, fits)
     above = _LINE * (title_size + len(lines) * FONT_SIZE) / 72 + _MARGIN
-    total = above + height + _MARGIN
-    plt = require("matplotlib.pyplot", "plot")
-    figure: Figure = plt.figure(figsize=(width, total))
+    total = above + height + _MARGIN if figure is None else height
+    if figure is None:
+        figure = require("matplotlib.pyplot", "plot").figure(figsize=(width, total))
+    assert figure is not None
     # The layout knows of one title only, which cannot be part bold.
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - above / total), h_pad=0.07, w_pad=0.07)
     title = f"Recommended rank: {selection.rank}" if selection.rank else "Rank 0: nothing above noise"

@@ -13,8 +13,8 @@ from .._names import component_index, context_index
 from .._optional import require
 from ..fitted import fitted
 from ..fitted_rows import scores_by_context
-from ._common import FONT_SIZE, SEQUENTIAL, axes_or_new, size_in_points
-from ._labels import CHARACTER, name_rows, shorten
+from ._common import CHARACTER, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten, size_in_points
+from ._labels import name_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,6 +74,15 @@ def plot_scores(
     -----
     One pass over the rows, none with an AnnData. Fills are darker where loadings are larger. All densities have the
     same height; their smoothing is that of Scott's rule.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.plotting import plot_scores
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=3, random_state=0)
+    >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
+    >>> ax = plot_scores(model, "MCPC 1", truth.X, truth.y)
     """
     fit = fitted(source, key)
     j = component_index(component, fit.names)
@@ -107,7 +116,7 @@ def plot_scores(
     _write_loadings(ax, places, b[chosen])
     if left_out:
         ax.annotate(
-            f"… {left_out} contexts with loadings in between …",
+            f"… {left_out} context{'s' if left_out > 1 else ''} with loadings in between …",
             (0.5, places[half - 1] - (0.7 if kind == "ridge" else 1)),
             xycoords=("axes fraction", "data"),
             ha="center",

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
-from ..fitted import fitted
+from ..fitted import fitted, rank_selection
 from ..selection import RankSelection
 from ._common import BAND, BLUE, FONT_SIZE, MARK, axes_or_new
 
@@ -21,7 +21,7 @@ _SAME = 0.01  # relative difference of singular values of the same data; methods
 def plot_scree(
     source: Any, *, selection: RankSelection | None = None, key: str = "mcpca", ax: Axes | None = None
 ) -> Axes:
-    """Draw the singular values of ``[S_1 ... S_k]`` on a log scale, with the rank of the model marked.
+    """Draw the singular values of ``[S_1, ..., S_k]`` on a log scale, with the rank of the model marked.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def plot_scree(
     selection : RankSelection, optional
         What ``select_rank`` returned for the same data, with the criterion "scree": from it comes the grey band, the
         singular values of the same rows under random signs, from their mean to 5 standard deviations above. By default
-        ``rank_choice_`` of the model, where that has them.
+        what the model or the AnnData holds (``rank_choice_``, ``mcpca.tl.rank``), where that has them.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
@@ -42,7 +42,7 @@ def plot_scree(
     """
     fit = fitted(source, key)
     sigma, r = fit.singular_values, fit.loadings.shape[1]
-    noise = _noise(sigma, selection, getattr(source, "rank_choice_", None))
+    noise = _noise(sigma, selection, rank_selection(source, key))
     ax = axes_or_new(ax, (5.5, 3.4))
     index = np.arange(1, len(sigma) + 1)
     if noise is not None:
@@ -96,10 +96,10 @@ def scale_log(ax: Axes) -> None:
         ax.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def _noise(sigma: Array, selection: Any, choice: Any) -> tuple[Array, Array] | None:
+def _noise(sigma: Array, selection: Any, choice: RankSelection | None) -> tuple[Array, Array] | None:
     """Return the band as lower and upper ends at the indices of ``sigma``, or None where there is none."""
     if selection is None:
-        if isinstance(choice, RankSelection) and choice.scree and _same(sigma, choice.scree["singular value"]):
+        if choice is not None and choice.scree and _same(sigma, choice.scree["singular value"]):
             return _band(choice, len(sigma))
         return None
     if not isinstance(selection, RankSelection):

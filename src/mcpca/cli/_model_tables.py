@@ -1,0 +1,130 @@
+"""What is written of a fitted model: tables with names, and diagnostics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._check import Array
+from .._namespace import to_host
+from ..estimator import MCPCA
+from ..selection import RankSelection
+from ..tables import Data
+from ..tables.writing import matrix_columns
+
+_MOST_CONTEXTS, _MOST_COMPONENTS, _NAME = 30, 10, 28  # shown on a terminal
+
+
+def component_names(model: MCPCA) -> list[str]:
+    """Return MCPC1, MCPC2 and so on: names without a space, for columns."""
+    return [f"MCPC{j + 1}" for j in range(model.n_components_)]
+
+
+def feature_names(model: MCPCA) -> list[str]:
+    """Return the names of features, numbers counted from 1 where they have none."""
+    names = getattr(model, "feature_names_in_", None)
+    return [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+
+
+def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
+    """Return the tables of a model by the names of their files."""
+    names, features = component_names(model), feature_names(model)
+    tables = {
+        "components": matrix_columns("feature", features, to_host(model.components_), names),
+        "projection": matrix_columns("feature", features, to_host(model.projection_).T, names),
+        "loadings": matrix_columns("context", model.contexts_, to_host(model.loadings_), names),
+        "diagnostics": diagnostics_by_context(model),
+        "scree": {
+            "index": np.arange(1, len(model.singular_values_) + 1),
+            "singular_value": to_host(model.singular_values_),
+        },
+    }
+    if model.noise_variance_ is not None and model.noise == "diagonal":
+        tables["noise"] = {"feature": features, "variance": to_host(model.noise_variance_)}
+    choice = model.rank_choice_
+    if isinstance(choice, RankSelection):
+        tables["rank"] = {"rank": choice.ranks, **choice.columns}
+    elif choice is not None:
+        tables["rank"] = {"rank": choice.ranks, "seed stability": choice.mean_scores}
+    return tables
+
+
+def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
+    """Return one row per context: how many rows it has, and how well the model holds there."""
+    norms, k = model.squared_norms(), len(model.contexts_)
+    counts = model.n_samples_per_context_
+    columns: dict[str, Any] = {"context": [str(name) for name in model.contexts_]}
+    if counts is not None:
+        columns["n_samples"] = np.asarray(counts)
+    columns |= {
+        "squared_norm": norms,
+        "reconstruction_error": model.reconstruction_error(per="context"),
+        "relative_error": _ratio(model.reconstruction_error(per="context"), norms),
+        "variance_explained": _ratio(model.variance_explained(per="context"), norms),
+        "score_correlation": model.offdiagonal_correlation(per="context", normalized=True),
+        "likelihood_loss": model.likelihood_loss(per="context"),
+    }
+    if model.noise_variance_ is not None and np.shape(model.noise_variance_) == (k,) and model.noise != "diagonal":
+        columns["noise_variance"] = to_host(model.noise_variance_)
+    return columns
+
+
+def diagnostics(model: MCPCA, data: Data, warnings: list[str]) -> dict[str, Any]:
+    """Return what is said of the whole fit."""
+    norms = float(np.mean(model.squared_norms()))
+    names = component_names(model)
+    choice = model.rank_choice_
+    pairs = [
+        {"components": [names[pair.first], names[pair.second]], "degrees": pair.degrees}
+        for pair in model.proportional_loadings()
+    ]
+    return {
+        "rank": model.n_components_,
+        "rank_reason": "given" if choice is None else choice.reason,
+        "contexts": len(model.contexts_),
+        "features": model.n_features_in_,
+        "rows": None if model.n_samples_per_context_ is None else int(model.n_samples_per_context_.sum()),
+        "relative_error": model.reconstruction_error() / norms if norms else None,
+        "variance_explained": model.variance_explained() / norms if norms else None,
+        "variance_explained_by_component": dict(
+            zip(names, (model.variance_explained(per="component") / (norms or 1)).tolist(), strict=True)
+        ),
+        "score_correlation": model.offdiagonal_correlation(normalized=True),
+        "likelihood_loss": model.likelihood_loss(),
+        "proportional_loadings": pairs,
+        "iterations": model.n_iter_,
+        "passes": model.n_passes_,
+        "basis_residual": model.basis_residual_,
+        "left_out": data.notes,
+        "contexts_left_out": data.dropped,
+        "warnings": warnings,
+    }
+
+
+def loadings_text(model: MCPCA) -> str:
+    """Return the loadings for a terminal, each column divided by its largest, and what is not shown."""
+    B: Array = to_host(model.loadings_)
+    top = B.max(axis=0)
+    shown = B[:_MOST_CONTEXTS, :_MOST_COMPONENTS] / np.where(top > 0, top, 1)[:_MOST_COMPONENTS]
+    contexts = [_fit(str(name)) for name in model.contexts_[:_MOST_CONTEXTS]]
+    width = max(map(len, contexts))
+    lines = [" " * width + "".join(f"{name:>8}" for name in component_names(model)[:_MOST_COMPONENTS])]
+    lines += [f"{name:<{width}}" + "".join(f"{v:8.2f}" for v in row) for name, row in zip(contexts, shown, strict=True)]
+    more = [f"{n - most} more {what}" for n, most, what in _sizes(B) if n > most]
+    tail = f"; {' and '.join(more)} in the file" if more else ""
+    return "\n".join([*lines, f"(each MCPC divided by its largest loading{tail})"])
+
+
+def _sizes(B: Array) -> list[tuple[int, int, str]]:
+    return [(B.shape[0], _MOST_CONTEXTS, "contexts"), (B.shape[1], _MOST_COMPONENTS, "MCPCs")]
+
+
+def _fit(name: str) -> str:
+    """Return a name for a terminal: one line, without control characters, of bounded length."""
+    line = "".join(c if c.isprintable() else "?" for c in name)
+    return line if len(line) <= _NAME else line[: _NAME - 3] + "..."
+
+
+def _ratio(values: Array, norms: Array) -> Array:
+    return np.asarray(np.divide(values, norms, out=np.full(len(norms), np.nan), where=norms > 0))

@@ -1,0 +1,165 @@
+"""Outputs appear whole or not at all: written beside their place, and renamed at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from .._files import _umask
+from ._console import Failure, output_failure
+
+TABLES = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise")
+# All that a folder of results can hold: only such a folder is ever replaced.
+OURS = frozenset(
+    {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet")}
+    | {"diagnostics.json", "run.json", "model.mcpca", "report.html", "loadings.png", "rank.png", "rank.json"}
+)
+_CHUNK = 2**20
+
+
+def check_folder(path: Path, force: bool) -> None:
+    """Raise, before any work is done, where a folder of results could not be put at ``path``."""
+    if path.is_symlink() or path.exists():
+        if not path.is_dir():
+            raise output_failure(f"--out {path} is a file; choose a folder.")
+        inside = sorted(p.name for p in path.iterdir())
+        foreign = [name for name in inside if name not in OURS]
+        if foreign:
+            raise output_failure(f"--out {path} holds {foreign[0]!r}, which is not mcpca's; choose another folder.")
+        if inside and not force:
+            raise output_failure(f"--out {path} exists; choose another folder, or replace it with --force.")
+    _probe(path)
+
+
+def check_file(path: Path, force: bool) -> None:
+    """Raise where a file could not be put at ``path``."""
+    if path.is_dir():
+        raise output_failure(f"--out {path} is a folder; name a file.")
+    if path.exists() and not force:
+        raise output_failure(f"--out {path} exists; choose another name, or replace it with --force.")
+    _probe(path)
+
+
+def _probe(path: Path) -> None:
+    """Make and remove a folder where ``path`` is to be: the one test that tells of permissions and full disks."""
+    near = path.absolute().parent
+    while not near.exists():
+        near = near.parent
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=near, prefix=f".{path.name}.", suffix=".tmp"))
+    except OSError as error:
+        raise output_failure(f"{path} cannot be written: {near} takes no files ({error.strerror}).") from error
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Give a folder to write into, which takes the place of ``path`` at the end; a failure leaves that as it was."""
+    path = path.absolute()
+    with _as_failure(path):
+        made = [p for p in path.parents if not p.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+        try:
+            yield staging
+            for file in staging.iterdir():
+                _settle(file, 0o666)
+            staging.chmod(0o777 & ~_umask())
+            _swap(staging, path)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            for parent in made:  # the nearest first; only what is empty goes
+                _remove_empty(parent)
+            raise
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Give a file to write, which takes the place of ``path`` at the end; a failure leaves ``path`` as it was."""
+    path = path.absolute()
+    with _as_failure(path):
+        made = [p for p in path.parents if not p.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        try:
+            yield Path(name)
+            _settle(Path(name), 0o666)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            for parent in made:
+                _remove_empty(parent)
+            raise
+
+
+def _swap(staging: Path, path: Path) -> None:
+    """Put ``staging`` at ``path``; an old folder there goes when the new one is in place."""
+    if not path.exists():
+        os.rename(staging, path)
+        return
+    path = path.resolve()
+    old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+    old.rmdir()  # only the name is needed: not every system renames onto an empty folder
+    try:
+        os.rename(path, old)
+        os.rename(staging, path)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(old, path)
+        raise
+
+
+def _settle(path: Path, mode: int) -> None:
+    """Make sure that a file is on disk, and readable by whom new files are for."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+    path.chmod(mode & ~_umask())
+
+
+def _remove_empty(path: Path) -> None:
+    with suppress(OSError):
+        path.rmdir()
+
+
+@contextmanager
+def _as_failure(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Failure:
+        raise
+    except OSError as error:
+        raise output_failure(f"{path} cannot be written ({error.strerror or error}); nothing was changed.") from error
+
+
+def checksum(path: Path) -> dict[str, Any]:
+    """Return size and SHA-256 of a file; of a folder, those of its files one after the other with their names."""
+    digest, size = hashlib.sha256(), 0
+    inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    for file in inside:
+        if path.is_dir():
+            digest.update(f"{file.relative_to(path).as_posix()}\0".encode())
+        with file.open("rb") as content:
+            size += _feed(content, digest)
+    return {"path": str(path.absolute()), "bytes": size, "sha256": digest.hexdigest()}
+
+
+def checksums(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the checksums of several files."""
+    return [checksum(path) for path in paths]
+
+
+def _feed(content: IO[bytes], digest: Any) -> int:
+    size = 0
+    while block := content.read(_CHUNK):
+        digest.update(block)
+        size += len(block)
+    return size

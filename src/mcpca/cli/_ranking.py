@@ -1,0 +1,106 @@
+"""``mcpca rank``: every criterion for the rank, as a table and a picture."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._check import as_generator
+from ..automatic_rank import _FEATURES as FEATURES
+from ..checkpoint import Checkpoint
+from ..contexts import read_contexts
+from ..evidence import of_rows
+from ..replication import check_halves
+from ..rows import Rows
+from ..scatters import covariances_of
+from ..selection import CRITERIA, RankSelection, select_rank_checked
+from ..tables import Data, Reading, UnusableFileError, read_data, write_table
+from ._console import Console, Failure
+from ._fitting import data_errors, tell_of
+from ._outputs import check_folder, new_folder
+
+
+def rank(
+    paths: tuple[Path, ...],
+    reading: Reading,
+    ranks: list[int] | None,
+    criteria: tuple[str, ...],
+    seed: int,
+    out: Path | None,
+    force: bool,
+    format: str,
+    console: Console,
+) -> dict[str, Any]:
+    """Choose a rank for files of rows, tell why, and write the curves where a folder is given."""
+    if out is not None:
+        check_folder(out, force)
+    with console.phase("reading"), data_errors(paths[0]):
+        data = read_data(paths, reading, report=console.progress)
+    tell_of(data, console)
+    with console.phase("rank"), data_errors(data.files[0]):
+        selection = _select(data, ranks, criteria, seed, console)
+    files = _write(selection, out, format, console) if out is not None else []
+    console.say(_text(selection))
+    if out is not None:
+        console.say(f"\nWrote {out}: {', '.join(files)}")
+    result = {
+        "rank": selection.rank,
+        "reason": selection.reason,
+        "votes": selection.votes,
+        "table": {"rank": selection.ranks, **selection.columns},
+        "out": None if out is None else str(out),
+    }
+    if selection.rank == 0:
+        raise Failure(selection.reason, 4, "rank", result)
+    return result
+
+
+def _select(
+    data: Data, ranks: list[int] | None, criteria: tuple[str, ...], seed: int, console: Console
+) -> RankSelection:
+    options: dict[str, Any] = {
+        "ranks": ranks,
+        "criteria": CRITERIA if "all" in criteria else tuple(c for c in criteria if c != "none"),
+        "rng": as_generator(seed),
+        "report": console.progress,
+    }
+    if data.labels is None:
+        raise UnusableFileError(data.files[0], "holds moments and no rows, which most criteria need; pass the rows.")
+    contexts = read_contexts(data.source, data.labels)
+    check_halves(contexts, "raise --min-samples to 4")
+    evidence = of_rows(contexts, None, 1.0, console.progress, Checkpoint(None, {}))
+    if isinstance(evidence.covariances, Rows):
+        console.note(f"features are many: the rank is that of the {FEATURES} most variable ones.")
+        contexts = evidence.covariances.most_variable(FEATURES)
+        return select_rank_checked(contexts, covariances_of(contexts, console.progress), **options)
+    assert evidence.moments is not None
+    return select_rank_checked(contexts, evidence.moments, **options)
+
+
+def _write(selection: RankSelection, out: Path, format: str, console: Console) -> list[str]:
+    with new_folder(out) as folder:
+        write_table({"rank": selection.ranks, **selection.columns}, folder / f"rank.{format}", format)
+        (folder / "rank.json").write_text(selection.to_json() + "\n", encoding="utf-8")
+        if importlib.util.find_spec("matplotlib") is not None:
+            import matplotlib.pyplot as plt
+
+            with console.phase("pictures"):
+                figure = selection.plot()
+                figure.savefig(folder / "rank.png", dpi=150)
+                plt.close(figure)
+        return sorted(path.name for path in folder.iterdir())
+
+
+def _text(selection: RankSelection) -> str:
+    lines = [selection.reason, "", "What each criterion alone would choose:"]
+    width = max(map(len, selection.votes))
+    lines += [f"  {name:<{width}}  {vote}" for name, vote in selection.votes.items()]
+    agreement = selection.columns.get("split-half agreement")
+    if agreement is not None and np.isfinite(agreement).any():
+        pairs = zip(selection.ranks.tolist(), agreement.tolist(), strict=True)
+        shown = ", ".join(f"{r}: {a:.2f}" for r, a in pairs if np.isfinite(a))
+        lines += ["", f"Agreement of halves of the rows, by rank: {shown}"]
+    return "\n".join(lines)

@@ -1,0 +1,237 @@
+"""What a fitted model has to show, as one dictionary of plain lists: the data of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from .._check import Array
+from ..bootstrap import Bootstrap
+from ..context_tree import similar_order
+from ..fitted import Fitted
+from ..inference import Presence
+from ..plotting._loadings import normalized
+from ..precision import Precision
+from ..rank import RankChoice
+from ..replication import Replicability
+from ..selection import RankSelection
+from ..sharing import carrying_contexts
+from ._encode import packed, rounded
+from ._rows import N_AXES, QUANTILES, RowSample
+from ._words import GLOSSARY, citation, findings
+
+_CONFIDENCE = 0.95
+_SCREE = 200  # singular values that are shown
+_MOST_CLUSTERED = 5000  # contexts: their distances take 100 MB
+_VERSIONS = ("mcpca", "numpy", "scipy", "scikit-learn")
+
+
+def content_of(
+    model: Any,
+    fit: Fitted,
+    samples: list[RowSample | None] | None,
+    *,
+    title: str,
+    selection: RankSelection | RankChoice | None,
+    standard_errors: Precision | Bootstrap | None,
+    replicability: Replicability | None,
+    presence: Presence | None,
+    run: Mapping[str, Any],
+    n_features: int,
+) -> dict[str, Any]:
+    """Return all that the page shows; names are as given, and escaped only where they are written."""
+    B, relative = fit.loadings, normalized(fit.loadings, "component")
+    shares = np.divide(fit.explained, fit.squared_norms, out=np.full(len(B), np.nan), where=fit.squared_norms > 0)
+    reason = _reason(model, selection)
+    return {
+        "title": title,
+        "contexts": fit.contexts,
+        "mcpcs": fit.names,
+        "loadings": rounded(B),
+        "intervals": _intervals(B, standard_errors),
+        "presence": None if presence is None else {"adjusted": rounded(presence.adjusted, 3), "alpha": presence.alpha},
+        "ofContexts": _of_contexts(model, fit, shares),
+        "ofMcpcs": _of_mcpcs(model, fit, standard_errors, replicability),
+        "orders": {"contexts": _clustered(relative), "mcpcs": _clustered(relative.T)},
+        "features": _poles(fit, n_features),
+        "rows": _rows(samples),
+        "scree": rounded(fit.singular_values[:_SCREE]),
+        "rank": _rank(model, selection, reason),
+        "findings": findings(model, fit, shares, reason, replicability),
+        "glossary": GLOSSARY,
+        "citation": citation(),
+        "run": _run(model, run),
+    }
+
+
+def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any] | None:
+    if errors is None:
+        return None
+    if isinstance(errors, Bootstrap):
+        lower, upper, level = errors.lower, errors.upper, errors.confidence
+        source = f"{len(errors.loadings)} bootstrap resamples of the rows"
+    else:
+        (lower, upper), level = errors.intervals(B, _CONFIDENCE), _CONFIDENCE
+        source = "Fisher's information of the fitted Gaussian model"
+    return {"lower": rounded(lower), "upper": rounded(upper), "words": f"{level:.0%} intervals from {source}"}
+
+
+def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
+    norms = fit.squared_norms
+    error = np.divide(
+        model.reconstruction_error(per="context"), norms, out=np.full(len(norms), np.nan), where=norms > 0
+    )
+    noise = model.noise_variance_
+    return {
+        "rows": None if fit.n_samples is None else [int(n) for n in fit.n_samples],
+        "explained": rounded(shares),
+        "error": rounded(error),
+        "correlation": rounded(model.offdiagonal_correlation(per="context", normalized=True)),
+        "loss": rounded(model.likelihood_loss(per="context")),
+        "noise": None if noise is None or model.noise == "diagonal" else rounded(noise),
+    }
+
+
+def _of_mcpcs(
+    model: Any, fit: Fitted, errors: Precision | Bootstrap | None, replicability: Replicability | None
+) -> dict[str, Any]:
+    B, A = fit.loadings, fit.components
+    total = B.sum(axis=0)
+    r = len(total)
+    cosines = A.T @ A
+    np.fill_diagonal(cosines, 0)  # none is its own neighbour
+    nearest = np.abs(cosines).argmax(axis=1)
+    angles = None
+    if isinstance(errors, Precision):
+        angles = {"degrees": rounded(errors.angles), "words": "root mean square angle to the truth"}
+    elif isinstance(errors, Bootstrap):
+        words = f"angle within which {errors.confidence:.0%} of the resamples stay"
+        angles = {"degrees": rounded(errors.angle_bounds), "words": words}
+    return {
+        "share": rounded(total / (total.sum() or 1)),
+        "explained": rounded(model.variance_explained(per="component") / (fit.squared_norms.mean() or 1)),
+        "carrying": [len(carrying_contexts(b)) for b in B.T],
+        "nearest": None if r == 1 else nearest.tolist(),
+        "cosine": None if r == 1 else rounded(cosines[np.arange(r), nearest]),
+        "angles": angles,
+        "replicability": None
+        if replicability is None
+        else {
+            "cosines": rounded(replicability.cosines.T),
+            "mean": rounded(replicability.agreement),
+            "replicates": replicability.replicates.tolist(),
+            "threshold": replicability.threshold,
+        },
+    }
+
+
+def _clustered(rows: Array) -> list[int] | None:
+    """Return an order in which rows of similar direction are neighbours; None for more than can be clustered."""
+    return similar_order(rows).tolist() if len(rows) <= _MOST_CLUSTERED else None
+
+
+def _poles(fit: Fitted, n_features: int) -> dict[str, Any]:
+    """Return the features at both ends of each MCPC, and their names once."""
+    places: dict[int, int] = {}
+    ends = []
+    for a, weights in zip(fit.components.T, fit.projection, strict=True):
+        order = np.argsort(-a, kind="stable")
+        positive = [int(i) for i in order[:n_features] if a[i] > 0]
+        negative = [int(i) for i in order[::-1][:n_features] if a[i] < 0]
+        for i in positive + negative:
+            places.setdefault(i, len(places))
+        ends.append(
+            {
+                name: {
+                    "features": [places[i] for i in indices],
+                    "entries": rounded(a[indices]),
+                    "weights": rounded(weights[indices]),
+                }
+                for name, indices in (("positive", positive), ("negative", negative))
+            }
+        )
+    return {"count": len(fit.features), "names": [fit.features[i] for i in places], "poles": ends}
+
+
+def _rows(samples: list[RowSample | None] | None) -> dict[str, Any] | None:
+    if samples is None:
+        return None
+    given = [sample for sample in samples if sample is not None]
+    shown, total = sum(len(s.scores) for s in given), sum(s.n for s in given)
+    words = (
+        "All rows are in this file."
+        if shown == total
+        else f"{shown:,} rows of {total:,}, drawn at random within contexts, are in this file."
+    )
+    return {
+        "words": words,
+        "quantiles": list(QUANTILES),
+        "axes": N_AXES,
+        "contexts": [None if sample is None else _sample(sample) for sample in samples],
+    }
+
+
+def _sample(sample: RowSample) -> dict[str, Any]:
+    return {
+        "n": sample.n,
+        "used": sample.n_used,
+        "shown": len(sample.scores),
+        "quantiles": rounded(sample.quantiles.T, 4),
+        "scores": packed(sample.scores),
+        "coordinates": packed(sample.coordinates),
+        "axes": rounded(sample.axes, 4),
+        "shares": rounded(sample.shares, 3),
+    }
+
+
+def _reason(model: Any, selection: RankSelection | RankChoice | None) -> str:
+    r = int(model.n_components_)
+    if selection is None:
+        return f"Rank {r} was given by the analyst; no criterion was computed."
+    if selection.rank == r:
+        return selection.reason
+    return f"Rank {r} was given by the analyst. What was computed says: {selection.reason}"
+
+
+def _rank(model: Any, selection: RankSelection | RankChoice | None, reason: str) -> dict[str, Any]:
+    content: dict[str, Any] = {"rank": int(model.n_components_), "reason": reason, "ranks": [], "columns": {}}
+    if selection is None:
+        return content
+    if isinstance(selection, RankChoice):
+        votes = {} if selection.rank is None else {"seed stability": selection.rank}
+        columns, scree = {"seed stability": selection.mean_scores}, {}
+    else:
+        columns, votes, scree = selection.columns, selection.votes, selection.scree
+    known = {name: rounded(values) for name, values in columns.items() if np.isfinite(values).any()}
+    return content | {
+        "ranks": [int(r) for r in selection.ranks],
+        "columns": known,
+        "votes": {name: int(vote) for name, vote in votes.items() if name in known},
+        "threshold": selection.threshold,
+        "scree": {name: rounded(values[:_SCREE]) for name, values in scree.items()},
+    }
+
+
+def _run(model: Any, run: Mapping[str, Any]) -> list[list[str]]:
+    """Return how the model was made, as pairs of text."""
+    table = [[str(key), _text(value)] for key, value in run.items()]
+    parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
+    table += [[f"parameter {name}", _text(value)] for name, value in parameters.items()]
+    table.append(["iterations", str(model.n_iter_)])
+    if model.n_passes_ is not None:
+        table.append(["passes over the rows", str(model.n_passes_)])
+    return table + [[f"report written with {name}", version(name)] for name in _VERSIONS]
+
+
+def _text(value: Any) -> str:
+    """Write a value without what changes from run to run, such as the address of an object."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_text(item)}" for key, item in value.items())
+    if value is None or isinstance(value, (str, int, float, bool, np.generic)):
+        return str(value)
+    if isinstance(value, (list, tuple, range, np.ndarray)):
+        return ", ".join(_text(item) for item in value)
+    return type(value).__name__

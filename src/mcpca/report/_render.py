@@ -1,0 +1,201 @@
+"""The two functions of the report: its text, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from .._check import as_generator, check_integer
+from .._files import replace_file
+from .._optional import require
+from ..bootstrap import Bootstrap
+from ..fitted import fitted
+from ..inference import Presence
+from ..precision import Precision
+from ..rank import RankChoice
+from ..replication import Replicability
+from ..selection import RankSelection
+from ._content import content_of
+from ._page import page_of
+from ._rows import sample_rows
+
+MAX_ROWS = 20_000
+N_FEATURES = 25
+
+
+def render(
+    model: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    title: str | None = None,
+    selection: RankSelection | RankChoice | None = None,
+    standard_errors: Precision | Bootstrap | None = None,
+    replicability: Replicability | None = None,
+    presence: Presence | None = None,
+    run: Mapping[str, Any] | None = None,
+    max_rows: int = MAX_ROWS,
+    n_features: int = N_FEATURES,
+    random_state: Any = 0,
+) -> str:
+    """Return the report of a fitted model as the text of one HTML page; parameters as in ``write_report``."""
+    check_is_fitted(model)
+    require("plotly", "report")  # before any work is done
+    max_rows = check_integer(max_rows, "max_rows", 0, way_out="0 leaves rows out and keeps their quantiles.")
+    n_features = check_integer(n_features, "n_features", 1)
+    if title is not None and not isinstance(title, str):
+        raise TypeError(f"title is a {type(title).__name__}; pass text.")
+    if run is not None and not isinstance(run, Mapping):
+        raise TypeError(f"run is a {type(run).__name__}; pass a dict such as {{'date': '2026-11-16'}}.")
+    if X is None and y is not None:
+        raise ValueError("y labels rows, and X is None; pass X, or drop y.")
+    fit = fitted(model)
+    k, r = fit.loadings.shape
+    selection = model.rank_choice_ if selection is None else selection
+    if replicability is None and isinstance(selection, RankSelection) and selection.rank == r:
+        replicability = selection.replicability
+    _check_result("selection", selection, (RankSelection, RankChoice), (k, r))
+    _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
+    _check_result("replicability", replicability, (Replicability,), (k, r))
+    _check_result("presence", presence, (Presence,), (k, r))
+    rng = as_generator(random_state)
+    samples = None if X is None else sample_rows(model, X, y, max_rows, rng)
+    content = content_of(
+        model,
+        fit,
+        samples,
+        title=f"{_many(r, 'MCPC')} of {_many(k, 'context')}" if title is None else title,
+        selection=selection,
+        standard_errors=standard_errors,
+        replicability=replicability,
+        presence=presence,
+        run=run or {},
+        n_features=n_features,
+    )
+    return page_of(content)
+
+
+def write_report(
+    model: Any,
+    path: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    title: str | None = None,
+    selection: RankSelection | RankChoice | None = None,
+    standard_errors: Precision | Bootstrap | None = None,
+    replicability: Replicability | None = None,
+    presence: Presence | None = None,
+    run: Mapping[str, Any] | None = None,
+    max_rows: int = MAX_ROWS,
+    n_features: int = N_FEATURES,
+    random_state: Any = 0,
+    overwrite: bool = False,
+) -> Path:
+    """Write an explorable report of a fitted model: one HTML file that needs no network.
+
+    Parameters
+    ----------
+    model : MCPCA
+        A fitted model.
+    path : path
+        Where the file goes; its folder must exist. Written as a whole or not at all.
+    X, y : optional
+        Rows and their contexts, in any form that ``MCPCA.transform`` takes, for what is shown of rows: distributions of
+        scores, and rows of a context along its principal components. Without them the report has the model alone.
+    title : str, optional
+        By default the numbers of MCPCs and contexts.
+    selection : RankSelection or RankChoice, optional
+        What is behind the rank; by default ``model.rank_choice_``.
+    standard_errors : Precision or Bootstrap, optional
+        What ``model.standard_errors()`` or ``model.bootstrap(X, y)`` returned, for intervals of loadings.
+    replicability : Replicability, optional
+        What ``model.replicability(X, y)`` returned; by default that of ``selection``, where it is of this rank.
+    presence : Presence, optional
+        What ``model.presence()`` returned, for tests of single loadings.
+    run : dict, optional
+        How the model was made: what to put into the table at the end, such as a date, file names or a command.
+    max_rows : int
+        Rows in the file, at most; drawn at random, the same number from every context and at most 500 of each. The page
+        tells how many there are.
+    n_features : int
+        Features at each pole of an MCPC.
+    random_state : int, Generator, RandomState or None
+        Decides which rows are drawn.
+    overwrite : bool
+        Whether a file that exists may be replaced.
+
+    Returns
+    -------
+    Path
+        Of the file.
+
+    Notes
+    -----
+    The same arguments give the same bytes: the page has no date unless ``run`` does. It takes about 5 MB for Plotly,
+    which is embedded, and up to ``2 max_rows (r + 3)`` bytes, times 4/3, for rows. Names are shown as text whatever
+    they contain, and the page's Content-Security-Policy forbids the network and any script but its own.
+
+    Examples
+    --------
+    >>> from mcpca import MCPCA
+    >>> from mcpca.datasets import make_contexts
+    >>> from mcpca.report import write_report
+    >>> truth = make_contexts(n_contexts=6, n_features=20, n_components=4, random_state=0)
+    >>> model = MCPCA(n_components=4, random_state=0).fit(truth.X, truth.y)
+    >>> path = write_report(model, "report.html", X=truth.X, y=truth.y)  # doctest: +SKIP
+    """
+    file = Path(path)
+    if file.is_dir():
+        raise IsADirectoryError(f"path={str(file)!r} is a folder; add the name of a file, such as report.html.")
+    if file.exists() and not overwrite:
+        raise FileExistsError(f"path={str(file)!r} exists; pass overwrite=True to replace it, or another path.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"path={str(file)!r}: the folder {str(file.parent)!r} does not exist; create it first.")
+    text = render(
+        model,
+        X=X,
+        y=y,
+        title=title,
+        selection=selection,
+        standard_errors=standard_errors,
+        replicability=replicability,
+        presence=presence,
+        run=run,
+        max_rows=max_rows,
+        n_features=n_features,
+        random_state=random_state,
+    )
+    replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
+    return file
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _check_result(name: str, value: Any, kinds: tuple[type, ...], expected: tuple[int, int]) -> None:
+    """Raise where a result is of another kind, or of another model than one with (k, r) loadings."""
+    if value is None:
+        return
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} is a {type(value).__name__}; pass a {names}.")
+    k, r = expected
+    shape: tuple[int, ...] = expected  # a choice of rank is of no model
+    if isinstance(value, Precision):
+        shape = value.loadings.shape
+    elif isinstance(value, Bootstrap):
+        shape = value.lower.shape
+    elif isinstance(value, Presence):
+        shape = value.adjusted.shape
+    elif isinstance(value, Replicability):
+        shape = (k, value.cosines.shape[1])
+    if shape != expected:
+        raise ValueError(
+            f"{name} is of {shape[0]} contexts and {shape[1]} MCPCs, and the model has {k} and {r}; pass what was "
+            "computed from this model."
+        )

@@ -1,0 +1,127 @@
+// What is chosen, where that is kept, and the beginning.
+{
+  const { el, data, byId } = mcpca;
+
+  mcpca.printing = false;
+  mcpca.PAPER = 680; // pixels across a page
+  mcpca.dark = () => document.documentElement.dataset.theme === "dark";
+  mcpca.chosen = { mcpc: 0, context: 0, other: Math.min(1, mcpca.k - 1) };
+
+  mcpca.backToMap = () => el("a", { class: "to-map", href: "#map" }, "Map");
+  mcpca.contextLink = (i) =>
+    el(
+      "button",
+      { type: "button", class: "link", click: () => mcpca.choose({ context: i }, "context") },
+      mcpca.nameNode(data.contexts[i]),
+    );
+
+  // The address keeps what is chosen, by number, counted from 1.
+  const KEYS = { mcpc: mcpca.r, context: mcpca.k, other: mcpca.k };
+  const read = () => {
+    const given = new URLSearchParams(location.hash.slice(1));
+    for (const [key, n] of Object.entries(KEYS)) {
+      const value = Number(given.get(key));
+      if (Number.isInteger(value) && value >= 1 && value <= n) mcpca.chosen[key] = value - 1;
+    }
+  };
+  const keep = () => {
+    const hash =
+      "#" +
+      Object.keys(KEYS)
+        .map((key) => `${key}=${mcpca.chosen[key] + 1}`)
+        .join("&");
+    try {
+      history.replaceState(null, "", hash);
+    } catch {
+      // A viewer without addresses, as in some mail programs.
+    }
+  };
+
+  const goTo = (id) => {
+    const section = byId(id);
+    section.scrollIntoView({ behavior: "instant", block: "start" });
+    section.focus({ preventScroll: true });
+  };
+
+  // Choose an MCPC, a context or another context to compare with; then go to a section, if told so.
+  mcpca.choose = (what, section = null) => {
+    const before = mcpca.chosen.context;
+    Object.assign(mcpca.chosen, what);
+    if (mcpca.chosen.other === mcpca.chosen.context && mcpca.k > 1) {
+      mcpca.chosen.other = before !== mcpca.chosen.context ? before : (before + 1) % mcpca.k;
+    }
+    if ("mcpc" in what && "context" in what) mcpca.mcpc.showRowsOf(what.context); // a cell of the map
+    keep();
+    mcpca.mcpc.show();
+    mcpca.context.show();
+    mcpca.map.choose();
+    if (section) goTo(section);
+    mcpca.announce(`Chosen: ${mcpca.mcpcName(mcpca.chosen.mcpc)}; context ${mcpca.contextName(mcpca.chosen.context)}.`);
+  };
+
+  const setTheme = (dark) => {
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    byId("theme").setAttribute("aria-pressed", String(dark));
+    mcpca.map.refresh();
+    mcpca.repaint();
+  };
+
+  // Before Plotly is read: the map and all words.
+  const begin = () => {
+    read();
+    document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    byId("theme").setAttribute("aria-pressed", String(mcpca.dark()));
+    const rows = data.ofContexts.rows;
+    const sum = rows ? rows.reduce((a, b) => a + b, 0) : 0;
+    byId("summary").textContent =
+      `${mcpca.many(mcpca.k, "context")}, ${mcpca.many(mcpca.r, "MCPC")}, ` +
+      mcpca.many(data.features.count, "feature") +
+      (rows ? `, ${mcpca.many(sum, "row")}. ` : ". ") +
+      (data.rows ? data.rows.words : "");
+    mcpca.mcpc.begin();
+    mcpca.context.begin();
+    mcpca.map.begin();
+    mcpca.mcpc.show();
+    mcpca.context.show();
+    mcpca.rest.begin();
+    byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
+    byId("print").addEventListener("click", () => window.print());
+    let dark = false;
+    window.addEventListener("beforeprint", () => {
+      dark = mcpca.dark();
+      mcpca.printing = true;
+      setTheme(false); // paper is white
+      mcpca.paintStale(true);
+    });
+    window.addEventListener("afterprint", () => {
+      mcpca.printing = false;
+      setTheme(dark);
+    });
+    window.addEventListener("resize", () => mcpca.map.refresh());
+    window.addEventListener("hashchange", () => {
+      read();
+      mcpca.choose({});
+    });
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest('a[href^="#"]');
+      if (!link) return;
+      event.preventDefault(); // the address is for what is chosen
+      goTo(link.getAttribute("href").slice(1));
+    });
+  };
+
+  // Plotly takes a second to read, and longer on a phone: it is text until the map has been seen.
+  const readPlotly = () => {
+    const text = byId("plotly");
+    document.head.append(el("script", {}, text.textContent)); // runs at once; the policy knows its hash
+    text.remove();
+    mcpca.paintStale();
+    performance.mark("charts");
+    document.documentElement.dataset.ready = "yes";
+  };
+  begin();
+  performance.mark("map");
+  if (document.hidden)
+    setTimeout(readPlotly); // frames are not drawn, so none would come
+  else requestAnimationFrame(() => setTimeout(readPlotly));
+}

@@ -1,0 +1,379 @@
+// One MCPC: its features at both poles, its loadings, scores in the contexts that carry it, rows of a context, and
+// whether it comes back.
+{
+  const { el, data, byId, number, percent, count } = mcpca;
+  const MOST_BARS = 10; // features at each pole in the chart; the table has all
+  const MOST_CONTEXTS = 25,
+    MOST_BOXES = 12;
+  let chooser, parts;
+  const pair = { x: 0, y: 1, context: null }; // null: the context with the largest loading that has rows
+
+  mcpca.mcpc = {};
+  mcpca.mcpc.begin = () => {
+    chooser = mcpca.chooser(
+      "MCPC",
+      data.mcpcs.map((_, j) => [j, mcpca.mcpcName(j)]),
+      () => mcpca.chosen.mcpc,
+      (j) => mcpca.choose({ mcpc: j }),
+    );
+    parts = Object.fromEntries(
+      ["words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
+    );
+    byId("mcpc").append(
+      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, "MCPC"), chooser.node, mcpca.backToMap()),
+      ...Object.values(parts),
+    );
+    parts.featureChart = mcpca.chart("chart-features");
+    parts.loadingChart = mcpca.chart("chart-loadings");
+    parts.scoreChart = mcpca.chart("chart-scores");
+    parts.rowChart = mcpca.chart("chart-rows");
+  };
+
+  mcpca.mcpc.showRowsOf = (i) => (pair.context = i);
+  mcpca.mcpc.show = () => {
+    const j = mcpca.chosen.mcpc;
+    chooser.update();
+    const order = mcpca.sortedBy(mcpca.range(mcpca.k), (i) => data.loadings[i][j]);
+    const carrying = order.slice(0, data.ofMcpcs.carrying[j]);
+    parts.words.replaceChildren(...words(j, carrying));
+    features(j);
+    loadings(j, order);
+    scores(j, order, carrying);
+    rows(j, order);
+    back(j);
+  };
+
+  const words = (j, carrying) => {
+    const { share, explained, nearest, cosine, angles } = data.ofMcpcs;
+    const first = el(
+      "p",
+      {},
+      `${mcpca.mcpcName(j)} has ${percent(share[j])} of the sum of all loadings, and explains `,
+      `${percent(explained[j])} of the squared covariances. `,
+    );
+    if (carrying.length) {
+      first.append(
+        `At least half of its largest loading is in ${count(carrying.length)} of ${mcpca.many(mcpca.k, "context")}: `,
+      );
+      carrying.slice(0, 5).forEach((i, at) => first.append(at ? ", " : "", mcpca.contextLink(i)));
+      first.append(carrying.length > 5 ? ` and ${count(carrying.length - 5)} more.` : ".");
+    } else first.append("No context has a loading on it.");
+    const second = [];
+    if (nearest) second.push(`The nearest other axis is ${mcpca.mcpcName(nearest[j])} (cos ${number(cosine[j], 2)}).`);
+    if (angles) second.push(`Uncertainty: ${number(angles.degrees[j], 2)}\u00b0 (${angles.words}).`);
+    return [first, second.length ? el("p", { class: "muted" }, second.join(" ")) : null].filter(Boolean);
+  };
+
+  const features = (j) => {
+    const ends = data.features.poles[j],
+      all = [];
+    for (const end of ["positive", "negative"]) {
+      ends[end].features.forEach((f, at) =>
+        all.push({ end, name: data.features.names[f], entry: ends[end].entries[at], weight: ends[end].weights[at] }),
+      );
+    }
+    const bars = [
+      ...all.filter((f) => f.end === "positive").slice(0, MOST_BARS),
+      ...all
+        .filter((f) => f.end === "negative")
+        .slice(0, MOST_BARS)
+        .reverse(),
+    ];
+    mcpca.draw(
+      parts.featureChart,
+      `Features at both poles of ${mcpca.mcpcName(j)}; the numbers are in the table below.`,
+      () => ({
+        height: mcpca.rowsHeight(bars.length),
+        traces: [
+          {
+            type: "bar",
+            orientation: "h",
+            x: bars.map((f) => f.entry),
+            y: mcpca.range(bars.length),
+            marker: { color: bars.map((f) => mcpca.colour(f.entry > 0 ? "positive" : "negative")) },
+            text: bars.map((f) => `${mcpca.forPlot(f.name, 60)}: ${number(f.entry)}`),
+            textposition: "none",
+            hovertemplate: "%{text}<extra></extra>",
+          },
+        ],
+        layout: {
+          xaxis: mcpca.axis("entry of the MCPC"),
+          yaxis: mcpca.nameAxis(bars.map((f) => mcpca.forPlot(f.name))),
+        },
+      }),
+    );
+    parts.features.replaceChildren(
+      el("h3", {}, "Features at both poles"),
+      parts.featureChart,
+      mcpca.table({
+        caption: `Features at the poles of ${mcpca.mcpcName(j)} (of ${count(data.features.count)})`,
+        file: `mcpc-${j + 1}-features.csv`,
+        columns: [
+          { title: "feature", name: true, value: (f) => f.name },
+          { title: "pole", value: (f) => f.end },
+          { title: "entry", value: (f) => f.entry },
+          { title: "weight in scores", value: (f) => f.weight },
+        ],
+        rows: all,
+      }),
+    );
+  };
+
+  const present = (i, j) => !data.presence || data.presence.adjusted[i][j] <= data.presence.alpha;
+
+  const loadings = (j, order) => {
+    const top = order.slice(0, MOST_CONTEXTS);
+    mcpca.draw(
+      parts.loadingChart,
+      `Loadings of contexts on ${mcpca.mcpcName(j)}; the numbers are in the table below.`,
+      () => {
+        const values = top.map((i) => data.loadings[i][j]);
+        const trace = {
+          type: "scatter",
+          mode: "markers",
+          x: values,
+          y: mcpca.range(top.length),
+          marker: {
+            size: 9,
+            color: top.map((i) => mcpca.colour(i === mcpca.chosen.context ? "accent" : "data")),
+            symbol: top.map((i) => (present(i, j) ? "circle" : "circle-open")),
+          },
+          text: top.map((i) => `${mcpca.forPlot(data.contexts[i], 60)}: ${number(data.loadings[i][j])}`),
+          hovertemplate: "%{text}<extra></extra>",
+        };
+        if (data.intervals) {
+          const ends = [data.intervals.lower, data.intervals.upper].map((rows) => top.map((i) => rows[i][j]));
+          trace.error_x = mcpca.whiskers(values, ...ends);
+        }
+        return {
+          height: mcpca.rowsHeight(top.length),
+          traces: [trace],
+          layout: {
+            xaxis: mcpca.axis("loading (variance)", { rangemode: "tozero" }),
+            yaxis: mcpca.nameAxis(top.map((i) => mcpca.forPlot(data.contexts[i]))),
+          },
+        };
+      },
+    );
+    const columns = [
+      { title: "context", name: true, value: (i) => data.contexts[i] },
+      { title: "loading", value: (i) => data.loadings[i][j] },
+    ];
+    if (data.intervals) {
+      columns.push(
+        { title: "lower", value: (i) => data.intervals.lower[i][j] },
+        { title: "upper", value: (i) => data.intervals.upper[i][j] },
+      );
+    }
+    if (data.presence) columns.push(mcpca.pColumn((i) => data.presence.adjusted[i][j]));
+    const notes = [];
+    if (mcpca.k > MOST_CONTEXTS)
+      notes.push(`The ${MOST_CONTEXTS} largest of ${count(mcpca.k)} are drawn; the table has all.`);
+    if (data.intervals) notes.push(`Whiskers are ${data.intervals.words}.`);
+    if (data.presence) notes.push(`Rings: not shown to be above 0 (adjusted p > ${data.presence.alpha}).`);
+    parts.loadings.replaceChildren(
+      el("h3", {}, "Loadings: where it varies"),
+      el("p", { class: "muted" }, notes.join(" ")),
+      parts.loadingChart,
+      mcpca.table({
+        caption: `Loadings on ${mcpca.mcpcName(j)}`,
+        file: `mcpc-${j + 1}-loadings.csv`,
+        columns,
+        rows: order,
+        click: (i) => mcpca.choose({ context: i }, "context"),
+        marked: (i) => i === mcpca.chosen.context,
+      }),
+    );
+  };
+
+  const samples = (i) => (data.rows ? data.rows.contexts[i] : null);
+
+  const scores = (j, order, carrying) => {
+    const shown = carrying.filter((i) => samples(i)).slice(0, MOST_BOXES);
+    if (!shown.length) {
+      const why = data.rows
+        ? "No rows were given of the contexts that carry it."
+        : "The report was written without rows, so there are no scores.";
+      parts.scores.replaceChildren(el("h3", {}, "Scores"), el("p", { class: "muted" }, why));
+      return;
+    }
+    const quantile = (q) => shown.map((i) => samples(i).quantiles[j][q]);
+    mcpca.draw(
+      parts.scoreChart,
+      `Distributions of scores on ${mcpca.mcpcName(j)} in ${shown.length} contexts.`,
+      () => ({
+        height: mcpca.rowsHeight(1.3 * shown.length),
+        traces: [
+          {
+            type: "box",
+            orientation: "h",
+            y: mcpca.range(shown.length),
+            lowerfence: quantile(0),
+            q1: quantile(1),
+            median: quantile(2),
+            q3: quantile(3),
+            upperfence: quantile(4),
+            line: { color: mcpca.colour("data"), width: 1.4 },
+            fillcolor: mcpca.colour("data-pale"),
+            hoverinfo: "x",
+          },
+        ],
+        layout: {
+          xaxis: mcpca.axis("score, from the context's mean"),
+          yaxis: mcpca.nameAxis(shown.map((i) => mcpca.forPlot(data.contexts[i]))),
+        },
+      }),
+    );
+    const of = shown.map(samples),
+      partial = of.some((s) => s.used < s.n);
+    const basis = partial
+      ? `up to ${count(Math.max(...of.map((s) => s.used)))} rows of each, drawn at random`
+      : "all rows of each";
+    const cut =
+      carrying.length > shown.length ? `${shown.length} of the ${count(carrying.length)} contexts that carry it. ` : "";
+    parts.scores.replaceChildren(
+      el("h3", {}, "Scores in the contexts that carry it"),
+      el(
+        "p",
+        { class: "muted" },
+        `${cut}Boxes are the middle half with the median, whiskers 5% to 95%; from ${basis}.`,
+      ),
+      parts.scoreChart,
+      mcpca.table({
+        caption: `Quantiles of scores on ${mcpca.mcpcName(j)}, all contexts with rows`,
+        file: `mcpc-${j + 1}-scores.csv`,
+        columns: [
+          { title: "context", name: true, value: (i) => data.contexts[i] },
+          ...data.rows.quantiles.map((q, at) => ({
+            title: `${Math.round(100 * q)}%`,
+            value: (i) => samples(i).quantiles[j][at],
+          })),
+          { title: "rows used", value: (i) => samples(i).used },
+        ],
+        rows: order.filter((i) => samples(i)),
+        click: (i) => mcpca.choose({ context: i }, "context"),
+      }),
+    );
+  };
+
+  const rows = (j, order) => {
+    const possible = order.filter((i) => samples(i) && samples(i).shown);
+    const head = el("h3", {}, "Rows of a context along two principal components");
+    if (!possible.length) {
+      parts.rows.replaceChildren(head, el("p", { class: "muted" }, "No rows are in this file."));
+      return;
+    }
+    const i = pair.context !== null && possible.includes(pair.context) ? pair.context : possible[0],
+      sample = samples(i);
+    const axes = mcpca.range(data.rows.axes).filter((a) => sample.shares[a] > 0);
+    if (axes.length > 1 && (!axes.includes(pair.x) || !axes.includes(pair.y) || pair.x === pair.y))
+      [pair.x, pair.y] = axes;
+    const name = (a) => `PC ${a + 1} (${percent(sample.shares[a])})`;
+    const pick = (id, label, entries, value, key) =>
+      mcpca.picker(id, label, entries, value, (to) => {
+        pair[key] = Number(to);
+        rows(j, order);
+      });
+    const coordinates = mcpca.columns(sample.coordinates),
+      colours = mcpca.columns(sample.scores)[j];
+    const end = 2 * Math.sqrt(data.loadings[i][j]),
+      [dx, dy] = [pair.x, pair.y].map((a) => end * sample.axes[j][a]);
+    mcpca.draw(
+      parts.rowChart,
+      `Rows of ${mcpca.contextName(i)} along PC ${pair.x + 1} and PC ${pair.y + 1}, coloured by their scores on ` +
+        `${mcpca.mcpcName(j)}, with its axis.`,
+      () => {
+        const most = colours.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
+        return {
+          height: 380,
+          traces: [
+            {
+              type: "scatter",
+              mode: "markers",
+              x: Array.from(coordinates[pair.x]),
+              y: Array.from(coordinates[pair.y]),
+              marker: {
+                size: 6,
+                color: Array.from(colours),
+                cmin: -most,
+                cmax: most,
+                colorscale: mcpca.diverging(),
+                line: { width: 0.6, color: mcpca.colour("muted") },
+                colorbar: { title: { text: "score", side: "right" }, thickness: 10, len: 0.9, outlinewidth: 0 },
+              },
+              hovertemplate: "score %{marker.color:.3~g}<extra></extra>",
+            },
+            {
+              type: "scatter",
+              mode: "lines+markers",
+              x: [-dx, dx],
+              y: [-dy, dy],
+              line: { color: mcpca.colour("accent"), width: 3 },
+              marker: { symbol: ["circle-open", "circle"], size: 9, color: mcpca.colour("accent") },
+              hovertemplate: `${mcpca.forPlot(data.mcpcs[j])}<extra></extra>`,
+            },
+          ],
+          layout: {
+            xaxis: mcpca.axis(name(pair.x)),
+            yaxis: mcpca.axis(name(pair.y), { scaleanchor: "x" }),
+            hovermode: "closest",
+          },
+        };
+      },
+    );
+    const seen = Math.hypot(sample.axes[j][pair.x], sample.axes[j][pair.y]);
+    parts.rows.replaceChildren(
+      head,
+      el(
+        "div",
+        { class: "controls" },
+        pick(
+          "rows-context",
+          "Context",
+          possible.map((i) => [i, mcpca.contextName(i, 60)]),
+          i,
+          "context",
+        ),
+        ...(axes.length > 1
+          ? [
+              pick(
+                "rows-x",
+                "Across",
+                axes.map((a) => [a, name(a)]),
+                pair.x,
+                "x",
+              ),
+              pick(
+                "rows-y",
+                "Up",
+                axes.map((a) => [a, name(a)]),
+                pair.y,
+                "y",
+              ),
+            ]
+          : []),
+      ),
+      el(
+        "p",
+        { class: "muted" },
+        `${count(sample.shown)} of ${count(sample.n)} rows${sample.shown < sample.n ? ", drawn at random" : ""}. `,
+        "The line is two standard deviations of the MCPC to either side (dot: positive), ",
+        `seen in this plane at ${percent(seen)} of its length.`,
+      ),
+      parts.rowChart,
+    );
+  };
+
+  const back = (j) => {
+    const found = data.ofMcpcs.replicability;
+    let text = "It was not computed whether this MCPC comes back in other rows.";
+    if (found) {
+      const [each, good] = [found.cosines[j].map((c) => number(c, 3)), found.replicates[j]];
+      text =
+        `In halves of the rows it comes back with |cos| ${number(found.mean[j], 3)} (mean of ${each.length} splits: ` +
+        `${each.join(", ")}), which is ${good ? "above" : "not above"} ${found.threshold}: ` +
+        `it ${good ? "replicates" : "does not replicate"}.`;
+    }
+    parts.back.replaceChildren(el("h3", {}, "Replicability"), el("p", { id: "replicability" }, text));
+  };
+}

@@ -1,0 +1,90 @@
+"""One pass over all columns of a table: rows, missing values, and which values there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .labels import MISSING
+from .tabular import Risers, Table, matrix_of
+
+_MOST = 10_000  # distinct values of a text that are counted
+_MOST_INTEGERS = 50
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is in a table.
+
+    Attributes
+    ----------
+    n_rows : int
+    missing : dict of str to int
+        Values of each column that are missing, or infinite.
+    counts : dict of str to (dict of str to int) or None
+        How often each value occurs, for texts and for numbers that are few integers; None where there are too many.
+    counting : list of str
+        Columns that count rows.
+    """
+
+    n_rows: int
+    missing: dict[str, int]
+    counts: dict[str, dict[str, int] | None]
+    counting: list[str]
+
+
+def survey(table: Table) -> Survey:
+    """Look at all rows of a table."""
+    numbers = [name for name in table.columns if name not in table.text and name != table.index]
+    texts = [name for name in table.columns if name in table.text - table.nested and name != table.index]
+    n, p = 0, len(numbers)
+    gaps = np.zeros(p, dtype=np.intp)
+    integers: dict[int, dict[str, int]] = {j: {} for j in range(p)}
+    counts: dict[str, dict[str, int] | None] = {name: {} for name in texts}
+    empty, risers = dict.fromkeys(texts, 0), Risers(p)
+    for batch in table.batches(numbers, texts):
+        if not batch.num_rows:
+            continue
+        X = matrix_of(batch, p)
+        n += batch.num_rows
+        risers.look(X)
+        finite = np.isfinite(X)
+        gaps += (~finite).sum(axis=0)
+        for j in [j for j in integers if not _count_integers(X[:, j], finite[:, j], integers[j])]:
+            del integers[j]
+        for i, name in enumerate(texts):
+            empty[name] += _count_texts(batch.column(p + i), counts, name)
+    few = {numbers[j]: found for j, found in integers.items() if len(found) > 1}
+    missing = dict(zip(numbers, gaps.tolist(), strict=True)) | empty
+    counts |= dict.fromkeys(table.nested)
+    return Survey(n, missing, {**counts, **few}, [numbers[j] for j in risers.found()])
+
+
+def _count_integers(values: Any, finite: Any, found: dict[str, int]) -> bool:
+    """Count the values of a column; False where they are no integers, or too many."""
+    known = values[finite]
+    head = known[:1000]
+    if (head != np.round(head)).any():
+        return False
+    distinct, counts = np.unique(known, return_counts=True)
+    if (distinct != np.round(distinct)).any():
+        return False
+    for value, count in zip(distinct[: _MOST_INTEGERS + 1].tolist(), counts.tolist(), strict=False):
+        found[str(int(value))] = found.get(str(int(value)), 0) + count
+    return len(found) <= _MOST_INTEGERS
+
+
+def _count_texts(column: Any, counts: dict[str, dict[str, int] | None], name: str) -> int:
+    """Count the values of a column of text; return how many are missing."""
+    missing, found = 0, counts[name]
+    for entry in column.value_counts().to_pylist():
+        text = "" if entry["values"] is None else entry["values"].strip()
+        if text in MISSING:
+            missing += entry["counts"]
+        elif found is not None:
+            found[text] = found.get(text, 0) + entry["counts"]
+            if len(found) > _MOST:
+                counts[name] = found = None
+    return missing
