@@ -75,7 +75,7 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
     }
     table = _tests_table(tested)
     report.table("stage", table)
-    report.add(summary=tested["loadings"].summary(), pca_sds=int(tested["loadings"].pc_sds["significant"].sum()))
+    report.add(summary=tested["loadings"].summary(), pca_sds=len(_pc_sds(tested)))
     report.table("poles", _poles(feature_scores(model, pca=pca)), on_page=False)
     best = str(tested["loadings"].table["p"].idxmin())
     report.figure("stage", plotting.plot_covariate(model, best, covariate, missing="drop"))
@@ -122,8 +122,8 @@ def study_samples(rows: Rows, report: Report, prefix: str, permutations: int) ->
     report.table(f"{prefix}_origin", _tests_table(tested))
     report.add(
         **{f"{prefix}_{of}_significant": len(one.significant) for of, one in tested.items()},
-        **{f"{prefix}_pc_sds_significant": int(tested["loadings"].pc_sds["significant"].sum())},
-        **{f"{prefix}_pcs": len(tested["loadings"].pc_sds)},
+        **{f"{prefix}_pc_sds_significant": len(_pc_sds(tested))},
+        **{f"{prefix}_pcs": min(50, rows.X.shape[1])},
         **{f"{prefix}_beyond_pca": ", ".join(tested["loadings"].beyond_pca or []) or "none"},
         **{f"{prefix}_only_variance": ", ".join(_spread_not_mean(tested)) or "none"},
         **{f"{prefix}_reassignments": n},
@@ -203,6 +203,12 @@ def _spread_not_mean(tested: dict[str, Association]) -> list[str]:
     """Return MCPCs whose variance is significant after correction while their mean is not even before it."""
     mean = tested["mean"].table["p"]
     return [name for name in tested["variance"].significant if mean[name] >= ALPHA]
+
+
+def _pc_sds(tested: dict[str, Association]) -> list[str]:
+    """Return the PCs whose standard deviation goes with the covariate after correction."""
+    table = tested["loadings"].pc_sds
+    return [] if table is None else [str(name) for name in table.index[table["significant"]]]
 
 
 def _tests_table(tested: dict[str, Association]) -> pd.DataFrame:

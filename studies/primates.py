@@ -170,7 +170,8 @@ def _balanced(rows: Rows, report: Report, n: int) -> None:
                 warnings.simplefilter("ignore", IdentifiabilityWarning)
                 model = MCPCA(rank, random_state=0).fit(Z, part.y)
             for name in LABELS:
-                tree = context_tree(model, features=name, n_pcs=rank, X=Z, y=part.y)
+                features: Any = name  # one of a few words
+                tree = context_tree(model, features=features, n_pcs=rank, X=Z, y=part.y)
                 found[name].append(float(tree.distance(PRIMATES) == 0))
     report.add(
         balanced_rows=len(shared),
