@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,8 +25,16 @@ def data(tmp_path_factory):
     return study_data.write_all(tmp_path_factory.mktemp("data"))
 
 
-def quiet(study):
-    return Report(study, lambda line: None)
+class Light(Report):
+    """A report whose figures are made and not rendered, which takes most of the time."""
+
+    def figure(self, name, drawn, *, dpi=100):
+        plt.close(getattr(drawn, "figure", drawn))
+        self._figures[f"{self.study}_{name}.png"] = b""
+
+
+def quiet(study, kind=Light):
+    return kind(study, lambda line: None)
 
 
 def filled(report, tmp_path):
@@ -91,9 +100,11 @@ def test_perturbations_of_a_pathway_are_recalled(data, tmp_path):
 
 
 def test_primates_give_the_known_tree(data, tmp_path):
-    report = quiet("primates")
+    report = quiet("primates", Report)
     primates.run(data, report, 4)
     n = filled(report, tmp_path)["numbers"]
+    for name in ("tree", "distances"):
+        assert (tmp_path / "primates" / f"primates_{name}.png").read_bytes().startswith(b"\x89PNG")
     assert n["right_loadings"] >= 5
     assert n["right_means"] < n["right_loadings"]
     assert n["names_exchanged"] == pytest.approx(2 / 24)
