@@ -339,7 +339,7 @@ def _claims(report: Report, model: MCPCA, axis: str | None) -> None:
     n = report.numbers
     report.claim(
         "The rank can be chosen by stability",
-        "30 for 30 types and 20,000 genes",
+        "30 for 30 types",
         f"{n['rank']} of {n['above_noise']} directions above noise, halves agree by {n['agreement']:.2f}; the paper's "
         f"three measures are highest at {n['rank_by_paper']}",
         f"halves agree by {n['halves_chance']:.2f} when types are dealt anew",
