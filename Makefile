@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper clean
+.PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper studies clean
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q
@@ -43,8 +43,14 @@ benchmark: $(VENV)/.benchmark
 paper: $(VENV)/.demo
 	$(BIN)/python -m mcpca.paper --output paper-output $(PAPER)
 
+# Six studies of real data, five minutes each: make studies DATA=DIR, or with STUDY=tcga one of them.
+STUDY ?= all
+studies: $(VENV)/.studies
+	$(if $(DATA),,$(error make studies needs DATA=DIR, the folder of data; docs/studies says what it holds))
+	$(BIN)/python studies/run.py $(STUDY) --data $(DATA) --output study-output
+
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python

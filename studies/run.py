@@ -1,0 +1,96 @@
+"""Run the studies: ``python studies/run.py STUDY --data DIR --output DIR``; ``all`` runs the six on one folder of data.
+
+Each study leaves results.json (every number of its write-up), tables as CSV and figures as PNG in OUTPUT/STUDY. With
+the options of the paper's own files a study reads these in place of the data at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from studies import digits, human, patients, perturb, primates, tcga
+from studies.output import Report
+
+STUDIES = ("digits", "tcga", "patients", "perturb", "primates", "human")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="studies/run.py", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("study", choices=(*STUDIES, "all"))
+    made.add_argument("--data", type=Path, metavar="DIR", help="folder with a sub-folder for each source")
+    made.add_argument(
+        "--output", type=Path, default=Path("study-output"), metavar="DIR", help="results go to DIR/STUDY"
+    )
+    made.add_argument("--permutations", type=int, default=200, metavar="N", help="labels dealt anew; 200 by default")
+    paper = made.add_argument_group("the paper's own files")
+    paper.add_argument("--xena", type=Path, metavar="FILE", help="tcga: genes x samples of UCSC Xena")
+    paper.add_argument("--phenotype", type=Path, metavar="FILE", help="tcga: phenotypes of samples, with --xena")
+    paper.add_argument("--survival", type=Path, metavar="FILE", help="tcga: times of survival, with --xena")
+    paper.add_argument("--luca", type=Path, metavar="FILE", help="patients: the lung cancer atlas, .h5ad")
+    paper.add_argument("--replogle", type=Path, metavar="FILE", help="perturb: raw counts of Perturb-seq, .h5ad")
+    paper.add_argument("--links", type=Path, nargs="+", metavar="GMT", help="perturb: gene sets, with --replogle")
+    paper.add_argument("--species", type=Path, nargs="+", metavar="FILE", help="primates: one .h5ad for each species")
+    paper.add_argument("--tree", metavar="NEWICK", help="primates: the known tree, with --species")
+    paper.add_argument("--pg19", type=Path, metavar="DIR", help="human: PG-19, texts and metadata.csv")
+    paper.add_argument("--catalogue", type=Path, metavar="FILE", help="human: catalogue of Project Gutenberg, CSV")
+    paper.add_argument("--model", default="bert-base-uncased", help="human: language model, with --pg19")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; return 0, or 2 with one line on stderr where something is wrong with it."""
+    matplotlib.use("Agg")
+    arguments = parser().parse_args(argv)
+    names = STUDIES if arguments.study == "all" else (arguments.study,)
+    try:
+        if arguments.permutations < 1:
+            raise ValueError(f"--permutations {arguments.permutations} is no reference of chance; pass at least 1.")
+        for name in names:
+            start = time.perf_counter()
+            report = Report(name, lambda line: print(line, file=sys.stderr))
+            _task(name, arguments, report)()
+            path = report.write(arguments.output / name)
+            report.say(f"{path} after {time.perf_counter() - start:.0f} s")
+    except (ValueError, OSError, ImportError) as error:
+        print(f"studies/run.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], None]:
+    """Return what to run: on the paper's files where they are named, on the data at hand otherwise."""
+    n = given.permutations
+    if name == "tcga" and given.xena:
+        if not given.phenotype:
+            raise ValueError("--xena needs --phenotype, which says what cancer a sample is of.")
+        return lambda: tcga.run_xena(given.xena, given.phenotype, given.survival, report, n)
+    if name == "patients" and given.luca:
+        return lambda: patients.run_luca(given.luca, report, n)
+    if name == "perturb" and given.replogle:
+        if not given.links:
+            raise ValueError("--replogle needs --links, GMT files of gene sets.")
+        return lambda: perturb.run_replogle(given.replogle, given.links, report, n)
+    if name == "primates" and given.species:
+        return lambda: primates.run_species(given.species, given.tree, report, n)
+    if name == "human" and given.pg19:
+        if not given.catalogue:
+            raise ValueError("--pg19 needs --catalogue, which says what form a work has.")
+        return lambda: human.run_pg19(given.pg19, given.catalogue, given.model, report, n)
+    if given.data is None:
+        raise ValueError(f"Study {name} needs --data DIR, or the options of the paper's files; --help lists them.")
+    module = {m.__name__.rsplit(".", 1)[-1]: m for m in (digits, human, patients, perturb, primates, tcga)}[name]
+    return lambda: module.run(given.data, report, n)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,561 @@
+"""Studies find what is planted in small data of their layout, say what is missing, and pages hold the run's numbers."""
+
+import gzip
+import itertools
+import json
+import re
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import false_discovery_control
+
+import study_data
+from mcpca import MCPCA
+from mcpca.datasets import make_contexts
+from studies import chance, digits, formats, human, loaders, patients, perturb, primates, run, tcga, write_up
+from studies.output import RESULTS, Report, plain
+
+DOCS = write_up.DOCS
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return study_data.write_all(tmp_path_factory.mktemp("data"))
+
+
+class Light(Report):
+    """A report whose figures are made and not rendered, which takes most of the time."""
+
+    def figure(self, name, drawn, *, dpi=100):
+        plt.close(getattr(drawn, "figure", drawn))
+        self._figures[f"{self.study}_{name}.png"] = b""
+
+
+def quiet(study, kind=Light):
+    return kind(study, lambda line: None)
+
+
+def filled(report, tmp_path):
+    """The results as written and read again, after the study's template took them."""
+    results = json.loads(report.write(tmp_path / report.study).read_text())
+    assert write_up.fill(write_up.read_template(report.study), results)
+    return results
+
+
+# Studies on planted data
+
+
+def test_tcga_finds_the_axis_of_two_types_and_its_poles(data, tmp_path):
+    report = quiet("tcga")
+    tcga.run(data, report, 9)
+    n = filled(report, tmp_path)["numbers"]
+    assert n["types"] == 7
+    assert n["n"] == 7 * 60 - 5  # the other machine is left out
+    assert n["specific"] + n["shared"] + n["broad"] == n["rank"] == 4
+    assert n["organs"] > n["organs_chance_upper"]
+    assert n["spread_p"] == pytest.approx(1 / 10)
+    assert n["both"] == 175
+    assert n["both_best"] > n["both_chance_upper"]
+    axes = pd.read_csv(tmp_path / "tcga" / "axes.csv").set_index("MCPC")
+    planted = axes[axes["carried by"].isin(["UVM, SKCM", "SKCM, UVM"])]
+    assert len(planted) == 1
+    sets = pd.read_csv(tmp_path / "tcga" / "sets_everywhere.csv")
+    best = sets[sets["component"] == planted.index[0]].sort_values("p").iloc[0]
+    assert best["set"] == study_data.SHARED_SET
+
+
+def test_patients_tell_variance_from_mean(data, tmp_path):
+    report = quiet("patients")
+    patients.run(data, report, 9)
+    n = filled(report, tmp_path)["numbers"]
+    for prefix in ("myeloid", "t"):
+        assert n[f"{prefix}_samples"] == 14
+        assert n[f"{prefix}_pairs"] == 7
+        assert n[f"{prefix}_only_variance"] == "MCPC 1"
+        means = pd.read_csv(tmp_path / "patients" / f"{prefix}_origin.csv").set_index("MCPC")["mean, Bonferroni"]
+        assert means.min() < 0.05 < means["MCPC 1"]
+        paired = pd.read_csv(tmp_path / "patients" / f"{prefix}_paired.csv").set_index("MCPC")
+        assert paired["variance, tumour / normal"]["MCPC 1"] == pytest.approx(5, rel=0.3)
+        assert paired["variance p"]["MCPC 1"] == pytest.approx(2 / 2**7)
+    assert n["melanoma_patients"] == 4
+
+
+def test_perturbations_of_a_pathway_are_recalled(data, tmp_path):
+    report = quiet("perturb")
+    perturb.run(data, report, 20)
+    results = filled(report, tmp_path)
+    n = results["numbers"]
+    assert n["thp1_perturbations"] == 19  # the control is none
+    table = pd.read_csv(tmp_path / "perturb" / "thp1_recall.csv").set_index(["links", "features"])
+    own = table.loc["interferon gamma", "mean PCs"]
+    assert own["pairs"] == 10
+    assert own["recall"] > own["95% of chance"]
+    assert own["p"] < 0.05
+    np.testing.assert_allclose(table["q"], false_discovery_control(table["p"]), rtol=1e-4)
+    assert own["by chance"] == pytest.approx(0.1, abs=0.06)
+    k562 = pd.read_csv(tmp_path / "perturb" / "k562_recall.csv").set_index(["links", "features"])
+    assert k562.loc["a gene in common", "mean PCs"]["pairs"] == 2
+
+
+def test_primates_give_the_known_tree(data, tmp_path):
+    report = quiet("primates", Report)
+    primates.run(data, report, 4)
+    n = filled(report, tmp_path)["numbers"]
+    for name in ("tree", "distances"):
+        assert (tmp_path / "primates" / f"primates_{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert n["right_loadings"] >= 5
+    assert n["right_means"] < n["right_loadings"]
+    assert n["names_exchanged"] == pytest.approx(2 / 24)
+    assert n["balanced_rows"] == 6
+
+
+def test_human_finds_an_axis_of_both_forms_at_different_times(data, tmp_path):
+    report = quiet("human")
+    human.run(data, report, 5)
+    results = filled(report, tmp_path)
+    n = results["numbers"]
+    assert n["contexts"] == 6
+    axes = pd.read_csv(tmp_path / "human" / "axes.csv").set_index("MCPC")
+    planted = axes[(axes["forms"] == "both") & (axes["halves, cos"] > 0.9)]
+    assert list(planted.index) == [n["axis"]]
+    assert planted["peak in fiction"].iloc[0] == "1800-1819"
+    assert planted["peak in science"].iloc[0] == "1840-1859"
+    assert n["spread"] > n["spread_sentences_upper"]
+    poles = pd.read_csv(tmp_path / "human" / "poles.csv")
+    assert len(poles) == 40
+    # The axis is that of two contexts, and so are most of the sentences at its ends.
+    assert poles["context"].isin(["fiction 1800", "science 1840"]).mean() > 0.8
+
+
+def test_digits_are_found_in_their_contexts(data, tmp_path):
+    report = quiet("digits")
+    digits.run(data, report, 3, n=200, ranks=(3, 5), draws=1)
+    n = filled(report, tmp_path)["numbers"]
+    assert min(n["digit_0"], n["digit_1"], n["digit_2"]) > 0.8
+    assert n["in_place"] >= 2
+    assert n["in_place"] > n["in_place_chance_upper"]
+
+
+# Chance
+
+
+def test_dealing_contexts_anew_leaves_only_sampling():
+    truth = make_contexts(5, 8, 3, n_samples=300, random_state=0)
+    model = MCPCA(3, random_state=0).fit(truth.X, truth.y)
+    null = chance.permuted_fits(truth.X, truth.y, 3, 19, chance.spread, seed=0)
+    assert chance.Chance(chance.spread(model), np.array(null)).p == 1 / 20
+    # Rows without contexts of their own are like rows dealt anew.
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((600, 8)) * np.arange(1, 9), np.repeat(list("abc"), 200)
+    inside = [
+        chance.Chance(
+            chance.spread(MCPCA(2, random_state=0).fit(X, labels)),
+            np.array(chance.permuted_fits(X, labels, 2, 9, chance.spread, seed=1)),
+        ).p
+        for labels in (rng.permutation(y) for _ in range(10))
+    ]
+    assert np.mean(np.array(inside) <= 0.1) <= 0.4
+
+
+def test_means_of_contexts_do_not_become_covariance():
+    X = np.vstack([np.zeros((50, 3)), np.full((50, 3), 100.0)]) + np.random.default_rng(0).standard_normal((100, 3))
+    y = np.repeat(["a", "b"], 50)
+    rows = chance.centred_by_context(X, y)
+    S, n = chance.covariances(rows, np.arange(100) % 2, 2)
+    assert n.tolist() == [50, 50]
+    assert np.abs(S).max() < 3
+    np.testing.assert_allclose(S[0], np.cov(rows[::2], rowvar=False))
+
+
+def test_groups_are_dealt_whole_and_within_strata():
+    codes = np.repeat([0, 0, 1, 1, 2, 3], 10)
+    groups = np.repeat(list("abcdef"), 10)
+    form = np.where(codes < 2, "x", "y")
+    deal = chance.deal_groups(groups, form)
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(50):
+        dealt = deal(codes, rng)
+        assert all(len(set(dealt[groups == g])) == 1 for g in "abcdef")
+        assert set(dealt[form == "x"]) == {0, 1}
+        seen.add(tuple(dealt))
+    assert len(seen) == 6 * 2
+    assert codes.tolist() == np.repeat([0, 0, 1, 1, 2, 3], 10).tolist()
+    with pytest.raises(ValueError, match="rows of several contexts"):
+        chance.deal_groups(np.repeat("a", 60))(codes, rng)
+
+
+def test_chance_counts_the_observed_number():
+    one = chance.Chance(2.0, np.array([1.0, 2.0, 3.0]))
+    assert (one.p, one.mean) == (3 / 4, 2.0)
+    assert one.numbers("x")["x_p"] == 3 / 4
+
+
+def test_sign_flips_are_exact():
+    D = np.random.default_rng(0).normal([0, 1, 3], size=(6, 3))
+    p = patients._sign_flips(D)
+    for j in range(3):
+        sums = [
+            abs(sum(s * d for s, d in zip(signs, D[:, j], strict=True)))
+            for signs in itertools.product((1, -1), repeat=6)
+        ]
+        assert p[j] == pytest.approx(np.mean([one >= abs(D[:, j].sum()) - 1e-9 for one in sums]))
+    assert patients._sign_flips(np.ones((5, 1))) == pytest.approx(2 / 32)
+
+
+def test_pairs_share_a_patient():
+    origin = pd.Series({"LUNG_N01": "nLung", "LUNG_T02": "tLung", "LUNG_N02": "nLung", "LN_02": "nLN"})
+    assert patients.paired_samples(origin) == [("LUNG_N02", "LUNG_T02")]
+
+
+def test_perturbations_with_a_gene_in_common():
+    assert perturb.shared_genes(["A", "A+B", "B", "C"]) == [("A", "A+B"), ("A+B", "B")]
+
+
+# The paper's files
+
+
+def xena_files(folder):
+    rng = np.random.default_rng(0)
+    A = study_data.axes_on([range(0, 4), range(4, 8), range(8, 12)], 14)
+    loadings = {
+        "thyroid carcinoma": [9, 1, 3],
+        "pancreatic adenocarcinoma": [8, 1, 3],
+        "liver": [0.1, 8, 3],
+        "skin": [0.1, 1, 4],
+    }
+    X, y = study_data.contexts(loadings, A, 40, rng)
+    samples = [f"TCGA-AA-{i:04d}-01" for i in range(len(y))]
+    table = pd.DataFrame(X.T, index=[f"GENE{i}" for i in range(14)], columns=samples)
+    table.loc["GENE13", samples[0]] = np.nan
+    table["TCGA-AA-9999-11"] = 0.0  # normal tissue
+    table.rename_axis("sample").to_csv(folder / "expression.tsv.gz", sep="\t")
+    about = pd.DataFrame(
+        {"sample": [*samples, "TCGA-AA-9999-11"], "sample_type": "Primary Tumor", "_primary_disease": [*y, "skin"]}
+    )
+    about.loc[len(about) - 1, "sample_type"] = "Solid Tissue Normal"
+    about.to_csv(folder / "phenotype.tsv", sep="\t", index=False)
+    time = rng.exponential(300, len(y)) + 1
+    survival = pd.DataFrame({"sample": samples, "OS": rng.integers(0, 2, len(y)), "OS.time": time})
+    survival.to_csv(folder / "survival.tsv", sep="\t", index=False)
+    return folder / "expression.tsv.gz", folder / "phenotype.tsv", folder / "survival.tsv"
+
+
+def test_xena_tables(tmp_path, capsys):
+    expression, phenotype, survival = xena_files(tmp_path)
+    rows = formats.xena(expression, phenotype, survival)
+    assert rows.X.shape == (160, 13)  # without the gene that has a missing value, and without normal tissue
+    assert rows.features[:2] == ["GENE0", "GENE1"]
+    assert (rows.about["time"] > 0).all()
+    table = pd.read_csv(expression, sep="\t", index_col=0)
+    np.testing.assert_allclose(rows.X[7, 3], table.iloc[3, 7])
+    options = ["--xena", str(expression), "--phenotype", str(phenotype), "--survival", str(survival)]
+    pytest.importorskip("lifelines")
+    assert run.main(["tcga", *options, "--output", str(tmp_path / "out"), "--permutations", "3"]) == 0
+    results = json.loads((tmp_path / "out" / "tcga" / RESULTS).read_text())
+    assert results["numbers"]["types"] == 4
+    assert run.main(["tcga", "--xena", str(expression)]) == 2
+    assert "--xena needs --phenotype" in capsys.readouterr().err
+    about = pd.read_csv(phenotype, sep="\t")
+    about.drop(columns="sample_type").to_csv(phenotype, sep="\t", index=False)
+    with pytest.raises(ValueError, match=r"phenotype.tsv lacks the columns \['sample_type'\]"):
+        formats.xena(expression, phenotype)
+    about.assign(sample="other").to_csv(phenotype, sep="\t", index=False)
+    with pytest.raises(ValueError, match="no primary tumour in common"):
+        formats.xena(expression, phenotype)
+
+
+def atlas(rng):
+    """Patients, of whom late stages vary more along one axis."""
+    anndata = pytest.importorskip("anndata")
+    parts, obs = [], []
+    A = study_data.axes_on([(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)], 12)
+    for i in range(16):
+        late = i >= 8
+        b = np.array([12 if late else 2, 3, 2.5, 1.5, 1]) * np.exp(0.1 * rng.standard_normal(5))
+        n = 200 if i else 150
+        parts.append((rng.standard_normal((n, 5)) * np.sqrt(b)) @ A.T + 0.1 * rng.standard_normal((n, 12)))
+        stage = ["I", "II", "III", "IV"][i // 4]
+        obs += [
+            {"donor_id": f"P{i}", "uicc_stage": stage, "disease": "lung adenocarcinoma", "ann_coarse": "Cancer cell"}
+        ] * n
+    names = [f"GENE{i}" for i in range(11)] + ["MT-CO1"]
+    table = pd.DataFrame(obs).set_axis([f"cell {i}" for i in range(len(obs))])
+    table.loc[table.index[-1], "ann_coarse"] = "T cell"
+    return anndata.AnnData(np.vstack(parts), obs=table, var=pd.DataFrame(index=names))
+
+
+def test_luca(tmp_path):
+    adata = atlas(np.random.default_rng(0))
+    adata.write_h5ad(tmp_path / "luca.h5ad")
+    rows = formats.luca(tmp_path / "luca.h5ad", min_cells=199)
+    assert "MT-CO1" not in rows.features
+    assert len(set(rows.y)) == 15  # a patient with few cells is left out
+    assert len(rows.y) == 15 * 200 - 1  # and a T cell
+    report = quiet("patients")
+    read, formats.luca = formats.luca, lambda path: rows
+    try:
+        patients.run_luca(tmp_path / "luca.h5ad", report, 9)
+    finally:
+        formats.luca = read
+    claims = {row[0]: row[4] for row in report.results()["tables"]["claims"]["rows"]}
+    assert claims["The loading of an axis goes with stage"] == "yes"
+    assert claims["Its variance goes with stage, and its mean does not"] == "yes"
+    with pytest.raises(ValueError, match=r"No patient .* has 500 cancer cells; the most are 200"):
+        formats.luca(tmp_path / "luca.h5ad", min_cells=500)
+    with pytest.raises(ValueError, match=r"lacks the columns \['stage'\]"):
+        formats.luca(tmp_path / "luca.h5ad", stage="stage")
+    with pytest.raises(ValueError, match=r"has no cell with disease in \['asthma'\]"):
+        formats.luca(tmp_path / "luca.h5ad", diseases=["asthma"])
+
+
+def test_replogle(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    rng = np.random.default_rng(0)
+    genes = [f"G{i}" for i in range(7)]
+    names = ["A", "B", "C", "D", "E", "non-targeting", "rare"]
+    y = np.repeat(names, [30] * 6 + [5])
+    counts = rng.poisson(300, (len(y), len(genes))).astype(np.float32)
+    counts[0] = 1
+    index = [f"c{i}" for i in range(len(y))]
+    adata = anndata.AnnData(
+        counts, obs=pd.DataFrame({"gene": y}, index=index), var=pd.DataFrame({"gene_name": genes}, index=genes)
+    )
+    adata.write_h5ad(tmp_path / "raw.h5ad")
+    rows = formats.replogle(tmp_path / "raw.h5ad", min_umis=1000, min_cells=29)
+    assert sorted(set(rows.y)) == ["A", "B", "C", "D", "E", "non-targeting"]
+    assert len(rows.y) == 179  # without the cell of few counts
+    np.testing.assert_allclose(np.expm1(rows.X).sum(axis=1), 1000, rtol=1e-6)
+    (tmp_path / "sets.gmt").write_text("set\t\tA\tB\nother\t\tC\tX\n")
+    report = quiet("perturb")
+    perturb.study_links(rows, {"sets": tmp_path / "sets.gmt"}, report, "k562", 100, (2, 3), 5)
+    assert report.numbers["k562_perturbations"] == 5
+    assert report.results()["tables"]["k562_recall"]["rows"][0][1] == 1  # A with B alone
+    with pytest.raises(ValueError, match=r"no perturbation with 300 cells of 2000 counts"):
+        formats.replogle(tmp_path / "raw.h5ad")
+
+
+def test_species(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    rng = np.random.default_rng(0)
+    for i, name in enumerate(("Human", "Chimpanzee", "Gorilla")):
+        genes = [f"G{j}" for j in range(i, 10)]
+        cells = pd.DataFrame(index=[f"c{j}" for j in range(20)])
+        anndata.AnnData(rng.random((20, 10 - i)), obs=cells, var=pd.DataFrame(index=genes)).write_h5ad(
+            tmp_path / f"{name}.h5ad"
+        )
+    files = sorted(tmp_path.glob("*.h5ad"))
+    rows = formats.species_cells(files)
+    assert rows.features == [f"G{j}" for j in range(2, 10)]
+    assert sorted(set(rows.y)) == ["Chimpanzee", "Gorilla", "Human"]
+    report = quiet("primates")
+    primates.run_species(files, None, report, 2)
+    assert report.numbers["species"] == 3
+    with pytest.raises(ValueError, match=r"2 files .* needs 3 species"):
+        formats.species_cells(files[:2])
+
+
+def corpus(folder):
+    texts = folder / "train"
+    texts.mkdir()
+    lines, catalogue = [], []
+    for i in range(12):
+        form, year = ("Fiction" if i % 2 else "Geology"), 1800 + 20 * (i // 4)
+        lines.append(f'{i},"Work {i}, in parts",{year},http://example.org/{i}')
+        catalogue.append({"Text#": i, "Subjects": form, "Bookshelves": ""})
+        sentences = " ".join(
+            f"It was human nature, said Mr. Smith {j} times. Inhuman things follow." for j in range(60)
+        )
+        (texts / f"{i}.txt").write_text(sentences, encoding="utf-8")
+    lines.append("99,No text,1810,http://example.org/99")
+    (folder / "metadata.csv").write_text("\n".join(lines), encoding="utf-8")
+    pd.DataFrame(catalogue).to_csv(folder / "catalogue.csv", index=False)
+    return folder, folder / "catalogue.csv"
+
+
+def test_gutenberg(tmp_path, monkeypatch):
+    import mcpca.analysis
+
+    asked = {}
+
+    def embed(sentences, word, model, **options):
+        asked.update(n=len(sentences), word=word, model=model)
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((len(sentences), 12)).astype(np.float32)
+        X[3] = np.nan  # beyond the model's reach
+        return X
+
+    monkeypatch.setattr(mcpca.analysis, "contextual_embeddings", embed)
+    folder, catalogue = corpus(tmp_path)
+    rows = formats.gutenberg(folder, catalogue, model="tiny")
+    assert asked == {"n": 720, "word": "human", "model": "tiny"}
+    assert len(rows.y) == 719
+    assert sorted(set(rows.y)) == [f"{form} {year}" for form in ("fiction", "science") for year in (1800, 1820, 1840)]
+    assert rows.about["work"][0] == "Work 0, in parts (1800)"
+    assert rows.about["work"].nunique() == 12
+    records = [{"text_id": i, "subjects": "Fiction" if i % 2 else "Botany", "bookshelves": ""} for i in range(12)]
+    pd.DataFrame({"METADATA": [json.dumps(one) for one in records]}).to_csv(tmp_path / "records.csv", index=False)
+    assert len(formats.gutenberg(folder, tmp_path / "records.csv").y) == 719
+    pd.DataFrame({"METADATA": ["no json"]}).to_csv(tmp_path / "records.csv", index=False)
+    with pytest.raises(ValueError, match="METADATA is no JSON"):
+        formats.gutenberg(folder, tmp_path / "records.csv")
+    pd.DataFrame({"id": [1]}).to_csv(tmp_path / "records.csv", index=False)
+    with pytest.raises(ValueError, match="lacks the columns"):
+        formats.gutenberg(folder, tmp_path / "records.csv")
+    with pytest.raises(FileNotFoundError, match=r"metadata.csv is missing; --pg19"):
+        formats.gutenberg(tmp_path / "train", catalogue)
+
+
+def test_sentences_are_cut_at_their_ends():
+    text = (
+        'The human\nmind. "Is it human?" he said. Mr. Smith, a Human being, left. Inhuman acts. None! Dr. No is human'
+    )
+    assert formats.sentences_with(text, "human") == [
+        "The human mind.",
+        '"Is it human?" he said.',
+        "Mr. Smith, a Human being, left.",
+        "Dr. No is human",
+    ]
+    assert formats.sentences_with("Humanity alone.", "human") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        ("Geology -- England", "science"),
+        ("Love stories", "fiction"),
+        ("Science fiction", "fiction"),
+        ("Ethics; Detective and mystery stories", None),
+        ("Cookery", None),
+    ],
+)
+def test_forms_by_keywords(words, form):
+    assert formats.form_of(words) == form
+
+
+# What is missing or wrong is said, and nothing is left half written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tcga"], "needs --data DIR"),
+        (["primates", "--data", "nowhere"], "--data nowhere is no folder"),
+        (["all", "--data", "."], r"mnist.npz is missing: --data must name a folder with mnist_backgrounds/mnist.npz"),
+        (["human", "--data", ".", "--permutations", "0"], "--permutations 0 is no reference"),
+        (["perturb", "--replogle", "x.h5ad"], "--replogle needs --links"),
+        (["human", "--pg19", "x"], "--pg19 needs --catalogue"),
+        (["patients", "--luca", "x.h5ad"], "--luca x.h5ad is missing"),
+    ],
+)
+def test_bad_command_lines(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run.main([*arguments, "--output", "out"]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_not_whole(tmp_path):
+    folder = tmp_path / "tcga_mrna_small"
+    folder.mkdir()
+    path = folder / "tcga_mrna_6types_log2cpm.npz"
+    np.savez(path, X=np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"lacks the arrays \['genes', 'context', 'barcode'\]"):
+        loaders.tcga_mrna(tmp_path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"is no complete \.npz file"):
+        loaders.tcga_mrna(tmp_path)
+    np.savez(path, X=np.full((2, 2), np.nan), genes=["a", "b"], context=["x", "x"], barcode=["p", "q"])
+    with pytest.raises(ValueError, match="2 rows have NaN"):
+        loaders.tcga_mrna(tmp_path)
+    np.savez(path, X=np.zeros((2, 2)), genes=["a", "b"], context=["x", "x"], barcode=["p", "q"])
+    with pytest.raises(ValueError, match="0 contexts of 1 have 30 rows or more"):
+        loaders.tcga_mrna(tmp_path)
+    (tmp_path / "primate_brain_bulk").mkdir()
+    with gzip.open(tmp_path / "primate_brain_bulk" / "xu2018_primate_brain.csv.gz", "wt") as file:
+        file.write(",Human_CB\nG,1\n")
+    with pytest.raises(ValueError, match="must be named Species_Region_Individual"):
+        loaders.primates(tmp_path)
+
+
+def test_text_that_does_not_match_its_embeddings(tmp_path, data):
+    folder = tmp_path / "text_human"
+    folder.mkdir()
+    for name in ("human_minilm_embeddings.npz", "human_sentences.jsonl.gz"):
+        (folder / name).write_bytes((data / "text_human" / name).read_bytes())
+    with gzip.open(folder / "human_sentences.jsonl.gz", "wt") as file:
+        file.write('{"sentence": "One."}\n')
+    with pytest.raises(ValueError, match="has 1 lines, but the embeddings are of line 480 too"):
+        loaders.human(tmp_path)
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path):
+    report = quiet("tcga")
+    report.add(x=1.23456789, y=float("nan"), names=["a"])
+    report.table("t", pd.DataFrame({"a": [1, 2]}))
+    path = report.write(tmp_path / "out")
+    assert json.loads(path.read_text())["numbers"] == {"x": 1.23457, "y": None, "names": ["a"]}
+    before = {one.name: one.read_bytes() for one in path.parent.iterdir()}
+    assert sorted(before) == [RESULTS, "t.csv"]
+    broken = quiet("tcga")
+    broken.table("t", pd.DataFrame({"a": [object()]}))
+    with pytest.raises(TypeError, match="cannot be kept"):
+        broken.write(tmp_path / "out")
+    assert {one.name: one.read_bytes() for one in path.parent.iterdir()} == before
+    with pytest.raises(ValueError, match="'x' of study 'tcga' is there already"):
+        report.add(x=2)
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        report.write(path)
+    with pytest.raises(TypeError, match="A set cannot be kept"):
+        plain({1, 2})
+
+
+# Pages
+
+
+def test_places_are_filled():
+    results = {
+        "study": "s",
+        "numbers": {"n": 12345, "x": 0.12345, "none": None},
+        "tables": {"t": {"columns": ["a", "b"], "rows": [[1, "x|y"], [0.5, None]]}},
+        "figures": ["s_f.png"],
+    }
+    assert write_up.fill("{n} {x} {x:.1f} ![]({figure.f})", results) == "12,345 0.123 0.1 ![](s_f.png)"
+    assert write_up.fill("{table.t}", results) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |\n| 0.5 |  |"
+    for template, message in (
+        ("{m}", "have no number 'm'"),
+        ("{table.u}", "have no table 'u'"),
+        ("{figure.g}", "which the run did not draw"),
+        ("{none}", "not known in this run"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            write_up.fill(template, results)
+
+
+@pytest.mark.parametrize("study", run.STUDIES)
+def test_pages_hold_the_numbers_of_their_run(study):
+    results = json.loads((DOCS / f"{study}.json").read_text(encoding="utf-8"))
+    page = (DOCS / f"{study}.md").read_text(encoding="utf-8")
+    assert page == write_up.fill(write_up.read_template(study), results)
+    assert results["numbers"]["permutations"] >= 200
+    figures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)
+    assert figures
+    for figure in figures:
+        assert (DOCS / figure).stat().st_size <= write_up.LARGEST
+    # A number in the prose that no run gave would not be noticed when it changes.
+    typed = re.findall(r"(?<![\w.{])\d+\.\d+(?!\w)", re.sub(r"\{[^}]*\}|`[^`]*`", "", write_up.read_template(study)))
+    assert typed == []
+
+
+def test_pages_are_written_from_the_command_line(tmp_path, capsys):
+    out = tmp_path / "out" / "primates"
+    out.mkdir(parents=True)
+    (out / RESULTS).write_bytes((DOCS / "primates.json").read_bytes())
+    for figure in DOCS.glob("primates_*.png"):
+        (out / figure.name).write_bytes(figure.read_bytes())
+    assert write_up.main([str(tmp_path / "out"), "--docs", str(tmp_path / "docs")]) == 0
+    assert (tmp_path / "docs" / "primates.md").read_text() == (DOCS / "primates.md").read_text()
+    assert write_up.main([str(tmp_path / "docs")]) == 2
+    assert "run studies/run.py with --output" in capsys.readouterr().err
