@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 
 .PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper studies clean
 
+# A process for each of two cores, with one thread of BLAS: more would wait for each other. Threads have tests of their own.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 # Chromium for the tests of the report, which are skipped where it is not found.
 browser:
