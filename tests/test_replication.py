@@ -6,8 +6,9 @@ import pytest
 from mcpca import MCPCA, match_components
 from mcpca.contexts import read_contexts
 from mcpca.datasets import make_contexts
+from mcpca.passes import Passes
 from mcpca.replication import agreement_of_halves, split_rows
-from mcpca.rows import Passes, Rows
+from mcpca.rows import Rows
 from mcpca.scatters import covariances_of
 
 

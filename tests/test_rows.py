@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from mcpca import MCPCA, _kernels, context_covariances, evidence, pieces, range_finder, rows
+from mcpca import MCPCA, _kernels, context_covariances, evidence, passes, pieces, range_finder, rows
 from mcpca.contexts import read_contexts
 from mcpca.datasets import make_contexts
-from mcpca.rows import Passes, Rows
+from mcpca.passes import Passes
+from mcpca.rows import Rows
 from mcpca.stack import Stack
 
 
@@ -156,7 +157,7 @@ def test_threads_and_pieces_change_nothing(rng, monkeypatch):
     always_by_passes(monkeypatch)
     models = []
     for workers, piece in ((1, 4000), (3, 4000), (2, 2**24)):
-        monkeypatch.setattr(rows, "n_workers", lambda workers=workers: workers)
+        monkeypatch.setattr(passes, "n_workers", lambda workers=workers: workers)
         monkeypatch.setattr(pieces, "_PIECE", piece)
         models.append(MCPCA(3, random_state=0).fit(scipy.sparse.csr_array(X), y))
     np.testing.assert_array_equal(models[0].components_, models[1].components_)

@@ -20,9 +20,10 @@ from .contexts import Contexts
 from .covariances import Covariances
 from .gaussian import GaussianModel
 from .loadings import solve_loadings
+from .passes import Passes
 from .rank import seed_scores
 from .replication import agreement_of_halves, split_rows
-from .rows import Passes, Rows
+from .rows import Rows
 from .scatters import ContextCovariances, covariances_of
 from .solvers import Settings, get_solver
 from .stack import Stack

@@ -16,7 +16,8 @@ from .contexts import Contexts
 from .covariances import Covariances
 from .device_contexts import device_covariances, is_on_device, rows_on_host
 from .devices import as_stack
-from .rows import Passes, Rows
+from .passes import Passes
+from .rows import Rows
 from .scatters import ContextCovariances, covariances_of
 from .subspace import width
 

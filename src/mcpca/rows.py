@@ -8,8 +8,6 @@ so sparse rows stay sparse (only scores are centred) and memory is O(p m + k m^2
 take rows in any order. Only ``sum_i S_i S_i V`` needs all rows of a context together, ``S_i V`` being complete before
 it is multiplied again: contexts are then gathered, as many at a time as scikit-learn's ``working_memory`` allows, and a
 context that is larger than that is read twice.
-
-Blocks of rows do not depend on the number of threads and their sums are added in order, so the answer does not either.
 """
 
 from __future__ import annotations
@@ -23,15 +21,14 @@ import numpy as np
 import scipy.sparse
 
 from . import _kernels, range_finder
-from ._check import Array, Report, as_report
+from ._check import Array
 from ._kernels import Sum as _Sum
-from ._parallel import each, n_workers
-from .checkpoint import Checkpoint
 from .contexts import Contexts
 from .covariances import Basis, Covariances
 from .gram import Gram
-from .pieces import Group, Piece, all_rows, memory_limit, one_context, sample_of, whole_contexts
-from .sources import Source, as_source, check_block
+from .passes import Passes, run, run_there
+from .pieces import memory_limit, sample_of
+from .sources import Source, as_source
 
 _MOST_PRODUCTS = 40
 _PROBES = 10
@@ -41,21 +38,6 @@ _MANY = 200  # contexts, of which a block of rows then has few each
 _KEPT = 2**24  # numbers of a core that is kept
 _IN_SPAN = 1e-10
 _SAMPLE, _TIMES_WIDTH = 1 / 16, 10  # rows that are looked at first: a share, and how many that must be at least
-
-
-@dataclass(frozen=True)
-class Passes:
-    """How passes are made: what is told meanwhile, and what survives a crash. ``count`` grows with every pass."""
-
-    report: Report
-    checkpoint: Checkpoint
-    tol: float
-    count: list[int] = field(default_factory=lambda: [0])
-
-    @classmethod
-    def silent(cls) -> Passes:
-        """Return passes that tell nothing and leave nothing."""
-        return cls(as_report(False), Checkpoint(None, {}), _TOL)
 
 
 @dataclass(frozen=True)
@@ -98,7 +80,7 @@ class Rows:
             return [_Sum(0, *row_sums(X, codes)), _Sum(1, ..., X.T @ ((X @ typed) * by_row[codes]))]
 
         totals = [np.zeros((k, p)), np.zeros((p, width))]
-        _run(contexts, passes, "means", kernel, totals)
+        run(contexts, passes, "means", kernel, totals)
         means = totals[0] / contexts.n_samples[:, None]
         sketch = totals[1] - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
         return cls(contexts, passes, means, sketch, np.ones(k))
@@ -170,10 +152,10 @@ class Rows:
         totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1]))]
         engine = self.contexts.engine
         if engine is not None:
-            _run_there(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
+            run_there(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
         else:
             limit, sizes = memory_limit(), self.contexts.context_bytes()
-            _run(self.contexts, self.passes, "basis", gram.whole, totals, whole=np.flatnonzero(sizes <= limit))
+            run(self.contexts, self.passes, "basis", gram.whole, totals, whole=np.flatnonzero(sizes <= limit))
             totals = [total.copy() for total in totals]  # a finished pass stays as it is
             for i in np.flatnonzero(sizes > limit).tolist():
                 self._large_gram(i, gram, totals)
@@ -191,7 +173,7 @@ class Rows:
             return [_Sum(0, ..., _kernels.transposed(X, Z)), _Sum(1, ..., Z.sum(axis=0, dtype=np.float64))]
 
         parts = [np.zeros(gram.typed.shape), np.zeros(gram.typed.shape[1])]
-        _run(self.contexts, self.passes, "basis", first, parts, only=i)
+        run(self.contexts, self.passes, "basis", first, parts, only=i)
         Y = gram.image(i, *parts)
         totals[1][i] += gram.squares(Y)
         Y = Y[:, : gram.s]
@@ -201,7 +183,7 @@ class Rows:
             return [_Sum(0, ..., _kernels.transposed(X, T)), _Sum(1, ..., T.sum(axis=0, dtype=np.float64))]
 
         parts = [np.zeros(Y.shape), np.zeros(gram.s)]
-        _run(self.contexts, self.passes, "basis", second, parts, only=i)
+        run(self.contexts, self.passes, "basis", second, parts, only=i)
         totals[0] += parts[0] - np.outer(self.means[i], parts[1])
 
     def whole(self) -> Array:
@@ -225,7 +207,7 @@ class Rows:
             return [_Sum(0, present, out)]
 
         total = np.zeros((self.n_contexts, p, p))
-        _run(self.contexts, self.passes, "covariances", kernel, [total])
+        run(self.contexts, self.passes, "covariances", kernel, [total])
         S = total * self._factors[:, None, None]
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
@@ -252,7 +234,7 @@ class Rows:
             return [_Sum(0, present, out)]
 
         total = np.zeros((self.n_contexts, m, m))
-        _run(self.contexts, self.passes, "core", kernel, [total])
+        run(self.contexts, self.passes, "core", kernel, [total])
         total = total * self._factors[:, None, None]  # a finished pass stays as it is
         if total.size <= _KEPT and np.allclose(A.T @ A, np.eye(m), rtol=0, atol=_IN_SPAN):
             self._known.update(basis=A, core=total)
@@ -267,7 +249,7 @@ class Rows:
             return [_Sum(0, present, np.add.reduceat(Z**2, bounds[:-1], axis=0, dtype=np.float64))]
 
         total = np.zeros((self.n_contexts, A.shape[1]))
-        _run(self.contexts, self.passes, "loadings", kernel, [total])
+        run(self.contexts, self.passes, "loadings", kernel, [total])
         return total * self._factors[:, None]
 
     def combine(self, A: Array, weights: Array) -> Array:
@@ -287,7 +269,7 @@ class Rows:
             return [_Sum(0, ..., _kernels.transposed(X, Z)), _Sum(1, present, sums)]
 
         totals = [np.zeros(A.shape), np.zeros((self.n_contexts, A.shape[1]))]
-        _run(self.contexts, self.passes, "components", kernel, totals)
+        run(self.contexts, self.passes, "components", kernel, totals)
         out = totals[0] - self.means.T @ totals[1]
         return out if self.scale is None else self.scale[:, None] * out
 
@@ -301,7 +283,7 @@ class Rows:
                 return [_Sum(0, present, squares)]
 
             total = np.zeros((self.n_contexts, self.n_features))
-            _run(self.contexts, self.passes, "variances", kernel, [total])
+            run(self.contexts, self.passes, "variances", kernel, [total])
             # A zero of a sparse row differs from the mean as well, which the sums above left out.
             squares = total + np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * means**2
             squares *= self._factors[:, None]
@@ -367,7 +349,7 @@ def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
     def kernel(X: Any, codes: Array) -> list[_Sum]:
         return [_Sum(0, *row_sums(X, codes))]
 
-    _run(contexts, passes or Passes.silent(), "means", kernel, [total])
+    run(contexts, passes or Passes.silent(), "means", kernel, [total])
     return np.asarray(total / contexts.n_samples[:, None])
 
 
@@ -376,85 +358,3 @@ def _row_sums(contexts: Contexts) -> Callable[[Any, Array], tuple[Any, Any]]:
     # What other machines send is to be small.
     flat = contexts.engine is None and len(contexts.names) > _MANY and contexts.sparse.all()
     return _kernels.entries_by_context if flat else _kernels.sums_by_context
-
-
-def _run(
-    contexts: Contexts,
-    passes: Passes,
-    stage: str,
-    kernel: Callable[[Any, Array], list[_Sum]],
-    totals: list[Array],
-    *,
-    whole: Array | None = None,
-    only: int | None = None,
-) -> None:
-    """Add what ``kernel`` makes of every piece to ``totals``, in the order of pieces.
-
-    ``whole`` names contexts whose rows must come together; ``only`` is a context whose rows are all that is wanted.
-    Kernels may run on other machines: they know arrays, and not the rows or whoever asks.
-    """
-    if contexts.engine is not None:
-        _run_there(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
-        return
-    passes.count[0] += 1
-    if passes.checkpoint.recall(totals):
-        return
-    skipped = passes.checkpoint.resume(totals)
-    groups: Iterator[Group] = all_rows(contexts)
-    total = int(contexts.n_samples.sum())
-    if whole is not None:
-        groups, total = whole_contexts(contexts, whole), int(contexts.n_samples[whole].sum())
-    elif only is not None:
-        groups, total = one_context(contexts, only), int(contexts.n_samples[only])
-    workers = n_workers()
-
-    def of(piece: Piece) -> list[_Sum]:
-        X, codes = piece.load()
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
-            return kernel(X, codes)
-
-    done, stage = 0, f"pass {passes.count[0]}, {stage}"
-    passes.report(stage, 0, total)
-    for number, group in enumerate(groups, start=1):
-        if number > skipped:
-            pieces = group.pieces()
-            for sums in each(of, pieces, workers if len(pieces) > 1 else 1):
-                for item in sums:
-                    if not np.isfinite(item.value.sum(dtype=np.float64)):
-                        _explain(contexts)
-                    _kernels.add(totals, item)
-            passes.checkpoint.during(number, totals)
-        done += group.n_rows
-        passes.report(stage, done, total)
-    passes.checkpoint.after(totals)
-
-
-def _run_there(
-    contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
-) -> None:
-    """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""
-    passes.count[0] += 1
-    if passes.checkpoint.recall(totals):
-        return
-    total, stage = int(contexts.n_samples.sum()), f"pass {passes.count[0]}, {stage}"
-    passes.report(stage, 0, total)
-    add(totals)
-    if not all(np.isfinite(t).all() for t in totals):  # rows that are not finite were told by those who have them
-        raise overflow(contexts)
-    passes.report(stage, total, total)
-    passes.checkpoint.after(totals)
-
-
-def _explain(contexts: Contexts) -> None:
-    """Raise for sums that are not finite: by the rows that are not, or because squares overflow."""
-    for source in {id(source): source for source in contexts.sources}.values():
-        for first, block in source.scan(2**26):
-            check_block(block, first, "X")
-    raise overflow(contexts)
-
-
-def overflow(contexts: Contexts) -> ValueError:
-    """Return the error for rows that are finite and sums of them that are not."""
-    return ValueError(
-        f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
-    )

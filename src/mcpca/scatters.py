@@ -12,7 +12,8 @@ from ._kernels import SAFE_RATIO
 from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts, read_contexts
-from .rows import Passes, Rows, context_means, overflow
+from .passes import Passes, overflow
+from .rows import Rows, context_means
 
 _OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB

@@ -14,6 +14,7 @@ from ..context_tree import similar_order
 from ..fitted import Fitted
 from ..inference import Presence
 from ..plotting._loadings import normalized
+from ..poles import poles
 from ..precision import Precision
 from ..rank import RankChoice
 from ..replication import Replicability
@@ -137,20 +138,16 @@ def _poles(fit: Fitted, n_features: int) -> dict[str, Any]:
     """Return the features at both ends of each MCPC, and their names once."""
     places: dict[int, int] = {}
     ends = []
-    for a, weights in zip(fit.components.T, fit.projection, strict=True):
-        order = np.argsort(-a, kind="stable")
-        positive = [int(i) for i in order[:n_features] if a[i] > 0]
-        negative = [int(i) for i in order[::-1][:n_features] if a[i] < 0]
-        for i in positive + negative:
-            places.setdefault(i, len(places))
+    for j, weights in enumerate(fit.projection):
+        negative, positive = poles(fit.components, fit.features, j, n_features)
         ends.append(
             {
                 name: {
-                    "features": [places[i] for i in indices],
-                    "entries": rounded(a[indices]),
-                    "weights": rounded(weights[indices]),
+                    "features": [places.setdefault(i, len(places)) for i in pole.indices.tolist()],
+                    "entries": rounded(pole.values),
+                    "weights": rounded(weights[pole.indices]),
                 }
-                for name, indices in (("positive", positive), ("negative", negative))
+                for name, pole in (("positive", positive), ("negative", negative))
             }
         )
     return {"count": len(fit.features), "names": [fit.features[i] for i in places], "poles": ends}

@@ -1,0 +1,121 @@
+"""One pass over the rows of all contexts: pieces in order, progress, what survives a crash, sums that are not finite.
+
+Blocks of rows do not depend on the number of threads and their sums are added in order, so the answer does not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import _kernels
+from ._check import Array, Report, as_report
+from ._kernels import Sum
+from ._parallel import each, n_workers
+from .checkpoint import Checkpoint
+from .contexts import Contexts
+from .pieces import Group, Piece, all_rows, one_context, whole_contexts
+from .sources import check_block
+
+_TOL = 1e-7
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How passes are made: what is told meanwhile, and what survives a crash. ``count`` grows with every pass."""
+
+    report: Report
+    checkpoint: Checkpoint
+    tol: float
+    count: list[int] = field(default_factory=lambda: [0])
+
+    @classmethod
+    def silent(cls) -> Passes:
+        """Return passes that tell nothing and leave nothing."""
+        return cls(as_report(False), Checkpoint(None, {}), _TOL)
+
+
+def run(
+    contexts: Contexts,
+    passes: Passes,
+    stage: str,
+    kernel: Callable[[Any, Array], list[Sum]],
+    totals: list[Array],
+    *,
+    whole: Array | None = None,
+    only: int | None = None,
+) -> None:
+    """Add what ``kernel`` makes of every piece to ``totals``, in the order of pieces.
+
+    ``whole`` names contexts whose rows must come together; ``only`` is a context whose rows are all that is wanted.
+    Kernels may run on other machines: they know arrays, and not the rows or whoever asks.
+    """
+    if contexts.engine is not None:
+        run_there(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
+        return
+    passes.count[0] += 1
+    if passes.checkpoint.recall(totals):
+        return
+    skipped = passes.checkpoint.resume(totals)
+    groups: Iterator[Group] = all_rows(contexts)
+    total = int(contexts.n_samples.sum())
+    if whole is not None:
+        groups, total = whole_contexts(contexts, whole), int(contexts.n_samples[whole].sum())
+    elif only is not None:
+        groups, total = one_context(contexts, only), int(contexts.n_samples[only])
+    workers = n_workers()
+
+    def of(piece: Piece) -> list[Sum]:
+        X, codes = piece.load()
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
+            return kernel(X, codes)
+
+    done, stage = 0, f"pass {passes.count[0]}, {stage}"
+    passes.report(stage, 0, total)
+    for number, group in enumerate(groups, start=1):
+        if number > skipped:
+            pieces = group.pieces()
+            for sums in each(of, pieces, workers if len(pieces) > 1 else 1):
+                for item in sums:
+                    if not np.isfinite(item.value.sum(dtype=np.float64)):
+                        _explain(contexts)
+                    _kernels.add(totals, item)
+            passes.checkpoint.during(number, totals)
+        done += group.n_rows
+        passes.report(stage, done, total)
+    passes.checkpoint.after(totals)
+
+
+def run_there(
+    contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
+) -> None:
+    """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""
+    passes.count[0] += 1
+    if passes.checkpoint.recall(totals):
+        return
+    total, stage = int(contexts.n_samples.sum()), f"pass {passes.count[0]}, {stage}"
+    passes.report(stage, 0, total)
+    add(totals)
+    if not all(np.isfinite(t).all() for t in totals):  # rows that are not finite were told by those who have them
+        raise overflow(contexts)
+    passes.report(stage, total, total)
+    passes.checkpoint.after(totals)
+
+
+def _explain(contexts: Contexts) -> None:
+    """Raise for sums that are not finite: by the rows that are not, or because squares overflow."""
+    for source in {id(source): source for source in contexts.sources}.values():
+        for first, block in source.scan(2**26):
+            check_block(block, first, "X")
+    raise overflow(contexts)
+
+
+def overflow(contexts: Contexts) -> ValueError:
+    """Return the error for rows that are finite and sums of them that are not."""
+    return ValueError(
+        f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
+    )
