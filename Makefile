@@ -46,8 +46,11 @@ paper: $(VENV)/.demo
 
 # Six studies of real data, five minutes each: make studies DATA=DIR, or with STUDY=tcga one of them.
 STUDY ?= all
+# Said before anything is installed, which a recipe is too late for.
+ifeq ($(DATA),)
+$(if $(filter studies,$(MAKECMDGOALS)),$(error make studies needs DATA=DIR, the folder of data; docs/studies says what it holds))
+endif
 studies: $(VENV)/.studies
-	$(if $(DATA),,$(error make studies needs DATA=DIR, the folder of data; docs/studies says what it holds))
 	$(BIN)/python studies/run.py $(STUDY) --data $(DATA) --output study-output
 
 clean:

@@ -40,9 +40,11 @@ def run(data: Path, report: Report, permutations: int = 200) -> None:
 
 def run_pg19(pg19: Path, catalogue: Path, model: Any, report: Report, permutations: int = 200) -> None:
     """Study the paper's corpus."""
-    from .formats import gutenberg
+    from .corpus import gutenberg
 
-    study_word(gutenberg(pg19, catalogue, model=model), report, permutations)
+    rows = gutenberg(pg19, catalogue, model=model)
+    report.add(source=f"{rows.source} with {Path(catalogue).name}", model=str(model))
+    study_word(rows, report, permutations)
 
 
 def study_word(rows: Rows, report: Report, permutations: int) -> None:

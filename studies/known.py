@@ -18,9 +18,31 @@ ORGANS = {
 }
 
 
+# The names of these types in Xena's column "_primary_disease".
+XENA_TYPES = {
+    "adrenocortical cancer": "ACC",
+    "cholangiocarcinoma": "CHOL",
+    "colon adenocarcinoma": "COAD",
+    "esophageal carcinoma": "ESCA",
+    "kidney chromophobe": "KICH",
+    "kidney clear cell carcinoma": "KIRC",
+    "kidney papillary cell carcinoma": "KIRP",
+    "liver hepatocellular carcinoma": "LIHC",
+    "lung adenocarcinoma": "LUAD",
+    "lung squamous cell carcinoma": "LUSC",
+    "pheochromocytoma & paraganglioma": "PCPG",
+    "rectum adenocarcinoma": "READ",
+    "skin cutaneous melanoma": "SKCM",
+    "stomach adenocarcinoma": "STAD",
+    "uterine carcinosarcoma": "UCS",
+    "uterine corpus endometrioid carcinoma": "UCEC",
+    "uveal melanoma": "UVM",
+}
+
+
 def organ_of(cancer_type: str) -> str:
-    """Return the organ of a cancer type, or the type itself."""
-    return ORGANS.get(cancer_type, cancer_type)
+    """Return the organ of a cancer type, by TCGA's abbreviation or Xena's name, or the type itself."""
+    return ORGANS.get(XENA_TYPES.get(cancer_type.lower(), cancer_type), cancer_type)
 
 
 def _mirs(*names: str) -> list[str]:

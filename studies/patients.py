@@ -52,7 +52,7 @@ def run(data: Path, report: Report, permutations: int = 200) -> None:
 
 def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
     """Study the paper's atlas: cancer cells, patients as contexts, and their stage."""
-    from .formats import luca
+    from .cells import luca
 
     rows = luca(path)
     Z, pca = pooled_axes(rows, 400)
@@ -63,8 +63,20 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
         pd.Categorical(stage.where(stage.isin(STAGES)), STAGES, ordered=True), index=stage.index, name="stage"
     )
     late = known.isin(("III", "IV")).sum()
+    counts = pd.Series(rows.y).value_counts()
     report.add(
-        permutations=permutations, rank=RANK, cells=len(rows.y), patients=len(stage), staged=len(known), late=late
+        source=rows.source,
+        permutations=permutations,
+        rank=RANK,
+        cells=len(rows.y),
+        genes=len(rows.features),
+        axes=Z.shape[1],
+        variance_of_axes=float(pca.explained_variance_ratio_.sum()),
+        patients=len(stage),
+        fewest=int(counts.min()),
+        most=int(counts.max()),
+        staged=len(known),
+        late=late,
     )
     n = max(permutations, int(min(50, Z.shape[1]) / ALPHA) + 1)
     tested = {
@@ -75,15 +87,22 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
     }
     table = _tests_table(tested)
     report.table("stage", table)
-    report.add(summary=tested["loadings"].summary(), pca_sds=len(_pc_sds(tested)))
-    report.table("poles", _poles(feature_scores(model, pca=pca)), on_page=False)
     best = str(tested["loadings"].table["p"].idxmin())
+    report.add(
+        reassignments=n,
+        summary=tested["loadings"].summary(),
+        pca_sds=len(_pc_sds(tested)),
+        pcs=min(50, Z.shape[1]),
+        beyond_pca=", ".join(tested["loadings"].beyond_pca or []) or "none",
+        axis=best,
+    )
+    report.table("poles", _poles(feature_scores(model, pca=pca)))
     report.figure("stage", plotting.plot_covariate(model, best, covariate, missing="drop"))
     spreading = _spread_not_mean(tested)
     report.claim(
         "The loading of an axis goes with stage",
         "MCPC 5, Bonferroni p < 0.05",
-        tested["loadings"].summary(),
+        ", ".join(tested["loadings"].significant) or "no MCPC",
         f"{n} reassignments of stages",
         bool(tested["loadings"].significant),
     )
@@ -93,6 +112,14 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
         ", ".join(spreading) or "no MCPC",
         f"{n} reassignments of stages",
         bool(spreading),
+    )
+    report.claim(
+        "PCA does not see it",
+        "no PC of 50 has a standard deviation that goes with stage",
+        f"{report.numbers['pca_sds']} of {report.numbers['pcs']} PCs have one; beyond PCA: "
+        f"{report.numbers['beyond_pca']}",
+        f"at most {ALPHA} of {report.numbers['pcs']}",
+        bool(report.numbers["pca_sds"] == 0 and tested["loadings"].significant),
     )
 
 

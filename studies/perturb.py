@@ -17,11 +17,13 @@ from scipy.stats import false_discovery_control, rankdata
 
 from mcpca import MCPCA, plotting
 from mcpca.analysis import feature_scores, link_recall, links_of_sets
+from mcpca.analysis.links import condensed_places, pairs_called
 
 from .chance import Array, Chance, permuted_fits, spread
 from .known import K562_PATHWAYS, THP1_PATHWAYS
 from .loaders import Rows, norman, papalexi, pooled_axes
 from .output import Report
+from .stored import StoredRows
 
 CONTROLS = ("non-targeting", "control")
 LOADINGS, MEANS, SDS = "mean PCs + loadings", "mean PCs", "mean PCs + PC sds"
@@ -41,11 +43,20 @@ def run(data: Path, report: Report, permutations: int = 200) -> None:
 
 def run_replogle(path: Path, gmt: Sequence[Path], report: Report, permutations: int = 200) -> None:
     """Study the paper's data with gene sets from GMT files."""
-    from .formats import replogle
+    from .cells import replogle
 
-    report.add(permutations=permutations)
+    rows = replogle(path)
     links = {Path(one).name.split(".gmt")[0]: one for one in gmt}
-    study_links(replogle(path), links, report, "k562", 100, (5, 10, 20, 30, 40, 50), permutations)
+    counts = pd.Series(rows.y).value_counts()
+    report.add(
+        permutations=permutations,
+        source=rows.source,
+        collections=", ".join(links),
+        pooled=len(rows.parts[0].pooled),
+        fewest=int(counts.min()),
+        controls=int(counts.reindex(CONTROLS).sum()),
+    )
+    study_links(rows, links, report, "k562", 100, (5, 10, 20, 30, 40, 50), permutations, (5, 10, 20, None))
     _claims(report, ("k562",))
 
 
@@ -55,42 +66,43 @@ def shared_genes(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def study_links(
-    rows: Rows,
+    rows: Rows | StoredRows,
     links: Mapping[str, Any],
     report: Report,
     prefix: str,
     n_axes: int,
     ranks: Sequence[int],
     permutations: int,
+    sizes: Sequence[int | None] = (None,),
 ) -> None:
-    """Measure the recall of known links, and that of the same links after perturbations exchanged their names."""
+    """Measure the recall of known links, and that of the same links after perturbations exchanged their names.
+
+    ``sizes`` are the largest sets of a collection that make links, each a collection of its own; None takes all.
+    """
     rows = rows.take(~np.isin(rows.y, CONTROLS))
     Z, pca = pooled_axes(rows, n_axes)
     ranks = [r for r in ranks if r <= Z.shape[1]]
     models = [MCPCA(r, random_state=0).fit(Z, rows.y) for r in ranks]
     contexts = [str(name) for name in models[0].contexts_]
-    known = {name: pairs for name, sets in links.items() if (pairs := _pairs(sets, contexts))}
+    known = _known(links, contexts, sizes)
     if not known:
         raise ValueError(f"No link is between two perturbations of {rows.source}, which are {contexts[:5]}.")
     rng = np.random.default_rng(1)
     # Perturbations exchange their names: links keep their shape, and best ranks are chosen as for the true links.
-    dealt: dict[str, list[tuple[str, str]]] = {}
-    for i in range(NAMES * permutations):
-        renamed = dict(zip(contexts, rng.permutation(contexts).tolist(), strict=True))
-        dealt |= {f"{name}|{i}": [(renamed[a], renamed[b]) for a, b in pairs] for name, pairs in known.items()}
+    at = {name: i for i, name in enumerate(contexts)}
+    exchanges = [
+        np.array([at[name] for name in rng.permutation(contexts).tolist()]) for _ in range(NAMES * permutations)
+    ]
     tables, gained = [], []
     for standardize, word in ((False, "as they are"), (True, "standardised")):
         options: dict[str, Any] = {
             "X": Z,
             "y": rows.y,
-            "max_sizes": None,
             "n_pcs": Z.shape[1],
             "standardize": standardize,
         }
-        recall = link_recall(models, known, **options)
-        by_chance = link_recall(models, dealt, **options)
-        by_chance["links"] = by_chance["links"].str.rsplit("|", n=1).str[0]
-        null = {key: own["recall"].to_numpy() for key, own in by_chance.groupby(["links", "features"], sort=False)}
+        recall = link_recall(models, known, max_sizes=None, **options)
+        null = _recall_by_chance(pairs_called(models, **options), known, at, exchanges)
         tables.append(_table(recall, null))
         gained.append(_gains(recall, null).assign(**{"means and loadings": word}))
     table, scaled = (_with_q(one) for one in tables)
@@ -183,11 +195,48 @@ def _aucs(ranks: Array, inside: Array) -> Array:
     return np.asarray(np.maximum(auc, 1 - auc))
 
 
-def _pairs(sets: Any, contexts: list[str]) -> list[tuple[str, str]]:
+def _known(
+    links: Mapping[str, Any], contexts: list[str], sizes: Sequence[int | None]
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the pairs of contexts that collections link, as names, by collection and largest size of its sets."""
+    known: dict[str, list[tuple[str, str]]] = {}
+    for name, sets in links.items():
+        before: list[tuple[str, str]] = []
+        for size in sizes:
+            pairs = _pairs(sets, contexts, size)
+            # A larger bound that adds no pair is the same collection again.
+            if pairs and pairs != before:
+                known[name if size is None else f"{name}, sets of {size} at most"] = before = pairs
+    return known
+
+
+def _pairs(sets: Any, contexts: list[str], size: int | None) -> list[tuple[str, str]]:
     """Return the pairs of contexts that a collection links, as names."""
     if isinstance(sets, list):
         return [pair for pair in sets if set(pair) <= set(contexts)]
-    return [(contexts[i], contexts[j]) for i, j in sorted(links_of_sets(sets, contexts))]
+    return [(contexts[i], contexts[j]) for i, j in sorted(links_of_sets(sets, contexts, size))]
+
+
+def _recall_by_chance(
+    called: Mapping[str, Mapping[int, Array]],
+    known: Mapping[str, list[tuple[str, str]]],
+    at: Mapping[str, int],
+    exchanges: Sequence[Array],
+) -> dict[tuple[str, str], Array]:
+    """Return the recall of each collection by each kind of features when names are exchanged, the best number taken."""
+    # Which pairs are called stays: only the places of links change. A byte for each pair and number.
+    versions = [(features, inside) for features, own in called.items() for inside in own.values()]
+    calls = np.stack([inside for _, inside in versions], axis=1)
+    null = {(name, features): np.empty(len(exchanges)) for name in known for features in called}
+    for name, pairs in known.items():
+        i, j = np.array([(at[a], at[b]) for a, b in pairs]).T
+        for e, places in enumerate(exchanges):
+            moved = np.sort(np.stack([places[i], places[j]]), axis=0)
+            recalls = calls[condensed_places(*moved, len(at))].mean(axis=0)
+            for features in called:
+                own = [v for v, (one, _) in enumerate(versions) if one == features]
+                null[name, features][e] = recalls[own].max()
+    return null
 
 
 def _table(recall: pd.DataFrame, null: dict[Any, Array]) -> pd.DataFrame:

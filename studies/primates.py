@@ -24,6 +24,7 @@ from .chance import Array, Chance, permuted_fits, spread
 from .known import PRIMATES
 from .loaders import Rows, pooled_axes, primates
 from .output import Report
+from .stored import StoredRows
 
 AXES = 20
 # The paper does not say how it clusters; the first is the package's default.
@@ -50,13 +51,19 @@ def run(data: Path, report: Report, permutations: int = 200) -> None:
 
 def run_species(paths: Sequence[Path], tree: str | None, report: Report, permutations: int = 200) -> None:
     """Study single cells of species, as in the paper."""
-    from .formats import species_cells
+    from .cells import species_cells
 
-    study_tree(species_cells(paths), tree or PRIMATES, report, 500, tuple(range(2, 16)), permutations)
+    rows = species_cells(paths)
+    known = tree or PRIMATES
+    report.add(source=rows.source, known=known)
+    # Beyond 33, from where on the paper finds the tree by covariances.
+    study_tree(rows, known, report, 500, (*range(2, 16), 20, 33, 40), permutations)
     _claims(report)
 
 
-def study_tree(rows: Rows, known: str, report: Report, n_axes: int, ranks: Sequence[int], permutations: int) -> None:
+def study_tree(
+    rows: Rows | StoredRows, known: str, report: Report, n_axes: int, ranks: Sequence[int], permutations: int
+) -> None:
     """Compare trees with the known one at several ranks, beside names of species exchanged and rows dealt anew."""
     Z, _ = pooled_axes(rows, n_axes)
     ranks = [r for r in ranks if r <= Z.shape[1]]

@@ -1,7 +1,8 @@
 """Run the studies: ``python studies/run.py STUDY --data DIR --output DIR``; ``all`` runs the six on one folder of data.
 
 Each study leaves results.json (every number of its write-up), tables as CSV and figures as PNG in OUTPUT/STUDY. With
-the options of the paper's own files a study reads these in place of the data at hand.
+the options of the paper's own files a study reads these in place of the data at hand, and results go to a folder that
+is named for them too, as in OUTPUT/patients_luca.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from studies import digits, human, patients, perturb, primates, tcga
 from studies.output import Report
 
 STUDIES = ("digits", "tcga", "patients", "perturb", "primates", "human")
+# The option that names the paper's own files, where a study has one.
+SOURCES = {"tcga": "xena", "patients": "luca", "perturb": "replogle", "primates": "species", "human": "pg19"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("study", choices=(*STUDIES, "all"))
     made.add_argument("--data", type=Path, metavar="DIR", help="folder with a sub-folder for each source")
     made.add_argument(
-        "--output", type=Path, default=Path("study-output"), metavar="DIR", help="results go to DIR/STUDY"
+        "--output", type=Path, default=Path("study-output"), metavar="DIR", help="results go to a folder in DIR"
     )
     made.add_argument("--permutations", type=int, default=200, metavar="N", help="labels dealt anew; 200 by default")
     paper = made.add_argument_group("the paper's own files")
@@ -57,14 +60,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"--permutations {arguments.permutations} is no reference of chance; pass at least 1.")
         for name in names:
             start = time.perf_counter()
-            report = Report(name, lambda line: print(line, file=sys.stderr))
+            kind = kind_of_run(name, arguments)
+            report = Report(kind, lambda line: print(line, file=sys.stderr))
             _task(name, arguments, report)()
-            path = report.write(arguments.output / name)
+            path = report.write(arguments.output / kind)
             report.say(f"{path} after {time.perf_counter() - start:.0f} s")
     except (ValueError, OSError, ImportError) as error:
         print(f"studies/run.py: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def kind_of_run(name: str, given: argparse.Namespace) -> str:
+    """Return the name of a run: that of the study, or with that of the paper's files, as in "patients_luca"."""
+    source = SOURCES.get(name)
+    return f"{name}_{source}" if source and getattr(given, source) else name
 
 
 def _task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], None]:

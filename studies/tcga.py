@@ -42,6 +42,7 @@ def run_xena(expression: Path, phenotype: Path, times: Path | None, report: Repo
     from .formats import xena
 
     rows = xena(expression, phenotype, times)
+    report.add(source=rows.source, annotation=Path(phenotype).name)
     model, _, shared = study_types(rows, report, "", 400, permutations)
     _claims(report, model, shared)
 

@@ -1,7 +1,8 @@
 """Write the pages of the studies: templates filled with the numbers of a run, so that none is typed by hand.
 
 ``python studies/write_up.py OUTPUT [--docs DIR]`` reads OUTPUT/STUDY/results.json of each study that was run, copies it
-and its figures to DIR (docs/studies), and writes STUDY.md there from templates/STUDY.md.
+and its figures to DIR (docs/studies), and writes STUDY.md there from templates/STUDY.md. A run on the paper's own files
+has a name of its own (patients_luca) and a template of that name; what pages share is in templates/parts.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ HERE = Path(__file__).resolve().parent
 TEMPLATES = HERE / "templates"
 DOCS = HERE.parent / "docs" / "studies"
 _PLACE = re.compile(r"\{([a-z_][a-z0-9_.]*)(?::([^{}]*))?\}")
+_INCLUDED = re.compile(r"^<!-- include ([a-z0-9_]+) -->\n", re.MULTILINE)
 _PART = re.compile(r"^<!-- if ([a-z_][a-z0-9_.]*) -->\n(.*?)^<!-- end -->\n", re.MULTILINE | re.DOTALL)
-LARGEST = 150_000  # bytes of a figure on a page
+LARGEST = 150_000  # bytes of a figure that the repository keeps
 
 
 def fill(template: str, results: Mapping[str, Any]) -> str:
@@ -81,9 +83,9 @@ def write(output: Path, docs: Path = DOCS) -> list[Path]:
         page = fill(read_template(name), results)
         figures = [path.parent / figure for figure in results["figures"] if figure in page]
         large = [figure.name for figure in figures if figure.stat().st_size > LARGEST]
-        if large:
+        if large and docs == DOCS:
             raise ValueError(
-                f"Figures of more than {LARGEST // 1000} kB do not go on a page: {large}; draw them smaller."
+                f"Figures of more than {LARGEST // 1000} kB do not go into {DOCS}: {large}; write to another --docs."
             )
         ready.append((name, page, results, figures))
     docs.mkdir(parents=True, exist_ok=True)
@@ -98,11 +100,13 @@ def write(output: Path, docs: Path = DOCS) -> list[Path]:
 
 
 def read_template(name: str) -> str:
-    """Return the template of a study."""
+    """Return the template of a study; a line ``<!-- include NAME -->`` stands for the text of parts/NAME.md."""
     path = TEMPLATES / f"{name}.md"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: study {name!r} has no template.")
-    return path.read_text(encoding="utf-8")
+        known = sorted(one.stem for one in TEMPLATES.glob("*.md"))
+        raise FileNotFoundError(f"{path} is missing: study {name!r} has no template. There are {known}.")
+    text = path.read_text(encoding="utf-8")
+    return _INCLUDED.sub(lambda place: (TEMPLATES / "parts" / f"{place[1]}.md").read_text(encoding="utf-8"), text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,8 +13,10 @@ from scipy.stats import false_discovery_control
 
 import study_data
 from mcpca import MCPCA
+from mcpca.analysis import link_recall
+from mcpca.analysis.links import pairs_called
 from mcpca.datasets import make_contexts
-from studies import chance, digits, formats, human, loaders, patients, perturb, primates, run, tcga, write_up
+from studies import chance, digits, human, loaders, patients, perturb, primates, run, tcga, write_up
 from studies.output import RESULTS, Report, plain
 
 DOCS = write_up.DOCS
@@ -214,225 +216,29 @@ def test_perturbations_with_a_gene_in_common():
     assert perturb.shared_genes(["A", "A+B", "B", "C"]) == [("A", "A+B"), ("A+B", "B")]
 
 
-# The paper's files
+def test_recall_when_names_are_exchanged_is_that_of_exchanged_links():
+    truth = make_contexts(8, 6, 3, n_samples=40, random_state=0)
+    models = [MCPCA(r, random_state=0).fit(truth.X, truth.y) for r in (2, 3)]
+    contexts = [str(name) for name in models[0].contexts_]
+    known = {"a": [(contexts[0], contexts[3]), (contexts[1], contexts[2])], "b": [(contexts[4], contexts[7])]}
+    at = {name: i for i, name in enumerate(contexts)}
+    places = np.random.default_rng(0).permutation(8)
+    renamed = {name: contexts[place] for name, place in zip(contexts, places, strict=True)}
+    links = {name: [(renamed[a], renamed[b]) for a, b in pairs] for name, pairs in known.items()}
+    options = {"X": truth.X, "y": truth.y, "tail": 0.2}
+    null = perturb._recall_by_chance(pairs_called(models, **options), known, at, [np.arange(8), places])
+    for e, own in enumerate((known, links)):
+        for one in link_recall(models, own, max_sizes=None, **options).itertuples():
+            assert null[one.links, one.features][e] == one.recall
 
 
-def xena_files(folder):
-    rng = np.random.default_rng(0)
-    A = study_data.axes_on([range(0, 4), range(4, 8), range(8, 12)], 14)
-    loadings = {
-        "thyroid carcinoma": [9, 1, 3],
-        "pancreatic adenocarcinoma": [8, 1, 3],
-        "liver": [0.1, 8, 3],
-        "skin": [0.1, 1, 4],
+def test_sets_of_a_collection_count_by_their_size():
+    sets = {"small": ["A", "B"], "large": ["C", "D", "E"], "other": ["F", "X"]}
+    found = perturb._known({"GO": sets}, list("ABCDEF"), (2, 3, 5, None))
+    assert found == {
+        "GO, sets of 2 at most": [("A", "B")],
+        "GO, sets of 3 at most": [("A", "B"), ("C", "D"), ("C", "E"), ("D", "E")],
     }
-    X, y = study_data.contexts(loadings, A, 40, rng)
-    samples = [f"TCGA-AA-{i:04d}-01" for i in range(len(y))]
-    table = pd.DataFrame(X.T, index=[f"GENE{i}" for i in range(14)], columns=samples)
-    table.loc["GENE13", samples[0]] = np.nan
-    table["TCGA-AA-9999-11"] = 0.0  # normal tissue
-    table.rename_axis("sample").to_csv(folder / "expression.tsv.gz", sep="\t")
-    about = pd.DataFrame(
-        {"sample": [*samples, "TCGA-AA-9999-11"], "sample_type": "Primary Tumor", "_primary_disease": [*y, "skin"]}
-    )
-    about.loc[len(about) - 1, "sample_type"] = "Solid Tissue Normal"
-    about.to_csv(folder / "phenotype.tsv", sep="\t", index=False)
-    time = rng.exponential(300, len(y)) + 1
-    survival = pd.DataFrame({"sample": samples, "OS": rng.integers(0, 2, len(y)), "OS.time": time})
-    survival.to_csv(folder / "survival.tsv", sep="\t", index=False)
-    return folder / "expression.tsv.gz", folder / "phenotype.tsv", folder / "survival.tsv"
-
-
-def test_xena_tables(tmp_path, capsys):
-    expression, phenotype, survival = xena_files(tmp_path)
-    rows = formats.xena(expression, phenotype, survival)
-    assert rows.X.shape == (160, 13)  # without the gene that has a missing value, and without normal tissue
-    assert rows.features[:2] == ["GENE0", "GENE1"]
-    assert (rows.about["time"] > 0).all()
-    table = pd.read_csv(expression, sep="\t", index_col=0)
-    np.testing.assert_allclose(rows.X[7, 3], table.iloc[3, 7])
-    options = ["--xena", str(expression), "--phenotype", str(phenotype), "--survival", str(survival)]
-    pytest.importorskip("lifelines")
-    assert run.main(["tcga", *options, "--output", str(tmp_path / "out"), "--permutations", "3"]) == 0
-    results = json.loads((tmp_path / "out" / "tcga" / RESULTS).read_text())
-    assert results["numbers"]["types"] == 4
-    assert run.main(["tcga", "--xena", str(expression)]) == 2
-    assert "--xena needs --phenotype" in capsys.readouterr().err
-    about = pd.read_csv(phenotype, sep="\t")
-    about.drop(columns="sample_type").to_csv(phenotype, sep="\t", index=False)
-    with pytest.raises(ValueError, match=r"phenotype.tsv lacks the columns \['sample_type'\]"):
-        formats.xena(expression, phenotype)
-    about.assign(sample="other").to_csv(phenotype, sep="\t", index=False)
-    with pytest.raises(ValueError, match="no primary tumour in common"):
-        formats.xena(expression, phenotype)
-
-
-def atlas(rng):
-    """Patients, of whom late stages vary more along one axis."""
-    anndata = pytest.importorskip("anndata")
-    parts, obs = [], []
-    A = study_data.axes_on([(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)], 12)
-    for i in range(16):
-        late = i >= 8
-        b = np.array([12 if late else 2, 3, 2.5, 1.5, 1]) * np.exp(0.1 * rng.standard_normal(5))
-        n = 200 if i else 150
-        parts.append((rng.standard_normal((n, 5)) * np.sqrt(b)) @ A.T + 0.1 * rng.standard_normal((n, 12)))
-        stage = ["I", "II", "III", "IV"][i // 4]
-        obs += [
-            {"donor_id": f"P{i}", "uicc_stage": stage, "disease": "lung adenocarcinoma", "ann_coarse": "Cancer cell"}
-        ] * n
-    names = [f"GENE{i}" for i in range(11)] + ["MT-CO1"]
-    table = pd.DataFrame(obs).set_axis([f"cell {i}" for i in range(len(obs))])
-    table.loc[table.index[-1], "ann_coarse"] = "T cell"
-    return anndata.AnnData(np.vstack(parts), obs=table, var=pd.DataFrame(index=names))
-
-
-def test_luca(tmp_path):
-    adata = atlas(np.random.default_rng(0))
-    adata.write_h5ad(tmp_path / "luca.h5ad")
-    rows = formats.luca(tmp_path / "luca.h5ad", min_cells=199)
-    assert "MT-CO1" not in rows.features
-    assert len(set(rows.y)) == 15  # a patient with few cells is left out
-    assert len(rows.y) == 15 * 200 - 1  # and a T cell
-    report = quiet("patients")
-    read, formats.luca = formats.luca, lambda path: rows
-    try:
-        patients.run_luca(tmp_path / "luca.h5ad", report, 9)
-    finally:
-        formats.luca = read
-    claims = {row[0]: row[4] for row in report.results()["tables"]["claims"]["rows"]}
-    assert claims["The loading of an axis goes with stage"] == "yes"
-    assert claims["Its variance goes with stage, and its mean does not"] == "yes"
-    with pytest.raises(ValueError, match=r"No patient .* has 500 cancer cells; the most are 200"):
-        formats.luca(tmp_path / "luca.h5ad", min_cells=500)
-    with pytest.raises(ValueError, match=r"lacks the columns \['stage'\]"):
-        formats.luca(tmp_path / "luca.h5ad", stage="stage")
-    with pytest.raises(ValueError, match=r"has no cell with disease in \['asthma'\]"):
-        formats.luca(tmp_path / "luca.h5ad", diseases=["asthma"])
-
-
-def test_replogle(tmp_path):
-    anndata = pytest.importorskip("anndata")
-    rng = np.random.default_rng(0)
-    genes = [f"G{i}" for i in range(7)]
-    names = ["A", "B", "C", "D", "E", "non-targeting", "rare"]
-    y = np.repeat(names, [30] * 6 + [5])
-    counts = rng.poisson(300, (len(y), len(genes))).astype(np.float32)
-    counts[0] = 1
-    index = [f"c{i}" for i in range(len(y))]
-    adata = anndata.AnnData(
-        counts, obs=pd.DataFrame({"gene": y}, index=index), var=pd.DataFrame({"gene_name": genes}, index=genes)
-    )
-    adata.write_h5ad(tmp_path / "raw.h5ad")
-    rows = formats.replogle(tmp_path / "raw.h5ad", min_umis=1000, min_cells=29)
-    assert sorted(set(rows.y)) == ["A", "B", "C", "D", "E", "non-targeting"]
-    assert len(rows.y) == 179  # without the cell of few counts
-    np.testing.assert_allclose(np.expm1(rows.X).sum(axis=1), 1000, rtol=1e-6)
-    (tmp_path / "sets.gmt").write_text("set\t\tA\tB\nother\t\tC\tX\n")
-    report = quiet("perturb")
-    perturb.study_links(rows, {"sets": tmp_path / "sets.gmt"}, report, "k562", 100, (2, 3), 5)
-    assert report.numbers["k562_perturbations"] == 5
-    assert report.results()["tables"]["k562_recall"]["rows"][0][1] == 1  # A with B alone
-    with pytest.raises(ValueError, match=r"no perturbation with 300 cells of 2000 counts"):
-        formats.replogle(tmp_path / "raw.h5ad")
-
-
-def test_species(tmp_path):
-    anndata = pytest.importorskip("anndata")
-    rng = np.random.default_rng(0)
-    for i, name in enumerate(("Human", "Chimpanzee", "Gorilla")):
-        genes = [f"G{j}" for j in range(i, 10)]
-        cells = pd.DataFrame(index=[f"c{j}" for j in range(20)])
-        anndata.AnnData(rng.random((20, 10 - i)), obs=cells, var=pd.DataFrame(index=genes)).write_h5ad(
-            tmp_path / f"{name}.h5ad"
-        )
-    files = sorted(tmp_path.glob("*.h5ad"))
-    rows = formats.species_cells(files)
-    assert rows.features == [f"G{j}" for j in range(2, 10)]
-    assert sorted(set(rows.y)) == ["Chimpanzee", "Gorilla", "Human"]
-    report = quiet("primates")
-    primates.run_species(files, None, report, 2)
-    assert report.numbers["species"] == 3
-    with pytest.raises(ValueError, match=r"2 files .* needs 3 species"):
-        formats.species_cells(files[:2])
-
-
-def corpus(folder):
-    texts = folder / "train"
-    texts.mkdir()
-    lines, catalogue = [], []
-    for i in range(12):
-        form, year = ("Fiction" if i % 2 else "Geology"), 1800 + 20 * (i // 4)
-        lines.append(f'{i},"Work {i}, in parts",{year},http://example.org/{i}')
-        catalogue.append({"Text#": i, "Subjects": form, "Bookshelves": ""})
-        sentences = " ".join(
-            f"It was human nature, said Mr. Smith {j} times. Inhuman things follow." for j in range(60)
-        )
-        (texts / f"{i}.txt").write_text(sentences, encoding="utf-8")
-    lines.append("99,No text,1810,http://example.org/99")
-    (folder / "metadata.csv").write_text("\n".join(lines), encoding="utf-8")
-    pd.DataFrame(catalogue).to_csv(folder / "catalogue.csv", index=False)
-    return folder, folder / "catalogue.csv"
-
-
-def test_gutenberg(tmp_path, monkeypatch):
-    import mcpca.analysis
-
-    asked = {}
-
-    def embed(sentences, word, model, **options):
-        asked.update(n=len(sentences), word=word, model=model)
-        rng = np.random.default_rng(0)
-        X = rng.standard_normal((len(sentences), 12)).astype(np.float32)
-        X[3] = np.nan  # beyond the model's reach
-        return X
-
-    monkeypatch.setattr(mcpca.analysis, "contextual_embeddings", embed)
-    folder, catalogue = corpus(tmp_path)
-    rows = formats.gutenberg(folder, catalogue, model="tiny")
-    assert asked == {"n": 720, "word": "human", "model": "tiny"}
-    assert len(rows.y) == 719
-    assert sorted(set(rows.y)) == [f"{form} {year}" for form in ("fiction", "science") for year in (1800, 1820, 1840)]
-    assert rows.about["work"][0] == "Work 0, in parts (1800)"
-    assert rows.about["work"].nunique() == 12
-    records = [{"text_id": i, "subjects": "Fiction" if i % 2 else "Botany", "bookshelves": ""} for i in range(12)]
-    pd.DataFrame({"METADATA": [json.dumps(one) for one in records]}).to_csv(tmp_path / "records.csv", index=False)
-    assert len(formats.gutenberg(folder, tmp_path / "records.csv").y) == 719
-    pd.DataFrame({"METADATA": ["no json"]}).to_csv(tmp_path / "records.csv", index=False)
-    with pytest.raises(ValueError, match="METADATA is no JSON"):
-        formats.gutenberg(folder, tmp_path / "records.csv")
-    pd.DataFrame({"id": [1]}).to_csv(tmp_path / "records.csv", index=False)
-    with pytest.raises(ValueError, match="lacks the columns"):
-        formats.gutenberg(folder, tmp_path / "records.csv")
-    with pytest.raises(FileNotFoundError, match=r"metadata.csv is missing; --pg19"):
-        formats.gutenberg(tmp_path / "train", catalogue)
-
-
-def test_sentences_are_cut_at_their_ends():
-    text = (
-        'The human\nmind. "Is it human?" he said. Mr. Smith, a Human being, left. Inhuman acts. None! Dr. No is human'
-    )
-    assert formats.sentences_with(text, "human") == [
-        "The human mind.",
-        '"Is it human?" he said.',
-        "Mr. Smith, a Human being, left.",
-        "Dr. No is human",
-    ]
-    assert formats.sentences_with("Humanity alone.", "human") == []
-
-
-@pytest.mark.parametrize(
-    ("words", "form"),
-    [
-        ("Geology -- England", "science"),
-        ("Love stories", "fiction"),
-        ("Science fiction", "fiction"),
-        ("Ethics; Detective and mystery stories", None),
-        ("Cookery", None),
-    ],
-)
-def test_forms_by_keywords(words, form):
-    assert formats.form_of(words) == form
 
 
 # What is missing or wrong is said, and nothing is left half written

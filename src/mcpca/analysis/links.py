@@ -99,41 +99,15 @@ def link_recall(
     many. Cost: PCA of the rows, one pass, and O(k^2 (n_pcs + r)) for each number.
     """
     pd = pandas()
-    sources = list(source) if isinstance(source, (list, tuple)) else [source]
-    if not sources:
-        raise ValueError("source is empty; pass at least one fitted model.")
-    tail = check_real(tail, "tail", 0.0001, 0.5, "It is a share of the pairs, at each end.")
-    n_pcs = check_integer(n_pcs, "n_pcs", 1)
-    fits = [fitted(one, key) for one in sources]
-    contexts = fits[0].contexts
-    if any(fit.contexts != contexts for fit in fits):
-        raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
-    if len(contexts) < 4:
-        raise ValueError(f"There are {len(contexts)} contexts, and shares of pairs need at least 4.")
+    contexts = _fits(source, key)[0].contexts
     known = _known(links, contexts, max_sizes)
-    ranks = [len(fit.names) for fit in fits]
-    tried = sorted({check_integer(m, "numbers", 1) for m in (ranks if numbers is None else numbers)})
-    rows = read_rows(sources[0], key, X, y)
-    V = rows.principal_directions(max(n_pcs, *tried)).vectors
-    tried = sorted({min(m, V.shape[1]) for m in tried})
-    Z = rows.project(V)
-    means, variances = rows.moments(Z)
-    if not np.isfinite(variances).all():
-        raise ValueError("A context has fewer than 2 rows in the data given; leave it out of the fit, or pass more.")
-    means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
-    candidates: dict[str, dict[int, Array]] = {
-        MEANS: {0: means},
-        LOADINGS: {r: np.hstack([means, fit.loadings]) for r, fit in zip(ranks, fits, strict=True)},
-        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried},
-        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried},
-    }
-    called = {
-        name: {m: _called(F, tail, metric, standardize) for m, F in versions.items()}
-        for name, versions in candidates.items()
-    }
+    called = pairs_called(
+        source, X=X, y=y, n_pcs=n_pcs, numbers=numbers, tail=tail, metric=metric, standardize=standardize, key=key
+    )
     table = []
     for (collection, size), pairs in known.items():
-        index = _condensed(pairs, len(contexts))
+        i, j = np.array(sorted(pairs)).T
+        index = condensed_places(i, j, len(contexts))
         for name, versions in called.items():
             recalls = {m: float(inside[index].mean()) for m, inside in versions.items()}
             best = max(recalls, key=lambda m: recalls[m])
@@ -150,6 +124,61 @@ def link_recall(
                 }
             )
     return pd.DataFrame(table)
+
+
+def pairs_called(
+    source: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    n_pcs: int = 100,
+    numbers: Sequence[int] | None = None,
+    tail: float = 0.05,
+    metric: str = "cosine",
+    standardize: bool = False,
+    key: str = "mcpca",
+) -> dict[str, dict[int, Array]]:
+    """Return {features: {number: which pairs of contexts are called}}; the arguments are those of ``link_recall``.
+
+    Pairs are in SciPy's condensed order. Recall of many links, as when contexts exchange their names, needs no more.
+    """
+    tail = check_real(tail, "tail", 0.0001, 0.5, "It is a share of the pairs, at each end.")
+    n_pcs = check_integer(n_pcs, "n_pcs", 1)
+    fits = _fits(source, key)
+    ranks = [len(fit.names) for fit in fits]
+    tried = sorted({check_integer(m, "numbers", 1) for m in (ranks if numbers is None else numbers)})
+    rows = read_rows(source[0] if isinstance(source, (list, tuple)) else source, key, X, y)
+    V = rows.principal_directions(max(n_pcs, *tried)).vectors
+    tried = sorted({min(m, V.shape[1]) for m in tried})
+    Z = rows.project(V)
+    means, variances = rows.moments(Z)
+    if not np.isfinite(variances).all():
+        raise ValueError("A context has fewer than 2 rows in the data given; leave it out of the fit, or pass more.")
+    means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
+    candidates: dict[str, dict[int, Array]] = {
+        MEANS: {0: means},
+        LOADINGS: {r: np.hstack([means, fit.loadings]) for r, fit in zip(ranks, fits, strict=True)},
+        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried},
+        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried},
+    }
+    return {
+        name: {m: _called(F, tail, metric, standardize) for m, F in versions.items()}
+        for name, versions in candidates.items()
+    }
+
+
+def _fits(source: Any, key: str) -> list[Any]:
+    """Return what was fitted, of one model or several, with the same contexts, of which there are enough."""
+    sources = list(source) if isinstance(source, (list, tuple)) else [source]
+    if not sources:
+        raise ValueError("source is empty; pass at least one fitted model.")
+    fits = [fitted(one, key) for one in sources]
+    contexts = fits[0].contexts
+    if any(fit.contexts != contexts for fit in fits):
+        raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
+    if len(contexts) < 4:
+        raise ValueError(f"There are {len(contexts)} contexts, and shares of pairs need at least 4.")
+    return fits
 
 
 def _known(
@@ -196,7 +225,6 @@ def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
     return np.asarray((distances <= low) | (distances >= high))
 
 
-def _condensed(pairs: set[tuple[int, int]], k: int) -> Array:
-    """Return the places of pairs (i < j) in SciPy's condensed order."""
-    i, j = np.array(sorted(pairs)).T
+def condensed_places(i: Array, j: Array, k: int) -> Array:
+    """Return the places of pairs (i < j) of k contexts in SciPy's condensed order."""
     return np.asarray(k * i - i * (i + 1) // 2 + j - i - 1)
