@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .stored import Array, Part, StoredRows, column_of, looks_like_counts, opened, read_frames, row_sums
+from .formats import column_of
+from .stored import Array, Part, StoredRows, looks_like_counts, opened, read_frames, row_sums
 
 SPECIES = {
     "Homo sapiens": "Human",

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from .loaders import Rows
-from .stored import column_of
 
 
 def xena(
@@ -91,3 +90,13 @@ def need_columns(table: Any, columns: Sequence[str], path: Path) -> None:
     lost = [name for name in columns if name not in table.columns]
     if lost:
         raise ValueError(f"{path} lacks the columns {lost}; it has {list(map(str, table.columns))[:12]}.")
+
+
+def column_of(table: Any, names: Sequence[str], path: Path) -> str:
+    """Return the first of these names that a table has as a column."""
+    found = [name for name in names if name in table.columns]
+    if not found:
+        raise ValueError(
+            f"{path} has none of the columns {list(names)}; it has {list(map(str, table.columns))[:40]}. Rename one."
+        )
+    return found[0]

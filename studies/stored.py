@@ -7,7 +7,7 @@ Replogle's 8,248 genes, 2.4 GiB for LuCA's 17,811), of a block of 128 MiB a few 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -189,13 +189,3 @@ def row_sums(path: Path) -> Array:
         return np.concatenate(
             [np.asarray(block.sum(axis=1, dtype=np.float64)).ravel() for _, block in source.scan(BLOCK)]
         )
-
-
-def column_of(table: pd.DataFrame, names: Sequence[str], path: Path) -> str:
-    """Return the first of these names that a table has as a column."""
-    found = [name for name in names if name in table.columns]
-    if not found:
-        raise ValueError(
-            f"{path} has none of the columns {list(names)}; it has {list(map(str, table.columns))[:40]}. Rename one."
-        )
-    return found[0]

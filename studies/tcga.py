@@ -42,7 +42,8 @@ def run_xena(expression: Path, phenotype: Path, times: Path | None, report: Repo
     from .formats import xena
 
     rows = xena(expression, phenotype, times)
-    report.add(source=rows.source, annotation=Path(phenotype).name)
+    timed = int(rows.about["time"].notna().sum()) if "time" in rows.about else 0
+    report.add(source=rows.source, annotation=Path(phenotype).name, timed=timed)
     model, _, shared = study_types(rows, report, "", 400, permutations)
     _claims(report, model, shared)
 
@@ -391,10 +392,12 @@ def _claims(report: Report, model: MCPCA, axis: str | None) -> None:
             f"tumours exchanged within types: 95% up to {n['both_chance_upper']:.2f}; p = {n['both_p']:.2g}",
             bool(n["both_p"] < 0.05),
         )
+    found = "survival" in report._tables
+    why_not = "no axis to look at" if n.get("timed") else "no times of survival in these files"
     report.claim(
         "The axis tells who survives longer",
         "in pancreatic cancer, p = 0.001",
-        "see the table of survival" if "survival" in report._tables else "no times of survival in these files",
+        "see the table of survival" if found else why_not,
         "",
-        "see the table" if "survival" in report._tables else "cannot be told here",
+        "see the table" if found else "cannot be told here",
     )
