@@ -2,6 +2,7 @@
 
 Only ``obs`` and ``var`` are read at once. Memory is that of the covariance of all genes, 8 p^2 bytes (0.5 GiB for
 Replogle's 8,248 genes, 2.4 GiB for LuCA's 17,811), of a block of 128 MiB a few times over, and of the result (n, axes).
+Measured on generated files: 1.1 GiB for 200,000 cells by 8,000 genes, dense, and 100 axes; 3.1 GiB for LuCA's width.
 """
 
 from __future__ import annotations
