@@ -186,6 +186,10 @@ class Rows:
         run(self.contexts, self.passes, "basis", second, parts, only=i)
         totals[0] += parts[0] - np.outer(self.means[i], parts[1])
 
+    def at_hand(self) -> Array | None:
+        """Return None: there are only rows."""
+        return None
+
     def whole(self) -> Array:
         """Return all entries (k, p, p), from rows that are made dense a block at a time."""
         p, means = self.n_features, self.means.astype(self.dtype)
