@@ -26,6 +26,7 @@ from .output import Report
 
 RANK = 10  # the paper's
 AXES = 100
+MIN_ROWS = 50  # sentences of a context, in the data and as chance deals them
 N_TOP = 200  # sentences, as in the paper's Fig. 4E-F
 FEWEST = 10  # sentences with a word after "human" for it to count
 SHOWN = 3  # sentences at each pole on the page
@@ -86,8 +87,8 @@ def study_word(rows: Rows, report: Report, permutations: int) -> None:
     works_of = _work_in_context(rows)
     deals = {
         "sentences": None,
-        "works": deal_groups(works_of, np.array([name.rsplit(" ", 1)[0] for name in rows.y])),
-        "works_anywhere": deal_groups(works_of),
+        "works": deal_groups(works_of, np.array([name.rsplit(" ", 1)[0] for name in rows.y]), min_rows=MIN_ROWS),
+        "works_anywhere": deal_groups(works_of, min_rows=MIN_ROWS),
     }
     statistics = {
         dealt: permuted_fits(

@@ -258,6 +258,17 @@ def test_groups_are_dealt_whole_and_within_strata():
         chance.deal_groups(np.repeat("a", 60))(codes, rng)
 
 
+def test_groups_are_dealt_again_where_a_context_has_too_few_rows():
+    sizes = [1, 1, 5, 5, 9, 9]
+    codes, groups = np.repeat([0, 0, 0, 1, 1, 1], sizes), np.repeat(list("abcdef"), sizes)
+    rng = np.random.default_rng(0)
+    for min_rows, smallest in ((2, 7), (11, 11), (15, 15)):
+        deal = chance.deal_groups(groups, min_rows=min_rows)
+        assert min(np.bincount(deal(codes, rng)).min() for _ in range(200)) == smallest
+    with pytest.raises(ValueError, match=r"none gives every context min_rows=16 rows; lower min_rows"):
+        chance.deal_groups(groups, min_rows=16)(codes, rng)
+
+
 def test_chance_counts_the_observed_number():
     one = chance.Chance(2.0, np.array([1.0, 2.0, 3.0]))
     assert (one.p, one.mean) == (3 / 4, 2.0)
