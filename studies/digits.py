@@ -31,6 +31,7 @@ METHODS = ("mspm", "pca_stack", "hogsvd", "ffdiag", "qrj1d", "nls")  # of the pa
 CONTEXTS = ("background", "0 and 2", "1 and 2")
 PLANTED = {0: {1}, 1: {2}, 2: {1, 2}}  # contexts that a digit is in
 AXES = 100  # pooled PCs in which chance is measured
+CURVES = ("seeds, mean cos", "in another unit")
 
 
 def run(
@@ -81,9 +82,12 @@ def _compare(
     for draw in range(draws):
         data = draw_images(folder, n, draw)
         choice = choose_rank(data.covariances, ranks, random_state=23)
+        # The same data in another unit: cosines are the same but for rounding, since 3 is no power of two.
+        again = choose_rank(3 * data.covariances, ranks, random_state=23)
         report.say(f"draw {draw + 1} of {draws}: {choice.reason}")
-        for r, score in zip(choice.ranks.tolist(), choice.mean_scores.tolist(), strict=True):
-            curve.append({"draw": draw + 1, "rank": r, "seeds, mean cos": score, "threshold": choice.threshold})
+        for r, *scores in zip(choice.ranks.tolist(), choice.mean_scores, again.mean_scores, strict=True):
+            both = dict(zip(CURVES, scores, strict=True))
+            curve.append({"draw": draw + 1, "rank": r} | both | {"threshold": choice.threshold})
         runs = [(name, rank) for name in METHODS] + [("mspm", r) for r in ranks if r != rank]
         for name, r in runs:
             found = measure_method(name, data, r, draw, None)
@@ -120,12 +124,15 @@ def _add_ranks(report: Report, records: pd.DataFrame, curve: pd.DataFrame, rank:
         rows.append({"rank": r} | agreement | _over_draws(records[records["rank"] == r]))
         with_all.append(_with_all(records[records["rank"] == r]))
     report.table("ranks", pd.DataFrame(rows))
-    largest = curve[curve["seeds, mean cos"] > threshold].groupby("draw")["rank"].max()
+    chosen = [_chosen_ranks(curve, column, threshold) for column in CURVES]
     nearest = curve.loc[(curve["seeds, mean cos"] - threshold).abs().idxmin()]
     passed = curve[(curve["rank"] == rank) & (curve["seeds, mean cos"] > threshold)]
     report.add(
         threshold=threshold,
-        rule_ranks=", ".join(str(largest.get(draw, "none")) for draw in curve["draw"].unique()),
+        rule_ranks=", ".join(chosen[0]),
+        rule_ranks_rounded=", ".join(chosen[1]),
+        rule_changed=sum(a != b for a, b in zip(*chosen, strict=True)),
+        rounding_most=float((curve[CURVES[0]] - curve[CURVES[1]]).abs().max()),
         rule_passes=len(passed),
         rule_nearest_rank=int(nearest["rank"]),
         rule_nearest_draw=int(nearest["draw"]),
@@ -136,6 +143,12 @@ def _add_ranks(report: Report, records: pd.DataFrame, curve: pd.DataFrame, rank:
         recovered_least=min(with_all),
         recovered_most=max(with_all),
     )
+
+
+def _chosen_ranks(curve: pd.DataFrame, column: str, threshold: float) -> list[str]:
+    """Return what the paper's rule chooses in each draw."""
+    largest = curve[curve[column] > threshold].groupby("draw")["rank"].max()
+    return [str(largest.get(draw, "none")) for draw in curve["draw"].unique()]
 
 
 def _over_draws(records: pd.DataFrame) -> dict[str, Any]:

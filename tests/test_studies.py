@@ -158,7 +158,7 @@ def test_a_draw_on_the_line_and_draws_without_a_rank():
     cosines = {1: [0.9, 0.79999], 2: [0.7, 0.6]}
     curve = pd.DataFrame(
         [
-            {"draw": draw, "rank": r, "seeds, mean cos": c, "threshold": 0.8}
+            {"draw": draw, "rank": r, "seeds, mean cos": c, "in another unit": c + 0.01, "threshold": 0.8}
             for draw, own in cosines.items()
             for r, c in zip((3, 5), own, strict=True)
         ]
@@ -172,7 +172,8 @@ def test_a_draw_on_the_line_and_draws_without_a_rank():
     )
     digits._add_ranks(report, found, curve, 5)
     n = report.numbers
-    assert n["rule_ranks"] == "3, none"
+    assert (n["rule_ranks"], n["rule_ranks_rounded"], n["rule_changed"]) == ("3, none", "5, none", 1)
+    assert n["rounding_most"] == pytest.approx(0.01)
     assert (n["rule_nearest_draw"], n["rule_nearest_rank"], n["rule_passes"]) == (1, 5, 0)
     assert n["rule_nearest_by"] == pytest.approx(1e-5)
     rows = report.results()["tables"]["ranks"]["rows"]
