@@ -2,8 +2,8 @@
 
 python benchmarks/at_once.py [--problems 400]
 
-Random planted problems with sampling error, many of them hard: 2 to 39 contexts, 4 to 59 features, ranks up to 20, 30 to
-1000 rows, noise up to 1. Each is solved twice by the power method, as it is and by deflation alone.
+Random planted problems with sampling error, many of them hard: 2 to 39 contexts, 4 to 59 features, ranks up to 20, 30
+to 1000 rows, noise up to 1. Each is solved twice by the power method, as it is and by deflation alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def compare(problems: int, seed: int = 1) -> tuple[Counter[str], list[str]]:
             except RankExceedsDataError:
                 counts["no such rank"] += 1
                 continue
-            with mock.patch("mcpca.solvers.mspm._at_once", lambda *args: None):
+            with mock.patch("mcpca.solvers.mspm._at_once", return_value=None):
                 deflated = decompose(S, r, random_state=0)
         if "do not depend on an order" not in ours.message:
             counts["by deflation"] += 1
