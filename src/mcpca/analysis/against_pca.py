@@ -64,7 +64,8 @@ def compare_with_pca(
     X, y : optional
         Rows of the fitted contexts, in any form that ``fit`` takes but Dask.
     groups : dict or Series {context: group}, array-like (k,), or str, optional
-        PCA of the rows of each group of contexts in place of each context: all science, all fiction.
+        PCA of the rows of each group of contexts in place of each context: all science, all fiction. A context without
+        one is in no group.
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     n_pcs : int
@@ -127,18 +128,18 @@ def compare_with_pca(
 
 def _sets_of_contexts(source: Any, key: str, rows: FittedRows, groups: Any) -> dict[str, list[int] | None]:
     contexts = rows.fit.contexts
+    named: list[str | None]
     if groups is None:
-        named = contexts
+        named = list(contexts)
     else:
-        read = context_values(groups, contexts, "groups", source=source, key=key)
-        named = (
-            [read.categories[c] for c in read.values]
-            if read.kind == "category"
-            else [_written(value) for value in read.values]
-        )
+        read = context_values(groups, contexts, "groups", source=source, key=key, missing="drop")
+        named = [
+            None if gone else read.categories[value] if read.kind == "category" else _written(value)
+            for value, gone in zip(read.values, read.missing, strict=True)
+        ]
     sets: dict[str, list[int] | None] = {}
     counts = np.bincount(rows.codes[rows.codes >= 0], minlength=len(contexts))
-    for group in dict.fromkeys(named):
+    for group in dict.fromkeys(name for name in named if name is not None):
         among = [i for i, name in enumerate(named) if name == group and counts[i] > 0]
         if counts[among].sum() > 2:
             sets[group if group != OVERALL else f"{group} (context)"] = among

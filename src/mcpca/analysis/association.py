@@ -83,7 +83,9 @@ class Association:
         words = [
             f"{_WHAT[self.of]} of {len(self.table)} MCPCs in {self.n_contexts} contexts against {self.covariate}, by "
             f"{by}, at level {self.alpha:g}:",
-            f"{_listed(found)} significant after correction." if found else "nothing is significant after correction.",
+            f"{', '.join(found)} {'are' if len(found) > 1 else 'is'} significant after correction."
+            if found
+            else "nothing is significant after correction.",
         ]
         if self.least_p * len(self.table) > self.alpha:
             words.append(
@@ -97,7 +99,7 @@ class Association:
         own = _where(control, "significant")
         words.append(
             f"Of the {what} of {len(control)} overall PCs "
-            + (f"{_listed(own)} significant." if own else "none is significant.")
+            + (f"{_named(own)} {'are' if len(own) > 1 else 'is'} significant." if own else "none is significant.")
         )
         if found:
             if control["p"].notna().any():
@@ -296,7 +298,3 @@ def _least(table: Any) -> str:
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{_named(names)} {'are' if len(names) > 1 else 'is'}"

@@ -202,6 +202,8 @@ def _loaded(model: Any, tokenizer: Any, device: Any) -> tuple[Any, Any]:
             f"tokenizer is a {type(tokens).__name__}, which does not tell where tokens are in a sentence; pass a "
             "fast one."
         )
+    if getattr(network.config, "is_encoder_decoder", False):
+        network = network.get_encoder()  # the half that reads
     if device is not None:
         network = network.to(device)
     return network, tokens

@@ -136,7 +136,7 @@ def survival(
         frame[name] = scaled[:, j]
         try:
             models.append(_cox(frame[["time", "event", *extra, *strata, name]], strata, name).loc[name])
-        except NoSolution as error:
+        except _NoSolutionError as error:
             failed.append(error)
             models.append(pd.Series(np.nan, index=_COLUMNS))
         is_high = _above(Z[:, j], groups, cut)
@@ -158,7 +158,7 @@ def survival(
     if marginal:
         try:
             joint = _cox(frame[["time", "event", *extra, *strata, *marginal]], strata, ", ".join(marginal))
-        except NoSolution as error:
+        except _NoSolutionError as error:
             warnings.warn(f"joint is None: {error}", UserWarning, stacklevel=2)
     return Survival(table, pd.concat(curves, ignore_index=True), joint)
 
@@ -204,7 +204,7 @@ def _numbers(pd: Any, values: Array, argument: str) -> Any:
         raise ValueError(f"{argument} must be numbers ({error}); pass {what}.") from error
 
 
-class NoSolution(ValueError):
+class _NoSolutionError(ValueError):
     """A Cox model without a finite solution."""
 
 
@@ -228,7 +228,7 @@ def _cox(frame: Any, strata: list[str], what: str) -> Any:
             fitted = lifelines.CoxPHFitter().fit(frame, "time", "event", strata=strata or None)
     except (exceptions.ConvergenceError, exceptions.ConvergenceWarning, LinAlgWarning, LinAlgError) as error:
         first = str(error).strip().split("\n")[0]
-        raise NoSolution(
+        raise _NoSolutionError(
             f"Cox's model with {what} has no finite solution ({first}): too few events, a covariate that follows from "
             "the others, or one that parts all events from the rest. Leave it out, or take more rows."
         ) from error

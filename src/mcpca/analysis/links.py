@@ -158,7 +158,7 @@ def _known(
             "{collection: sets}, where sets is a dict {name: members}, a GMT file, or a list of pairs."
         )
     sizes = [None] if max_sizes is None else check_integers(max_sizes, "max_sizes", 2)
-    lost: list[str] = []
+    empty: dict[str, list[int | None]] = {}
     found: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
     for collection, sets in links.items():
         is_pairs = not isinstance(sets, (str, Mapping)) and not hasattr(sets, "__fspath__")
@@ -169,13 +169,17 @@ def _known(
             if pairs:
                 found[str(collection), size] = pairs
             else:
-                lost.append(str(collection) if size is None else f"{collection} (sets of at most {size})")
+                empty.setdefault(str(collection), []).append(size)
     if not found:
         raise ValueError(
             f"links has no pair of contexts, which are {contexts[:3]}, in sets of at most {max_sizes}; use the names "
             "of the contexts, or raise max_sizes."
         )
-    if lost:
+    if empty:
+        lost = [
+            name if len(own) == len(sizes) else f"{name} (sets of at most {', '.join(map(str, own))})"
+            for name, own in empty.items()
+        ]
         warnings.warn(
             f"links has no pair of contexts in {', '.join(lost)}; these are not in the table.",
             UserWarning,
