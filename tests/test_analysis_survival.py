@@ -41,6 +41,18 @@ def test_a_planted_hazard_is_found(patients):
     assert found.joint.index.tolist() == ["MCPC 2"]
 
 
+def test_the_logrank_test_holds_its_level():
+    """Survival that has nothing to do with high and low scores, in contexts with shares and hazards of their own."""
+    rng = np.random.default_rng(6)
+    strata = np.repeat([0, 1, 2], [20, 30, 50])
+    p = []
+    for _ in range(1000):
+        high = rng.random(100) < np.array([0.2, 0.5, 0.7])[strata]
+        time, event = rng.exponential(np.array([1, 3, 9])[strata]), rng.random(100) < 0.7
+        p.append(logrank(pd.DataFrame({"time": time, "event": event.astype(float)}), high, strata))
+    assert scipy.stats.binomtest(int((np.array(p) <= 0.05).sum()), 1000, 0.05).pvalue > 0.01
+
+
 def test_the_model_is_that_of_lifelines(patients):
     model, X, y, time, event = patients
     own = y == 2
