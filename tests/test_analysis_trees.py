@@ -113,12 +113,15 @@ def test_loadings_recover_the_tree_that_made_them():
     assert tree.distance(PRIMATES.replace("marmoset", "(marmoset,lemur)").replace("gorilla", "(gorilla,bonobo)")) == 0
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("features", ["means", "covariances", "variances"])
-def test_alternatives_are_what_overall_pcs_say(features):
+def test_alternatives_are_what_overall_pcs_say(features, metric):
+    """Means are seen from the mean of all rows, which has a say in angles: all rows are far from the origin here."""
     data = make_contexts(5, 7, 2, n_samples=30, noise=0.3, random_state=1)
-    model = MCPCA(2, random_state=0).fit(data.X, data.y)
-    tree = analysis.context_tree(model, features=features, n_pcs=3, X=data.X, y=data.y, metric="euclidean")
-    centred = data.X - data.X.mean(axis=0)
+    X = data.X + 5
+    model = MCPCA(2, random_state=0).fit(X, data.y)
+    tree = analysis.context_tree(model, features=features, n_pcs=3, X=X, y=data.y, metric=metric)
+    centred = X - X.mean(axis=0)
     V = np.linalg.svd(centred, full_matrices=False)[2][:3].T
     blocks = [centred[data.y == i] @ V for i in range(5)]
     F = {
@@ -126,7 +129,7 @@ def test_alternatives_are_what_overall_pcs_say(features):
         "covariances": [np.cov(block, rowvar=False).ravel() for block in blocks],
         "variances": [block.var(axis=0, ddof=1) for block in blocks],
     }[features]
-    expected = linkage(np.array(F), "average")
+    expected = linkage(np.array(F), "average", metric)
     assert clades_of_linkage(tree.linkage, tree.contexts) == clades_of_linkage(expected, tree.contexts)
     np.testing.assert_allclose(np.sort(tree.linkage[:, 2]), np.sort(expected[:, 2]), rtol=1e-6)
 
