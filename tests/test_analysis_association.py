@@ -368,6 +368,10 @@ def test_bad_input():
         analysis.associate(model, numbers, of="spread")
     with pytest.raises(ValueError, match="of='mean' needs rows; pass X and y"):
         analysis.associate(model, numbers, of="mean")
+    with pytest.raises(ValueError, match="y is given without X"):
+        analysis.associate(model, numbers, y=y)
+    with pytest.raises(ValueError, match="alpha=0 is out of bounds"):
+        analysis.associate(model, numbers, alpha=0, permutations=100)
     with pytest.raises(ValueError, match="correction='holm'; choose"):
         analysis.associate(model, numbers, correction="holm")
     with pytest.raises(ValueError, match=r"tests='wilcoxon'; choose 'auto' or some of"):

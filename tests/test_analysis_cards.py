@@ -77,6 +77,13 @@ def test_sets_and_rows_are_named(data, model):
     assert "planted (AUC 1.00" in analysis.describe(model, components=0, enriched=ranks, max_q=0.05)["MCPC 1"]
 
 
+def test_sets_are_named_by_their_false_discovery_rate(model):
+    rows = [("s", 1e-5, 1e-4), ("t", 1e-4, 0.01), ("u", 2e-6, 2e-5)]
+    given = pd.DataFrame(rows, columns=["set", "p", "q"]).assign(component="MCPC 1", pole="negative")
+    card = analysis.describe(model, enriched=given, components=0)["MCPC 1"]
+    assert lines(card, "Negative pole, enriched") == ["Negative pole, enriched sets: u (q = 2e-05); s (q = 0.0001)."]
+
+
 def test_how_sure_is_told_by_what_was_asked(data, model):
     X, y = data
     halves = model.replicability(X, y, 2, random_state=0)

@@ -163,6 +163,8 @@ def test_bad_trees():
         analysis.context_tree(model, features="variances", X=X | {"gorilla": X["gorilla"][:1]})
     with pytest.raises(ValueError, match=r"n_pcs=2\.5 is not an integer"):
         analysis.tree_distances(model, PRIMATES, X=X, n_pcs=2.5)
+    with pytest.raises(ValueError, match="y is given without X"):
+        analysis.tree_distances(model, PRIMATES, y=list(X))
     with pytest.raises(ValueError, match="n_pcs is empty"):
         analysis.tree_distances(model, PRIMATES, X=X, n_pcs=[])
     assert len(analysis.tree_distances(model, PRIMATES, X=X, n_pcs=np.int64(3))) == 4

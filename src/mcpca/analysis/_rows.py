@@ -131,6 +131,13 @@ def same_contexts(source: Any, key: str) -> tuple[list[Any], list[Fitted]]:
     return sources, fits
 
 
+def rows_are_given(source: Any, X: Any, y: Any) -> bool:
+    """Whether there are rows, which an AnnData brings; labels alone are none."""
+    if X is None and y is not None:
+        raise ValueError("y is given without X: labels go with rows; pass both, or neither.")
+    return X is not None or is_anndata(source)
+
+
 def read_rows(source: Any, key: str, X: Any, y: Any) -> FittedRows:
     """Return the rows that go with a fit, ``X`` and ``y`` for a model and those of the AnnData itself otherwise."""
     fit = fitted(source, key)

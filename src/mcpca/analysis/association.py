@@ -9,11 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from .._check import Array, as_generator, check_integer, check_real
-from ..adapters.anndata import is_anndata
 from ..context_tests import MOST, compare, n_arrangements
 from ..context_values import context_values
 from ..fitted import fitted
-from ._rows import NEEDS_ROWS, FittedRows, read_rows
+from ._rows import NEEDS_ROWS, FittedRows, read_rows, rows_are_given
 from ._tables import bonferroni, false_discoveries, pandas
 from ._targets import Target, read_target
 
@@ -198,14 +197,14 @@ def associate(
         raise ValueError(f"of={of!r} is unknown; choose one of {sorted(options)}.")
     if correction not in ("bonferroni", "fdr"):
         raise ValueError(f"correction={correction!r}; choose 'bonferroni' or 'fdr'.")
-    alpha = check_real(alpha, "alpha", 0, 1, "It is a probability.")
+    alpha = check_real(alpha, "alpha", 1e-12, 1, "It is a probability.")
     n_pcs = check_integer(n_pcs, "n_pcs", 0)
     read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
     kept = np.flatnonzero(~read.missing)
     target = read_target(read, kept, split, tests)
     rng = as_generator(random_state)
-    given, asked = is_anndata(source) or X is not None, n_pcs > 0 or of != "loadings"
-    rows = read_rows(source, key, X, y) if given and asked else None
+    asked = n_pcs > 0 or of != "loadings"
+    rows = read_rows(source, key, X, y) if asked and rows_are_given(source, X, y) else None
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
     many = any(n_arrangements(x) > MOST for x in target.by_test.values())
     if check_integer(permutations, "permutations", 0) and many and (permutations + 1) * alpha < n_tests:

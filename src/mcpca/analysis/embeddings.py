@@ -43,7 +43,7 @@ def contextual_embeddings(
         Also of several words ("human nature").
     model : str, path or model of Hugging Face
         A name on the hub ("bert-base-uncased", as in the paper), which is downloaded once; a folder with a model; or a
-        model that was loaded.
+        model that was loaded. Of one that reads and writes (T5) the half that reads is taken.
     tokenizer : optional
         That of ``model``, by default; a fast one, since tokens are found by their place in the sentence.
     layer : int

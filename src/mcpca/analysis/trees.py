@@ -9,10 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from .._check import Array, check_integer, check_integers
-from ..adapters.anndata import is_anndata
 from ..context_tree import context_linkage
 from ..fitted import Fitted, fitted
-from ._rows import FittedRows, read_rows, same_contexts
+from ._rows import FittedRows, read_rows, rows_are_given, same_contexts
 from ._tables import pandas
 from .newick import (
     clades_of_linkage,
@@ -166,7 +165,7 @@ def tree_distances(
     trees = [(len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)) for fit in fits]
     ranks = [len(fit.names) for fit in fits]
     numbers = sorted(set(check_integers(ranks if n_pcs is None else n_pcs, "n_pcs", 1)))
-    if X is not None or is_anndata(sources[0]):
+    if rows_are_given(sources[0], X, y):
         made = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
         for name in FEATURES[1:]:
             for m in numbers:
