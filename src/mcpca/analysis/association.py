@@ -163,7 +163,7 @@ def associate(
     permutations : int
         Where there are up to 50,000 ways to give the covariate to contexts (always for up to 8 contexts), p-values of
         all tests come from all of them, and are exact. Where there are more, they come from this many random ones, or
-        with 0 from the tests' tables, which are approximate for loadings that are far from normal.
+        with 0 from the tests' tables, which give p-values too small where one group is small and loadings are skewed.
     random_state : int, Generator, RandomState or None
         For permutations.
     missing : {"error", "drop"}
