@@ -44,7 +44,7 @@ benchmark: $(VENV)/.benchmark
 paper: $(VENV)/.demo
 	$(BIN)/python -m mcpca.paper --output paper-output $(PAPER)
 
-# Six studies of real data, five minutes each: make studies DATA=DIR, or with STUDY=tcga one of them.
+# Six studies of real data, about two minutes each on one core: make studies DATA=DIR, or with STUDY=tcga one of them.
 STUDY ?= all
 studies: $(VENV)/.studies
 	$(if $(DATA),,$(error make studies needs DATA=DIR, the folder of data; docs/studies says what it holds))

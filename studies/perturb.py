@@ -265,14 +265,14 @@ def _claims(report: Report, prefixes: Sequence[str]) -> None:
         name = prefix.upper()
         report.claim(
             f"Perturbations of one pathway are found together ({name})",
-            "recall above 10% for all collections",
+            "recall of links in gene sets; no number in the text",
             f"with loadings, q < 0.05: {n[f'{prefix}_found']}; by mean PCs alone: {n[f'{prefix}_found_by_means']}",
             "names of perturbations exchanged; see the table",
             bool(n[f"{prefix}_found"] != "none"),
         )
         report.claim(
             f"Loadings add to mean PCs ({name})",
-            "in every collection",
+            "across gene sets, and more than spreads of PCs",
             f"recall rises in {n[f'{prefix}_more']} of {n[f'{prefix}_sets']} collections and falls in "
             f"{n[f'{prefix}_less']}, mean gain {n[f'{prefix}_mean_gain']:+.2f}; q < 0.05: {n[f'{prefix}_better']}",
             "see the table of gains",

@@ -20,7 +20,7 @@ from mcpca import MCPCA, IdentifiabilityWarning, plotting
 from mcpca.analysis import context_tree, tree_distances
 from mcpca.analysis.newick import clades_of_newick, restricted
 
-from .chance import Array, Chance, permuted_fits, spread
+from .chance import Array, Chance, centred_by_context, permuted_fits, spread
 from .known import PRIMATES
 from .loaders import Rows, pooled_axes, primates
 from .output import Report
@@ -137,7 +137,11 @@ def _names_exchanged(known: str, species: list[str]) -> float:
 
 
 def _rows_dealt(Z: Array, y: Array, known: str, ranks: Sequence[int], n: int) -> dict[str, list[float]]:
-    """Return, for species dealt to rows anew, the share of numbers (of MCPCs, of PCs) at which each tree is right."""
+    """Return, for species dealt to rows anew, the share of numbers (of MCPCs, of PCs) at which each tree is right.
+
+    Rows are centred by their species first, as in ``permuted_fits``: means of species do not become covariance.
+    """
+    Z = centred_by_context(Z, y)
     rng = np.random.default_rng(1)
     found: dict[str, list[float]] = {name: [] for name in LABELS}
     for _ in range(n):
