@@ -307,6 +307,24 @@ def test_means_of_scores_are_compared_with_means_of_pcs():
     assert "Of the means of 4 overall PCs" in found.summary()
 
 
+def test_means_that_a_pc_shows_are_not_beyond_pca_without_a_model_either():
+    """4 contexts of each group bear no PC mean in the model; that of PC 1 goes with the group as the MCPC's does, and
+    its standard deviation does not."""
+    rng = np.random.default_rng(15)
+    late = np.repeat([0.0, 1.0], 4)
+    A = np.linalg.qr(rng.standard_normal((6, 1)))[0]
+    B = 4 * np.tile([1.0, 1.1, 1.2, 1.3], 2)[:, None]
+    model, X, y, _ = fit_with(B, n=200, seed=15, A=A, shift=3 * np.outer(late, A[:, 0]))
+    group = by_name(np.where(late > 0, "late", "early"))
+    found = analysis.associate(model, group, X=X, y=y, n_pcs=1, of="mean")
+    assert found.significant == ["MCPC 1"]
+    assert not found.pc_means["in_model"].any()
+    assert found.table["adjusted_p"].item() < 0.05
+    assert not found.pc_sds["significant"].any()
+    assert found.pc_sds["p"].item() > found.table["p"].item()
+    assert found.beyond_pca == []
+
+
 def test_so_few_contexts_that_nothing_can_be_significant_are_told():
     """4 contexts in the order of the covariate: 2 of 24 orders are as good, so p is 1/12 at best."""
     data = make_contexts(4, 10, 3, n_samples=30, noise=0.1, random_state=0)

@@ -9,6 +9,7 @@ import scipy.stats
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
+from mcpca.analysis import hazards
 from mcpca.analysis.hazards import logrank
 from mcpca.datasets import make_contexts
 from stored_fit import stored_fit
@@ -188,6 +189,24 @@ def test_one_model_without_a_solution_does_not_lose_the_others(patients):
     assert found.table["p"].isna().tolist() == [True, False, False]
     assert found.table.loc["MCPC 2", "bonferroni"] < 0.05
     assert found.joint.index.tolist() == ["copy", "MCPC 2"]
+
+
+def test_a_joint_model_without_a_solution_does_not_lose_the_table(patients, monkeypatch):
+    model, X, y, time, event = patients
+    calls = []
+
+    def cox(*arguments):
+        calls.append(arguments)
+        if len(calls) == 4:  # after those of three MCPCs
+            raise hazards._NoSolutionError("no finite solution")
+        return one_model(*arguments)
+
+    one_model = hazards._cox
+    monkeypatch.setattr(hazards, "_cox", cox)
+    with pytest.warns(UserWarning, match="joint is None: no finite solution"):
+        found = analysis.survival(model, time, event, X=X, y=y)
+    assert found.joint is None
+    assert found.table["p"].notna().all()
 
 
 def test_missing_lifelines_names_the_extra(patients, monkeypatch):
