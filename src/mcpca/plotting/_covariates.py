@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.stats import kruskal
 
 from .._check import Array
 from .._names import component_index
@@ -134,8 +133,10 @@ def _category_test(b: Array, read: ContextValues, kept: Array) -> str:
     parts = [b[codes == g] for g in range(len(read.categories))]
     if len(parts) < 2 or len(set(b.tolist())) < 2:
         return "one group, nothing to compare" if len(parts) < 2 else "all loadings are equal"
-    if len(parts) > 2:
-        words = f"Kruskal-Wallis p = {_p_value(kruskal(*parts).pvalue)}"
+    if len(parts) > 2 and len(parts) < len(b):
+        words = f"ANOVA p = {_p_value(float(compare('anova', b[:, None], codes).p_values[0]))}"
+    elif len(parts) > 2:
+        words = "no test: every group has one context"
     elif min(map(len, parts)) < 2 or all(len(set(part.tolist())) < 2 for part in parts):
         words = "no test: a group has one context, or neither varies"
     else:
