@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mcpca import MCPCA, IdentifiabilityWarning
 
 Array = NDArray[Any]
+_DEALS = 10_000  # tries to deal groups so that every context has enough rows
 
 
 @dataclass(frozen=True)
@@ -116,23 +117,32 @@ def permuted_fits(
     return found
 
 
-def deal_groups(groups: Array, within: Array | None = None) -> Callable[[Array, np.random.Generator], Array]:
+def deal_groups(
+    groups: Array, within: Array | None = None, *, min_rows: int = 2
+) -> Callable[[Array, np.random.Generator], Array]:
     """Return a way to deal contexts to whole groups of rows (works, patients): a group's rows stay together.
 
-    Each group has one context. Contexts keep their number of groups, and not of rows. With ``within``, one value for
-    each row, groups exchange contexts with groups of the same value only.
+    Each group has one context. Contexts keep their number of groups, and not of rows; what leaves a context with fewer
+    than ``min_rows`` is dealt again, since a context of few rows differs from others by that alone. With ``within``,
+    one value for each row, groups exchange contexts with groups of the same value only.
     """
     _, first, of_group = np.unique(groups, return_index=True, return_inverse=True)
     strata = np.zeros(len(first)) if within is None else np.asarray(within)[first]
 
     def deal(codes: Array, rng: np.random.Generator) -> Array:
-        own = codes[first]
-        if not np.array_equal(own[of_group], codes):
+        if not np.array_equal(codes[first][of_group], codes):
             raise ValueError("A group has rows of several contexts; deal rows, or groups within contexts.")
-        for stratum in np.unique(strata):
-            mine = strata == stratum
-            own[mine] = rng.permutation(own[mine])
-        return np.asarray(own[of_group])
+        for _ in range(_DEALS):
+            own = codes[first]
+            for stratum in np.unique(strata):
+                mine = strata == stratum
+                own[mine] = rng.permutation(own[mine])
+            dealt = np.asarray(own[of_group])
+            if np.bincount(dealt).min() >= min_rows:
+                return dealt
+        raise ValueError(
+            f"Of {_DEALS} ways to deal groups none gives every context min_rows={min_rows} rows; lower min_rows."
+        )
 
     return deal
 

@@ -281,7 +281,7 @@ def _claims(report: Report) -> None:
             f"Loadings go with a covariate of samples ({cells})",
             "MCPC 5 with stage, in cancer cells",
             f"{n[f'{prefix}_loadings_significant']} of {RANK} MCPCs with the origin of the sample",
-            f"at most {ALPHA} of {RANK}, by {n[f'{prefix}_reassignments']} reassignments",
+            f"at most {ALPHA} of {RANK} expected, by {n[f'{prefix}_reassignments']} reassignments",
             bool(n[f"{prefix}_loadings_significant"] > 0),
         )
         report.claim(
@@ -296,7 +296,7 @@ def _claims(report: Report) -> None:
             f"PCA does not see it ({cells})",
             "no PC of 50 has a standard deviation that goes with stage",
             f"{n[f'{prefix}_pc_sds_significant']} of {n[f'{prefix}_pcs']} PCs have one that goes with origin",
-            f"at most {ALPHA} of {n[f'{prefix}_pcs']}",
+            f"at most {ALPHA} of {n[f'{prefix}_pcs']} expected",
             bool(n[f"{prefix}_pc_sds_significant"] == 0 and n[f"{prefix}_beyond_pca"] != "none"),
         )
     report.claim("Stage of the tumour", "I to IV", "not in these files", "", "cannot be told here")

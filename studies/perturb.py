@@ -218,14 +218,14 @@ def _pairs(sets: Any, contexts: list[str], size: int | None) -> list[tuple[str, 
 
 
 def _recall_by_chance(
-    called: Mapping[str, Mapping[int, Array]],
+    called: Mapping[str, Sequence[tuple[int, Array]]],
     known: Mapping[str, list[tuple[str, str]]],
     at: Mapping[str, int],
     exchanges: Sequence[Array],
 ) -> dict[tuple[str, str], Array]:
     """Return the recall of each collection by each kind of features when names are exchanged, the best number taken."""
     # Which pairs are called stays: only the places of links change. A byte for each pair and number.
-    versions = [(features, inside) for features, own in called.items() for inside in own.values()]
+    versions = [(features, inside) for features, own in called.items() for _, inside in own]
     calls = np.stack([inside for _, inside in versions], axis=1)
     null = {(name, features): np.empty(len(exchanges)) for name in known for features in called}
     for name, pairs in known.items():
@@ -314,14 +314,14 @@ def _claims(report: Report, prefixes: Sequence[str]) -> None:
         name = prefix.upper()
         report.claim(
             f"Perturbations of one pathway are found together ({name})",
-            "recall above 10% for all collections",
+            "recall of links in gene sets; no number in the text",
             f"with loadings, q < 0.05: {n[f'{prefix}_found']}; by mean PCs alone: {n[f'{prefix}_found_by_means']}",
             "names of perturbations exchanged; see the table",
             bool(n[f"{prefix}_found"] != "none"),
         )
         report.claim(
             f"Loadings add to mean PCs ({name})",
-            "in every collection",
+            "across gene sets, and more than spreads of PCs",
             f"recall rises in {n[f'{prefix}_more']} of {n[f'{prefix}_sets']} collections and falls in "
             f"{n[f'{prefix}_less']}, mean gain {n[f'{prefix}_mean_gain']:+.2f}; q < 0.05: {n[f'{prefix}_better']}",
             "see the table of gains",

@@ -15,12 +15,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from sklearn.exceptions import ConvergenceWarning
 
 from mcpca import MCPCA, IdentifiabilityWarning, plotting
 from mcpca.analysis import context_tree, tree_distances
 from mcpca.analysis.newick import clades_of_newick, restricted
 
-from .chance import Array, Chance, permuted_fits, spread
+from .chance import Array, Chance, centred_by_context, permuted_fits, spread
 from .known import PRIMATES
 from .loaders import Rows, pooled_axes, primates
 from .output import Report
@@ -68,8 +69,9 @@ def study_tree(
     Z, _ = pooled_axes(rows, n_axes)
     ranks = [r for r in ranks if r <= Z.shape[1]]
     with warnings.catch_warnings():
-        # With few species several MCPCs have like loadings; trees need the loadings alone.
+        # With few species several MCPCs have like loadings, and need not settle; trees need the loadings alone.
         warnings.simplefilter("ignore", IdentifiabilityWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         models = [MCPCA(r, random_state=0).fit(Z, rows.y) for r in ranks]
     table = tree_distances(models, known, X=Z, y=rows.y, n_pcs=ranks)
     species = [str(name) for name in models[0].contexts_]
@@ -144,13 +146,18 @@ def _names_exchanged(known: str, species: list[str]) -> float:
 
 
 def _rows_dealt(Z: Array, y: Array, known: str, ranks: Sequence[int], n: int) -> dict[str, list[float]]:
-    """Return, for species dealt to rows anew, the share of numbers (of MCPCs, of PCs) at which each tree is right."""
+    """Return, for species dealt to rows anew, the share of numbers (of MCPCs, of PCs) at which each tree is right.
+
+    Rows are centred by their species first, as in ``permuted_fits``: means of species do not become covariance.
+    """
+    Z = centred_by_context(Z, y)
     rng = np.random.default_rng(1)
     found: dict[str, list[float]] = {name: [] for name in LABELS}
     for _ in range(n):
         labels = rng.permutation(y)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentifiabilityWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
             models = [MCPCA(r, random_state=0).fit(Z, labels) for r in ranks]
         table = tree_distances(models, known, X=Z, y=labels, n_pcs=list(ranks))
         for name, own in table.groupby("features"):
@@ -175,6 +182,7 @@ def _balanced(rows: Rows, report: Report, n: int) -> None:
         for rank in (3, 5):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IdentifiabilityWarning)
+                warnings.simplefilter("ignore", ConvergenceWarning)
                 model = MCPCA(rank, random_state=0).fit(Z, part.y)
             for name in LABELS:
                 features: Any = name  # one of a few words

@@ -168,7 +168,13 @@ def _paper_rules(report: Report, prefix: str, selection: Any) -> None:
     report.figure(f"{prefix}ranks", selection.plot(), dpi=72)
     # One MCPC says nothing about how contexts relate.
     paper = table[[name for name in columns if "halves" not in name and "seeds" not in name]].mean(axis=1, skipna=False)
-    report.add(**{f"{prefix}rank_by_paper": int(table["rank"][paper.fillna(0).idxmax()])})
+    report.add(
+        **{
+            f"{prefix}rank_by_paper": int(table["rank"][paper.fillna(0).idxmax()]),
+            f"{prefix}ranks_most": int(table["rank"].max()),
+            f"{prefix}seeds_least": float(table["seeds, mean cos"].min()),
+        }
+    )
 
 
 def _axes_table(model: MCPCA, effective: Array, labels: Array, again: Any, best: pd.DataFrame) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from scipy.stats import spearmanr
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
+from mcpca.analysis.against_pca import _ends
 from mcpca.datasets import make_contexts
 from stored_fit import stored_fit
 
@@ -82,6 +83,23 @@ def test_groups_pool_the_rows_of_their_contexts(data, model):
     V = np.linalg.svd(own - own.mean(axis=0), full_matrices=False)[2]
     first = found[(found["rows"] == "1") & (found["component"] == "MCPC 1") & (found["pc"] == 2)]
     assert first["cosine"].item() == pytest.approx(abs(model.components_[:, 0] @ V[1]))
+
+
+def test_contexts_without_a_group_are_in_none(data, model):
+    found = analysis.compare_with_pca(model, X=data.X, y=data.y, groups={"1": "a", "3": "a"}, n_pcs=1, n_top=20).pairs
+    own = data.X[np.isin(data.y, [1, 3])]
+    v = np.linalg.svd(own - own.mean(axis=0), full_matrices=False)[2][0]
+    assert found["rows"].unique().tolist() == ["all rows", "a"]
+    first = found[(found["rows"] == "a") & (found["component"] == "MCPC 1")]
+    assert first["cosine"].item() == pytest.approx(abs(model.components_[:, 0] @ v))
+
+
+def test_rows_with_equal_scores_are_taken_in_their_order():
+    """An MCPC that is a PC has all of its rows, though most scores are equal and signs may differ."""
+    z = np.array([0.0, 0, 0, 0, 2, -1, 0, 0])
+    first, second = _ends(np.column_stack([z, -z]), 3)
+    assert sorted(first[:, 0]) == sorted(second[:, 1]) == [0, 1, 4]
+    assert sorted(second[:, 0]) == sorted(first[:, 1]) == [0, 1, 5]
 
 
 def test_an_anndata_brings_its_own_rows(data):

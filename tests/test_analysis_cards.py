@@ -77,6 +77,13 @@ def test_sets_and_rows_are_named(data, model):
     assert "planted (AUC 1.00" in analysis.describe(model, components=0, enriched=ranks, max_q=0.05)["MCPC 1"]
 
 
+def test_sets_are_named_by_their_false_discovery_rate(model):
+    rows = [("s", 1e-5, 1e-4), ("t", 1e-4, 0.01), ("u", 2e-6, 2e-5)]
+    given = pd.DataFrame(rows, columns=["set", "p", "q"]).assign(component="MCPC 1", pole="negative")
+    card = analysis.describe(model, enriched=given, components=0)["MCPC 1"]
+    assert lines(card, "Negative pole, enriched") == ["Negative pole, enriched sets: u (q = 2e-05); s (q = 0.0001)."]
+
+
 def test_how_sure_is_told_by_what_was_asked(data, model):
     X, y = data
     halves = model.replicability(X, y, 2, random_state=0)
@@ -84,8 +91,10 @@ def test_how_sure_is_told_by_what_was_asked(data, model):
     again = "comes back" if halves.replicates[0] else "does not come back"
     b = model.loadings_[:, 0]
     rows = 60 * (b >= b.max() / 2).sum()
-    told = f"it {again} in halves of the rows (mean |cos| {halves.agreement[0]:.2f}); {rows} rows in the contexts"
-    assert f"How sure: {told} that carry it." in card
+    told = (
+        f"it {again} in halves of the rows (mean |cos| {halves.agreement[0]:.2f}; 0.9 is asked for); {rows} rows in the"
+    )
+    assert f"How sure: {told} contexts that carry it." in card
     spread = model.bootstrap(X, y, 3, random_state=0)
     card = analysis.describe(model, sure=spread)["MCPC 2"]
     assert f"95% of resamples stay within {spread.angle_bounds[1]:.0f} degrees" in card
@@ -110,8 +119,24 @@ def test_an_association_is_told(data, model):
     found = analysis.associate(model, list(range(6)))
     card = analysis.describe(model, association=found, components="MCPC 3")["MCPC 3"]
     row = found.table.loc["MCPC 3"]
-    told = f"Covariate: loadings against it: spearman {row['spearman']:.2f}; p = {row['p']:.2g}"
-    assert told in card
+    told = (
+        f"Covariate: its loadings against the covariate in 6 contexts: Spearman's correlation {row['spearman']:.2f}; "
+    )
+    assert told + f"p = {row['p']:.2g}, " in card
+    ages = pd.Series(range(6), index=model.contexts_, name="age")
+    card = analysis.describe(model, association=analysis.associate(model, ages), components=0)["MCPC 1"]
+    assert "Covariate: its loadings against age in 6 contexts" in card
+
+
+def test_tables_of_some_mcpcs_say_nothing_of_the_others(data, model):
+    X, y = data
+    enriched = analysis.enrichment(model, {"s": [f"g{i}" for i in range(5)]}, n=5, components=0)
+    samples = analysis.top_samples(model, 2, X=X, y=y, components=0)
+    cards = analysis.describe(model, enriched=enriched, samples=samples)
+    assert lines(cards["MCPC 1"], "Positive pole, enriched") == ["Positive pole, enriched sets: none at FDR < 0.001."]
+    for pole in ("Positive", "Negative"):
+        assert lines(cards["MCPC 2"], f"{pole} pole, enriched") == [f"{pole} pole, enriched sets: not looked for."]
+        assert lines(cards["MCPC 2"], f"{pole} pole, rows") == [f"{pole} pole, rows: not looked for."]
 
 
 def test_bad_input(model):
@@ -125,6 +150,13 @@ def test_bad_input(model):
         analysis.describe(model, association={})
     with pytest.raises(TypeError, match="sure is a float"):
         analysis.describe(model, sure=0.9)
+    two = MCPCA(2, random_state=0).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="enriched is of MCPC 3, and the fit has MCPC 1 to MCPC 2"):
+        analysis.describe(two, enriched=analysis.enrichment(model, {"s": [f"g{i}" for i in range(5)]}, n=5))
+    with pytest.raises(ValueError, match="association is of MCPC 3, and the fit has MCPC 1 to MCPC 2"):
+        analysis.describe(two, association=analysis.associate(model, range(6)))
+    with pytest.raises(ValueError, match="association is of 2 MCPCs, and the fit has 3"):
+        analysis.describe(model, association=analysis.associate(two, range(4)))
     with pytest.raises(ValueError, match="sure is of 2 MCPCs, and the fit has 3"):
         analysis.describe(model, sure=other)
     with pytest.raises(ValueError, match="max_q=2 is out of bounds"):

@@ -75,6 +75,32 @@ def test_padding_at_the_left_moves_the_word(folder):
     np.testing.assert_allclose(found, [hidden[0, [4, 5]].mean(axis=0), hidden[1, [4, 5]].mean(axis=0)], atol=1e-5)
 
 
+def test_a_model_without_a_token_for_padding(folder):
+    """GPT-2 has none; what is masked, and comes after the word, has no say."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = None
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=len(tokenizer), n_positions=24, n_embd=16, n_layer=2, n_head=2)
+    network = transformers.GPT2Model(config).eval()
+    found = contextual_embeddings(SENTENCES, "human", network, tokenizer=tokenizer)
+    for sentence, span, vector in zip(SENTENCES, SPANS, found, strict=True):
+        with torch.no_grad():
+            hidden = network(torch.tensor([tokenizer(sentence)["input_ids"]])).last_hidden_state[0]
+        np.testing.assert_allclose(vector, hidden[span].mean(dim=0), atol=1e-5)
+
+
+def test_of_a_model_that_reads_and_writes_the_reading_half_is_taken(folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+    network = transformers.T5Model(transformers.T5Config(vocab_size=len(tokenizer), **sizes)).eval()
+    found = contextual_embeddings(SENTENCES, "human", network, tokenizer=tokenizer)
+    with torch.no_grad():
+        ids = torch.tensor([tokenizer(SENTENCES[0])["input_ids"]])
+        hidden = network.encoder(ids).last_hidden_state[0]
+    np.testing.assert_allclose(found[0], hidden[SPANS[0]].mean(dim=0), atol=1e-5)
+
+
 def test_contexts_of_a_word_tell_its_vectors_apart(folder):
     first, second = contextual_embeddings(["a human is good", "all human nature"], "human", folder)
     again = contextual_embeddings(["a human is good"], "human", folder)[0]

@@ -157,6 +157,8 @@ def test_bad_sets(scores, tmp_path):
         analysis.enrichment(scores, {"s": []})
     with pytest.raises(ValueError, match="sets is empty"):
         analysis.enrichment(scores, {})
+    with pytest.raises(TypeError, match=r"sets\['s'\] is a int; pass its members as a list"):
+        analysis.enrichment(scores, {"s": 5})
     with pytest.raises(TypeError, match="sets is a int"):
         analysis.enrichment(scores, 5)
     with pytest.raises(ValueError, match="method='gsea' is unknown"):
@@ -220,8 +222,24 @@ def test_enrichr_that_gives_no_answer_is_told_as_such(monkeypatch, scores):
     monkeypatch.setitem(__import__("sys").modules, "gseapy", types.SimpleNamespace(enrichr=offline))
     with pytest.raises(ConnectionError, match=r"no answer for MCPC 1 .*Error sending gene list.*pass GMT files"):
         analysis.enrichment(scores, ["GO"], method="enrichr")
-    with pytest.raises(TypeError, match="sets must name libraries"):
-        analysis.enrichment(scores, {}, method="enrichr")
+    for sets in ({}, {"GO": ["a"]}, ["GO", 1], None):
+        with pytest.raises(TypeError, match="sets must name libraries"):
+            analysis.enrichment(scores, sets, method="enrichr")
+
+
+def test_libraries_that_enrichr_has_nothing_for_are_told(monkeypatch, scores):
+    """GSEApy skips names that it does not know, and gives an empty list where nothing is left."""
+    sys_modules = __import__("sys").modules
+    monkeypatch.setitem(sys_modules, "gseapy", Enrichr())
+    with pytest.warns(UserWarning, match="Enrichr has nothing for GO_2032: either it knows no library of that name"):
+        table = analysis.enrichment(scores, ["GO", "GO_2032"], method="enrichr", components=0)
+    assert table["collection"].unique().tolist() == ["GO"]
+    empty = types.SimpleNamespace(enrichr=lambda **_: types.SimpleNamespace(results=[]))
+    monkeypatch.setitem(sys_modules, "gseapy", empty)
+    with pytest.warns(UserWarning, match="nothing for GO"):
+        nothing = analysis.enrichment(scores, "GO", method="enrichr", components=0)
+    assert list(nothing.columns) == list(table.columns)
+    assert len(nothing) == 0
 
 
 def test_missing_gseapy_names_the_extra(monkeypatch, scores):

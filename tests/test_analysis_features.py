@@ -7,12 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.decomposition import PCA
+from sklearn.base import clone
+from sklearn.decomposition import PCA, TruncatedSVD
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
 import mcpca
 import mcpca.analysis as analysis
 from mcpca import MCPCA
 from mcpca.datasets import make_contexts
+from mcpca.fitted import fitted
 from stored_fit import stored_fit
 
 
@@ -58,6 +63,67 @@ def test_scores_are_mapped_back_through_a_pca(data, whiten):
     assert np.allclose(plain, A) != whiten
 
 
+@pytest.mark.parametrize("scaler", [None, StandardScaler(), MinMaxScaler(), RobustScaler(), "passthrough"])
+@pytest.mark.parametrize("axes", [PCA(5), PCA(5, whiten=True), TruncatedSVD(5, random_state=0), "passthrough"])
+def test_a_pipeline_is_a_source(data, scaler, axes):
+    """Scores are those of the whole pipeline; features come back through all of its steps, as defined for one PCA."""
+    genes = pd.DataFrame(data.X * np.arange(1, 13), columns=[f"gene {j}" for j in range(12)])
+    steps = [clone(step) if hasattr(step, "fit") else step for step in (scaler, axes) if step is not None]
+    pipeline = make_pipeline(*steps, MCPCA(3, random_state=0)).fit(genes, data.y)
+    table = analysis.sample_scores(pipeline, X=genes.assign(patient=data.y), y="patient")
+    scores = pipeline[-1].transform(pipeline[:-1].transform(genes), center="overall")
+    np.testing.assert_allclose(table.iloc[:, 1:], scores, atol=1e-8)
+    blocks = analysis.sample_scores(pipeline, X={c: genes[data.y == c] for c in range(6)})
+    pd.testing.assert_frame_equal(blocks.sort_index(), table.sort_index())
+    P, A = (analysis.feature_scores(pipeline, by=by) for by in ("projection", "components"))
+    assert list(P.index) == list(A.index) == list(genes.columns)
+    centred = genes.to_numpy() - genes.to_numpy().mean(axis=0)
+    np.testing.assert_allclose(centred @ P.to_numpy(), scores, atol=1e-8)
+    moved = pipeline.transform(genes + A["MCPC 2"].to_numpy()) - pipeline.transform(genes)
+    np.testing.assert_allclose(moved, np.tile([0, 1, 0], (len(genes), 1)), atol=1e-8)
+    if steps:
+        by_hand = analysis.feature_scores(pipeline[-1], pca=pipeline[:-1], names=genes.columns)
+        pd.testing.assert_frame_equal(by_hand, A)
+
+
+def test_all_analyses_take_a_pipeline(data):
+    pipeline = make_pipeline(PCA(5), MCPCA(3, random_state=0)).fit(data.X, data.y)
+    model, Z = pipeline[-1], pipeline[:-1].transform(data.X)
+    given, by_hand = {"X": data.X, "y": data.y}, {"X": Z, "y": data.y}
+    for name, arguments in {
+        "associate": ([1, 2, 3, 4, 5, 6],),
+        "link_recall": ({"own": [("0", "1"), ("2", "3")]},),
+        "tree_distances": ("((0,1),(2,(3,(4,5))));",),
+    }.items():
+        function = getattr(analysis, name)
+        first, second = (function(one, *arguments, **rows) for one, rows in ((pipeline, given), (model, by_hand)))
+        first, second = (getattr(one, "table", one) for one in (first, second))
+        pd.testing.assert_frame_equal(first, second)
+    assert analysis.context_tree(pipeline).newick() == analysis.context_tree(model).newick()
+    first, second = (
+        analysis.compare_with_pca(one, n_top=20, **rows).pairs for one, rows in ((pipeline, given), (model, by_hand))
+    )
+    pd.testing.assert_frame_equal(first, second)
+    assert "feature 12" in analysis.describe(pipeline, n=12)["MCPC 1"]
+    assert fitted(pipeline).features[0] == "pca0"
+
+
+def test_other_sources_are_refused(data):
+    for source, told in [
+        (None, "source is a NoneType; pass a fitted MCPCA, a Pipeline that ends in one, or an AnnData"),
+        (MCPCA, "source is the class MCPCA"),
+        (PCA(2).fit(data.X), "source is a PCA"),
+        (make_pipeline(PCA(2)).fit(data.X), "source is a Pipeline that ends in a PCA"),
+    ]:
+        with pytest.raises(TypeError, match=told):
+            analysis.feature_scores(source)
+    with pytest.raises(NotFittedError):
+        analysis.feature_scores(make_pipeline(PCA(2), MCPCA(2)))
+    pipeline = make_pipeline(Normalizer(), PCA(5), MCPCA(2, random_state=0)).fit(data.X, data.y)
+    with pytest.raises(ValueError, match=r"source, step 'normalizer', is a Normalizer without components_"):
+        analysis.feature_scores(pipeline)
+
+
 def test_genes_of_a_fit_on_the_pcs_of_an_anndata(data):
     """``mcpca.tl`` maps a fit on PCs to genes by itself: no ``pca`` is needed."""
     pca = PCA(5).fit(data.X)
@@ -75,14 +141,16 @@ def test_genes_of_a_fit_on_the_pcs_of_an_anndata(data):
 def test_axes_of_a_pca_that_do_not_fit_are_refused(model):
     with pytest.raises(ValueError, match=r"shape \(20, 12\).*fit is on 12 PCs.*transposed"):
         analysis.feature_scores(model, pca=np.zeros((20, 12)))
-    with pytest.raises(ValueError, match="is not fitted"):
+    with pytest.raises(ValueError, match="pca is a PCA without components_: fit it first"):
         analysis.feature_scores(model, pca=PCA(3))
     with pytest.raises(TypeError, match="pca is a str"):
         analysis.feature_scores(model, pca="X_pca")
     with pytest.raises(ValueError, match="NaN or infinite"):
         analysis.feature_scores(model, pca=np.full((12, 4), np.nan))
-    with pytest.raises(ValueError, match="names has 2 entries, but pca has 4 features"):
-        analysis.feature_scores(model, pca=np.eye(12, 4), names=["a", "b"])
+    with pytest.raises(ValueError, match="names has 2 entries, but pca has 14 features"):
+        analysis.feature_scores(model, pca=np.eye(12, 14), names=["a", "b"])
+    with pytest.raises(ValueError, match=r"not orthonormal \(products are off by 1\)"):
+        analysis.feature_scores(model, pca=np.eye(12, 4))
     with pytest.raises(ValueError, match="by='rows'; choose"):
         analysis.feature_scores(model, by="rows")
 
@@ -183,6 +251,32 @@ def test_group_medians_are_medians(data, model):
         assert table.at[name, "n"] == (works == name).sum()
 
 
+def test_tables_go_by_the_names_of_rows(data, model):
+    """A table with an order of its own, and with more or fewer rows, gives each row its own value."""
+    rng = np.random.default_rng(2)
+    X = pd.DataFrame(data.X, index=[f"cell {i}" for i in range(240)])
+    works = pd.Series(rng.choice(["a", "b"], 240), index=X.index)
+    expected = analysis.group_medians(model, works.to_numpy(), X=X, y=data.y)
+    more = pd.concat([works, pd.Series("c", index=["cell x", "cell y"])]).sample(frac=1, random_state=0)
+    pd.testing.assert_frame_equal(analysis.group_medians(model, more, X=X, y=data.y), expected)
+    fewer = works.iloc[100:].sample(frac=1, random_state=0)
+    assert analysis.group_medians(model, fewer, X=X, y=data.y)["n"].sum() == 140
+    # An index 0, 1, ... is no name, and rows of an array have none.
+    plain = works.reset_index(drop=True)
+    pd.testing.assert_frame_equal(analysis.group_medians(model, plain, X=X, y=data.y), expected)
+    pd.testing.assert_frame_equal(analysis.group_medians(model, works, X=data.X, y=data.y), expected)
+    top = analysis.top_samples(model, 2, names=works.sample(frac=1, random_state=0), X=X, y=data.y)
+    assert top["name"].tolist() == works.iloc[top["row"]].tolist()
+    adata, _ = stored_fit(data.X, data.y, 3)
+    by_row = pd.Series(works.to_numpy(), index=adata.obs_names)
+    shuffled = analysis.group_medians(adata, by_row.sample(frac=1, random_state=0))
+    pd.testing.assert_frame_equal(shuffled, analysis.group_medians(adata, by_row))
+    with pytest.raises(ValueError, match=r"groups has an index that names none of the rows: \['x0'"):
+        analysis.group_medians(model, works.set_axis([f"x{i}" for i in range(240)]), X=X, y=data.y)
+    with pytest.raises(ValueError, match="groups names row 'cell 3' more than once"):
+        analysis.group_medians(model, pd.concat([works, works.iloc[3:4]]), X=X, y=data.y)
+
+
 def test_missing_pandas_names_the_extra(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r'pip install "mcpca\[analysis\]"'):
@@ -198,9 +292,16 @@ def test_bad_input_about_rows(data, model):
         analysis.top_samples(model, 200, X=data.X, y=data.y)
     with pytest.raises(ValueError, match=r"names has shape \(3,\); pass one value for each of the 240 rows"):
         analysis.top_samples(model, 2, names=["a", "b", "c"], X=data.X, y=data.y)
-    with pytest.raises(ValueError, match=r"groups='work' is not a column of adata\.obs"):
+    with pytest.raises(ValueError, match=r"groups='work' would be a column of obs, which only an AnnData has"):
         analysis.group_medians(model, "work", X=data.X, y=data.y)
-    with pytest.raises(ValueError, match="no group with min_rows=1000"):
+    with pytest.raises(ValueError, match="no group of min_rows=1000 rows; the largest has 40: lower min_rows"):
         analysis.group_medians(model, data.y, X=data.X, y=data.y, min_rows=1000)
+    with pytest.raises(ValueError, match="the largest has 0: give rows a group"):
+        analysis.group_medians(model, [None] * 240, X=data.X, y=data.y)
+    adata, _ = stored_fit(data.X, data.y, 3, obs={"work": data.y})
+    with pytest.raises(ValueError, match=r"groups='wrok' is not a column of adata\.obs; did you mean 'work'"):
+        analysis.group_medians(adata, "wrok")
+    with pytest.raises(ValueError, match=r"components=1\.5 is not an integer"):
+        analysis.top_features(model, components=1.5)
     with pytest.raises(ValueError, match=r"components=7 is out of bounds: 0 <= components <= 2"):
         analysis.top_samples(model, 2, components=7, X=data.X, y=data.y)

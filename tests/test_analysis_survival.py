@@ -9,6 +9,7 @@ import scipy.stats
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
+from mcpca.analysis import hazards
 from mcpca.analysis.hazards import logrank
 from mcpca.datasets import make_contexts
 from stored_fit import stored_fit
@@ -39,6 +40,18 @@ def test_a_planted_hazard_is_found(patients):
     assert table["n"].tolist() == [400] * 3
     assert table["events"].tolist() == [event.sum()] * 3
     assert found.joint.index.tolist() == ["MCPC 2"]
+
+
+def test_the_logrank_test_holds_its_level():
+    """Survival that has nothing to do with high and low scores, in contexts with shares and hazards of their own."""
+    rng = np.random.default_rng(6)
+    strata = np.repeat([0, 1, 2], [20, 30, 50])
+    p = []
+    for _ in range(1000):
+        high = rng.random(100) < np.array([0.2, 0.5, 0.7])[strata]
+        time, event = rng.exponential(np.array([1, 3, 9])[strata]), rng.random(100) < 0.7
+        p.append(logrank(pd.DataFrame({"time": time, "event": event.astype(float)}), high, strata))
+    assert scipy.stats.binomtest(int((np.array(p) <= 0.05).sum()), 1000, 0.05).pvalue > 0.01
 
 
 def test_the_model_is_that_of_lifelines(patients):
@@ -122,11 +135,17 @@ def test_bad_input(patients):
         analysis.survival(model, -time, event, **rows)
     with pytest.raises(ValueError, match=r"event has values \[2\.0\]"):
         analysis.survival(model, time, event * 2, **rows)
-    with pytest.raises(ValueError, match="time and event must be numbers"):
+    with pytest.raises(ValueError, match=r"time must be numbers .* pass time as numbers, of days say"):
         analysis.survival(model, np.full(400, "long"), event, **rows)
+    with pytest.raises(ValueError, match=r"event must be numbers .* pass 1 or True where the event was seen"):
+        analysis.survival(model, time, np.full(400, "dead"), **rows)
+    with pytest.raises(ValueError, match="time has 1 values <= 0 or infinite, the first in row 7: inf"):
+        analysis.survival(model, np.where(np.arange(400) == 7, np.inf, time), event, **rows)
+    with pytest.raises(ValueError, match=r"covariates has columns of the same name, \['a', 'a'\]"):
+        analysis.survival(model, time, event, covariates=pd.DataFrame(np.ones((400, 2)), columns=["a", "a"]), **rows)
     with pytest.raises(ValueError, match=r"event has shape \(3,\); pass one value for each of the 400 rows"):
         analysis.survival(model, time, event[:3], **rows)
-    with pytest.raises(ValueError, match="time='days' is not a column"):
+    with pytest.raises(ValueError, match="time='days' would be a column of obs, which only an AnnData has; pass 400"):
         analysis.survival(model, "days", event, **rows)
     with pytest.raises(ValueError, match="0 with event=True"):
         analysis.survival(model, time, np.zeros(400), **rows)
@@ -145,6 +164,49 @@ def test_bad_input(patients):
     twice = pd.DataFrame({"a": time, "b": 2 * time})
     with pytest.raises(ValueError, match="Cox's model with MCPC 1 has no finite solution"):
         analysis.survival(model, time, event, covariates=twice, **rows)
+
+
+def test_a_table_of_patients_may_have_an_order_of_its_own(patients):
+    model, X, y, time, event = patients
+    age = np.random.default_rng(5).normal(size=400)
+    names = [f"p{i}" for i in range(400)]
+    table = pd.DataFrame({"time": time, "event": event, "age": age}, index=names)
+    rows = {"X": pd.DataFrame(X, index=names), "y": y, "components": 1}
+    expected = analysis.survival(model, time, event, covariates=table[["age"]].to_numpy(), **rows).table
+    other = table.sample(frac=1, random_state=0)
+    found = analysis.survival(model, other["time"], other["event"], covariates=other[["age"]], **rows).table
+    pd.testing.assert_frame_equal(found, expected)
+    # Patients that it does not have are left out.
+    assert analysis.survival(model, other["time"].iloc[:300], other["event"], **rows).table["n"].item() == 300
+
+
+def test_one_model_without_a_solution_does_not_lose_the_others(patients):
+    """A covariate that is the score on MCPC 1 leaves that MCPC alone without a solution."""
+    model, X, y, time, event = patients
+    z = pd.DataFrame({"copy": model.transform(X)[:, 0]})
+    with pytest.warns(UserWarning, match="Cox's model with MCPC 1 has no finite solution"):
+        found = analysis.survival(model, time, event, X=X, y=y, covariates=z)
+    assert found.table["p"].isna().tolist() == [True, False, False]
+    assert found.table.loc["MCPC 2", "bonferroni"] < 0.05
+    assert found.joint.index.tolist() == ["copy", "MCPC 2"]
+
+
+def test_a_joint_model_without_a_solution_does_not_lose_the_table(patients, monkeypatch):
+    model, X, y, time, event = patients
+    calls = []
+
+    def cox(*arguments):
+        calls.append(arguments)
+        if len(calls) == 4:  # after those of three MCPCs
+            raise hazards._NoSolutionError("no finite solution")
+        return one_model(*arguments)
+
+    one_model = hazards._cox
+    monkeypatch.setattr(hazards, "_cox", cox)
+    with pytest.warns(UserWarning, match="joint is None: no finite solution"):
+        found = analysis.survival(model, time, event, X=X, y=y)
+    assert found.joint is None
+    assert found.table["p"].notna().all()
 
 
 def test_missing_lifelines_names_the_extra(patients, monkeypatch):

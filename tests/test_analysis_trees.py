@@ -45,6 +45,7 @@ def test_newick_is_read():
         ("(a,b);(c,d);", "goes on after its end"),
         ("(a(b,c));", "a comma is missing"),
         ("", "no leaves"),
+        ("[()]", "there are no leaves"),
         ("(a,(b,a));", "leaf 'a' more than once"),
         ("(a,b]);", "cannot be read on"),
     ],
@@ -112,12 +113,15 @@ def test_loadings_recover_the_tree_that_made_them():
     assert tree.distance(PRIMATES.replace("marmoset", "(marmoset,lemur)").replace("gorilla", "(gorilla,bonobo)")) == 0
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("features", ["means", "covariances", "variances"])
-def test_alternatives_are_what_overall_pcs_say(features):
+def test_alternatives_are_what_overall_pcs_say(features, metric):
+    """Means are seen from the mean of all rows, which has a say in angles: all rows are far from the origin here."""
     data = make_contexts(5, 7, 2, n_samples=30, noise=0.3, random_state=1)
-    model = MCPCA(2, random_state=0).fit(data.X, data.y)
-    tree = analysis.context_tree(model, features=features, n_pcs=3, X=data.X, y=data.y, metric="euclidean")
-    centred = data.X - data.X.mean(axis=0)
+    X = data.X + 5
+    model = MCPCA(2, random_state=0).fit(X, data.y)
+    tree = analysis.context_tree(model, features=features, n_pcs=3, X=X, y=data.y, metric=metric)
+    centred = X - X.mean(axis=0)
     V = np.linalg.svd(centred, full_matrices=False)[2][:3].T
     blocks = [centred[data.y == i] @ V for i in range(5)]
     F = {
@@ -125,7 +129,7 @@ def test_alternatives_are_what_overall_pcs_say(features):
         "covariances": [np.cov(block, rowvar=False).ravel() for block in blocks],
         "variances": [block.var(axis=0, ddof=1) for block in blocks],
     }[features]
-    expected = linkage(np.array(F), "average")
+    expected = linkage(np.array(F), "average", metric)
     assert clades_of_linkage(tree.linkage, tree.contexts) == clades_of_linkage(expected, tree.contexts)
     np.testing.assert_allclose(np.sort(tree.linkage[:, 2]), np.sort(expected[:, 2]), rtol=1e-6)
 
@@ -150,6 +154,20 @@ def test_bad_trees():
     model, X = tree_of_species()
     with pytest.raises(ValueError, match=r"known lacks the leaves \['rhesus macaque'\]"):
         analysis.context_tree(model).distance("(((human,chimp),gorilla),marmoset);")
+    with pytest.raises(ValueError, match="Pass the text of the tree, not the name of a file"):
+        analysis.context_tree(model).distance("tree.nwk")
+    fewer = MCPCA(3, random_state=0).fit({name: X[name] for name in list(X)[:4]})
+    with pytest.raises(ValueError, match="different contexts"):
+        analysis.tree_distances([model, fewer], PRIMATES, X=X)
+    with pytest.raises(ValueError, match=r"Context 'gorilla' has 1 row\(s\) in the data given, and needs 2"):
+        analysis.context_tree(model, features="variances", X=X | {"gorilla": X["gorilla"][:1]})
+    with pytest.raises(ValueError, match=r"n_pcs=2\.5 is not an integer"):
+        analysis.tree_distances(model, PRIMATES, X=X, n_pcs=2.5)
+    with pytest.raises(ValueError, match="y is given without X"):
+        analysis.tree_distances(model, PRIMATES, y=list(X))
+    with pytest.raises(ValueError, match="n_pcs is empty"):
+        analysis.tree_distances(model, PRIMATES, X=X, n_pcs=[])
+    assert len(analysis.tree_distances(model, PRIMATES, X=X, n_pcs=np.int64(3))) == 4
     with pytest.raises(TypeError, match="known is a int"):
         analysis.context_tree(model).distance(3)
     with pytest.raises(ValueError, match="features='mean' is unknown"):
@@ -241,6 +259,29 @@ def test_the_best_rank_is_taken_for_each_set_of_links():
     assert both["tried"].tolist() == [1, 2, 2, 2]
 
 
+def test_two_models_of_one_rank_are_both_tried():
+    """The second is worth less: loadings of other rows under the same names."""
+    model, X, pathways = perturbations()
+    names = list(X)
+    other = MCPCA(6, random_state=0).fit({name: X[names[i - 1]] for i, name in enumerate(names)})
+    options = {"X": X, "max_sizes": None, "n_pcs": 2, "standardize": True}
+    found = [
+        analysis.link_recall(models, {"own": pathways}, **options).set_index("features").loc["mean PCs + loadings"]
+        for models in (model, other, [model, other], [other, model])
+    ]
+    assert found[2]["tried"] == 2
+    assert found[2]["recall"] == found[3]["recall"] == max(found[0]["recall"], found[1]["recall"])
+    assert found[0]["recall"] != found[1]["recall"]
+
+
+def test_collections_without_a_link_are_told():
+    model, X, pathways = perturbations()
+    links = {"own": pathways, "others": {"s": ["x", "y"]}}
+    with pytest.warns(UserWarning, match=r"no pair of contexts in own \(sets of at most 2\), others; these are not"):
+        table = analysis.link_recall(model, links, X=X, max_sizes=[2, 3], n_pcs=3)
+    assert table["links"].unique().tolist() == ["own"]
+
+
 def test_links_of_an_anndata():
     data = make_contexts(6, 10, 3, n_samples=40, noise=0.1, random_state=0)
     adata, model = stored_fit(data.X, data.y, 3)
@@ -259,6 +300,12 @@ def test_bad_links():
         analysis.link_recall(model, {"own": {"s": ["x", "y"]}}, X=X)
     with pytest.raises(ValueError, match=r"links\['own'\] has \('a', 'b', 'c'\) among its pairs"):
         analysis.link_recall(model, {"own": [("a", "b", "c")]}, X=X)
+    with pytest.raises(ValueError, match="max_sizes=1 is out of bounds"):
+        analysis.link_recall(model, {"own": pathways}, X=X, max_sizes=1)
+    with pytest.raises(TypeError, match="numbers is a str; pass a whole number, or several"):
+        analysis.link_recall(model, {"own": pathways}, X=X, numbers="all")
+    with pytest.raises(ValueError, match=r"Context 'g3' has 1 row\(s\)"):
+        analysis.link_recall(model, {"own": pathways}, X=X | {"g3": X["g3"][:1]})
     with pytest.raises(ValueError, match=r"tail=0\.6 is out of bounds"):
         analysis.link_recall(model, {"own": pathways}, X=X, tail=0.6)
     fewer = MCPCA(2, random_state=0).fit({name: X[name] for name in list(X)[:20]})

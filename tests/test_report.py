@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
 
 from mcpca import MCPCA, IdentifiabilityWarning, select_rank
 from mcpca.datasets import make_contexts
@@ -50,6 +52,17 @@ def planted():
 def page(planted):
     X, y, model = planted
     return render(model, X=X, y=y)
+
+
+def test_of_a_pipeline_is_that_of_its_model(planted):
+    X, y, _ = planted
+    pipeline = make_pipeline(PCA(6, svd_solver="full"), MCPCA(3, random_state=0)).fit(X, y)
+    alone = render(pipeline[-1], X=pipeline[:-1].transform(X), y=y)
+    data, twin = content(render(pipeline, X=X, y=y)), content(alone)
+    assert data["loadings"] == twin["loadings"]
+    assert data["rows"] == twin["rows"]
+    with pytest.raises(TypeError, match="Pipeline that ends in a PCA; pass a fitted MCPCA"):
+        render(make_pipeline(PCA(6)).fit(X))
 
 
 def test_numbers_are_the_models(planted, page):

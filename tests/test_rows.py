@@ -244,6 +244,33 @@ def test_what_a_pass_has_found_is_not_asked_for_again(rng):
     assert np.diff(passes).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "scaled and weighted"])
+def test_products_for_the_basis_bring_the_core_with_them(rng, kind, cut, plain):
+    X, y = sparse_problem(rng)
+    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(kind(X), y), 4, Passes.silent())
+    if not plain:
+        scale, weights = rng.random(30) + 0.5, rng.random(5) + 0.5
+        S, found = S.scaled(scale).weighted(weights), found.scaled(scale).weighted(weights)
+    U = found.basis(6, 3).vectors
+    passes = found.passes.count[0]
+    got = np.concatenate(list(found.congruences(U)))
+    assert found.passes.count[0] == passes
+    np.testing.assert_allclose(got, np.concatenate(list(S.congruences(U))), rtol=1e-8, atol=1e-9 * np.abs(got).max())
+
+
+@pytest.mark.parametrize(("name", "value"), [("rows._KEPT", 0), ("range_finder._BLOCKS", 2)])
+def test_a_core_that_is_not_known_takes_a_pass(rng, monkeypatch, name, value):
+    """Too large to be kept, or in directions that a restart has left out."""
+    X, y = sparse_problem(rng, p=120)
+    monkeypatch.setattr(f"mcpca.{name}", value)
+    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(X, y), 4, Passes.silent())
+    U = found.basis(6, 3).vectors
+    passes = found.passes.count[0]
+    got = np.concatenate(list(found.congruences(U)))
+    assert found.passes.count[0] == passes + 1
+    np.testing.assert_allclose(got, np.concatenate(list(S.congruences(U))), rtol=1e-8, atol=1e-9 * np.abs(got).max())
+
+
 def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
     import tracemalloc
 

@@ -1,6 +1,8 @@
 """The power method: planted truth, its slow twin, seeds, and the hard corners."""
 
+import tracemalloc
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ import scipy.linalg
 
 from mcpca import ascore, decompose, stack
 from mcpca._check import check_covariances
-from mcpca.solvers import mspm
+from mcpca.solvers import _climbing, mspm
+from mcpca.solvers._interface import Settings
 from mcpca.stack import Stack
 from mcpca.subspace import compress
 from twins import compose, design_loadings, random_problem, relative_error, sampled_problem, sequential_mspm
@@ -212,8 +215,8 @@ def test_newton_and_power_find_the_same_maxima(rng):
         b /= np.linalg.norm(b, axis=1, keepdims=True)
     F = (np.einsum("rqe,mq,me->mr", V, a, b) ** 2).sum(axis=1)
     nudged = [z + 1e-3 * rng.standard_normal(z.shape) for z in (a, b)]
-    peaks = mspm._newton(
-        mspm._layouts(T, U / D), *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in nudged), 1e-12, 50
+    peaks = _climbing.newton_steps(
+        _climbing.layouts_of(T, U / D), *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in nudged), 1e-12, 50
     )
     np.testing.assert_allclose(peaks.F, F, atol=1e-10)
     np.testing.assert_allclose(np.abs((peaks.a * a).sum(axis=1)), 1, atol=1e-8)
@@ -226,7 +229,7 @@ def test_components_are_critical_points_of_f(rng):
     U, D = mspm.row_space(T, 6)
     V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((20, n)) for n in V.shape[1:]]
-    peaks = mspm._climb(T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
+    peaks = _climbing.climb(T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
     done = peaks.step <= 1e-10
     assert done.mean() > 0.5
     c = np.einsum("rqe,mq,me->mr", V, peaks.a, peaks.b)
@@ -284,3 +287,71 @@ def test_definiteness_by_blocks_agrees_with_eigenvalues(rng, p):
     bad = np.array([S[0], (Q * w) @ Q.T])
     with pytest.raises(ValueError, match=r"S\[1\] is not positive semi-definite: its smallest eigenvalue is -1e-09"):
         check_covariances(bad)
+
+
+@pytest.mark.parametrize(
+    ("k", "p", "r", "n", "noise"),
+    [(20, 30, 6, 400, 0.1), (30, 25, 18, 400, 0.2), (5, 60, 4, 1000, 0.1), (230, 16, 4, 80, 0.2)],
+)
+def test_all_at_once_is_what_deflation_ends_with(k, p, r, n, noise, monkeypatch):
+    """Wide cores, narrow ones, and combinations of contexts."""
+    for seed in range(3):
+        _, _, S = sampled_problem(np.random.default_rng(seed), k, p, r, n, noise)
+        at_once = decompose(S, r, random_state=0)
+        assert "do not depend on an order" in at_once.message
+        with monkeypatch.context() as patch:
+            patch.setattr(mspm, "_at_once", lambda *args: None)
+            deflated = decompose(S, r, random_state=0)
+        assert "order of deflation was removed" in deflated.message
+        np.testing.assert_allclose(at_once.components, deflated.components, atol=1e-8)
+
+
+def test_axes_that_are_no_maxima_are_left_to_deflation(monkeypatch):
+    """Contexts that barely differ in what is left beside a strong axis: their best common axes are no maxima of F."""
+    answers = []
+    for seed in range(4):
+        _, _, S = sampled_problem(np.random.default_rng(seed), 4, 16, 6, 40, 1.0)
+        joint = decompose(S, 6, random_state=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(mspm, "_at_once", lambda *args: None)
+            deflated = decompose(S, 6, random_state=0)
+        if "do not depend on an order" not in joint.message:
+            answers.append(seed)
+            np.testing.assert_array_equal(joint.components, deflated.components)
+    assert answers
+
+
+def test_pulls_are_what_the_equations_say(rng):
+    _, _, S = random_problem(rng, 30, 12, 5)
+    V = rng.standard_normal((12, 4))
+    d, Y = stack.pulls(S, V)
+    np.testing.assert_allclose(d, [[v @ Si @ v for v in V.T] for Si in S])
+    np.testing.assert_allclose(Y, sum(Si @ V * di for Si, di in zip(S, d, strict=True)))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_wide_ranks_need_no_core(rng, dtype):
+    """More than half of the directions: the answer is that of covariances that are not in memory, without a core."""
+    _, _, S = sampled_problem(rng, 40, 30, 20, 300, 0.1)
+    S = S.astype(dtype)
+    core = compress(Stack(S), 20)
+    made = []
+    lazy = replace(core, make=lambda: made.append(1) or core.tensor)
+    settings = Settings(rng, 1e-6, 500, lambda *call: None, np.full(40, 299.0))
+    wide = mspm.solve(Stack(S), lazy, 20, settings)
+    assert not made
+    narrow = mspm.solve(Stack(S), replace(core, whole=None), 20, settings)
+    np.testing.assert_allclose(np.abs((wide.components * narrow.components).sum(axis=0)), 1, atol=1e-12)
+
+
+@pytest.mark.parametrize(("k", "p", "r"), [(50, 100, 60), (230, 60, 20), (12, 150, 8)])
+def test_memory_beside_the_covariances(rng, k, p, r):
+    _, _, S = sampled_problem(rng, k, p, r, 200, 0.01)
+    decompose(S, r, random_state=0)
+    tracemalloc.start()
+    try:
+        decompose(S, r, random_state=0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 0.25 * S.nbytes

@@ -4,12 +4,14 @@ import gzip
 import itertools
 import json
 import re
+from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import false_discovery_control
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import study_data
 from mcpca import MCPCA
@@ -133,11 +135,81 @@ def test_human_finds_an_axis_of_both_forms_at_different_times(data, tmp_path):
 
 def test_digits_are_found_in_their_contexts(data, tmp_path):
     report = quiet("digits")
-    digits.run(data, report, 3, n=200, ranks=(3, 5), draws=1)
-    n = filled(report, tmp_path)["numbers"]
+    digits.run(data, report, 3, n=200, rank=5, ranks=(3, 5), draws=2)
+    results = filled(report, tmp_path)
+    n = results["numbers"]
     assert min(n["digit_0"], n["digit_1"], n["digit_2"]) > 0.8
+    assert n["recovered"] == n["draws"] == 2
+    assert n["corr_0_least"] <= n["corr_0"] <= n["corr_0_most"]
     assert n["in_place"] >= 2
     assert n["in_place"] > n["in_place_chance_upper"]
+    # The rank is given; what the rule would say is told, draw by draw.
+    draws = pd.read_csv(tmp_path / "digits" / "draws.csv")
+    assert draws.groupby("draw").size().tolist() == [len(digits.METHODS) + 1] * 2
+    assert set(draws[draws["method"] != "MCPCA (mspm)"]["rank"]) == {n["rank"]}
+    curve = pd.read_csv(tmp_path / "digits" / "stability.csv")
+    passing = curve[curve["seeds, mean cos"] > n["threshold"]].groupby("draw")["rank"].max()
+    assert n["rule_ranks"] == ", ".join(map(str, passing.reindex([1, 2], fill_value="none")))
+    by_rank = pd.DataFrame(results["tables"]["ranks"]["rows"], columns=results["tables"]["ranks"]["columns"])
+    assert by_rank["rank"].tolist() == [3, 5]
+    assert by_rank["draws with all three"].tolist()[1] == "2 of 2"
+
+
+def test_a_draw_on_the_line_and_draws_without_a_rank():
+    report = quiet("digits")
+    cosines = {1: [0.9, 0.79999], 2: [0.7, 0.6]}
+    curve = pd.DataFrame(
+        [
+            {"draw": draw, "rank": r, "seeds, mean cos": c, "in another unit": c + 0.01, "threshold": 0.8}
+            for draw, own in cosines.items()
+            for r, c in zip((3, 5), own, strict=True)
+        ]
+    )
+    found = pd.DataFrame(
+        [
+            {"draw": draw, "rank": r, "corr 0": 0.9, "corr 1": 0.8 + draw / 50, "corr 2": np.nan, "recovered": r - 2}
+            for draw in cosines
+            for r in (3, 5)
+        ]
+    )
+    digits._add_ranks(report, found, curve, 5)
+    n = report.numbers
+    assert (n["rule_ranks"], n["rule_ranks_rounded"], n["rule_changed"]) == ("3, none", "5, none", 1)
+    assert n["rounding_most"] == pytest.approx(0.01)
+    assert (n["rule_nearest_draw"], n["rule_nearest_rank"], n["rule_passes"]) == (1, 5, 0)
+    assert n["rule_nearest_by"] == pytest.approx(1e-5)
+    rows = report.results()["tables"]["ranks"]["rows"]
+    assert rows[0] == [3, "0.80 (0.70 to 0.90)", 1, "0.90 (0.90 to 0.90)", "0.83 (0.82 to 0.84)", "", 1.0, "0 of 2"]
+    assert rows[1][-1] == "2 of 2"
+
+
+# Threads
+
+
+def test_numbers_do_not_depend_on_the_threads_of_blas(data, tmp_path, monkeypatch):
+    # Runs from different seeds agree on some of so many axes, and rounding alone moves their mean cosine by hundredths.
+    monkeypatch.setattr(run, "Report", Light)
+    monkeypatch.setattr(digits, "run", partial(digits.run, n=300, rank=5, ranks=(5, 12), draws=1))
+    written = []
+    for threads in (1, 2):
+        out = tmp_path / f"{threads}"
+        with threadpool_limits(threads):
+            assert run.main(["digits", "--data", str(data), "--output", str(out), "--permutations", "1"]) == 0
+        written.append({path.name: path.read_bytes() for path in sorted((out / "digits").iterdir())})
+    assert {RESULTS, "stability.csv", "draws.csv"} <= set(written[0])
+    assert written[0] == written[1]
+
+
+def test_studies_run_in_one_thread(tmp_path, monkeypatch):
+    def threads():
+        return {library["num_threads"] for library in threadpool_info()}
+
+    seen = []
+    monkeypatch.setattr(primates, "run", lambda data, report, permutations: seen.append(threads()))
+    with threadpool_limits(2):
+        assert run.main(["primates", "--data", str(tmp_path), "--output", str(tmp_path)]) == 0
+        assert threads() == {2}
+    assert seen == [{1}]
 
 
 # Chance
@@ -187,6 +259,17 @@ def test_groups_are_dealt_whole_and_within_strata():
     assert codes.tolist() == np.repeat([0, 0, 1, 1, 2, 3], 10).tolist()
     with pytest.raises(ValueError, match="rows of several contexts"):
         chance.deal_groups(np.repeat("a", 60))(codes, rng)
+
+
+def test_groups_are_dealt_again_where_a_context_has_too_few_rows():
+    sizes = [1, 1, 5, 5, 9, 9]
+    codes, groups = np.repeat([0, 0, 0, 1, 1, 1], sizes), np.repeat(list("abcdef"), sizes)
+    rng = np.random.default_rng(0)
+    for min_rows, smallest in ((2, 7), (11, 11), (15, 15)):
+        deal = chance.deal_groups(groups, min_rows=min_rows)
+        assert min(np.bincount(deal(codes, rng)).min() for _ in range(200)) == smallest
+    with pytest.raises(ValueError, match=r"none gives every context min_rows=16 rows; lower min_rows"):
+        chance.deal_groups(groups, min_rows=16)(codes, rng)
 
 
 def test_chance_counts_the_observed_number():

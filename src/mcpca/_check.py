@@ -6,7 +6,7 @@ import numbers
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,17 @@ def check_integer(value: Any, name: str, low: int, high: int | None = None, way_
     if number < low or (high is not None and number > high):
         raise ValueError(f"{name}={value} is out of bounds: {bound} is needed. {way_out}".strip())
     return number
+
+
+def check_integers(values: Any, name: str, low: int) -> list[int]:
+    """Return one integer or a sequence of them as a list, each at least ``low``."""
+    several = [values] if isinstance(values, numbers.Real) else values
+    if isinstance(several, str) or not isinstance(several, Iterable):
+        raise TypeError(f"{name} is a {type(values).__name__}; pass a whole number, or several.")
+    found = [check_integer(value, name, low) for value in several]
+    if not found:
+        raise ValueError(f"{name} is empty; pass at least one number.")
+    return found
 
 
 def check_real(value: Any, name: str, low: float, high: float, way_out: str = "") -> float:

@@ -36,7 +36,7 @@ def component_index(component: Any, names: Sequence[str], argument: str = "compo
 
 def component_indices(components: Any, names: Sequence[str], argument: str = "components") -> list[int]:
     """Return the columns of one MCPC or of several, each of them once."""
-    several = [components] if isinstance(components, (str, numbers.Integral)) else list(components)
+    several = [components] if isinstance(components, (str, numbers.Number)) else list(components)
     chosen = [component_index(j, names, argument) for j in several]
     if not chosen:
         raise ValueError(f"{argument} is empty; pass at least one of 0 to {len(names) - 1}.")

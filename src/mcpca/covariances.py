@@ -44,6 +44,9 @@ class Covariances(Protocol):
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]``, of which ``r`` are certified."""
 
+    def at_hand(self) -> Array | None:
+        """Return all entries (k, p, p) where they are in memory anyhow, in the precision of the data; else None."""
+
     def whole(self) -> Array:
         """Return all entries (k, p, p), for few features."""
 

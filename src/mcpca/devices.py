@@ -87,6 +87,10 @@ class DeviceStack:
         _, sigma, Vt = np.linalg.svd(self._receive(R), full_matrices=False)
         return Basis(np.ascontiguousarray(Vt[:q].T), sigma[:q], 0.0)
 
+    def at_hand(self) -> Array | None:
+        """Return None: the entries are not on the host."""
+        return None
+
     def whole(self) -> Array:
         """Return all entries on the host, in float64."""
         return self._receive(self.values)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array
 from ._names import unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .adapters.stored import keys_of, stored_fit
+from .pipelines import names_after, split_steps
 from .selection import RankSelection
 
 
@@ -58,7 +58,7 @@ class Fitted:
 
 
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
-    """Read a fitted ``MCPCA``, or the fit that ``mcpca.tl.mcpca`` left under ``key`` in an AnnData."""
+    """Read a fitted ``MCPCA``, alone or at the end of a Pipeline, or the fit of ``mcpca.tl.mcpca`` in an AnnData."""
     return _of_anndata(source, key) if is_anndata(source) else _of_model(source)
 
 
@@ -93,9 +93,11 @@ def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
     return given
 
 
-def _of_model(model: Any) -> Fitted:
-    check_is_fitted(model)
+def _of_model(source: Any) -> Fitted:
+    steps, model = split_steps(source)
     given = getattr(model, "feature_names_in_", None)
+    if given is None and steps is not None:
+        given = names_after(steps, model.n_features_in_)
     features = [f"feature {j + 1}" for j in range(model.n_features_in_)] if given is None else [str(n) for n in given]
     return Fitted(
         _double(model.loadings_),

@@ -19,6 +19,7 @@ from .adapters.anndata import anndata_parts, is_anndata
 from .adapters.stored import stored_fit
 from .contexts import Contexts
 from .fitted import Fitted
+from .pipelines import split_steps, transformed_rows
 from .sources import as_source, check_block, is_dask
 
 _BLOCK = 2**26  # bytes of rows at a time
@@ -60,12 +61,15 @@ def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> Space:
         return _of_anndata(source, fit, key)
     if X is None:
         raise ValueError("A fitted model keeps no rows: pass X and y, in any form that fit takes.")
+    steps, model = split_steps(source)
+    if steps is not None:
+        X, y = transformed_rows(steps, X, y)
     if is_anndata(X) and isinstance(y, str) and y in X.obs.columns:
         y = X.obs[y]
     blocks = X.values() if isinstance(X, dict) else X if isinstance(X, (list, tuple)) else [X]
     if any(is_dask(block) for block in blocks):
         raise TypeError("X is on Dask, and rows are drawn here; pass rows that were computed: a sample of X.compute().")
-    contexts = source._read_new(X, y, min_samples=1)
+    contexts = model._read_new(X, y, min_samples=1)
     given = [str(name) for name in contexts.names.tolist()]
     if contexts.by_name:
         at = {context_index(name, fit.contexts, "X or y: context"): i for i, name in enumerate(given)}

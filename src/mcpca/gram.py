@@ -1,4 +1,4 @@
-"""``sum_i S_i S_i V`` from blocks of rows: what each adds, with all rows of a context in it or only some."""
+"""``sum_i S_i S_i V``, and ``U^T S_i V`` beside it, from blocks of rows with all rows of a context or only some."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from ._kernels import Sum
 
 
 class Images(NamedTuple):
-    """``S_i V`` (k', p, s) of contexts ``present`` (k',), and the squared lengths (k', m) of all m columns."""
+    """``S_i V`` (k', p, s) of contexts ``present`` (k',), and the squared lengths (k', m) of all m columns.
+
+    ``values`` are as ``Gram.image`` has them.
+    """
 
     present: Array
     values: Array
@@ -26,7 +29,8 @@ class Gram:
 
     ``typed`` (p, m) are the directions, features scaled, in the precision of rows; the products of the first ``s`` are
     wanted and only lengths of the others. ``offsets`` (k, m) are the scores of ``means`` (k, p), ``factors`` (k,)
-    multiply the scatters, ``scale`` (p,) the features. Sums go to total 0, (p, s), and 1, (k, m).
+    multiply the scatters, ``scale`` (p,) the features; ``against`` (p, t) are the U. Sums go to total 0, (p, s), 1,
+    (k, m), and 2, ``U^T S_i V`` (k, t, s).
     """
 
     typed: Array
@@ -35,6 +39,7 @@ class Gram:
     factors: Array
     scale: Array | None
     s: int
+    against: Array
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -57,6 +62,11 @@ class Gram:
         Y = Y if self.scale is None else Y / self.scale[:, None]
         return np.asarray(np.einsum("pm,pm->m", Y, Y))
 
+    def core(self, Y: Array) -> Array:
+        """``U^T D S D V`` (t, s) where Y is D^2 S D V."""
+        Y = Y if self.scale is None or not self.against.size else Y / self.scale[:, None]
+        return np.asarray(self.against.T @ Y.astype(self.dtype, copy=False))
+
     def scores(self, X: Any, Y: Array, i: int) -> Array:
         """Centred scores of rows of context i on its image, times its factor."""
         T = X @ Y.astype(self.dtype, copy=False) - (self.means[i] @ Y).astype(self.dtype)
@@ -69,6 +79,7 @@ class Gram:
         T = np.empty((len(codes), self.s), dtype=Z.dtype)
         present, bounds = _kernels.runs(codes)
         norms = np.zeros((len(present), Z.shape[1]))
+        core = np.empty((len(present), self.against.shape[1], self.s), dtype=self.dtype)
         squared = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
         for j, i in enumerate(present.tolist()):
             part = slice(int(bounds[j]), int(bounds[j + 1]))
@@ -79,8 +90,9 @@ class Gram:
                 norms[j] = self.squares(Y)
                 Y = np.ascontiguousarray(Y[:, : self.s])
             Y = Y.astype(self.dtype, copy=False)
+            core[j] = self.core(Y)
             T[part] = _kernels.centred(Xi @ Y - self.means[i].astype(self.dtype) @ Y, factor)
-        return [Sum(0, ..., _kernels.transposed(X, T)), Sum(1, present, norms)]
+        return [Sum(0, ..., _kernels.transposed(X, T)), Sum(1, present, norms), Sum(2, present, core)]
 
     # The same where X has some rows of contexts: ``parts`` of all blocks are added, then made ``images``, which give
     # the ``sums`` of each block.
@@ -119,4 +131,5 @@ class Gram:
 
     def norms(self, images: Images) -> list[Sum]:
         """Return what ``images`` add by themselves."""
-        return [Sum(1, images.present, images.squares)]
+        core = np.stack([self.core(Y) for Y in images.values])
+        return [Sum(1, images.present, images.squares), Sum(2, images.present, core)]

@@ -11,7 +11,7 @@ from ._check import Array, check_covariances
 from ._namespace import to_host
 from .stack import variances_along
 
-_CHUNK = 2**19  # numbers in a batch of r x r systems: 4 MB
+_CHUNK, _LEAST = 2**19, 2**13  # numbers in a batch of r x r systems: at most 4 MB, an eighth of all above 64 kB
 
 
 def nonnegative_loadings(S: Any, A: Any) -> Array:
@@ -55,7 +55,7 @@ def solve_loadings(G: Array, H: Array) -> Array:
     G, are given to SciPy's active-set method.
     """
     k, r = H.shape
-    step = max(1, _CHUNK // (r * r))
+    step = max(1, min(_CHUNK, max(k * r * r // 8, _LEAST)) // (r * r))
     return np.concatenate([_pivot(G, H[i : i + step]) for i in range(0, k, step)]) if k else np.zeros((0, r))
 
 

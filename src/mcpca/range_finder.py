@@ -2,7 +2,9 @@
 
 Block Lanczos with everything kept: V holds all blocks so far, ``G V`` is known, and the Ritz vectors of V are the best
 that can be said from these passes. Their residuals ``G u - w u`` are known without another pass: by Weyl and Davis and
-Kahan an eigenvalue of G is within ``||residual||`` of w, and u within ``||residual|| / gap`` of an eigenvector.
+Kahan an eigenvalue of G is within ``||residual||`` of w, and u within ``||residual|| / gap`` of an eigenvector. All
+residuals lie in the next block of Lanczos; of that only those are multiplied that are not small yet, so that blocks get
+narrower on the way.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ SPARE = 10
 _BLOCKS = 8  # after as many V starts again from its Ritz vectors, whose products are known
 _NO_BETTER, _PATIENCE = 0.5, 8  # a residual that so many products have not brought down to this share of itself
 _NEAR = 1e4
+_SMALL = 0.1  # of the goal: residuals below it wait
 
 
 class Found(NamedTuple):
@@ -59,17 +62,19 @@ def top_eigenvectors(
         H = V.T @ GV
         w, Y = np.linalg.eigh((H + H.T) / 2)
         w, Y = np.maximum(w[::-1], 0), Y[:, ::-1]
-        few = min(r, len(w))
-        left = np.linalg.norm(GV @ Y[:, :few] - (V @ Y[:, :few]) * w[:few], axis=0).max()
-        enough = len(w) >= min(q, len(V))
-        if enough and left <= max(tol * w[few - 1], 8 * eps * w[0]):
+        few, shown, enough = min(r, len(w)), min(q, len(w)), len(w) >= min(q, len(V))
+        residuals = GV @ Y[:, :shown] - (V @ Y[:, :shown]) * w[:shown]
+        sizes = np.linalg.norm(residuals, axis=0)
+        left, goal = sizes[:few].max(), max(tol * w[few - 1], 8 * eps * w[0])
+        if enough and left <= goal:
             break
         history.append(left)
         # Near the precision of the products a residual that stays will not get better.
         patience = _PATIENCE if left > _NEAR * eps * w[0] else 2
         if enough and left > _NO_BETTER * history[max(0, n_products - patience)]:
             break
-        block = _outside(V, GV[:, -block.shape[1] :], eps * w[0])
+        wanted = np.flatnonzero(sizes > _SMALL * goal)[:width]
+        block = _outside(V, residuals[:, wanted], eps * w[0])
         if not block.shape[1]:  # V holds all that G reaches from the start
             break
         if V.shape[1] + width > _BLOCKS * width and n_products < most:

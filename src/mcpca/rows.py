@@ -29,13 +29,14 @@ from .gram import Gram
 from .passes import Passes, run, run_there
 from .pieces import memory_limit, sample_of
 from .sources import Source, as_source
+from .stack import context_chunks
 
 _MOST_PRODUCTS = 40
 _PROBES = 10
 _TOL = 1e-7
 _CENTRED = 2**20  # numbers in a centred copy of rows
 _MANY = 200  # contexts, of which a block of rows then has few each
-_KEPT = 2**24  # numbers of a core that is kept
+_KEPT = 2**25  # numbers of a core that is kept
 _IN_SPAN = 1e-10
 _SAMPLE, _TIMES_WIDTH = 1 / 16, 10  # rows that are looked at first: a share, and how many that must be at least
 
@@ -137,10 +138,11 @@ class Rows:
         return start[:, :width]
 
     def _gram_times(self, V: Array) -> Array:
-        """Return ``sum_i S_i S_i V`` (p, s) for orthonormal V, and estimate ``||S_i||^2`` on the way, once.
+        """Return ``sum_i S_i S_i V`` (p, s) for orthonormal V, and learn two things on the way.
 
-        ``||S||^2 = ||S V||^2 + ||S (I - V V^T)||^2``; the second is estimated without bias by ``||S x||^2`` of random x
-        outside V (Hutchinson), ten of them.
+        Once, estimates of ``||S_i||^2 = ||S_i V||^2 + ||S_i (I - V V^T)||^2``; the second is estimated without bias by
+        ``||S_i x||^2`` of random x outside V (Hutchinson), ten of them. And ``V^T S_i V``, with all V that came before
+        and are orthogonal to this one: whatever is asked for in their span later needs no pass.
         """
         s, block, probing = V.shape[1], V, "values" not in self._known
         if probing:
@@ -148,8 +150,10 @@ class Rows:
             block = np.hstack([V, x - V @ (V.T @ x)])
         scaled = block if self.scale is None else self.scale[:, None] * block
         typed, offsets = scaled.astype(self.dtype), self.means @ scaled
-        gram = Gram(typed, offsets, self.means, self._factors, self.scale, s)
-        totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1]))]
+        seen = self._seen_with(V)
+        gram = Gram(typed, offsets, self.means, self._factors, self.scale, s, seen.astype(self.dtype))
+        core = np.zeros((self.n_contexts, seen.shape[1], s), dtype=self.dtype)
+        totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1])), core]
         engine = self.contexts.engine
         if engine is not None:
             run_there(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
@@ -163,7 +167,29 @@ class Rows:
             estimates = totals[1][:, s:]
             self._known["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
             self._known["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
+        if seen.size:
+            self._keep(seen, totals[2])
         return totals[0] if self.scale is None else self.scale[:, None] * totals[0]
+
+    def _seen_with(self, V: Array) -> Array:
+        """Return the directions (p, t) in which covariances are known, and V; none where that would be too many."""
+        before = self._known.get("basis", V[:, :0])
+        if before.shape[1] and np.abs(before.T @ V).max() > _IN_SPAN:
+            before = V[:, :0]
+        seen = np.hstack([before, V])
+        return seen if self.n_contexts * seen.shape[1] ** 2 <= _KEPT else V[:, :0]
+
+    def _keep(self, seen: Array, columns: Array) -> None:
+        """Keep ``U^T S_i U`` for U = ``seen`` (p, t), of which the last ``columns`` (k, t, s) are new."""
+        t, s = columns.shape[1:]
+        core = np.empty((len(columns), t, t), dtype=columns.dtype)
+        core[:, :, t - s :] = columns
+        core[:, t - s :, : t - s] = columns[:, : t - s].transpose(0, 2, 1)
+        own = columns[:, t - s :]
+        core[:, t - s :, t - s :] = (own + own.transpose(0, 2, 1)) / 2
+        if t > s:
+            core[:, : t - s, : t - s] = self._known["core"]
+        self._known.update(basis=seen, core=core)
 
     def _large_gram(self, i: int, gram: Gram, totals: list[Array]) -> None:
         """Add context i, which is too large to be held, in two readings of its rows."""
@@ -177,6 +203,7 @@ class Rows:
         Y = gram.image(i, *parts)
         totals[1][i] += gram.squares(Y)
         Y = Y[:, : gram.s]
+        totals[2][i] = gram.core(Y)
 
         def second(X: Any, codes: Array) -> list[_Sum]:
             T = gram.scores(X, Y, i)
@@ -185,6 +212,10 @@ class Rows:
         parts = [np.zeros(Y.shape), np.zeros(gram.s)]
         run(self.contexts, self.passes, "basis", second, parts, only=i)
         totals[0] += parts[0] - np.outer(self.means[i], parts[1])
+
+    def at_hand(self) -> Array | None:
+        """Return None: there are only rows."""
+        return None
 
     def whole(self) -> Array:
         """Return all entries (k, p, p), from rows that are made dense a block at a time."""
@@ -221,7 +252,9 @@ class Rows:
         if "basis" in self._known:
             C = self._known["basis"].T @ A
             if np.linalg.norm(A - self._known["basis"] @ C, axis=0).max() <= _IN_SPAN * np.linalg.norm(A, axis=0).min():
-                yield np.matmul(C.T, np.matmul(self._known["core"], C))
+                core = self._known["core"]
+                for part in context_chunks(core):
+                    yield np.matmul(C.T, np.matmul(core[part], C))
                 return
         scores = self._scores(A)
 
@@ -237,7 +270,7 @@ class Rows:
         run(self.contexts, self.passes, "core", kernel, [total])
         total = total * self._factors[:, None, None]  # a finished pass stays as it is
         if total.size <= _KEPT and np.allclose(A.T @ A, np.eye(m), rtol=0, atol=_IN_SPAN):
-            self._known.update(basis=A, core=total)
+            self._known.update(basis=A, core=total.astype(self.dtype))
         yield total
 
     def variances_along(self, A: Array) -> Array:

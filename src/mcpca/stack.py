@@ -12,7 +12,7 @@ from ._check import Array
 from .covariances import Basis
 
 _VERY_FEW = 4
-_CHUNK = 2**19  # numbers in a temporary: 4 MB
+_CHUNK, _LEAST = 2**19, 2**13  # numbers in a temporary: at most 4 MB, a twentieth of all above 64 kB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
 GRAM_LIMIT = 1e-5
 _SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
@@ -42,6 +42,10 @@ class Stack:
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors; see ``flattening_basis``."""
         return Basis(*flattening_basis(self.values, q, r), 0.0)
+
+    def at_hand(self) -> Array | None:
+        """Return the array."""
+        return self.values
 
     def whole(self) -> Array:
         """Return all entries, in float64."""
@@ -94,9 +98,9 @@ class Stack:
 
 
 def context_chunks(S: Array) -> Iterator[slice]:
-    """Slices of contexts whose covariances fit a small temporary."""
+    """Slices of contexts whose covariances fit a temporary that is small, also beside all of them."""
     k, p, _ = S.shape
-    step = max(1, _CHUNK // (p * p))
+    step = max(1, min(_CHUNK, max(S.size // 20, _LEAST)) // (p * p))
     for start in range(0, k, step):
         yield slice(start, min(start + step, k))
 
@@ -184,6 +188,19 @@ def subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) 
 def variances_along(S: Array, A: Array) -> Array:
     """Return ``h_ij = a_j^T S_i a_j`` (k, r) in float64. Cost O(k p^2 r), memory O(p r) beside the result."""
     return np.concatenate([np.einsum("rkp,pr->kr", images(S[part], A), A) for part in context_chunks(S)])
+
+
+def pulls(S: Array, V: Array) -> tuple[Array, Array]:
+    """Return ``d_ij = v_j^T S_i v_j`` (k, r) and ``sum_i d_ij S_i v_j`` (p, r), in float64.
+
+    Cost O(k p^2 r), memory O(p r) beside the result.
+    """
+    d, Y = np.empty((len(S), V.shape[1])), np.zeros((V.shape[1], len(V)))
+    for part in context_chunks(S):
+        SV = images(S[part], V)
+        d[part] = np.einsum("rkp,pr->kr", SV, V)
+        Y += np.matmul(d[part].T[:, None, :], SV)[:, 0]
+    return d, np.ascontiguousarray(Y.T)
 
 
 def congruence(S: Array, A: Array) -> Array:

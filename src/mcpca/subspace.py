@@ -9,7 +9,9 @@ falls from 0.95 to between 0.82 and 0.89).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,25 +27,41 @@ ALL_FEATURES, _WIDEST = 200, 6
 class Core:
     """The covariances in coordinates of ``basis``; ``tensor`` is (e, q, q) with e <= k symmetric slices.
 
+    ``make`` returns the tensor, which is made when it is first asked for.
     ``basis`` is (p, q) with orthonormal columns, or None for the identity (q = p).
+    ``directions`` (p, .) are the top left singular vectors of the flattening, which a basis consists of, and
+    ``singular_values`` theirs, largest first; ``residual`` certifies them (``Basis``).
     ``mixture`` (k, e) has orthonormal columns: slice l is that combination of contexts; None where e = k.
-    ``singular_values`` are those of the flattening, largest first, and ``residual`` certifies the basis (``Basis``).
+    ``whole`` (k, p, p) are the covariances themselves, where they are in memory and the tensor would be more than a
+    quarter of them; else None.
     """
 
-    tensor: Array
+    make: Callable[[], Array]
     basis: Array | None
+    directions: Array
     singular_values: Array
     n_contexts: int
     mixture: Array | None = None
     residual: float = 0.0
+    whole: Array | None = None
+
+    @cached_property
+    def tensor(self) -> Array:
+        """The slices."""
+        return self.make()
 
     def leading(self, r: int) -> Core:
         """Return the core that rank ``r`` would have got, from the same basis."""
         q = width(r, self.n_contexts)
-        if self.basis is None or q >= self.tensor.shape[1]:
+        if self.basis is None or q >= self.basis.shape[1]:
             return self
-        tensor = np.ascontiguousarray(self.tensor[:, :q, :q])
-        return replace(self, tensor=tensor, basis=self.basis[:, :q])
+        narrow = self.basis[:, :q]
+        whole = self.whole if _is_wide(q, len(narrow)) else None
+
+        def make() -> Array:
+            return np.ascontiguousarray(self.tensor[:, :q, :q])
+
+        return replace(self, make=make, basis=narrow, directions=narrow, whole=whole)
 
     def lift(self, C: Array) -> Array:
         """Take columns from core coordinates back to features."""
@@ -92,8 +110,9 @@ def numerical_rank(singular_values: Array, S: Covariances) -> int:
 def compress(S: Covariances, r: int) -> Core:
     """Return the core for ranks up to ``r``.
 
-    Cost that of ``S.basis`` and of projecting on q directions; memory O(k q^2). Of a stack that is O(k p^3) and
-    O(k p^2 q), and at most a quarter of the stack: where q is too close to p for that, the core is the stack itself.
+    Cost that of ``S.basis``, and of projecting on q directions once the tensor is asked for; memory O(k q^2) from then
+    on. Of a stack that is O(k p^3) and O(k p^2 q), and at most a quarter of the stack, or 8 MB: where q is too close to
+    p for that, the core is the stack itself.
     """
     k, p = S.n_contexts, S.n_features
     q = min(p, width(r, k))
@@ -103,8 +122,13 @@ def compress(S: Covariances, r: int) -> Core:
     basis = np.ascontiguousarray(U) if q < p and k * numbers <= max(k * p * p // 4, _SMALL_CORE) else None
     if many:
         tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, p if basis is None else r, e)
-        return Core(tensor, basis, sigma, k, mixture, residual)
-    return Core(slices(S, basis), basis, sigma, k, None, residual)
+        return Core(lambda: tensor, basis, U, sigma, k, mixture, residual)
+    whole = S.at_hand() if _is_wide(q, p) else None
+    return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, whole)
+
+
+def _is_wide(q: int, p: int) -> bool:
+    return 2 * q > p
 
 
 def slices(S: Covariances, basis: Array | None) -> Array:
@@ -129,7 +153,7 @@ def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array
     for part in S.congruences(U):
         np.multiply(np.take(part.reshape(len(part), -1), half, axis=1), root, out=packed[filled : filled + len(part)])
         filled += len(part)
-    scale = max(float(np.abs(packed).max()), np.finfo(float).tiny)
+    scale = max(float(packed.max()), -float(packed.min()), np.finfo(float).tiny)
     packed /= scale  # squares of large numbers would overflow
     top = np.flatnonzero(columns < r)
     first = top[np.argsort((columns - rows)[top], kind="stable")[:e]]  # the diagonal, then pairs of neighbours

@@ -14,10 +14,12 @@ import numpy as np
 import scipy.sparse
 
 from .._check import Array
+from .._names import unknown
 from ..adapters.anndata import is_anndata
 from ..fitted import Fitted, fitted
 from ..fitted_rows import Directions, Space, principal_directions, read_space, sample_rows, scores_are_stored
 from ..sources import check_block
+from ._tables import pandas
 
 _BLOCK = 2**26  # bytes of rows at a time
 _MOST = 100_000  # rows from which PCs are computed
@@ -34,14 +36,14 @@ class FittedRows:
     space : Space
     codes : ndarray (n,) of int
         The fitted context of each row, -1 where it has none.
-    names : ndarray (n,)
-        Of the rows: an index of pandas, ``obs_names`` of an AnnData, or 0, 1, ...
+    names : ndarray (n,) or None
+        Of the rows: an index of pandas, or ``obs_names`` of an AnnData.
     """
 
     fit: Fitted
     space: Space
     codes: Array
-    names: Array
+    names: Array | None
 
     @property
     def components(self) -> Array:
@@ -78,9 +80,20 @@ class FittedRows:
         return moments_by_code(Z, self.codes, len(self.fit.contexts))
 
     def covariances(self, Z: Array) -> Array:
-        """Return the covariances (k, m, m) of the columns of Z (n, m) in each context."""
+        """Return the covariances (k, m, m) of the columns of Z (n, m) in each context, which has 2 rows or more."""
+        self.check_rows(2)
         parts = (Z[self.codes == i] for i in range(len(self.fit.contexts)))
         return np.stack([np.atleast_2d(np.cov(part, rowvar=False)) for part in parts])
+
+    def check_rows(self, least: int, among: Sequence[int] | None = None) -> None:
+        """Raise where a fitted context, or one of ``among``, has fewer rows than ``least`` in the data given."""
+        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.fit.contexts))
+        for i in range(len(counts)) if among is None else among:
+            if counts[i] < least:
+                raise ValueError(
+                    f"Context {self.fit.contexts[i]!r} has {counts[i]} row(s) in the data given, and needs {least}; "
+                    "pass more of its rows, or leave it out of the fit."
+                )
 
     def principal_directions(self, m: int, among: Sequence[int] | None = None) -> Directions:
         """Return the top ``m`` PCs of the rows of the fitted contexts ``among``, or of all: overall PCs.
@@ -107,6 +120,24 @@ def moments_by_code(Z: Array, codes: Array, k: int) -> tuple[Array, Array]:
     return np.asarray(mean), np.asarray(variance)
 
 
+def same_contexts(source: Any, key: str) -> tuple[list[Any], list[Fitted]]:
+    """Return one source or several as a list, and their fits, which have the same contexts in the same order."""
+    sources = list(source) if isinstance(source, (list, tuple)) else [source]
+    if not sources:
+        raise ValueError("source is empty; pass at least one fitted model.")
+    fits = [fitted(one, key) for one in sources]
+    if any(fit.contexts != fits[0].contexts for fit in fits):
+        raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
+    return sources, fits
+
+
+def rows_are_given(source: Any, X: Any, y: Any) -> bool:
+    """Whether there are rows, which an AnnData brings; labels alone are none."""
+    if X is None and y is not None:
+        raise ValueError("y is given without X: labels go with rows; pass both, or neither.")
+    return X is not None or is_anndata(source)
+
+
 def read_rows(source: Any, key: str, X: Any, y: Any) -> FittedRows:
     """Return the rows that go with a fit, ``X`` and ``y`` for a model and those of the AnnData itself otherwise."""
     fit = fitted(source, key)
@@ -117,8 +148,8 @@ def read_rows(source: Any, key: str, X: Any, y: Any) -> FittedRows:
     return FittedRows(fit, space, codes, _row_names(source, X, len(codes)))
 
 
-def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> tuple[Fitted, Array, Array, Array]:
-    """Return the fit, the scores (n, r) of rows, their contexts as codes, and their names.
+def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> tuple[Fitted, Array, Array, Array | None]:
+    """Return the fit, the scores (n, r) of rows, their contexts as codes, and their names where they have any.
 
     ``center`` "overall" takes off the mean of all rows with a context, "context" that of the row's own context; rows
     without a context then have NaN. No pass over the rows where an AnnData holds the scores.
@@ -131,7 +162,7 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> tuple[
         assert fit.labels is not None
         at = {name: i for i, name in enumerate(fit.contexts)}
         codes, Z = np.array([at.get(label, -1) for label in fit.labels], dtype=np.intp), fit.scores
-        names = np.asarray(source.obs_names)
+        names: Array | None = np.asarray(source.obs_names)
     else:
         rows = read_rows(source, key, X, y)
         fit, codes, Z, names = rows.fit, rows.codes, rows.scores(), rows.names
@@ -141,14 +172,22 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> tuple[
     return fit, Z - means[codes], codes, names
 
 
-def per_row(given: Any, n: int, argument: str, source: Any) -> Array:
-    """Return one value for each of n rows: a sequence, or for an AnnData the name of a column of ``obs``."""
+def per_row(given: Any, n: int, names: Array | None, argument: str, source: Any) -> Array:
+    """Return one value for each of n rows: a sequence, or for an AnnData the name of a column of ``obs``.
+
+    A Series of pandas goes by its index where rows have names; see ``in_row_order``.
+    """
     if isinstance(given, str):
-        if not is_anndata(source) or given not in source.obs.columns:
-            have = f"there are {list(source.obs.columns)[:8]}" if is_anndata(source) else "source is no AnnData"
-            raise ValueError(f"{argument}={given!r} is not a column of adata.obs ({have}); pass one, or {n} values.")
+        if not is_anndata(source):
+            raise ValueError(
+                f"{argument}={given!r} would be a column of obs, which only an AnnData has; pass {n} values."
+            )
+        if given not in source.obs.columns:
+            raise ValueError(
+                unknown(given, argument, source.obs.columns, "a column of adata.obs") + " Pass one, or values."
+            )
         given = source.obs[given]
-    values = np.asarray(given)
+    values = np.asarray(in_row_order(given, n, names, argument))
     if values.dtype.kind in "SU":
         values = values.astype(object)
     if values.shape != (n,):
@@ -156,18 +195,42 @@ def per_row(given: Any, n: int, argument: str, source: Any) -> Array:
     return values
 
 
+def in_row_order(given: Any, n: int, names: Array | None, argument: str) -> Any:
+    """Return a Series or DataFrame of pandas in the order of the rows, by their names; anything else as it is.
+
+    Rows that it does not name have missing values; an index 0, 1, ... of n entries is no name, and neither are names
+    that rows share. A table that is sorted in its own way would otherwise give each row the values of another.
+    """
+    pd = pandas()
+    if names is None or not isinstance(given, (pd.Series, pd.DataFrame)):
+        return given
+    index, rows = given.index, pd.Index(names)
+    plain = isinstance(index, pd.RangeIndex) and index.equals(pd.RangeIndex(n))
+    if plain or not rows.is_unique or index.equals(rows):
+        return given
+    if not rows.isin(index).any():
+        raise ValueError(
+            f"{argument} has an index that names none of the rows: {list(index[:3])}, where rows are {list(rows[:3])}. "
+            f"Use the same names, or pass {argument}.to_numpy() in the order of the rows."
+        )
+    if not index.is_unique:
+        twice = index[index.duplicated()][0]
+        raise ValueError(f"{argument} names row {twice!r} more than once; give every row one value.")
+    return given.reindex(rows)
+
+
 def _sources(space: Space) -> list[Any]:
     """Return each source once, in the order of the contexts as they were given."""
     return list({id(one): one for one in space.contexts.sources}.values())
 
 
-def _row_names(source: Any, X: Any, n: int) -> Array:
+def _row_names(source: Any, X: Any, n: int) -> Array | None:
+    """Return the names of the rows, None where they have none."""
     if is_anndata(source):
         return np.asarray(source.obs_names)
     blocks = list(X.values()) if isinstance(X, dict) else list(X) if isinstance(X, (list, tuple)) else [X]
     indices = [getattr(block, "obs_names", getattr(block, "index", None)) for block in blocks]
-    if all(index is not None and not callable(index) for index in indices):
-        names = np.concatenate([np.asarray(index) for index in indices])
-        if len(names) == n:
-            return names
-    return np.arange(n)
+    if any(index is None or callable(index) for index in indices):
+        return None
+    names = np.concatenate([np.asarray(index) for index in indices])
+    return names if len(names) == n else None

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._check import Array, check_integer
+from ..context_tests import rank_correlations
 from ..context_values import context_values
 from ._rows import FittedRows, read_rows
 from ._tables import chosen_components, pandas
-from ._tests import spearman
 
 OVERALL = "all rows"
 
@@ -58,12 +58,14 @@ def compare_with_pca(
 
     Parameters
     ----------
-    source : MCPCA or AnnData
-        A fitted model, with the rows in ``X`` and ``y``; or an AnnData with a fit, which brings its own.
+    source : MCPCA, Pipeline or AnnData
+        A fitted model, or a Pipeline that ends in one, with the rows in ``X`` and ``y``; or an AnnData with a fit,
+        which brings its own.
     X, y : optional
         Rows of the fitted contexts, in any form that ``fit`` takes but Dask.
     groups : dict or Series {context: group}, array-like (k,), or str, optional
-        PCA of the rows of each group of contexts in place of each context: all science, all fiction.
+        PCA of the rows of each group of contexts in place of each context: all science, all fiction. A context without
+        one is in no group.
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     n_pcs : int
@@ -93,25 +95,26 @@ def compare_with_pca(
             f"n_top={n_top} rows at each of two ends, but there are {len(member)}; n_top <= {len(member) // 2}."
         )
     sets: dict[str, list[int] | None] = {OVERALL: None, **_sets_of_contexts(source, key, rows, groups)}
-    Z = rows.scores()[member][:, chosen]
-    high, low = _ends(Z, n_top), _ends(-Z, n_top)
+    Z, A, B = rows.scores()[member][:, chosen], rows.components[:, chosen], fit.loadings[:, chosen]
+    is_high, is_low = (_members(end, len(member)) for end in _ends(Z, n_top))
     parts = []
     for name, among in sets.items():
         V = rows.principal_directions(n_pcs, among).vectors
         scores = rows.project(V)
-        cosines = np.abs(rows.components[:, chosen].T @ V)
         _, variances = rows.moments(scores)
         known = np.isfinite(variances).all(axis=1)
-        top, bottom = _ends(scores[member], n_top), _ends(-scores[member], n_top)
-        pairs = ((a.astype(float).T @ b) for a in (high, low) for b in (top.astype(float), bottom.astype(float)))
-        overlap = np.max(list(pairs), axis=0) / n_top
+        correlations = rank_correlations(variances[known], B[known])
+        # Of the rows at each end of each PC, how many are at each pole of each MCPC: (PCs, MCPCs).
+        shared = [inside[end].sum(axis=0) for end in _ends(scores[member], n_top) for inside in (is_high, is_low)]
+        overlap = np.max(shared, axis=0) / n_top
+        cosines = np.minimum(np.abs(V.T @ A), 1)
+        pc = np.arange(1, V.shape[1] + 1)
         for at, j in enumerate(chosen):
             likeness = {
-                "cosine": np.minimum(cosines[at], 1),
-                "variance_correlation": spearman(variances[known], fit.loadings[known, j]).statistics,
-                "overlap": overlap[at],
+                "cosine": cosines[:, at],
+                "variance_correlation": correlations[:, at],
+                "overlap": overlap[:, at],
             }
-            pc = np.arange(1, V.shape[1] + 1)
             parts.append(pd.DataFrame({"component": fit.names[j], "rows": name, "pc": pc, **likeness}))
     table = pd.concat(parts, ignore_index=True)
     table["component"] = pd.Categorical(table["component"], [fit.names[j] for j in chosen], ordered=True)
@@ -125,18 +128,18 @@ def compare_with_pca(
 
 def _sets_of_contexts(source: Any, key: str, rows: FittedRows, groups: Any) -> dict[str, list[int] | None]:
     contexts = rows.fit.contexts
+    named: list[str | None]
     if groups is None:
-        named = contexts
+        named = list(contexts)
     else:
-        read = context_values(groups, contexts, "groups", source=source, key=key)
-        named = (
-            [read.categories[c] for c in read.values]
-            if read.kind == "category"
-            else [_written(value) for value in read.values]
-        )
+        read = context_values(groups, contexts, "groups", source=source, key=key, missing="drop")
+        named = [
+            None if gone else read.categories[value] if read.kind == "category" else _written(value)
+            for value, gone in zip(read.values, read.missing, strict=True)
+        ]
     sets: dict[str, list[int] | None] = {}
     counts = np.bincount(rows.codes[rows.codes >= 0], minlength=len(contexts))
-    for group in dict.fromkeys(named):
+    for group in dict.fromkeys(name for name in named if name is not None):
         among = [i for i, name in enumerate(named) if name == group and counts[i] > 0]
         if counts[among].sum() > 2:
             sets[group if group != OVERALL else f"{group} (context)"] = among
@@ -147,10 +150,24 @@ def _written(value: Any) -> str:
     return str(value)[:10] if isinstance(value, np.datetime64) else f"{value:g}"
 
 
-def _ends(Z: Array, n: int) -> Array:
-    """Return which rows (N, m) are among the n largest of each column."""
-    inside = np.zeros(Z.shape, dtype=bool)
-    np.put_along_axis(inside, np.argsort(-Z, axis=0, kind="stable")[:n], True, axis=0)
+def _ends(Z: Array, n: int) -> tuple[Array, Array]:
+    """Return the numbers of the n rows with the largest and the smallest entries of each column of Z (N, m): (n, m)."""
+    columns = np.ascontiguousarray(Z.T)
+    high, low = ([_largest(z, n) for z in signed] for signed in (columns, -columns))
+    return np.array(high).T, np.array(low).T
+
+
+def _largest(z: Array, n: int) -> Array:
+    """Return the numbers of the n largest entries of z, of ties the first: a full sort costs far more."""
+    bound = np.partition(z, len(z) - n)[len(z) - n]
+    above = np.flatnonzero(z > bound)
+    return np.concatenate([above, np.flatnonzero(z == bound)[: n - len(above)]])
+
+
+def _members(numbers: Array, N: int) -> Array:
+    """Return which of N rows are among those of each column of ``numbers`` (n, m): (N, m)."""
+    inside = np.zeros((N, numbers.shape[1]), dtype=bool)
+    np.put_along_axis(inside, numbers, True, axis=0)
     return inside
 
 

@@ -25,6 +25,13 @@ _SHARING = {
     "broad": "It is broad, found in many contexts",
     "none": "No context carries it",
 }
+_STATISTICS = {"spearman": "Spearman's correlation", "t-test": "t =", "anova": "F ="}
+_OF = {
+    "loadings": "its loadings",
+    "variance": "variances of its scores",
+    "sd": "standard deviations of its scores",
+    "mean": "means of its scores",
+}
 _MOST_TEXT = 200  # characters of a row's name
 
 
@@ -49,8 +56,8 @@ def describe(
 
     Parameters
     ----------
-    source : MCPCA or AnnData
-        A fitted model; or an AnnData with a fit.
+    source : MCPCA, Pipeline or AnnData
+        A fitted model, or a Pipeline that ends in one; or an AnnData with a fit.
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     n : int
@@ -75,12 +82,13 @@ def describe(
 
     Notes
     -----
-    Nothing is computed anew but the order of features. What was not given is said not to be known.
+    Nothing is computed anew but the order of features. What was not given is said not to be known: tables of some MCPCs
+    alone leave the others without it.
     """
     n = check_integer(n, "n", 1)
     max_q = check_real(max_q, "max_q", 0, 1, "It is a false discovery rate.")
     fit = fitted(source, key)
-    _check_tables(enriched, samples, association, sure, len(fit.names))
+    _check_tables(enriched, samples, association, sure, fit.names)
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     sharing = how_shared(fit.loadings)
     cards = {}
@@ -111,20 +119,26 @@ def _contexts(fit: Fitted, j: int, kind: str, effective: float, n: int) -> str:
     more = f" and {len(carriers) - n} more" if len(carriers) > n else ""
     without = int((b == 0).sum())
     text += f" Carried by {', '.join(named)}{more}; the number is the loading, the variance along it."
-    return text + (f" {without} contexts have none of it." if without > 1 else " One has none." if without else "")
+    return text + (
+        f" {without} contexts have none of it." if without > 1 else " One context has none of it." if without else ""
+    )
 
 
 def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples: Any, n: int) -> list[str]:
     title = f"{pole.capitalize()} pole"
     shown = ", ".join(f"{feature} ({value:+.2g})" for feature, value in zip(end.names, end.values, strict=True))
     lines = [f"{title}, features: {shown or 'none'}."]
-    if enriched is not None:
+    if enriched is not None and not (enriched["component"] == name).any():
+        lines.append(f"{title}, enriched sets: not looked for.")
+    elif enriched is not None:
         own = _rows_of(enriched, name, pole)
         own = own[own["q"] < max_q].sort_values("p", kind="stable")
         sets = [f"{row['set']}{_detail(row)}" for _, row in own.head(n).iterrows()]
         more = f" and {len(own) - n} more" if len(own) > n else ""
         lines.append(f"{title}, enriched sets: {'; '.join(sets) or f'none at FDR < {max_q:g}'}{more}.")
-    if samples is not None:
+    if samples is not None and not (samples["component"] == name).any():
+        lines.append(f"{title}, rows: not looked for.")
+    elif samples is not None:
         own = _rows_of(samples, name, pole).sort_values("rank", kind="stable").head(n)
         lines += [f"{title}, rows:" + (" none." if not len(own) else "")]
         lines += [f"- {_shortened(str(row['name']))} [{row['context']}]" for _, row in own.iterrows()]
@@ -140,9 +154,12 @@ def _detail(row: Any) -> str:
 
 def _association(found: Association, name: str) -> str:
     row = found.table.loc[name]
-    shown = ", ".join(f"{test} {row[test]:.2f}" for test in found.tests)
-    text = f"Covariate: {found.of} against it: {shown}; p = {row['p']:.2g}, {row['bonferroni']:.2g} after Bonferroni's "
-    text += "correction; " + ("significant" if row["significant"] else "not significant")
+    shown = ", ".join(f"{_STATISTICS[test]} {row[test]:.2f}" for test in found.tests)
+    text = f"Covariate: {_OF[found.of]} against {found.covariate} in {found.n_contexts} contexts: {shown}; "
+    if np.isnan(row["p"]):
+        return text + "it does not vary, so there is no test."
+    text += f"p = {row['p']:.2g}, {row['bonferroni']:.2g} after Bonferroni's correction; "
+    text += "significant" if row["significant"] else "not significant"
     if found.beyond_pca is not None and row["significant"]:
         text += ", beyond what PCA shows" if row["beyond_pca"] else ", though not beyond what PCA shows"
     return text + "."
@@ -152,7 +169,9 @@ def _certainty(fit: Fitted, j: int, sure: Any) -> str:
     words = []
     if isinstance(sure, Replicability):
         again = "comes back" if sure.replicates[j] else "does not come back"
-        words.append(f"it {again} in halves of the rows (mean |cos| {sure.agreement[j]:.2f})")
+        words.append(
+            f"it {again} in halves of the rows (mean |cos| {sure.agreement[j]:.2f}; {sure.threshold:g} is asked for)"
+        )
     elif isinstance(sure, Bootstrap):
         share = f"{100 * sure.confidence:g}%"
         words.append(f"{share} of resamples stay within {sure.angle_bounds[j]:.0f} degrees of it")
@@ -188,7 +207,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 3] + "..."
 
 
-def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, r: int) -> None:
+def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, names: Sequence[str]) -> None:
     needed = {
         "enriched": (enriched, ("component", "pole", "set", "p", "q"), "enrichment"),
         "samples": (samples, ("component", "pole", "rank", "name", "context"), "top_samples"),
@@ -197,8 +216,16 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, r: i
         lost = [] if table is None else [name for name in columns if name not in getattr(table, "columns", ())]
         if lost:
             raise ValueError(f"{argument} lacks the columns {lost}; pass the table that {maker} returned.")
-    if association is not None and not isinstance(association, Association):
-        raise TypeError(f"association is a {type(association).__name__}; pass what associate returned.")
+        if table is not None:
+            _check_names(argument, table["component"], names)
+    if association is not None:
+        if not isinstance(association, Association):
+            raise TypeError(f"association is a {type(association).__name__}; pass what associate returned.")
+        _check_names("association", association.table.index, names)
+        if len(association.table) != len(names):
+            raise ValueError(
+                f"association is of {len(association.table)} MCPCs, and the fit has {len(names)}; pass this fit's."
+            )
     if sure is None:
         return
     if not isinstance(sure, (Replicability, Bootstrap, Precision)):
@@ -206,5 +233,13 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, r: i
             f"sure is a {type(sure).__name__}; pass what replicability, bootstrap or standard_errors returned."
         )
     own = sure.cosines if isinstance(sure, Replicability) else sure.angles
-    if own.shape[-1] != r:
-        raise ValueError(f"sure is of {own.shape[-1]} MCPCs, and the fit has {r}; pass that of this fit.")
+    if own.shape[-1] != len(names):
+        raise ValueError(f"sure is of {own.shape[-1]} MCPCs, and the fit has {len(names)}; pass that of this fit.")
+
+
+def _check_names(argument: str, given: Any, names: Sequence[str]) -> None:
+    strange = [str(name) for name in dict.fromkeys(given) if name not in names]
+    if strange:
+        raise ValueError(
+            f"{argument} is of {strange[0]}, and the fit has {names[0]} to {names[-1]}; pass that of this fit."
+        )

@@ -43,7 +43,7 @@ def contextual_embeddings(
         Also of several words ("human nature").
     model : str, path or model of Hugging Face
         A name on the hub ("bert-base-uncased", as in the paper), which is downloaded once; a folder with a model; or a
-        model that was loaded.
+        model that was loaded. Of one that reads and writes (T5) the half that reads is taken.
     tokenizer : optional
         That of ``model``, by default; a fast one, since tokens are found by their place in the sentence.
     layer : int
@@ -155,11 +155,19 @@ def _embedded(
     for first in range(0, len(order), batch_size):
         mine = order[first : first + batch_size]
         own = [one for i in mine if (one := found[i]) is not None]
-        batch = tokenizer.pad({"input_ids": [one.ids for one in own]}, return_tensors="pt").to(network.device)
-        hidden = network(**batch, output_hidden_states=True).hidden_states[layer]
-        # Padding is at either end, by the tokenizer; positions are those of the sentence alone.
-        before = batch["input_ids"].shape[1] - np.array([len(one.ids) for one in own])
+        # Padding is at either end, by the tokenizer; positions are those of the sentence alone. What is masked has no
+        # say, so models without a token for padding (GPT-2) can have any.
+        lengths = np.array([len(one.ids) for one in own])
+        before = lengths.max() - lengths
         shift = before if tokenizer.padding_side == "left" else np.zeros_like(before)
+        ids = np.full((len(own), lengths.max()), getattr(tokenizer, "pad_token_id", None) or 0)
+        mask = np.zeros_like(ids)
+        for row, one in enumerate(own):
+            place = slice(int(shift[row]), int(shift[row] + lengths[row]))
+            ids[row, place], mask[row, place] = one.ids, 1
+        batch = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+        batch = {name: values.to(network.device) for name, values in batch.items()}
+        hidden = network(**batch, output_hidden_states=True).hidden_states[layer]
         vectors = [
             hidden[row, torch.tensor(one.positions, device=hidden.device) + int(shift[row])].mean(dim=0)
             for row, one in enumerate(own)
@@ -194,6 +202,8 @@ def _loaded(model: Any, tokenizer: Any, device: Any) -> tuple[Any, Any]:
             f"tokenizer is a {type(tokens).__name__}, which does not tell where tokens are in a sentence; pass a "
             "fast one."
         )
+    if getattr(network.config, "is_encoder_decoder", False):
+        network = network.get_encoder()  # the half that reads
     if device is not None:
         network = network.to(device)
     return network, tokens

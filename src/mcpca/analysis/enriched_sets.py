@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from .gene_sets import Membership, membership
 
 METHODS = ("over-representation", "ranked", "enrichr")
 _POLES = ("positive", "negative")
+_OF_ENRICHR = ["component", "pole", "collection", "set", "size", "overlap", "odds_ratio", "p", "q", "features"]
 
 
 def enrichment(
@@ -39,7 +41,7 @@ def enrichment(
 
     Parameters
     ----------
-    source : MCPCA, AnnData, or DataFrame (p, r) of ``feature_scores``
+    source : MCPCA, Pipeline, AnnData, or DataFrame (p, r) of ``feature_scores``
     sets : dict {name: members}; path of a GMT file; several paths; dict {collection: either}
         With ``method="enrichr"`` the names of Enrichr's libraries ("GO_Biological_Process_2023"), one or several.
     method : {"over-representation", "ranked", "enrichr"}
@@ -86,12 +88,12 @@ def enrichment(
     chosen = chosen_components(components, list(table.columns))
     if method == "enrichr":
         return _enrichr(table, chosen, sets, n, organism, background)
+    member = membership(sets, list(table.index), min_size, max_size)
     if 2 * n > len(table) and method == "over-representation":
         raise ValueError(
             f"n={n} features at each of two poles, but there are {len(table)}; n <= {len(table) // 2} is needed. Lower "
             "n, or take method='ranked'."
         )
-    member = membership(sets, list(table.index), min_size, max_size)
     values, features = table.to_numpy(), np.asarray(table.index, dtype=object)
     parts = []
     for j in chosen:
@@ -172,7 +174,9 @@ def _restricted(table: Any, background: Sequence[Any]) -> Any:
 
 
 def _enrichr(table: Any, chosen: list[int], libraries: Any, n: int, organism: str, background: Any) -> Any:
-    names = [libraries] if isinstance(libraries, str) else list(libraries)
+    names = (
+        [libraries] if isinstance(libraries, str) else list(libraries) if isinstance(libraries, (list, tuple)) else []
+    )
     if not names or not all(isinstance(name, str) for name in names):
         raise TypeError("sets must name libraries of Enrichr with method='enrichr', such as 'MSigDB_Hallmark_2020'.")
     gseapy = require("gseapy", EXTRA)
@@ -195,8 +199,19 @@ def _enrichr(table: Any, chosen: list[int], libraries: Any, n: int, organism: st
                     f"Enrichr gave no answer for {table.columns[j]} ({type(error).__name__}: {error}). It needs the "
                     "network, and libraries that it knows; offline, pass GMT files and another method."
                 ) from error
-            parts.append(_of_enrichr(answer, table.columns[j], pole))
-    return pandas().concat(parts, ignore_index=True)
+            # GSEApy gives an empty list where no library has a set with one of the features.
+            if len(answer):
+                parts.append(_of_enrichr(answer, table.columns[j], pole))
+    found = pandas().concat(parts, ignore_index=True) if parts else pandas().DataFrame(columns=_OF_ENRICHR)
+    silent = [name for name in names if name not in set(found["collection"])]
+    if silent:
+        warnings.warn(
+            f"Enrichr has nothing for {', '.join(silent)}: either it knows no library of that name, or none of the "
+            "features is in it.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return found
 
 
 def _of_enrichr(answer: Any, component: str, pole: str) -> Any:

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, check_integer
-from .._namespace import to_host
+from .._check import check_integer
+from ..adapters.anndata import is_anndata
 from ..fitted import feature_names, fitted
+from ..pipelines import back_through, names_before, split_steps
 from ..poles import poles
 from ._tables import chosen_components, pandas
 
@@ -26,17 +27,18 @@ def feature_scores(
 
     With a PCA before MCPCA, ``z = V^T (x - mean)``, the fit is in the space of its m PCs; V (p, m) has the axes. The
     paper multiplies the MCPCs by these axes, ``V A``: what features gain when a score grows by 1. By the projection
-    matrix, ``V pinv(A)^T``: what a feature adds to a score. A PCA that whitens is undone first. Without a PCA these are
-    A and ``pinv(A)^T`` themselves.
+    matrix, ``V pinv(A)^T``: what a feature adds to a score. A PCA that whitens, and a scaling before it, are undone.
+    Without a PCA these are A and ``pinv(A)^T`` themselves.
 
     Parameters
     ----------
-    source : MCPCA or AnnData
-        A fitted model; or an AnnData with a fit. ``mcpca.tl.mcpca`` maps a fit on scanpy's PCs to genes by itself.
+    source : MCPCA, Pipeline or AnnData
+        A fitted model; a Pipeline that ends in one, whose PCA needs no ``pca``; or an AnnData with a fit:
+        ``mcpca.tl.mcpca`` maps a fit on scanpy's PCs to genes by itself.
     by : {"components", "projection"}
         The MCPCs, as the paper does, or the projection matrix.
-    pca : fitted PCA of scikit-learn (or a transformer with ``components_``), DataFrame or array (m, p), optional
-        The axes of the PCA that came before, one in each row.
+    pca : fitted PCA of scikit-learn (also TruncatedSVD), Pipeline, DataFrame or array (m, p), optional
+        The PCA that came before, in a Pipeline with a scaler before it; or its axes, one in each row.
     names : sequence of p names, or str, optional
         Names of the features; by default those that ``pca`` or the fit knows. For an AnnData also the name of a column
         of ``var``.
@@ -57,19 +59,23 @@ def feature_scores(
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
-    if pca is None:
+    before = pca
+    if before is None and not is_anndata(source):
+        before = split_steps(source)[0]
+    if before is None:
         return pd.DataFrame(matrix, index=feature_names(source, fit, names, key), columns=fit.names)
-    axes, known = _axes(pca, len(matrix))
-    if getattr(pca, "whiten", False):
-        # Whitened PCs are divided by their standard deviation; directions in them grow by it on the way back.
-        sd = np.sqrt(np.asarray(pca.explained_variance_, dtype=np.float64))[:, None]
-        matrix = matrix * sd if by == "components" else matrix / sd
+    argument = "source" if pca is None else "pca"
+    values = back_through(before, matrix, by, argument)
     if isinstance(names, str):
         raise ValueError(f"names={names!r} is a column of var, and with pca there are none; pass the names themselves.")
-    given = known if names is None else [str(name) for name in names]
-    if len(given) != axes.shape[1]:
-        raise ValueError(f"names has {len(given)} entries, but pca has {axes.shape[1]} features; pass one for each.")
-    return pd.DataFrame(axes.T @ matrix, index=given, columns=fit.names)
+    given = names_before(before) if names is None else [str(name) for name in names]
+    if given is None:
+        given = fit.features if len(values) == len(matrix) else [f"feature {i + 1}" for i in range(len(values))]
+    if len(given) != len(values):
+        raise ValueError(
+            f"names has {len(given)} entries, but {argument} has {len(values)} features; pass one for each."
+        )
+    return pd.DataFrame(values, index=given, columns=fit.names)
 
 
 gene_scores = feature_scores
@@ -89,7 +95,7 @@ def top_features(
 
     Parameters
     ----------
-    source : MCPCA, AnnData, or DataFrame (p, r) of ``feature_scores``
+    source : MCPCA, Pipeline, AnnData, or DataFrame (p, r) of ``feature_scores``
     n : int
         Features at each pole. Fewer where fewer have that sign: a feature with a score of 0 is at no pole.
     components : int, str or sequence of them, optional
@@ -135,23 +141,3 @@ def scores_table(source: Any, **options: Any) -> Any:
     if 0 in values.shape or not np.isfinite(values).all():
         raise ValueError(f"source has shape {values.shape} or entries that are not finite; pass features by MCPCs.")
     return pd.DataFrame(values, index=[str(name) for name in source.index], columns=[str(c) for c in source.columns])
-
-
-def _axes(pca: Any, m: int) -> tuple[Array, list[str]]:
-    """Return the axes (m, p) of a PCA and the names of its features."""
-    given = getattr(pca, "components_", None)
-    names = getattr(pca, "feature_names_in_", getattr(pca, "columns", None))
-    if given is None:
-        if hasattr(pca, "fit_transform"):
-            raise ValueError(f"pca={pca!r} is not fitted: it has no components_; fit it first.")
-        given = pca
-    try:
-        axes = np.asarray(to_host(given), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"pca is a {type(pca).__name__}; pass a fitted PCA or its axes (PCs, features).") from error
-    if axes.ndim != 2 or len(axes) != m:
-        hint = " They seem to be transposed." if axes.ndim == 2 and axes.shape[1] == m else ""
-        raise ValueError(f"pca has axes of shape {axes.shape}, and the fit is on {m} PCs; pass (PCs, features).{hint}")
-    if not np.isfinite(axes).all():
-        raise ValueError("pca has axes with NaN or infinite entries; fit it on finite data.")
-    return axes, [f"feature {i + 1}" for i in range(axes.shape[1])] if names is None else [str(name) for name in names]

@@ -71,6 +71,10 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
             if isinstance(value, (Mapping, str, os.PathLike)):
                 found |= {(str(name), own): members for (_, own), members in read_sets(value, argument).items()}
             else:
+                if not isinstance(value, Iterable):
+                    raise TypeError(
+                        f"{argument}[{str(name)!r}] is a {type(value).__name__}; pass its members as a list."
+                    )
                 members = list(dict.fromkeys(str(member) for member in value))
                 if not members:
                     raise ValueError(f"{argument}[{str(name)!r}] has no members; leave it out.")

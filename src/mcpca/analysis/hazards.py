@@ -16,8 +16,10 @@ from scipy.stats import chi2
 from .._check import Array, check_real
 from .._names import context_index
 from .._optional import require
-from ._rows import per_row, scores_of_rows
+from ._rows import in_row_order, per_row, scores_of_rows
 from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
+
+_COLUMNS = ["hazard_ratio", "lower", "upper", "p"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Survival:
     Attributes
     ----------
     table : DataFrame (one row per MCPC)
-        Of a Cox model for each: "hazard_ratio" for one standard deviation of the score, its 95% interval "lower" and
+        Of a Cox model for each: "hazard_ratio" for one standard deviation of the score, its 95% interval, "lower" and
         "upper", "p" (Wald), "bonferroni" and "fdr" over the MCPCs; "logrank_p" of high against low scores; "n" and
         "events".
     curves : DataFrame
@@ -66,11 +68,13 @@ def survival(
 
     Parameters
     ----------
-    source : MCPCA or AnnData
-        A fitted model, with the rows in ``X`` and ``y``; or an AnnData with a fit, which brings its own.
+    source : MCPCA, Pipeline or AnnData
+        A fitted model, or a Pipeline that ends in one, with the rows in ``X`` and ``y``; or an AnnData with a fit,
+        which brings its own.
     time, event : sequences of n_rows values, or str
         Time to death or to the end of observation, > 0; and whether it was death (True or 1) or not. For an AnnData
-        also names of columns of ``obs``. Rows where either is missing are left out.
+        also names of columns of ``obs``. Series of pandas go by their index where ``X`` is a DataFrame, so that a table
+        of patients may have an order of its own. Rows where either is missing are left out.
     X, y : optional
         Rows of the fitted contexts.
     contexts : name or sequence of names, optional
@@ -78,7 +82,8 @@ def survival(
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     covariates : DataFrame (n_rows, c), optional
-        Numbers that are in every Cox model too: age, stage, means of PCs. Rows with missing ones are left out.
+        Numbers that are in every Cox model too: age, stage, means of PCs. It goes by its index as ``time`` does. Rows
+        with missing ones are left out.
     cut : float
         Quantile of the scores that parts high from low, within each context where ``stratify``.
     stratify : bool
@@ -95,14 +100,15 @@ def survival(
 
     Notes
     -----
-    Needs lifelines (extra ``analysis``). One Cox model for each MCPC.
+    Needs lifelines (extra ``analysis``). One Cox model for each MCPC. One that has no finite solution is told in a
+    warning, and is NaN in the table; where none has, or where ``joint`` has none, see the message for why.
     """
     pd = pandas()
     require("lifelines", EXTRA)
     cut = check_real(cut, "cut", 0.01, 0.99, "It is a quantile of the scores.")
-    fit, Z, codes, _ = scores_of_rows(source, key, X, y, center)
+    fit, Z, codes, rows = scores_of_rows(source, key, X, y, center)
     chosen = chosen_components(components, fit.names)
-    frame = _checked(pd, time, event, covariates, len(Z), source)
+    frame = _checked(pd, time, event, covariates, len(Z), rows, source)
     extra = [name for name in frame.columns if name not in ("time", "event")]
     taken = [str(name) for name in extra if name in fit.names]
     if taken:
@@ -122,18 +128,26 @@ def survival(
     frame["context"] = own
     scaled = Z / np.where(Z.std(axis=0, ddof=1) > 0, Z.std(axis=0, ddof=1), 1)
     groups = own if strata else np.zeros_like(own)
-    models, curves, tests = [], [], []
+    models, curves, tests, failed = [], [], [], []
     for j in chosen:
         name = fit.names[j]
         if np.ptp(Z[:, j]) == 0:
             raise ValueError(f"The scores on {name} are all equal in these rows; leave it out with components.")
         frame[name] = scaled[:, j]
-        models.append(_cox(frame[["time", "event", *extra, *strata, name]], strata, name).loc[name])
+        try:
+            models.append(_cox(frame[["time", "event", *extra, *strata, name]], strata, name).loc[name])
+        except _NoSolutionError as error:
+            failed.append(error)
+            models.append(pd.Series(np.nan, index=_COLUMNS))
         is_high = _above(Z[:, j], groups, cut)
         if is_high.all() or not is_high.any():
             raise ValueError(f"cut={cut:g} leaves all scores on {name} on one side, since many are equal; change it.")
         curves.append(_curves(pd, frame, is_high, name))
         tests.append(logrank(frame, is_high, groups))
+    if len(failed) == len(chosen):
+        raise failed[0]
+    for why in failed:
+        warnings.warn(str(why), UserWarning, stacklevel=2)
     names = [fit.names[j] for j in chosen]
     table = pd.DataFrame(models, index=names)
     p = table["p"].to_numpy()
@@ -142,26 +156,34 @@ def survival(
     marginal = [name for name in names if table.at[name, "p"] < 0.05]
     joint = None
     if marginal:
-        joint = _cox(frame[["time", "event", *extra, *strata, *marginal]], strata, " and ".join(marginal))
+        try:
+            joint = _cox(frame[["time", "event", *extra, *strata, *marginal]], strata, ", ".join(marginal))
+        except _NoSolutionError as error:
+            warnings.warn(f"joint is None: {error}", UserWarning, stacklevel=2)
     return Survival(table, pd.concat(curves, ignore_index=True), joint)
 
 
-def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, source: Any) -> Any:
+def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Array | None, source: Any) -> Any:
     """Return a table of time, event (float) and covariates, one row for each row of the data."""
-    given = [pd.Series(per_row(values, n, name, source)) for values, name in ((time, "time"), (event, "event"))]
-    try:
-        times, events = (pd.to_numeric(values.astype(object)).astype(float) for values in given)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"time and event must be numbers ({error}); pass 1 where the event was seen.") from error
-    if (times <= 0).any() or np.isinf(times).any():
-        raise ValueError(f"time has {int((times <= 0).sum())} values <= 0 or infinite; leave these rows out (NaN).")
+    times, events = (
+        _numbers(pd, per_row(v, n, names, name, source), name) for v, name in ((time, "time"), (event, "event"))
+    )
+    odd_times = (times <= 0) | np.isinf(times)
+    if odd_times.any():
+        raise ValueError(
+            f"time has {int(odd_times.sum())} values <= 0 or infinite, the first in row {int(odd_times.idxmax())}: "
+            f"{times[odd_times.idxmax()]:g}. Leave these rows out (NaN)."
+        )
     if not events.dropna().isin([0, 1]).all():
         odd = sorted(set(events.dropna()) - {0.0, 1.0})[:5]
         raise ValueError(f"event has values {odd}; pass True or 1 where the event was seen, False or 0 where not.")
     frame = pd.DataFrame({"time": times, "event": events})
     if covariates is None:
         return frame
-    table = covariates if isinstance(covariates, pd.DataFrame) else pd.DataFrame(covariates)
+    table = in_row_order(covariates, n, names, "covariates")
+    table = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
+    if not table.columns.is_unique:
+        raise ValueError(f"covariates has columns of the same name, {list(table.columns)[:5]}; rename them.")
     if len(table) != n:
         raise ValueError(f"covariates has {len(table)} rows, and the data {n}; pass one for each.")
     text = [str(name) for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
@@ -172,6 +194,18 @@ def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, source: An
     if reserved:
         raise ValueError(f"covariates has columns named {sorted(reserved)}; rename them.")
     return pd.concat([frame, table], axis=1)
+
+
+def _numbers(pd: Any, values: Array, argument: str) -> Any:
+    try:
+        return pd.to_numeric(pd.Series(values).astype(object)).astype(float)
+    except (TypeError, ValueError) as error:
+        what = "1 or True where the event was seen" if argument == "event" else "time as numbers, of days say"
+        raise ValueError(f"{argument} must be numbers ({error}); pass {what}.") from error
+
+
+class _NoSolutionError(ValueError):
+    """A Cox model without a finite solution."""
 
 
 @contextlib.contextmanager
@@ -194,13 +228,13 @@ def _cox(frame: Any, strata: list[str], what: str) -> Any:
             fitted = lifelines.CoxPHFitter().fit(frame, "time", "event", strata=strata or None)
     except (exceptions.ConvergenceError, exceptions.ConvergenceWarning, LinAlgWarning, LinAlgError) as error:
         first = str(error).strip().split("\n")[0]
-        raise ValueError(
+        raise _NoSolutionError(
             f"Cox's model with {what} has no finite solution ({first}): too few events, a covariate that follows from "
             "the others, or one that parts all events from the rest. Leave it out, or take more rows."
         ) from error
     found = fitted.summary
     table = found[["exp(coef)", "exp(coef) lower 95%", "exp(coef) upper 95%", "p"]]
-    return table.set_axis(["hazard_ratio", "lower", "upper", "p"], axis=1).rename_axis(None)
+    return table.set_axis(_COLUMNS, axis=1).rename_axis(None)
 
 
 def _above(z: Array, groups: Array, cut: float) -> Array:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
+from .._check import Array, check_integer, check_integers, check_real
 from ..context_tree import context_distances
-from ..fitted import fitted
-from ._rows import read_rows
+from ._rows import read_rows, same_contexts
 from ._tables import pandas
 from .gene_sets import read_sets
 
@@ -44,9 +44,9 @@ def link_recall(
     *,
     X: Any = None,
     y: Any = None,
-    max_sizes: Sequence[int] | None = (5, 10, 20),
+    max_sizes: int | Sequence[int] | None = (5, 10, 20),
     n_pcs: int = 100,
-    numbers: Sequence[int] | None = None,
+    numbers: int | Sequence[int] | None = None,
     tail: float = 0.05,
     metric: str = "cosine",
     standardize: bool = False,
@@ -61,20 +61,21 @@ def link_recall(
 
     Parameters
     ----------
-    source : MCPCA, AnnData, or sequence of MCPCA
+    source : MCPCA, Pipeline, AnnData, or sequence of them
         One fit, or several models of different ranks fitted to the same rows; of ranks the best is taken for each set
         of links, as the paper does.
     links : dict {collection: sets}
         For each collection a dict {name: members}, the path of a GMT file, or a sequence of pairs of contexts. Two
-        contexts in one set are linked. Names are those of contexts; others are left out.
+        contexts in one set are linked. Names are those of contexts; others are left out, and a collection without any
+        link is told in a warning.
     X, y : optional
         Rows of the fitted contexts for models.
-    max_sizes : sequence of int, or None
+    max_sizes : int, sequence of int, or None
         Largest sets, counted among the contexts, that make links: each gives a row of the table. None takes all sets,
         as for REACTOME, CORUM and SIGNOR in the paper. Pairs have no size.
     n_pcs : int
         Overall PCs for the means; as many as there are where there are fewer.
-    numbers : sequence of int, optional
+    numbers : int or sequence of int, optional
         Numbers of PC standard deviations or variances to try, of which the best is taken; by default the ranks of the
         models, so that both have the same choice. All PCs where there are fewer.
     tail : float
@@ -99,7 +100,7 @@ def link_recall(
     many. Cost: PCA of the rows, one pass, and O(k^2 (n_pcs + r)) for each number.
     """
     pd = pandas()
-    contexts = _fits(source, key)[0].contexts
+    contexts = _fits(source, key)[1][0].contexts
     known = _known(links, contexts, max_sizes)
     called = pairs_called(
         source, X=X, y=y, n_pcs=n_pcs, numbers=numbers, tail=tail, metric=metric, standardize=standardize, key=key
@@ -109,18 +110,19 @@ def link_recall(
         i, j = np.array(sorted(pairs)).T
         index = condensed_places(i, j, len(contexts))
         for name, versions in called.items():
-            recalls = {m: float(inside[index].mean()) for m, inside in versions.items()}
-            best = max(recalls, key=lambda m: recalls[m])
+            recalls = [float(inside[index].mean()) for _, inside in versions]
+            best = int(np.argmax(recalls))
+            number, inside = versions[best]
             table.append(
                 {
                     "links": collection,
                     "max_size": size,
                     "n_links": len(pairs),
                     "features": name,
-                    "number": best,
+                    "number": number,
                     "tried": len(recalls),
                     "recall": recalls[best],
-                    "called": float(versions[best].mean()),
+                    "called": float(inside.mean()),
                 }
             )
     return pd.DataFrame(table)
@@ -132,65 +134,59 @@ def pairs_called(
     X: Any = None,
     y: Any = None,
     n_pcs: int = 100,
-    numbers: Sequence[int] | None = None,
+    numbers: int | Sequence[int] | None = None,
     tail: float = 0.05,
     metric: str = "cosine",
     standardize: bool = False,
     key: str = "mcpca",
-) -> dict[str, dict[int, Array]]:
-    """Return {features: {number: which pairs of contexts are called}}; the arguments are those of ``link_recall``.
+) -> dict[str, list[tuple[int, Array]]]:
+    """Return {features: [(number, which pairs of contexts are called)]}; arguments are those of ``link_recall``.
 
     Pairs are in SciPy's condensed order. Recall of many links, as when contexts exchange their names, needs no more.
     """
+    sources, fits = _fits(source, key)
     tail = check_real(tail, "tail", 0.0001, 0.5, "It is a share of the pairs, at each end.")
     n_pcs = check_integer(n_pcs, "n_pcs", 1)
-    fits = _fits(source, key)
     ranks = [len(fit.names) for fit in fits]
-    tried = sorted({check_integer(m, "numbers", 1) for m in (ranks if numbers is None else numbers)})
-    rows = read_rows(source[0] if isinstance(source, (list, tuple)) else source, key, X, y)
+    tried = sorted(set(check_integers(ranks if numbers is None else numbers, "numbers", 1)))
+    rows = read_rows(sources[0], key, X, y)
+    rows.check_rows(2)
     V = rows.principal_directions(max(n_pcs, *tried)).vectors
     tried = sorted({min(m, V.shape[1]) for m in tried})
     Z = rows.project(V)
     means, variances = rows.moments(Z)
-    if not np.isfinite(variances).all():
-        raise ValueError("A context has fewer than 2 rows in the data given; leave it out of the fit, or pass more.")
     means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
-    candidates: dict[str, dict[int, Array]] = {
-        MEANS: {0: means},
-        LOADINGS: {r: np.hstack([means, fit.loadings]) for r, fit in zip(ranks, fits, strict=True)},
-        SDS: {m: np.hstack([means, np.sqrt(variances[:, :m])]) for m in tried},
-        VARIANCES: {m: np.hstack([means, variances[:, :m]]) for m in tried},
+    added: dict[str, list[Array]] = {
+        MEANS: [means[:, :0]],
+        LOADINGS: [fit.loadings for fit in fits],
+        SDS: [np.sqrt(variances[:, :m]) for m in tried],
+        VARIANCES: [variances[:, :m] for m in tried],
     }
     return {
-        name: {m: _called(F, tail, metric, standardize) for m, F in versions.items()}
-        for name, versions in candidates.items()
+        name: [(F.shape[1], _called(np.hstack([means, F]), tail, metric, standardize)) for F in versions]
+        for name, versions in added.items()
     }
 
 
-def _fits(source: Any, key: str) -> list[Any]:
-    """Return what was fitted, of one model or several, with the same contexts, of which there are enough."""
-    sources = list(source) if isinstance(source, (list, tuple)) else [source]
-    if not sources:
-        raise ValueError("source is empty; pass at least one fitted model.")
-    fits = [fitted(one, key) for one in sources]
-    contexts = fits[0].contexts
-    if any(fit.contexts != contexts for fit in fits):
-        raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
-    if len(contexts) < 4:
-        raise ValueError(f"There are {len(contexts)} contexts, and shares of pairs need at least 4.")
-    return fits
+def _fits(source: Any, key: str) -> tuple[list[Any], list[Any]]:
+    """Return the models and what was fitted, where there are enough contexts for shares of pairs."""
+    sources, fits = same_contexts(source, key)
+    if len(fits[0].contexts) < 4:
+        raise ValueError(f"There are {len(fits[0].contexts)} contexts, and shares of pairs need at least 4.")
+    return sources, fits
 
 
 def _known(
-    links: Any, contexts: list[str], max_sizes: Sequence[int] | None
+    links: Any, contexts: list[str], max_sizes: int | Sequence[int] | None
 ) -> dict[tuple[str, int | None], set[tuple[int, int]]]:
-    """Return the pairs of each collection and largest size; those without a pair are left out."""
+    """Return the pairs of each collection and largest size; those without a pair are left out, which is told."""
     if not isinstance(links, Mapping) or not links:
         raise TypeError(
             f"links is {'empty' if isinstance(links, Mapping) else 'a ' + type(links).__name__}; pass a dict "
             "{collection: sets}, where sets is a dict {name: members}, a GMT file, or a list of pairs."
         )
-    sizes = [None] if max_sizes is None else [check_integer(size, "max_sizes", 2) for size in max_sizes]
+    sizes = [None] if max_sizes is None else check_integers(max_sizes, "max_sizes", 2)
+    empty: dict[str, list[int | None]] = {}
     found: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
     for collection, sets in links.items():
         is_pairs = not isinstance(sets, (str, Mapping)) and not hasattr(sets, "__fspath__")
@@ -200,10 +196,22 @@ def _known(
             pairs = links_of_sets(sets, contexts, size)
             if pairs:
                 found[str(collection), size] = pairs
+            else:
+                empty.setdefault(str(collection), []).append(size)
     if not found:
         raise ValueError(
             f"links has no pair of contexts, which are {contexts[:3]}, in sets of at most {max_sizes}; use the names "
             "of the contexts, or raise max_sizes."
+        )
+    if empty:
+        lost = [
+            name if len(own) == len(sizes) else f"{name} (sets of at most {', '.join(map(str, own))})"
+            for name, own in empty.items()
+        ]
+        warnings.warn(
+            f"links has no pair of contexts in {', '.join(lost)}; these are not in the table.",
+            UserWarning,
+            stacklevel=3,
         )
     return found
 

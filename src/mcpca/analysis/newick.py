@@ -25,6 +25,11 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     """
     if not isinstance(text, str):
         raise TypeError(f"{argument} is a {type(text).__name__}; pass a tree in Newick format: '((a, b), c);'.")
+    if "(" not in text:
+        raise ValueError(
+            f"{argument}={text[:60]!r} is no tree in Newick format, such as '((a, b), c);': there are no leaves in "
+            "brackets. Pass the text of the tree, not the name of a file."
+        )
     at, leaves, clades = 0, [], set()
     open_nodes: list[set[str]] = []
     closed = after_node = False

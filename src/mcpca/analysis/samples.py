@@ -24,8 +24,9 @@ def sample_scores(
 
     Parameters
     ----------
-    source : MCPCA or AnnData
-        A fitted model, with the rows in ``X`` and ``y``; or an AnnData with a fit, which brings its own.
+    source : MCPCA, Pipeline or AnnData
+        A fitted model, or a Pipeline that ends in one, with the rows in ``X`` and ``y``; or an AnnData with a fit,
+        which brings its own.
     X, y : optional
         Rows of fitted contexts, in any form that ``fit`` takes but Dask.
     center : {"overall", "context"}
@@ -46,7 +47,7 @@ def sample_scores(
     """
     pd = pandas()
     fit, Z, codes, names = scores_of_rows(source, key, X, y, center)
-    table = pd.DataFrame(Z, index=names, columns=fit.names)
+    table = pd.DataFrame(Z, index=names, columns=fit.names)  # 0, 1, ... where rows have no names
     table.insert(0, "context", np.array([*fit.contexts, None], dtype=object)[codes])
     return table
 
@@ -73,8 +74,8 @@ def top_samples(
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     names : sequence of n_rows values, or str, optional
-        What to call the rows (the sentences themselves, say); for an AnnData also the name of a column of ``obs``. By
-        default the index.
+        What to call the rows (the sentences themselves, say), a Series by its index; for an AnnData also the name of
+        a column of ``obs``. By default the index.
 
     Returns
     -------
@@ -88,7 +89,10 @@ def top_samples(
     pd = pandas()
     n = check_integer(n, "n", 1)
     fit, Z, codes, index = scores_of_rows(source, key, X, y, center)
-    called = index if names is None else per_row(names, len(Z), "names", source)
+    if names is None:
+        called = np.arange(len(Z)) if index is None else index
+    else:
+        called = per_row(names, len(Z), index, "names", source)
     member = np.flatnonzero(codes >= 0)
     if 2 * n > len(member):
         raise ValueError(f"n={n} rows at each of two poles, but there are {len(member)}; n <= {len(member) // 2}.")
@@ -130,8 +134,8 @@ def group_medians(
     source, X, y, center, key
         As for ``sample_scores``.
     groups : sequence of n_rows labels, or str
-        The group of each row (a work, a patient), missing where it has none; for an AnnData also the name of a column
-        of ``obs``.
+        The group of each row (a work, a patient), missing where it has none. A Series goes by its index where ``X``
+        is a DataFrame or an AnnData; for an AnnData also the name of a column of ``obs``.
     min_rows : int
         Groups with fewer rows are left out.
 
@@ -142,13 +146,15 @@ def group_medians(
     """
     pd = pandas()
     min_rows = check_integer(min_rows, "min_rows", 1)
-    fit, Z, codes, _ = scores_of_rows(source, key, X, y, center)
-    labels = pd.Series(per_row(groups, len(Z), "groups", source))
+    fit, Z, codes, names = scores_of_rows(source, key, X, y, center)
+    labels = pd.Series(per_row(groups, len(Z), names, "groups", source))
     kept = (codes >= 0) & labels.notna().to_numpy()
     grouped = pd.DataFrame(Z[kept], columns=fit.names).groupby(labels[kept].to_numpy(), observed=True)
     table = grouped.median()
     table.insert(0, "n", grouped.size())
     table = table[table["n"] >= min_rows]
     if not len(table):
-        raise ValueError(f"groups has no group with min_rows={min_rows} rows or more; lower min_rows.")
+        largest = int(grouped.size().max()) if kept.any() else 0
+        way_out = "lower min_rows" if largest else "give rows a group"
+        raise ValueError(f"groups has no group of min_rows={min_rows} rows; the largest has {largest}: {way_out}.")
     return table.rename_axis("group")

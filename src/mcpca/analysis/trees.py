@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, check_integer
-from ..adapters.anndata import is_anndata
+from .._check import Array, check_integer, check_integers
 from ..context_tree import context_linkage
 from ..fitted import Fitted, fitted
-from ._rows import FittedRows, read_rows
+from ._rows import FittedRows, read_rows, rows_are_given, same_contexts
 from ._tables import pandas
 from .newick import (
     clades_of_linkage,
@@ -94,8 +93,8 @@ def context_tree(
 
     Parameters
     ----------
-    source : MCPCA or AnnData
-        A fitted model; or an AnnData with a fit.
+    source : MCPCA, Pipeline or AnnData
+        A fitted model, or a Pipeline that ends in one; or an AnnData with a fit.
     features : {"loadings", "means", "covariances", "variances"}
         Rows of B; or, in the space of the overall PCs (PCA of all rows), for each context the mean of its rows, their
         covariance matrix as one long row, or the variances of the PCs.
@@ -145,7 +144,7 @@ def tree_distances(
 
     Parameters
     ----------
-    source : MCPCA, AnnData, or sequence of MCPCA
+    source : MCPCA, Pipeline, AnnData, or sequence of them
         One fit, or several models of different ranks fitted to the same rows.
     known : str
         The known tree, in Newick format.
@@ -162,17 +161,11 @@ def tree_distances(
         "features", "number" (of MCPCs or PCs), "distance" (Robinson and Foulds), "normalized", and "newick".
     """
     pd = pandas()
-    sources = list(source) if isinstance(source, (list, tuple)) else [source]
-    if not sources:
-        raise ValueError("source is empty; pass at least one fitted model.")
-    trees: list[tuple[int, ContextTree]] = []
-    for one in sources:
-        fit = fitted(one, key)
-        trees.append((len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)))
-    ranks = [number for number, _ in trees]
-    given = ranks if n_pcs is None else [n_pcs] if isinstance(n_pcs, int) else list(n_pcs)
-    numbers = sorted({check_integer(m, "n_pcs", 1) for m in given})
-    if X is not None or is_anndata(sources[0]):
+    sources, fits = same_contexts(source, key)
+    trees = [(len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)) for fit in fits]
+    ranks = [len(fit.names) for fit in fits]
+    numbers = sorted(set(check_integers(ranks if n_pcs is None else n_pcs, "n_pcs", 1)))
+    if rows_are_given(sources[0], X, y):
         made = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
         for name in FEATURES[1:]:
             for m in numbers:

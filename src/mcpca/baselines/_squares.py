@@ -12,6 +12,7 @@ so one evaluation is O(k q^2 r): the product ``T_i A``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ def core_of(problem: Problem) -> tuple[Core, tuple[str, ...]]:
     T = core.tensor / max(float(np.linalg.norm(core.tensor)), np.finfo(float).tiny)
     e, q, _ = T.shape
     note = () if (e, q) == (k, p) else (f"Worked in a core of {q} of p={p} directions and {e} of k={k} contexts.",)
-    return Core(T, core.basis, core.singular_values, k), note
+    return replace(core, make=lambda: T, mixture=None, whole=None), note
 
 
 def start(problem: Problem, core: Core, kind: str) -> tuple[Array, Array]:

@@ -63,16 +63,21 @@ def run_digits(section: DigitsSection, store: Store, time_limit: float | None, p
         name, trial = keys[i]["method"], keys[i]["trial"]
         progress.step(section.name, len(keys) - len(missing) + done, len(keys), f"{name}, draw {trial + 1}")
         if data is None or drawn != trial:
-            data, drawn = load_images(section.directory, section.n, np.random.default_rng([22, trial])), trial
+            data, drawn = draw_images(section.directory, section.n, trial), trial
         if name == CURVE:
             found = _curve(data, section.ranks)
         else:
             assert records[0] is not None  # the rank comes first
-            found = _method(name, data, records[0]["rank"], trial, limits[i])
+            found = measure_method(name, data, records[0]["rank"], trial, limits[i])
         records[i] = keys[i] | found
         store.add(keys[i] | found)
     progress.clear()
     return [record for record in records if record is not None]
+
+
+def draw_images(directory: Path | None, n: int, trial: int) -> Images:
+    """Return the data of a draw, a function of its number alone."""
+    return load_images(directory, n, np.random.default_rng([22, trial]))
 
 
 def _curve(data: Images, ranks: Sequence[int]) -> Record:
@@ -95,7 +100,8 @@ def _curve(data: Images, ranks: Sequence[int]) -> Record:
     }
 
 
-def _method(name: str, data: Images, rank: int, trial: int, time_limit: float | None) -> Record:
+def measure_method(name: str, data: Images, rank: int, trial: int, time_limit: float | None) -> Record:
+    """Run a method; return the component closest to each digit, and whether the digit is recovered."""
     result = attempt(name, data.covariances, rank, trial, time_limit)
     if isinstance(result, str):
         return {"rank": rank, "seconds": None, "capped": False, "time_limit": time_limit, "failed": result}

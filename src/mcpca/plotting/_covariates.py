@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.stats import kruskal, rankdata, spearmanr, ttest_ind
 
 from .._check import Array
 from .._names import component_index
+from ..context_tests import compare
 from ..context_values import ContextValues, context_values
 from ..fitted import fitted
 from ._common import CATEGORIES, CHARACTER, FONT_SIZE, MARKERS, axes_or_new, shorten, size_in_points
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 _MOST_LABELS = 40  # contexts; beyond it points say more than names
 LONGEST = 24  # characters of a name
-_EXACT = 8  # contexts up to which a correlation is compared with that of all orders
 
 
 def plot_covariate(
@@ -48,7 +45,7 @@ def plot_covariate(
     covariate : dict or Series {context: value}; array-like (k,); or str
         Values by context or in the order of contexts; for an AnnData also the name of a column of ``obs`` that is
         constant within contexts. Numbers and dates are drawn as points with Spearman's correlation. Everything else is
-        a category, drawn as points and boxes: with Welch's t-test for two of them, the Kruskal-Wallis test for more,
+        a category, drawn as points and boxes: with Student's t-test for two of them, the Kruskal-Wallis test for more,
         and, for an ordered categorical of pandas, Spearman's correlation with the order.
     kind : {"auto", "category"}
         "category" draws numbers as categories, each value one, in their order (stages 1 to 4, say).
@@ -71,8 +68,9 @@ def plot_covariate(
     Notes
     -----
     The p-value is of this one test: look at r MCPCs, and it should be below 0.05 / r. Tests treat contexts as
-    independent of one another. For Spearman's correlation of up to 8 contexts it is exact; with more, and for the
-    Kruskal-Wallis test, it is the usual approximation. A group of one context has no spread, and then there is no test
+    independent of one another. Spearman's correlation and the t-test are compared with all ways to give the covariate
+    to contexts where these are 50,000 at most (always up to 8 contexts), and are exact then; otherwise, and for the
+    Kruskal-Wallis test, p is the usual approximation. A group of one context has no spread, and then there is no test
     of two.
 
     Examples
@@ -126,20 +124,8 @@ def _trend_test(b: Array, places: Array) -> str:
     x = places.astype(np.int64) if places.dtype.kind == "M" else places
     if len(b) < 3 or len(set(x.tolist())) < 2 or len(set(b.tolist())) < 2:
         return "too few different values for a correlation"
-    rho, p = _spearman(x, b)
+    rho, p = (float(value[0]) for value in compare("spearman", b[:, None], x))
     return f"Spearman's ρ = {round(rho, 2) + 0.0:.2f}, p = {_p_value(p)}"
-
-
-def _spearman(x: Array, b: Array) -> tuple[float, float]:
-    """Return Spearman's correlation and its two-sided p-value, over all orders for up to 8 contexts."""
-    rho, p = (float(value) for value in spearmanr(x, b))
-    n = len(x)
-    if n <= _EXACT:
-        first, second = (rankdata(values) - (n + 1) / 2 for values in (x, b))
-        products = np.array(list(itertools.permutations(first))) @ second
-        p = float(np.mean(np.abs(products) >= abs(first @ second) - 1e-9))
-    # No order of n values is rarer than this; the approximation for many gives 0 for a perfect one.
-    return rho, max(p, 2 / math.factorial(n) if n < 20 else 0.0)
 
 
 def _category_test(b: Array, read: ContextValues, kept: Array) -> str:
@@ -147,12 +133,14 @@ def _category_test(b: Array, read: ContextValues, kept: Array) -> str:
     parts = [b[codes == g] for g in range(len(read.categories))]
     if len(parts) < 2 or len(set(b.tolist())) < 2:
         return "one group, nothing to compare" if len(parts) < 2 else "all loadings are equal"
-    if len(parts) > 2:
-        words = f"Kruskal-Wallis p = {_p_value(kruskal(*parts).pvalue)}"
+    if len(parts) > 2 and len(parts) < len(b):
+        words = f"ANOVA p = {_p_value(float(compare('anova', b[:, None], codes).p_values[0]))}"
+    elif len(parts) > 2:
+        words = "no test: every group has one context"
     elif min(map(len, parts)) < 2 or all(len(set(part.tolist())) < 2 for part in parts):
         words = "no test: a group has one context, or neither varies"
     else:
-        words = f"Welch's t-test p = {_p_value(ttest_ind(*parts, equal_var=False).pvalue)}"
+        words = f"t-test p = {_p_value(float(compare('t-test', b[:, None], codes).p_values[0]))}"
     return f"{_trend_test(b, codes)}; {words}" if read.ordered and len(parts) > 2 else words
 
 

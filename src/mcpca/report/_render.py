@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from .._check import as_generator, check_integer
 from .._files import replace_file
 from .._optional import require
 from ..bootstrap import Bootstrap
 from ..fitted import fitted
 from ..inference import Presence
+from ..pipelines import split_steps, transformed_rows
 from ..precision import Precision
 from ..rank import RankChoice
 from ..replication import Replicability
@@ -42,7 +41,7 @@ def render(
     random_state: Any = 0,
 ) -> str:
     """Return the report of a fitted model as the text of one HTML page; parameters as in ``write_report``."""
-    check_is_fitted(model)
+    source, (steps, model) = model, split_steps(model)
     require("plotly", "report")  # before any work is done
     max_rows = check_integer(max_rows, "max_rows", 0, way_out="0 leaves rows out and keeps their quantiles.")
     n_features = check_integer(n_features, "n_features", 1)
@@ -52,7 +51,7 @@ def render(
         raise TypeError(f"run is a {type(run).__name__}; pass a dict such as {{'date': '2026-11-16'}}.")
     if X is None and y is not None:
         raise ValueError("y labels rows, and X is None; pass X, or drop y.")
-    fit = fitted(model)
+    fit = fitted(source)
     k, r = fit.loadings.shape
     selection = model.rank_choice_ if selection is None else selection
     if replicability is None and isinstance(selection, RankSelection) and selection.rank == r:
@@ -62,6 +61,8 @@ def render(
     _check_result("replicability", replicability, (Replicability,), (k, r))
     _check_result("presence", presence, (Presence,), (k, r))
     rng = as_generator(random_state)
+    if steps is not None and X is not None:
+        X, y = transformed_rows(steps, X, y)
     samples = None if X is None else sample_rows(model, X, y, max_rows, rng)
     content = content_of(
         model,
@@ -99,8 +100,8 @@ def write_report(
 
     Parameters
     ----------
-    model : MCPCA
-        A fitted model.
+    model : MCPCA or Pipeline
+        A fitted model, alone or at the end of a Pipeline, whose outputs are then the features.
     path : path
         Where the file goes; its folder must exist. Written as a whole or not at all.
     X, y : optional
