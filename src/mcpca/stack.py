@@ -12,7 +12,7 @@ from ._check import Array
 from .covariances import Basis
 
 _VERY_FEW = 4
-_CHUNK, _LEAST = 2**19, 2**13  # numbers in a temporary: at most 4 MB, a twentieth of all above 64 kB
+_CHUNK, _LEAST = 2**19, 2**13  # numbers in a temporary: at most 4 MB, a twelfth of all above 64 kB
 # eigh of sum_i S_i S_i resolves singular values down to sqrt(eps) of the first; below this ratio use QR.
 GRAM_LIMIT = 1e-5
 _SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
@@ -100,7 +100,7 @@ class Stack:
 def context_chunks(S: Array) -> Iterator[slice]:
     """Slices of contexts whose covariances fit a temporary that is small, also beside all of them."""
     k, p, _ = S.shape
-    step = max(1, min(_CHUNK, max(S.size // 20, _LEAST)) // (p * p))
+    step = max(1, min(_CHUNK, max(S.size // 12, _LEAST)) // (p * p))
     for start in range(0, k, step):
         yield slice(start, min(start + step, k))
 

@@ -85,10 +85,10 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
     peaks = Peaks(a.copy(), b.copy(), np.zeros((m, P.shape[1])), np.zeros(m), np.full(m, np.inf), 0)
     rows = np.arange(m)
     a, b = a.astype(T.dtype, copy=False), b.astype(T.dtype, copy=False)
-    w = _combined(T, a, b) @ P @ P.T
+    w = combined(T, a, b) @ P @ P.T
     for n_iter in range(1, _POWER_STEPS + 1):
-        a = unit(_combined(T, w, b))
-        previous, (b, y) = b, _carried(T, a, w)
+        a = unit(combined(T, w, b))
+        previous, (b, y) = b, carried(T, a, w)
         c = y @ P
         w = c @ P.T
         if n_iter % _LOOKS and n_iter < _POWER_STEPS:
@@ -110,7 +110,7 @@ def _images(T: Array, x: Array) -> Array:
     return np.asarray(x @ T.reshape(e * q, q).T).reshape(-1, e, q)
 
 
-def _combined(T: Array, x: Array, b: Array) -> Array:
+def combined(T: Array, x: Array, b: Array) -> Array:
     """``sum_i b_ji T_i x_j`` (m, q)."""
     out = np.zeros_like(x)
     for part in context_chunks(T):
@@ -118,7 +118,7 @@ def _combined(T: Array, x: Array, b: Array) -> Array:
     return out
 
 
-def _carried(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
+def carried(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
     """``b_ji = w_j^T T_i a_j`` (m, e), normalised, and ``sum_i b_ji T_i a_j`` (m, q)."""
     b, y = np.empty((len(a), len(T)), dtype=T.dtype), np.zeros_like(a)
     for part in context_chunks(T):

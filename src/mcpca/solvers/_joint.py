@@ -14,11 +14,13 @@ import numpy as np
 
 from .._check import Array
 from ..stack import pulls
-from ._climbing import power_steps, unit
+from ._climbing import carried, combined, unit
 from ._diagonalise import solve_pairs
 
 _STEPS, _TOL = 100, 1e-9
-_SETTLED = 1e-4
+# Power steps are done with when they are shorter than the first, or than the second and still getting shorter fast.
+_SETTLED, _NEARLY, _FAST = 1e-4, 1e-3, 0.5
+_CLIMB, _FEW = 40, 4
 # |cos| between a component and where it came from, or where climbing takes it: less is another component.
 SAME_BASIN = 0.9
 
@@ -57,7 +59,7 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
     ``inner`` (e, r, r) are the slices in the basis U, where they were made. A step costs O(e r^3) with them and
     O(e q^2 r) without; memory beside the input O(q r) and a chunk of slices.
     """
-    r = len(W)
+    r, before = len(W), 0.0
     for step in range(1, _STEPS + 1):
         V = U @ W.T if inner is None else W.T
         d, Y = pulls(T if inner is None else inner, V)
@@ -73,10 +75,12 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
             W = np.linalg.solve(np.eye(r) + E, W) / size[:, None] ** 0.25  # keeps every d_j near unit length
         except np.linalg.LinAlgError:
             return None
-        if length < _TOL:
+        # Steps shrink by a factor in the end, so that the next one is known.
+        if length * _pace(length, before) < _TOL:
             directions = U @ W.T
             weights, Y = pulls(T, directions)
             return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, step)
+        before = length
     return None
 
 
@@ -84,8 +88,25 @@ def at_maxima(T: Array, P: Array, found: Joint) -> bool:
     """Whether F (of the space with coefficients P, see ``mspm``) has a maximum of its own at every component.
 
     Otherwise the components together are axes that all contexts share best, but not those that the power method would
-    take one after the other.
+    take one after the other. Power steps from all of them tell: they must settle, and near where they began. Given up
+    as soon as the pace of the steps says that they will not.
     """
-    peaks = power_steps(T, P.astype(T.dtype, copy=False), found.components.T, unit(found.weights.T), _SETTLED)
-    near = np.abs(np.einsum("jq,qj->j", peaks.a, found.components))
-    return bool((peaks.step <= _SETTLED).all() and (near > SAME_BASIN).all())
+    P = P.astype(T.dtype, copy=False)
+    a, b = found.components.T.astype(T.dtype), unit(found.weights.T).astype(T.dtype)
+    w, before = combined(T, a, b) @ P @ P.T, 0.0
+    for left in range(_CLIMB, 0, -1):
+        a = unit(combined(T, w, b))
+        previous, (b, y) = b, carried(T, a, w)
+        step = float(np.linalg.norm(b - previous, axis=1).max())
+        pace = _pace(step, before)
+        if step <= _SETTLED or (step <= _NEARLY and pace <= _FAST):
+            return bool((np.abs(np.einsum("jq,qj->j", a, found.components)) > SAME_BASIN).all())
+        if left <= _CLIMB - _FEW and step * pace**left > _SETTLED:
+            return False
+        w, before = y @ P @ P.T, step
+    return False
+
+
+def _pace(step: float, before: float) -> float:
+    """By what factor steps get shorter, 1 where they do not or the one before is not known."""
+    return min(step / before, 1.0) if before else 1.0
