@@ -95,6 +95,29 @@ def as_range(rows: slice | Array, n: int) -> tuple[int, int] | None:
     return (start, max(start, stop)) if step == 1 else None
 
 
+class Room:
+    """Memory for one large block after the other, given by the system once: to get a page costs more than to fill it.
+
+    What was taken under a name is lost when it is taken again.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Array] = {}
+
+    def take(self, name: str, size: int, dtype: Any) -> Array:
+        """Return room for ``size`` numbers, with anything in it."""
+        held = self._held.get(name)
+        if held is None or held.dtype != dtype or len(held) < size:
+            held = None
+            self._held.pop(name, None)  # before the next is made
+            held = self._held[name] = np.empty(size, dtype=dtype)
+        return held[:size]
+
+    def clear(self) -> None:
+        """Give it all back."""
+        self._held.clear()
+
+
 def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, canonical: bool = False) -> Any:
     """Build a CSR block around these arrays, copied only where their type or the order of their entries has to change.
 

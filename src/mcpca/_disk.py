@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from ._blocks import (
+    Room,
     Rows,
     as_canonical,
     as_range,
@@ -121,15 +122,18 @@ class DenseDiskSource:
                 stacklevel=2,
             )
 
-    def gather(self, rows: slice | Array) -> Rows:
-        """Return these rows in this order, reading only chunks that hold some of them, in the order of the file."""
+    def gather(self, rows: slice | Array, room: Room | None = None) -> Rows:
+        """Return these rows in this order, reading only chunks that hold some of them, in the order of the file.
+
+        Where they do not follow one another they are put into ``room``, if there is one.
+        """
         consecutive = as_range(rows, self.shape[0])
         if consecutive is not None:
             return self._read(*consecutive)
         numbers = row_numbers(rows, self.shape[0], self._where)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
-        out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
+        out = (room or Room()).take("data", len(numbers) * self.shape[1], self.dtype).reshape(-1, self.shape[1])
         a = 0
         for b in self._ends_of_reads(ordered):
             first = int(ordered[a])
@@ -234,8 +238,11 @@ class CSRDiskSource(_SparseDisk):
     Memory: indptr, the block that is asked for, and some 100 MB for the part of the file that is looked at.
     """
 
-    def gather(self, rows: slice | Array) -> Rows:
-        """Return these rows in this order; unwanted ones between them are read over only within a chunk."""
+    def gather(self, rows: slice | Array, room: Room | None = None) -> Rows:
+        """Return these rows in this order; unwanted ones between them are read over only within a chunk.
+
+        Where they do not follow one another they are put into ``room``, if there is one.
+        """
         consecutive = as_range(rows, self.shape[0])
         if consecutive is not None:
             return self._read(*consecutive)
@@ -246,7 +253,8 @@ class CSRDiskSource(_SparseDisk):
         # How long rows are is known: they go straight to their places, and are never held twice.
         places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
         index_dtype = np.int32 if places[-1] < 2**31 and self.shape[1] < 2**31 else np.int64
-        data, indices = np.empty(places[-1], dtype=self.dtype), np.empty(places[-1], dtype=index_dtype)
+        room, size = room or Room(), int(places[-1])
+        data, indices = room.take("data", size, self.dtype), room.take("indices", size, index_dtype)
 
         def put(a: int, b: int) -> None:
             first = int(ordered[a])

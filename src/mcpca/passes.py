@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _kernels
+from ._blocks import Room
 from ._check import Array, Report, as_report
 from ._kernels import Sum
 from ._parallel import each, n_workers
@@ -26,12 +27,16 @@ _TOL = 1e-7
 
 @dataclass(frozen=True)
 class Passes:
-    """How passes are made: what is told meanwhile, and what survives a crash. ``count`` grows with every pass."""
+    """How passes are made: what is told meanwhile, and what survives a crash. ``count`` grows with every pass.
+
+    Rows that must come together are gathered in ``room``.
+    """
 
     report: Report
     checkpoint: Checkpoint
     tol: float
     count: list[int] = field(default_factory=lambda: [0])
+    room: Room = field(default_factory=Room)
 
     @classmethod
     def silent(cls) -> Passes:
@@ -64,7 +69,7 @@ def run(
     groups: Iterator[Group] = all_rows(contexts)
     total = int(contexts.n_samples.sum())
     if whole is not None:
-        groups, total = whole_contexts(contexts, whole), int(contexts.n_samples[whole].sum())
+        groups, total = whole_contexts(contexts, whole, passes.room), int(contexts.n_samples[whole].sum())
     elif only is not None:
         groups, total = one_context(contexts, only), int(contexts.n_samples[only])
     workers = n_workers()
@@ -84,6 +89,7 @@ def run(
                     if not np.isfinite(item.value.sum(dtype=np.float64)):
                         _explain(contexts)
                     _kernels.add(totals, item)
+            del pieces  # and the rows with them, before the next are read
             passes.checkpoint.during(number, totals)
         done += group.n_rows
         passes.report(stage, done, total)

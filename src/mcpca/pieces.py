@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn import get_config
 
+from ._blocks import Room
 from ._check import Array
 from .contexts import Contexts
 from .labels import rows_by_context
@@ -26,6 +27,7 @@ _PIECE = 2**24  # bytes of rows that one thread works on
 _SCAN = 2**25  # bytes of rows read at a time, where reading is in order; larger arrays are not used again by malloc
 _RUN = 64  # neighbouring rows of a sample
 _AT_A_TIME = 16  # pieces of a group
+ON_DISK = (CSRDiskSource, DenseDiskSource)  # files of which single rows can be read
 
 
 class Piece(NamedTuple):
@@ -70,8 +72,11 @@ def all_rows(contexts: Contexts) -> Iterator[Group]:
     yield from _grouped(contexts, _segments(contexts, rest, cut=True))
 
 
-def whole_contexts(contexts: Contexts, wanted: Array) -> Iterator[Group]:
-    """Yield the rows of the wanted contexts, all rows of a context in one piece."""
+def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Group]:
+    """Yield the rows of the wanted contexts, all rows of a context in one piece.
+
+    Rows that are not in memory are gathered in ``room``: a group is to be done with before the next is loaded.
+    """
     near = [i for i in wanted.tolist() if contexts.sources[i].in_memory]
     yield from _grouped(contexts, _segments(contexts, near, cut=False))
     far = [i for i in wanted.tolist() if not contexts.sources[i].in_memory]
@@ -80,11 +85,11 @@ def whole_contexts(contexts: Contexts, wanted: Array) -> Iterator[Group]:
     for i in far:
         same = not panel or contexts.sources[panel[0]] is contexts.sources[i]
         if panel and (not same or sizes[panel].sum() + sizes[i] > memory_limit()):
-            yield _panel(contexts, panel)
+            yield _panel(contexts, panel, room)
             panel = []
         panel.append(i)
     if panel:
-        yield _panel(contexts, panel)
+        yield _panel(contexts, panel, room)
 
 
 def sample_of(contexts: Contexts, share: float, least: int) -> tuple[list[int], Contexts] | None:
@@ -94,7 +99,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> tuple[list[int], 
     where single rows cannot be read, or where there would be fewer than ``least``.
     """
     sources = list({id(source): source for source in contexts.sources}.values())
-    if contexts.resampled or not all(isinstance(source, CSRDiskSource | DenseDiskSource) for source in sources):
+    if contexts.resampled or not all(isinstance(source, ON_DISK) for source in sources):
         return None
     share = min(share, memory_limit() / 4 / max(sum(source.nbytes for source in sources), 1))
     blocks: dict[int, Source] = {}
@@ -199,7 +204,7 @@ def _part(block: Any, codes: Array, part: slice) -> tuple[Any, Array]:
     return block[part], codes[part]
 
 
-def _panel(contexts: Contexts, chosen: list[int]) -> Group:
+def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
     """Gather contexts that are not in memory by one reading, and cut them into pieces."""
 
     def load() -> list[Piece]:
@@ -211,7 +216,9 @@ def _panel(contexts: Contexts, chosen: list[int]) -> Group:
         if not isinstance(rows, slice):  # in the order of the file, which is fast to read; pieces pick their own
             rows = np.unique(rows)
             places = [np.searchsorted(rows, _numbers(part)) for part in own]
-        block = as_source(contexts.sources[chosen[0]].gather(rows), "X")
+        source = contexts.sources[chosen[0]]
+        gathered = source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows)
+        block = as_source(gathered, "X")
         inside = replace(
             contexts, sources=[block] * len(chosen), rows=places, n_samples=counts, names=contexts.names[chosen]
         )

@@ -127,6 +127,7 @@ class Rows:
         found = range_finder.top_eigenvectors(
             self._gram_times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS
         )
+        self.passes.room.clear()
         return Basis(found.vectors, np.sqrt(found.values), found.residual)
 
     def _first_block(self, width: int) -> Array:
