@@ -385,3 +385,19 @@ def test_a_basis_that_starts_again_goes_on_converging(rng):
     assert found.n_products > 8
     assert found.residual <= 1e-8
     np.testing.assert_allclose(found.values, w[:4], rtol=1e-10)
+
+
+def test_one_panel_of_rows_is_held_at_a_time(tmp_path, request, rng, monkeypatch):
+    """Contexts from disk are gathered in the same memory, which is given back after the basis."""
+    X, y = sparse_problem(rng, k=8, n=50)
+    monkeypatch.setattr(pieces, "memory_limit", lambda: 30_000)  # of 96,000 bytes
+    found = Rows.of(read_contexts(on_disk(tmp_path, request, X), y), 4, Passes.silent())
+    places = set()
+    take = found.passes.room.take
+    monkeypatch.setattr(
+        type(found.passes.room), "take", lambda self, *what: places.add((out := take(*what)).ctypes.data) or out
+    )
+    found._gram_times(np.linalg.qr(rng.standard_normal((30, 3)))[0])
+    assert len(places) <= 2  # room for the first, and for a larger one
+    found.basis(4, 3)
+    assert not found.passes.room._held

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+from mcpca._blocks import Room
 from mcpca.adapters.anndata import anndata_parts, is_anndata
 from mcpca.labels import take_labels
 from mcpca.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, as_source, is_source_like
@@ -157,6 +158,22 @@ def test_only_wanted_ranges_of_a_sparse_file_are_read(h5):
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_rows_are_gathered_in_room_that_was_there(h5, dense, layout):
+    dataset = h5.create_dataset("X", data=dense) if layout == "dense" else sparse_dataset(h5, sp.csr_matrix(dense))
+    source, room = as_source(dataset, "X"), Room()
+    held = []
+    for rows in (np.array([0, 3, 4, 9, 20]), np.array([30, 2, 5]), np.array([1, 8])):
+        block = source.gather(rows, room)
+        np.testing.assert_array_equal(block if layout == "dense" else block.toarray(), dense[rows])
+        held.append(block.data if layout == "csr" else block)
+    assert np.shares_memory(held[0], held[1])
+    assert np.shares_memory(held[0], held[2])
+    larger = source.gather(np.arange(0, N, 2), room)
+    np.testing.assert_array_equal(larger if layout == "dense" else larger.toarray(), dense[::2])
+    assert not np.shares_memory(held[0], larger.data if layout == "csr" else larger)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc"])
 def test_memory_of_a_scan_is_that_of_blocks(h5, layout):
     X = sp.random(20_000, 100, density=0.5, random_state=0, format="csr")
     dataset = sparse_dataset(h5, X) if layout == "csr" else h5.create_dataset("X", data=X.toarray(), chunks=(100, 100))
