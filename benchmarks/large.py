@@ -226,7 +226,7 @@ def main() -> int:
     parser.add_argument("sections", nargs="*", default=["sparse", "linear", "contexts"], help=f"of {sections}")
     parser.add_argument("--scratch", type=Path, default=Path("benchmark-output"))
     parser.add_argument("--cells", type=int, default=1_000_000)
-    parser.add_argument("--tol", type=float, default=1e-3, help="of the fit of the atlas")
+    parser.add_argument("--tol", type=float, default=1e-2, help="of the fit of the atlas")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
