@@ -9,12 +9,13 @@ import sys
 import textwrap
 import threading
 
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse
 import sklearn
 
-from mcpca import MCPCA, checkpoint, evidence, pieces
+from mcpca import MCPCA, checkpoint, evidence, gram, pieces, rows
 from mcpca.datasets import make_contexts
 
 RANK = 3
@@ -129,6 +130,40 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path):
         with pytest.raises(ValueError, match=f"is of another fit: it differs in .*{named}.*delete the file"):
             MCPCA(RANK, random_state=0, **parameters).fit(X, y, checkpoint=path)
         assert path.read_bytes() == content
+    with (
+        sklearn.config_context(working_memory=17),
+        pytest.raises(ValueError, match="is of another fit: it differs in scikit-learn's working_memory"),
+    ):
+        MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2, 7])
+def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path, monkeypatch, calls):
+    """Means and products are found in one pass there."""
+    data, path = make_contexts(6, 40, RANK, n_samples=400, noise=0.3, random_state=0), tmp_path / "fit.ckpt"
+    monkeypatch.setattr(rows, "_SAMPLE", 0.25)
+    whole, made = gram.Gram.whole, []
+
+    def counted(self, X, codes):
+        made.append(len(codes))
+        if len(made) == stop:
+            raise KeyboardInterrupt
+        return whole(self, X, codes)
+
+    monkeypatch.setattr(gram.Gram, "whole", counted)
+    with h5py.File(tmp_path / "rows.h5", "w") as file, sklearn.config_context(working_memory=0.4):
+        X, stop = file.create_dataset("X", data=data.X, chunks=(50, 40)), None
+        uninterrupted = MCPCA(RANK, random_state=0, tol=1e-10).fit(X, data.y)
+        needed, stop = sum(made), calls + 1
+        assert needed == len(data.X) * (uninterrupted.n_passes_ - 1)  # all but the last, for the components
+        made.clear()
+        with pytest.raises(KeyboardInterrupt):
+            MCPCA(RANK, random_state=0, tol=1e-10).fit(X, data.y, checkpoint=path)
+        lost = made[-1]
+        resumed = MCPCA(RANK, random_state=0, tol=1e-10).fit(X, data.y, checkpoint=path)
+    same(resumed, uninterrupted)
+    np.testing.assert_array_equal(resumed.means_, uninterrupted.means_)
+    assert sum(made) == needed + lost
 
 
 def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
@@ -170,9 +205,9 @@ def test_nan_is_named_by_its_rows(by_passes):
     X[123, 7] = np.nan
     X[321, 1] = np.inf
     model = MCPCA(RANK)
-    for rows in (scipy.sparse.csr_array(X), Blocks(X)):
+    for given in (scipy.sparse.csr_array(X), Blocks(X)):
         with pytest.raises(ValueError, match=r"X contains 1 NaN and . infinite.* within rows 123 to .*, in feature"):
-            model.fit(rows, data.y)
+            model.fit(given, data.y)
     assert not hasattr(model, "components_")
 
 

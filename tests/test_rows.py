@@ -1,9 +1,11 @@
 """Products with covariances by passes over rows: equal to those with the array, whatever the rows are."""
 
+import anndata
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse
+import sklearn
 
 from mcpca import MCPCA, _kernels, context_covariances, evidence, passes, pieces, range_finder, rows
 from mcpca.contexts import read_contexts
@@ -231,6 +233,44 @@ def test_a_first_look_saves_passes_and_changes_nothing(tmp_path, request, monkey
     np.testing.assert_allclose(seen.components_, blind.components_, atol=1e-3)
 
 
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("offset", [0, 1e5])
+def test_the_first_pass_over_rows_on_disk_finds_means_and_products(tmp_path, request, layout, offset):
+    data = make_contexts(8, 60, 4, n_samples=300, noise=0.3, random_state=3)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    X, y = data.X[order] + offset, data.y[order]
+    stored = on_disk(tmp_path, request, X)
+    if layout == "csr":
+        anndata.io.write_elem(stored.file, "sparse", scipy.sparse.csr_matrix(X))
+        stored = anndata.io.sparse_dataset(stored.file["sparse"])
+    found = Rows.of(read_contexts(stored, y), 10, Passes.silent())
+    assert found.passes.count[0] == 1
+    moments = context_covariances(X, y)
+    np.testing.assert_allclose(found.means, moments.means, rtol=1e-13, atol=1e-13)
+    S = moments.covariances
+    V = found._known.multiplied
+    assert V.shape == (60, 10)
+    np.testing.assert_allclose(found.sketch, sum(S @ (S @ V)), rtol=1e-6, atol=1e-6 * np.abs(found.sketch).max())
+    U = found.basis(4, 4).vectors
+    np.testing.assert_allclose(U @ (U.T @ data.components), data.components, atol=0.1)
+    exact = np.linalg.eigh(sum(S @ S))[1][:, -4:]
+    np.testing.assert_allclose(np.linalg.svd(U.T @ exact)[1], 1, atol=1e-9)
+
+
+def test_contexts_on_disk_that_are_larger_than_memory_get_their_means_first(tmp_path, request, monkeypatch):
+    data = make_contexts(3, 60, 4, n_samples=400, noise=0.3, random_state=3)
+    X, y = on_disk(tmp_path, request, data.X), data.y.copy()
+    y[:300] = y[-1]  # contexts of 100, 400 and 700 rows
+    always_by_passes(monkeypatch)
+    monkeypatch.setattr(rows, "_SAMPLE", 0.5)
+    whole = MCPCA(4, random_state=0).fit(X, y)
+    with sklearn.config_context(working_memory=0.25):
+        cut = MCPCA(4, random_state=0).fit(X, y)
+    assert cut.n_passes_ > whole.n_passes_
+    np.testing.assert_allclose(cut.means_, whole.means_, atol=1e-12)
+    np.testing.assert_allclose(cut.components_, whole.components_, atol=1e-6)
+
+
 def test_what_a_pass_has_found_is_not_asked_for_again(rng):
     X, y = sparse_problem(rng)
     S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(X, y), 4, Passes.silent())
@@ -258,7 +298,7 @@ def test_products_for_the_basis_bring_the_core_with_them(rng, kind, cut, plain):
     np.testing.assert_allclose(got, np.concatenate(list(S.congruences(U))), rtol=1e-8, atol=1e-9 * np.abs(got).max())
 
 
-@pytest.mark.parametrize(("name", "value"), [("rows._KEPT", 0), ("range_finder._BLOCKS", 2)])
+@pytest.mark.parametrize(("name", "value"), [("known._MOST", 0), ("range_finder._BLOCKS", 2)])
 def test_a_core_that_is_not_known_takes_a_pass(rng, monkeypatch, name, value):
     """Too large to be kept, or in directions that a restart has left out."""
     X, y = sparse_problem(rng, p=120)

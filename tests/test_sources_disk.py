@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from mcpca._blocks import Room
+from mcpca._direct import DirectDataset, direct
 from mcpca.adapters.anndata import anndata_parts, is_anndata
 from mcpca.labels import take_labels
 from mcpca.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, as_source, is_source_like
@@ -211,6 +212,61 @@ def test_a_file_cut_short_while_open(tmp_path, rng):
         with pytest.raises(OSError, match=r"X: rows 0 to 1999 could not be read .*200000 of its") as caught:
             list(source.scan(10**9))
         assert isinstance(caught.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize(
+    ("options", "past_the_library"),
+    [
+        ({"chunks": (7,)}, True),
+        ({}, True),
+        ({"chunks": (7,), "maxshape": (None,)}, True),
+        ({"chunks": (7,), "compression": "gzip"}, False),
+        ({"chunks": (7,), "fletcher32": True}, False),
+        ({"dtype": ">f4"}, False),
+    ],
+)
+def test_bytes_that_are_in_the_file_as_they_are(tmp_path, rng, options, past_the_library):
+    values = rng.integers(9, size=45).astype(np.float32)
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file.create_dataset("data", data=values, **options)
+        assert not isinstance(direct(file["data"]), DirectDataset)  # what was written may not be in the file yet
+    with h5py.File(tmp_path / "rows.h5") as file:
+        found = direct(file["data"])
+        assert isinstance(found, DirectDataset) is past_the_library
+        for part in (slice(0, 45), slice(3, 5), slice(6, 8), slice(7, 14), slice(13, 44), slice(44, 45), slice(9, 9)):
+            np.testing.assert_array_equal(found[part], file["data"][part])
+            assert found[part].dtype == file["data"].dtype
+        assert found.chunks == file["data"].chunks
+
+
+def test_chunks_that_were_never_written_are_left_to_the_library(tmp_path):
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file.create_dataset("data", (20,), "f4", chunks=(5,), fillvalue=3)[5:10] = 1
+        file.create_dataset("nothing", (20,), "f4")
+        file.create_dataset("empty", (0,), "f4", chunks=(5,), maxshape=(None,))
+    with h5py.File(tmp_path / "rows.h5") as file:
+        for name in ("data", "nothing"):
+            assert not isinstance(direct(file[name]), DirectDataset)
+        assert len(direct(file["empty"])[0:0]) == 0
+
+
+@pytest.mark.parametrize("options", [{"chunks": (11,)}, {"chunks": (11,), "compression": "gzip"}])
+def test_a_sparse_file_that_is_only_read(tmp_path, dense, options):
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        sparse_dataset(file, sp.csr_matrix(dense), **options)
+    with h5py.File(tmp_path / "rows.h5") as file:
+        assert_same_rows(as_source(ad.io.sparse_dataset(file["X"]), "X"), dense)
+
+
+def test_a_sparse_file_cut_short_while_open(tmp_path, rng):
+    path, X = tmp_path / "rows.h5", sp.csr_matrix(rng.random((2000, 20)))
+    with h5py.File(path, "w") as file:
+        sparse_dataset(file, X, chunks=(1000,))
+    with h5py.File(path) as file:
+        source = as_source(ad.io.sparse_dataset(file["X"]), "X")
+        os.truncate(path, 200_000)
+        with pytest.raises(OSError, match=r"X: rows 0 to 1999 could not be read .*the file ends before .*copy it"):
+            list(source.scan(10**9))
 
 
 def test_damaged_compressed_chunks(tmp_path, rng):

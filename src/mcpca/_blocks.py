@@ -133,6 +133,13 @@ def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, ca
     return as_canonical(block, canonical)
 
 
+def csr_rows(X: Any, start: int, stop: int, dtype: Any, canonical: bool) -> Any:
+    """Return rows ``start`` to ``stop`` of a CSR matrix as ``csr_block`` does, around views of its arrays."""
+    pointers = X.indptr[start : stop + 1]
+    part = slice(int(pointers[0]), int(pointers[-1]))
+    return csr_block(X.data[part], X.indices[part], pointers - pointers[0], X.shape[1], dtype, canonical)
+
+
 def as_canonical(block: Any, known: bool = False) -> Any:
     """Return a CSR block with sorted indices and no duplicates: itself, or a copy, since it may be a view."""
     if known:

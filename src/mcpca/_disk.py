@@ -26,6 +26,7 @@ from ._blocks import (
     row_numbers,
 )
 from ._check import Array
+from ._direct import direct
 from ._parallel import each, n_workers
 
 _READ_BYTES = 2**24  # what gather reads at a time
@@ -186,7 +187,7 @@ class _SparseDisk:
         self._where = where
         with reading(where, "its shape and indptr"):
             shape, group = dataset.shape, dataset.group
-            self._data, self._indices = group["data"], group["indices"]
+            self._data, self._indices = direct(group["data"]), direct(group["indices"])
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
             self._major = np.asarray(group["indptr"][:])
             n_data, n_indices = int(self._data.shape[0]), int(self._indices.shape[0])

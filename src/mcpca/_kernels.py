@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from ._blocks import csr_rows
 from ._check import Array
 
 _SINGLE_ROWS = 2**12
@@ -55,23 +56,34 @@ def rows_of(codes: Array, start: int, stop: int) -> tuple[Array, list[slice | Ar
     return present[wanted], [rows[j] for j in np.flatnonzero(wanted)]
 
 
+def consecutive(X: Any, start: int, stop: int) -> Any:
+    """Return rows ``start`` to ``stop`` of X as a view, also where X is CSR: SciPy would copy them."""
+    if not scipy.sparse.issparse(X):
+        return X[start:stop]
+    return csr_rows(X, start, stop, X.dtype, canonical=True)
+
+
 def transposed(X: Any, Z: Array) -> Array:
     """Return ``X^T Z``; products in single precision are sums over a few thousand rows, added up in double."""
     if Z.dtype == np.float64 or len(Z) <= _SINGLE_ROWS:
         return np.asarray(X.T @ Z)
-    parts = (slice(i, i + _SINGLE_ROWS) for i in range(0, len(Z), _SINGLE_ROWS))
     total = np.zeros((X.shape[1], Z.shape[1]))
-    for part in parts:
-        total += X[part].T @ Z[part]
+    for start in range(0, len(Z), _SINGLE_ROWS):
+        stop = min(start + _SINGLE_ROWS, len(Z))
+        total += consecutive(X, start, stop).T @ Z[start:stop]
     return total
 
 
 def centred(Z: Array, factor: Any) -> Array:
-    """Return ``Z`` (n, m) times ``factor`` less its mean, 0 but for rounding: scores of all rows of a context.
+    """Return ``Z`` (n, m) less its mean, times ``factor``: scores of all rows of a context.
 
-    With exact zeros ``(X - 1 m^T)^T Z`` is ``X^T Z``, at a fraction of the price of a correction in all features.
+    With means of zero ``(X - 1 m^T)^T Z`` is ``X^T Z``, at a fraction of the price of a correction in all features.
+    What is left of a large mean is its rounding, which large X would multiply: it is taken off in turn.
     """
-    return np.asarray((Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)) * factor)
+    Z = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+    Z -= Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+    Z *= factor
+    return Z
 
 
 def multiplied(Z: Array, codes: Array, W: Array) -> Array:
@@ -89,6 +101,15 @@ def sums_by_context(X: Any, codes: Array) -> tuple[Array, Any]:
     shape = len(present), len(codes)
     indicator = scipy.sparse.csr_array((np.ones(len(codes)), (index, np.arange(len(codes)))), shape=shape)
     return present, scipy.sparse.csr_array(indicator @ X) if scipy.sparse.issparse(X) else np.asarray(indicator @ X)
+
+
+def sums_of_runs(X: Any, codes: Array) -> tuple[Array, Array]:
+    """Return what ``sums_by_context`` does, dense (k', p), where the rows of a context stand together."""
+    present, bounds = runs(codes)
+    if not scipy.sparse.issparse(X):
+        return present, np.add.reduceat(X, bounds[:-1], axis=0, dtype=np.float64)
+    parts = [slice(*X.indptr[[a, b]].tolist()) for a, b in pairwise(bounds.tolist())]
+    return present, np.stack([np.bincount(X.indices[part], X.data[part], X.shape[1]) for part in parts])
 
 
 def entries_by_context(X: Any, codes: Array) -> tuple[Flat, Array]:

@@ -17,6 +17,7 @@ from .covariances import Covariances
 from .device_contexts import device_covariances, is_on_device, rows_on_host
 from .devices import as_stack
 from .passes import Passes
+from .pieces import memory_limit
 from .rows import Rows
 from .scatters import ContextCovariances, covariances_of
 from .subspace import width
@@ -103,6 +104,7 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
         "the labels of rows": sums["labels"],
         "the first rows": sums["rows"],
         "the precision": str(contexts.dtype),
+        "scikit-learn's working_memory": memory_limit(),  # decides which rows are looked at first, and how many at once
         "the parameters": {name: repr(value) for name, value in parameters.items() if name != "verbose"},
     }
 

@@ -28,9 +28,9 @@ class Gram:
     """What products need beside the rows; nothing else goes to other machines.
 
     ``typed`` (p, m) are the directions, features scaled, in the precision of rows; the products of the first ``s`` are
-    wanted and only lengths of the others. ``offsets`` (k, m) are the scores of ``means`` (k, p), ``factors`` (k,)
-    multiply the scatters, ``scale`` (p,) the features; ``against`` (p, t) are the U. Sums go to total 0, (p, s), 1,
-    (k, m), and 2, ``U^T S_i V`` (k, t, s).
+    wanted and only lengths of the others. ``offsets`` (k, m) are the scores of ``means`` (k, p), used where rows of a
+    context come apart. ``factors`` (k,) multiply the scatters, ``scale`` (p,) the features; ``against`` (p, t) are the
+    U. Sums go to total 0, (p, s), 1, (k, m), and 2, ``U^T S_i V`` (k, t, s).
     """
 
     typed: Array
@@ -74,8 +74,8 @@ class Gram:
         return np.asarray(T)
 
     def whole(self, X: Any, codes: Array) -> list[Sum]:
-        """Return what contexts add all of whose rows are in X, standing together."""
-        Z = X @ self.typed - self.offsets[codes].astype(self.dtype)
+        """Return what contexts add all of whose rows are in X, standing together: their means need not be known."""
+        Z = X @ self.typed
         T = np.empty((len(codes), self.s), dtype=Z.dtype)
         present, bounds = _kernels.runs(codes)
         norms = np.zeros((len(present), Z.shape[1]))
@@ -83,7 +83,7 @@ class Gram:
         squared = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
         for j, i in enumerate(present.tolist()):
             part = slice(int(bounds[j]), int(bounds[j + 1]))
-            Xi, factor = X[part], self.dtype.type(self.factors[i])
+            Xi, factor = _kernels.consecutive(X, part.start, part.stop), self.dtype.type(self.factors[i])
             Y = _kernels.transposed(Xi, _kernels.centred(Z[part], factor))
             Y = Y if squared is None else Y * squared
             if self.probing:
@@ -91,8 +91,12 @@ class Gram:
                 Y = np.ascontiguousarray(Y[:, : self.s])
             Y = Y.astype(self.dtype, copy=False)
             core[j] = self.core(Y)
-            T[part] = _kernels.centred(Xi @ Y - self.means[i].astype(self.dtype) @ Y, factor)
+            T[part] = _kernels.centred(Xi @ Y, factor)
         return [Sum(0, ..., _kernels.transposed(X, T)), Sum(1, present, norms), Sum(2, present, core)]
+
+    def with_row_sums(self, X: Any, codes: Array) -> list[Sum]:
+        """Return what ``whole`` does, and the sums of rows, to total 3, (k, p)."""
+        return [*self.whole(X, codes), Sum(3, *_kernels.sums_of_runs(X, codes))]
 
     # The same where X has some rows of contexts: ``parts`` of all blocks are added, then made ``images``, which give
     # the ``sums`` of each block.

@@ -20,7 +20,8 @@ SPARE = 10
 _BLOCKS = 8  # after as many V starts again from its Ritz vectors, whose products are known
 _NO_BETTER, _PATIENCE = 0.5, 8  # a residual that so many products have not brought down to this share of itself
 _NEAR = 1e4
-_SMALL = 0.1  # of the goal: residuals below it wait
+_SMALL = 0.7  # of the goal: residuals below it wait
+_LANES = 4  # columns that processors multiply at a time: 32 of them take less than 30
 
 
 class Found(NamedTuple):
@@ -62,7 +63,7 @@ def top_eigenvectors(
         H = V.T @ GV
         w, Y = np.linalg.eigh((H + H.T) / 2)
         w, Y = np.maximum(w[::-1], 0), Y[:, ::-1]
-        few, shown, enough = min(r, len(w)), min(q, len(w)), len(w) >= min(q, len(V))
+        few, shown, enough = min(r, len(w)), min(_in_lanes(q), len(w)), len(w) >= min(q, len(V))
         residuals = GV @ Y[:, :shown] - (V @ Y[:, :shown]) * w[:shown]
         sizes = np.linalg.norm(residuals, axis=0)
         left, goal = sizes[:few].max(), max(tol * w[few - 1], 8 * eps * w[0])
@@ -73,7 +74,8 @@ def top_eigenvectors(
         patience = _PATIENCE if left > _NEAR * eps * w[0] else 2
         if enough and left > _NO_BETTER * history[max(0, n_products - patience)]:
             break
-        wanted = np.flatnonzero(sizes > _SMALL * goal)[:width]
+        order = np.lexsort((-sizes, np.arange(shown) >= few))
+        wanted = order[: min(_in_lanes((sizes > _SMALL * goal).sum()), width)]
         block = _outside(V, residuals[:, wanted], eps * w[0])
         if not block.shape[1]:  # V holds all that G reaches from the start
             break
@@ -82,6 +84,10 @@ def top_eigenvectors(
             V, GV = V @ Y[:, :keep], GV @ Y[:, :keep]
     residual = float(left / w[few - 1]) if w[few - 1] > 0 else 0.0
     return Found(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products)
+
+
+def _in_lanes(n: int) -> int:
+    return -(-n // _LANES) * _LANES
 
 
 def _outside(V: Array, block: Array, least: float) -> Array:

@@ -26,18 +26,16 @@ from ._kernels import Sum as _Sum
 from .contexts import Contexts
 from .covariances import Basis, Covariances
 from .gram import Gram
+from .known import Known
 from .passes import Passes, run, run_there
 from .pieces import memory_limit, sample_of
 from .sources import Source, as_source
-from .stack import context_chunks
 
 _MOST_PRODUCTS = 40
-_PROBES = 10
+_PROBES = 8
 _TOL = 1e-7
 _CENTRED = 2**20  # numbers in a centred copy of rows
 _MANY = 200  # contexts, of which a block of rows then has few each
-_KEPT = 2**25  # numbers of a core that is kept
-_IN_SPAN = 1e-10
 _SAMPLE, _TIMES_WIDTH = 1 / 16, 10  # rows that are looked at first: a share, and how many that must be at least
 
 
@@ -56,7 +54,7 @@ class Rows:
     sketch: Array
     weights: Array
     scale: Array | None = None
-    _known: dict[str, Array] = field(default_factory=dict)
+    _known: Known = field(default_factory=Known)
 
     @classmethod
     def of(cls, contexts: Contexts, width: int, passes: Passes) -> Rows:
@@ -64,11 +62,18 @@ class Rows:
 
         Column l of the sketch is ``sum_i w_il S_i x_l``. In the model that is ``A diag(sum_i w_il b_i) A^T x_l``: some
         combination of all components. Where rows are read from disk, x are the leading directions of some of them and
-        w the variances along these, which saves a later pass or two; otherwise both are random.
+        w the variances along these, which saves a later pass or two; otherwise both are random. And where each context
+        fits into memory, the sketch is ``sum_i S_i S_i x_l``: the pass is then the first one for the basis as well.
         """
         k, p = len(contexts.names), contexts.n_features
         width = min(width, p)
         guess = cls._first_look(contexts, width, passes)
+        if guess is not None and (contexts.context_bytes() <= memory_limit()).all():
+            sums = np.zeros((k, p))
+            rows = cls(contexts, passes, sums, guess[0], np.ones(k))
+            sketch = rows._gram_times(guess[0], sums)
+            rows._known.multiplied, rows._known.products = guess[0], sketch
+            return replace(rows, means=sums / contexts.n_samples[:, None], sketch=sketch)
         if guess is None:
             rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
             guess = rng.standard_normal((p, width)), rng.standard_normal((k, width))
@@ -123,10 +128,16 @@ class Rows:
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]`` by block Lanczos, a pass for each product."""
         eps = float(np.finfo(self.dtype).eps) / 8
-        start = self._first_block(max(min(r + range_finder.SPARE, self.n_features), -(-q // 2)))
-        found = range_finder.top_eigenvectors(
-            self._gram_times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS
-        )
+        width = max(min(r + range_finder.SPARE, self.n_features), -(-q // 2))
+        start = self._known.multiplied
+        if start is None or start.shape[1] < width:
+            start = self._first_block(width)
+
+        def times(V: Array) -> Array:
+            known = self._known.product(V)
+            return self._gram_times(V) if known is None else known
+
+        found = range_finder.top_eigenvectors(times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS)
         self.passes.room.clear()
         return Basis(found.vectors, np.sqrt(found.values), found.residual)
 
@@ -138,26 +149,32 @@ class Rows:
             start = np.hstack([start, more * max(size, np.finfo(float).tiny)])
         return start[:, :width]
 
-    def _gram_times(self, V: Array) -> Array:
+    def _gram_times(self, V: Array, row_sums: Array | None = None) -> Array:
         """Return ``sum_i S_i S_i V`` (p, s) for orthonormal V, and learn two things on the way.
 
         Once, estimates of ``||S_i||^2 = ||S_i V||^2 + ||S_i (I - V V^T)||^2``; the second is estimated without bias by
-        ``||S_i x||^2`` of random x outside V (Hutchinson), ten of them. And ``V^T S_i V``, with all V that came before
-        and are orthogonal to this one: whatever is asked for in their span later needs no pass.
+        ``||S_i x||^2`` of random x outside V (Hutchinson), eight of them. And ``V^T S_i V``, with all V that came
+        before and are orthogonal to this one: whatever is asked for in their span later needs no pass.
+
+        Where means are not known yet, the sums of rows are added to ``row_sums`` (k, p); each context has to fit into
+        memory for that.
         """
-        s, block, probing = V.shape[1], V, "values" not in self._known
+        s, block, probing = V.shape[1], V, self._known.squared_norms is None
         if probing:
             x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
             block = np.hstack([V, x - V @ (V.T @ x)])
         scaled = block if self.scale is None else self.scale[:, None] * block
         typed, offsets = scaled.astype(self.dtype), self.means @ scaled
-        seen = self._seen_with(V)
+        seen = self._known.basis_with(V, self.n_contexts)
         gram = Gram(typed, offsets, self.means, self._factors, self.scale, s, seen.astype(self.dtype))
         core = np.zeros((self.n_contexts, seen.shape[1], s), dtype=self.dtype)
         totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1])), core]
         engine = self.contexts.engine
         if engine is not None:
             run_there(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
+        elif row_sums is not None:
+            whole = np.arange(self.n_contexts)
+            run(self.contexts, self.passes, "means and basis", gram.with_row_sums, [*totals, row_sums], whole=whole)
         else:
             limit, sizes = memory_limit(), self.contexts.context_bytes()
             run(self.contexts, self.passes, "basis", gram.whole, totals, whole=np.flatnonzero(sizes <= limit))
@@ -166,31 +183,11 @@ class Rows:
                 self._large_gram(i, gram, totals)
         if probing:
             estimates = totals[1][:, s:]
-            self._known["values"] = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
-            self._known["errors"] = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
+            self._known.squared_norms = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
+            self._known.norm_errors = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
         if seen.size:
-            self._keep(seen, totals[2])
+            self._known.widen(seen, totals[2])
         return totals[0] if self.scale is None else self.scale[:, None] * totals[0]
-
-    def _seen_with(self, V: Array) -> Array:
-        """Return the directions (p, t) in which covariances are known, and V; none where that would be too many."""
-        before = self._known.get("basis", V[:, :0])
-        if before.shape[1] and np.abs(before.T @ V).max() > _IN_SPAN:
-            before = V[:, :0]
-        seen = np.hstack([before, V])
-        return seen if self.n_contexts * seen.shape[1] ** 2 <= _KEPT else V[:, :0]
-
-    def _keep(self, seen: Array, columns: Array) -> None:
-        """Keep ``U^T S_i U`` for U = ``seen`` (p, t), of which the last ``columns`` (k, t, s) are new."""
-        t, s = columns.shape[1:]
-        core = np.empty((len(columns), t, t), dtype=columns.dtype)
-        core[:, :, t - s :] = columns
-        core[:, t - s :, : t - s] = columns[:, : t - s].transpose(0, 2, 1)
-        own = columns[:, t - s :]
-        core[:, t - s :, t - s :] = (own + own.transpose(0, 2, 1)) / 2
-        if t > s:
-            core[:, : t - s, : t - s] = self._known["core"]
-        self._known.update(basis=seen, core=core)
 
     def _large_gram(self, i: int, gram: Gram, totals: list[Array]) -> None:
         """Add context i, which is too large to be held, in two readings of its rows."""
@@ -250,13 +247,10 @@ class Rows:
         ``A = U C``.
         """
         m = A.shape[1]
-        if "basis" in self._known:
-            C = self._known["basis"].T @ A
-            if np.linalg.norm(A - self._known["basis"] @ C, axis=0).max() <= _IN_SPAN * np.linalg.norm(A, axis=0).min():
-                core = self._known["core"]
-                for part in context_chunks(core):
-                    yield np.matmul(C.T, np.matmul(core[part], C))
-                return
+        known = self._known.congruences(A)
+        if known is not None:
+            yield from known
+            return
         scores = self._scores(A)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
@@ -270,8 +264,7 @@ class Rows:
         total = np.zeros((self.n_contexts, m, m))
         run(self.contexts, self.passes, "core", kernel, [total])
         total = total * self._factors[:, None, None]  # a finished pass stays as it is
-        if total.size <= _KEPT and np.allclose(A.T @ A, np.eye(m), rtol=0, atol=_IN_SPAN):
-            self._known.update(basis=A, core=total.astype(self.dtype))
+        self._known.replace(A, total.astype(self.dtype))
         yield total
 
     def variances_along(self, A: Array) -> Array:
@@ -309,7 +302,7 @@ class Rows:
 
     def variances(self) -> Array:
         """Return the variances of features in every context (k, p): one pass, made once."""
-        if "variances" not in self._known:
+        if self._known.variances is None:
             means = self.means
 
             def kernel(X: Any, codes: Array) -> list[_Sum]:
@@ -321,19 +314,21 @@ class Rows:
             # A zero of a sparse row differs from the mean as well, which the sums above left out.
             squares = total + np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * means**2
             squares *= self._factors[:, None]
-            self._known["variances"] = squares if self.scale is None else squares * self.scale**2
-        return self._known["variances"]
+            self._known.variances = squares if self.scale is None else squares * self.scale**2
+        return self._known.variances
 
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,), from the first pass for the basis; ``norm_errors`` are theirs."""
-        if "values" not in self._known:
+        if self._known.squared_norms is None:
             self._gram_times(np.linalg.qr(self._first_block(2))[0])
-        return self._known["values"]
+        assert self._known.squared_norms is not None
+        return self._known.squared_norms
 
     def norm_errors(self) -> Array:
         """Return the standard errors of ``squared_norms`` (k,)."""
         self.squared_norms()
-        return self._known["errors"]
+        assert self._known.norm_errors is not None
+        return self._known.norm_errors
 
     def pooled(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p): one pass, for few features."""
@@ -343,11 +338,11 @@ class Rows:
     def scaled(self, scale: Array) -> Rows:
         """Return the covariances of features multiplied by ``scale`` (p,)."""
         scale = scale if self.scale is None else self.scale * scale
-        return replace(self, scale=scale, _known={})
+        return replace(self, scale=scale, _known=Known())
 
     def weighted(self, weights: Array) -> Covariances:
         """Return the covariances times ``weights`` (k,)."""
-        return replace(self, weights=self.weights * weights, _known={})
+        return replace(self, weights=self.weights * weights, _known=Known())
 
     def most_variable(self, m: int) -> Contexts:
         """Return the contexts with their ``m`` most variable features (all rows together), dense in memory: O(n m)."""

@@ -21,8 +21,8 @@ from ._blocks import (
     block_dtype,
     check_block,
     check_shape,
-    csr_block,
     csr_blocks,
+    csr_rows,
     equal_blocks,
     row_numbers,
 )
@@ -106,11 +106,7 @@ class CSRSource:
         """Return these rows in this order. Cost: their entries."""
         X, consecutive = self.matrix, as_range(rows, self.shape[0])
         if consecutive is not None:
-            pointers = X.indptr[consecutive[0] : consecutive[1] + 1]
-            part = slice(int(pointers[0]), int(pointers[-1]))
-            return csr_block(
-                X.data[part], X.indices[part], pointers - pointers[0], self.shape[1], self.dtype, self._canonical
-            )
+            return csr_rows(X, *consecutive, self.dtype, self._canonical)
         block = X[row_numbers(rows, self.shape[0], self._where)].astype(self.dtype, copy=False)
         return as_canonical(block, self._canonical)
 
