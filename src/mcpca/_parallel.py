@@ -17,6 +17,8 @@ _CACHED = 2**18  # numbers of a piece that stay in a cache: a megabyte
 _WORTHWHILE = 2 * 10**7  # operations below which threads cost more than they bring
 # The threads of ``own_threads``, where BLAS itself is down to one; None elsewhere, and in those threads.
 _reserved: ContextVar[ThreadPoolExecutor | None] = ContextVar("reserved", default=None)
+# The threads that ``each`` may use in ``blas_aside``; 0 elsewhere.
+_aside: ContextVar[int] = ContextVar("aside", default=0)
 
 
 @cache
@@ -26,7 +28,7 @@ def _blas() -> Any:
 
 def n_workers() -> int:
     """Return the number of threads that BLAS may use here: the environment's limits are kept."""
-    return max((library["num_threads"] for library in _blas().info()), default=1)
+    return _aside.get() or max((library["num_threads"] for library in _blas().info()), default=1)
 
 
 def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> Iterator[_Part]:
@@ -43,6 +45,20 @@ def one_thread_each() -> Iterator[None]:
     """Keep BLAS to one thread, so that sums within a product come out the same however many jobs share the cores."""
     with _blas().limit(limits=1):
         yield
+
+
+@contextmanager
+def blas_aside() -> Iterator[None]:
+    """Keep BLAS to one thread where ``each`` is called again and again with small products between.
+
+    Threads of BLAS go on spinning after a product, for longer than a small piece of work takes.
+    """
+    token = _aside.set(n_workers())
+    try:
+        with _blas().limit(limits=1):
+            yield
+    finally:
+        _aside.reset(token)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from .contexts import Contexts
 from .labels import rows_by_context
 from .sources import CSRDiskSource, DenseDiskSource, Source, as_source
 
-_PIECE = 2**24  # bytes of rows that one thread works on
+_PIECE = 2**23  # bytes of rows that one thread works on
 _SCAN = 2**25  # bytes of rows read at a time, where reading is in order; larger arrays are not used again by malloc
 _RUN = 64  # neighbouring rows of a sample
 _AT_A_TIME = 16  # pieces of a group

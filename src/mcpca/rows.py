@@ -23,6 +23,7 @@ import scipy.sparse
 from . import _kernels, range_finder
 from ._check import Array
 from ._kernels import Sum as _Sum
+from ._parallel import blas_aside
 from .contexts import Contexts
 from .covariances import Basis, Covariances
 from .gram import Gram
@@ -57,6 +58,7 @@ class Rows:
     _known: Known = field(default_factory=Known)
 
     @classmethod
+    @blas_aside()
     def of(cls, contexts: Contexts, width: int, passes: Passes) -> Rows:
         """Find means, and sketch ``[S_1 ... S_k]`` with ``width`` combinations of its columns: one pass.
 
@@ -125,6 +127,7 @@ class Rows:
         """float32 when all rows are, float64 otherwise."""
         return self.contexts.dtype
 
+    @blas_aside()
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]`` by block Lanczos, a pass for each product."""
         eps = float(np.finfo(self.dtype).eps) / 8
@@ -215,6 +218,7 @@ class Rows:
         """Return None: there are only rows."""
         return None
 
+    @blas_aside()
     def whole(self) -> Array:
         """Return all entries (k, p, p), from rows that are made dense a block at a time."""
         p, means = self.n_features, self.means.astype(self.dtype)
@@ -246,12 +250,12 @@ class Rows:
         No pass where A is in the span of an orthonormal U whose ``T_i = U^T S_i U`` are known: ``C^T T_i C`` for
         ``A = U C``.
         """
-        m = A.shape[1]
         known = self._known.congruences(A)
-        if known is not None:
-            yield from known
-            return
-        scores = self._scores(A)
+        yield from [self._core(A)] if known is None else known
+
+    @blas_aside()
+    def _core(self, A: Array) -> Array:
+        scores, m = self._scores(A), A.shape[1]
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
             Z, present, bounds = _kernels.by_context(scores(X, codes), codes)
@@ -265,8 +269,9 @@ class Rows:
         run(self.contexts, self.passes, "core", kernel, [total])
         total = total * self._factors[:, None, None]  # a finished pass stays as it is
         self._known.replace(A, total.astype(self.dtype))
-        yield total
+        return total
 
+    @blas_aside()
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m): one pass. Cost O(nnz m)."""
         scores = self._scores(A)
@@ -279,6 +284,7 @@ class Rows:
         run(self.contexts, self.passes, "loadings", kernel, [total])
         return total * self._factors[:, None]
 
+    @blas_aside()
     def combine(self, A: Array, weights: Array) -> Array:
         """Return ``sum_i S_i A W_i`` (p, m): one pass. Cost O(nnz m)."""
         scores = self._scores(A)
@@ -300,6 +306,7 @@ class Rows:
         out = totals[0] - self.means.T @ totals[1]
         return out if self.scale is None else self.scale[:, None] * out
 
+    @blas_aside()
     def variances(self) -> Array:
         """Return the variances of features in every context (k, p): one pass, made once."""
         if self._known.variances is None:
