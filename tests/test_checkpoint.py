@@ -111,7 +111,7 @@ def test_ctrl_c_leaves_the_model_as_it_was(by_passes):
         np.testing.assert_array_equal(getattr(model, name), value)
 
 
-def test_another_fit_does_not_touch_the_file(by_passes, tmp_path):
+def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
     data, path = problem(), tmp_path / "fit.ckpt"
 
     def stop():
@@ -135,6 +135,10 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path):
         pytest.raises(ValueError, match="is of another fit: it differs in scikit-learn's working_memory"),
     ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+    monkeypatch.setattr(evidence, "version", lambda name: "0.0.1")
+    with pytest.raises(ValueError, match="is of another fit: it differs in the version of mcpca. "):
+        MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("calls", [0, 1, 2, 7])

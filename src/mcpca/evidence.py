@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,7 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
     """Return what tells a fit from others: the shape of the data, the labels, the first rows, the parameters."""
     sums = _checksums(contexts) if contexts.engine is None else contexts.engine.fingerprint()
     return {
+        "the version of mcpca": version("mcpca"),
         "the number of rows": int(contexts.n_samples.sum()),
         "the number of features": contexts.n_features,
         "the contexts": [str(name) for name in contexts.names.tolist()],
