@@ -136,7 +136,7 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
     ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     monkeypatch.setattr(evidence, "version", lambda name: "0.0.1")
-    with pytest.raises(ValueError, match="is of another fit: it differs in the version of mcpca. "):
+    with pytest.raises(ValueError, match=r"is of another fit: it differs in the version of mcpca\. "):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     assert path.read_bytes() == content
 

@@ -189,6 +189,25 @@ def test_single_precision_is_summed_in_double(monkeypatch):
     assert total[0, 0] == 2**24 + 1
 
 
+@pytest.mark.parametrize("layout", [np.asarray, scipy.sparse.csr_array])
+def test_rows_that_stand_together_are_summed_and_taken_without_a_copy(rng, layout):
+    X, y = sparse_problem(rng)
+    order = np.argsort(y, kind="stable")
+    X, y = layout(X[order]), y[order] + 3
+    present, sums = _kernels.sums_of_runs(X, y)
+    twin, expected = _kernels.sums_by_context(X, y)
+    np.testing.assert_array_equal(present, twin)
+    np.testing.assert_allclose(sums, expected.toarray() if layout is not np.asarray else expected, rtol=1e-13, atol=0)
+    part = _kernels.consecutive(X, 5, 17)
+    if layout is np.asarray:
+        assert np.shares_memory(part, X)
+    else:
+        assert np.shares_memory(part.data, X.data)
+        assert np.shares_memory(part.indices, X.indices)
+        part, X = part.toarray(), X.toarray()
+    np.testing.assert_array_equal(part, X[5:17])
+
+
 def test_sums_by_entry_are_sums_by_context(rng):
     X, y = sparse_problem(rng)
     totals = [np.zeros((5, 30)), np.zeros((5, 30))]
@@ -255,6 +274,17 @@ def test_the_first_pass_over_rows_on_disk_finds_means_and_products(tmp_path, req
     np.testing.assert_allclose(U @ (U.T @ data.components), data.components, atol=0.1)
     exact = np.linalg.eigh(sum(S @ S))[1][:, -4:]
     np.testing.assert_allclose(np.linalg.svd(U.T @ exact)[1], 1, atol=1e-9)
+
+
+def test_where_no_basis_is_asked_for_one_pass_finds_the_means(tmp_path, request):
+    data = make_contexts(8, 60, 4, n_samples=300, noise=0.3, random_state=3)
+    contexts = read_contexts(on_disk(tmp_path, request, data.X), data.y)
+    S = Stack(context_covariances(data.X, data.y).covariances)
+    found = Rows.with_means(contexts, Passes.silent())
+    np.testing.assert_allclose(found.variances_along(data.components), S.variances_along(data.components), rtol=1e-10)
+    assert found.passes.count[0] == 2
+    gap = (found.squared_norms() - S.squared_norms()) / found.norm_errors()
+    assert np.abs(gap).max() < 5
 
 
 def test_contexts_on_disk_that_are_larger_than_memory_get_their_means_first(tmp_path, request, monkeypatch):

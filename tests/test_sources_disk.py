@@ -250,6 +250,29 @@ def test_chunks_that_were_never_written_are_left_to_the_library(tmp_path):
         assert len(direct(file["empty"])[0:0]) == 0
 
 
+def test_other_layouts_of_hdf5_are_left_to_the_library(tmp_path):
+    values = np.arange(20, dtype=np.float32)
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file["data"] = values
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        compact.set_layout(h5py.h5d.COMPACT)
+        space = h5py.h5s.create_simple((20,))
+        h5py.Dataset(h5py.h5d.create(file.id, b"compact", h5py.h5t.IEEE_F32LE, space, compact))[...] = values
+        layout = h5py.VirtualLayout((20,), "f4")
+        layout[:] = h5py.VirtualSource(tmp_path / "plain.h5", "data", (20,))
+        file.create_virtual_dataset("virtual", layout)
+        file["linked"] = h5py.ExternalLink(tmp_path / "plain.h5", "/data")
+    with h5py.File(tmp_path / "user.h5", "w", userblock_size=512) as file:
+        file["data"] = values
+    with h5py.File(tmp_path / "rows.h5") as file, h5py.File(tmp_path / "user.h5") as user:
+        for dataset in (file["compact"], file["virtual"], user["data"]):
+            assert not isinstance(direct(dataset), DirectDataset)
+        linked = direct(file["linked"])  # which is in its own file
+        assert isinstance(linked, DirectDataset)
+        np.testing.assert_array_equal(linked[3:17], values[3:17])
+
+
 @pytest.mark.parametrize("options", [{"chunks": (11,)}, {"chunks": (11,), "compression": "gzip"}])
 def test_a_sparse_file_that_is_only_read(tmp_path, dense, options):
     with h5py.File(tmp_path / "rows.h5", "w") as file:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ._check import Array, Report, check_real
-from .checkpoint import Checkpoint
 from .contexts import Contexts
-from .evidence import Evidence, by_passes, of_rows
+from .evidence import Evidence, by_passes, without_basis
 from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .rank import RankChoice, choose_rank_checked
 from .replication import MIN_ROWS
@@ -74,7 +73,7 @@ def features_for_rank(contexts: Contexts, report: Report) -> Contexts:
     """Return the contexts, or their most variable features where they are too many for covariances: two passes."""
     if not by_passes(contexts, None):
         return contexts
-    rows = of_rows(contexts, None, 1.0, report, Checkpoint(None, {})).covariances
+    rows = without_basis(contexts, None, report).covariances
     assert isinstance(rows, Rows)
     return rows.most_variable(_FEATURES)
 

@@ -99,7 +99,7 @@ class Part:
         """The covariances, by passes over the rows where they were not given."""
         if self.contexts is None or self._given is not None:
             return Stack(self.moments().covariances)
-        return Rows.of(self.contexts, 1, Passes.silent())
+        return Rows.with_means(self.contexts, Passes.silent())
 
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, r)."""

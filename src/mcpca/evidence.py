@@ -66,18 +66,32 @@ def of_covariances(moments: ContextCovariances, counts: Array | None, contexts: 
 
 def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> Evidence:
     """Return the evidence in rows, after one pass over them or, for covariances as an array, all that is needed."""
-    if is_on_device(contexts):
-        return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts)
-    if not by_passes(contexts, r):
-        moments = covariances_of(contexts, report)
-        # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
-        return of_covariances(moments, contexts.n_samples, contexts if contexts.engine is None else None)
+    if is_on_device(contexts) or not by_passes(contexts, r):
+        return _formed(contexts, report)
     rank, k = r or _TYPICAL_RANK, len(contexts.names)
     columns = max(rank + range_finder.SPARE, -(-width(rank, k) // 2))
-    passes = Passes(report, checkpoint, tol)
-    rows = Rows.of(contexts, columns, passes)
+    return _passed_over(Rows.of(contexts, columns, Passes(report, checkpoint, tol)))
+
+
+def without_basis(contexts: Contexts, r: int | None, report: Report) -> Evidence:
+    """Return what ``of_rows`` does where no basis will be asked for: the pass is for means alone."""
+    if is_on_device(contexts) or not by_passes(contexts, r):
+        return _formed(contexts, report)
+    return _passed_over(Rows.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)))
+
+
+def _formed(contexts: Contexts, report: Report) -> Evidence:
+    if is_on_device(contexts):
+        return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts)
+    # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
+    at_hand = contexts if contexts.engine is None else None
+    return of_covariances(covariances_of(contexts, report), contexts.n_samples, at_hand)
+
+
+def _passed_over(rows: Rows) -> Evidence:
+    contexts = rows.contexts
     means = rows.means.astype(contexts.dtype, copy=False)
-    return Evidence(rows, contexts.names, means, contexts.n_samples, contexts, passes=passes)
+    return Evidence(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:

@@ -10,11 +10,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._check import Array, as_report, check_covariances, check_rows
 from ._namespace import stand_in, to_host
 from .adapters.anndata import anndata_parts, is_anndata
-from .checkpoint import Checkpoint
 from .contexts import Contexts, named_blocks, read_contexts
 from .covariances import Covariances
 from .device_contexts import finite_rows
-from .evidence import MOST_NUMBERS, of_rows
+from .evidence import MOST_NUMBERS, without_basis
 from .gaussian import GaussianModel
 from .labels import encode_labels, rows_by_context, take_labels, without_columns
 from .loadings import solve_loadings
@@ -119,8 +118,7 @@ class NewContextMethods:
             if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
                 return Stack(check_covariances(A[None], "X")), True
             contexts = self._read_new(A, None, min_samples=2) if is_dask(A) else read_contexts(A)
-        r, silent = self.components_.shape[1], as_report(False)
-        return of_rows(contexts, r, 1.0, silent, Checkpoint(None, {})).covariances, single
+        return without_basis(contexts, self.components_.shape[1], as_report(False)).covariances, single
 
     def _check_new_rows(self, X: Any) -> Any:
         """Return new rows as an array, on the host or on their device; as a ``Source`` where that is no dense array."""

@@ -94,6 +94,12 @@ class Rows:
         return cls(contexts, passes, means, sketch, np.ones(k))
 
     @classmethod
+    def with_means(cls, contexts: Contexts, passes: Passes) -> Rows:
+        """Find means alone, where no basis will be asked for: one pass."""
+        means = context_means(contexts, passes)
+        return cls(contexts, passes, means, np.empty((contexts.n_features, 0)), np.ones(len(means)))
+
+    @classmethod
     def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> tuple[Array, Array] | None:
         """Return the leading eigenvectors (p, width) of ``sum_i S_i`` of a sample of rows, and variances (k, width)."""
         sample = sample_of(contexts, _SAMPLE, _TIMES_WIDTH * width)
@@ -148,7 +154,7 @@ class Rows:
         start = self.sketch if self.scale is None else self.scale[:, None] * self.sketch
         if start.shape[1] < width:  # a rank that was not known when the sketch was made
             more = np.random.default_rng(1).standard_normal((len(start), width - start.shape[1]))
-            size = np.linalg.norm(start) / np.sqrt(start.shape[1] * len(start))
+            size = np.linalg.norm(start) / np.sqrt(max(start.size, 1))
             start = np.hstack([start, more * max(size, np.finfo(float).tiny)])
         return start[:, :width]
 
@@ -378,9 +384,7 @@ class Rows:
 
 def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
     """Return the means of contexts (k, p) in float64: one pass, also where a context has a single row."""
-    total = np.zeros((len(contexts.names), contexts.n_features))
-
-    row_sums = _row_sums(contexts)
+    total, row_sums = np.zeros((len(contexts.names), contexts.n_features)), _row_sums(contexts)
 
     def kernel(X: Any, codes: Array) -> list[_Sum]:
         return [_Sum(0, *row_sums(X, codes))]

@@ -13,7 +13,7 @@ from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts, read_contexts
 from .passes import Passes, overflow
-from .rows import Rows, context_means
+from .rows import Rows
 
 _OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
@@ -172,9 +172,7 @@ def _add_outer(out: Array, factor: float, x: Array) -> None:
 
 def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> tuple[Array, Array]:
     """Return what ``scatters`` does in two passes over rows that are sparse or not in memory."""
-    passes = Passes(report, Checkpoint(None, {}), 1.0)
-    means = context_means(contexts, passes)
-    rows = Rows(contexts, passes, means, np.empty((contexts.n_features, 0)), np.ones(len(means)))
+    rows = Rows.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0))
     S = rows.whole()
     if divisors is None:
         S *= (contexts.n_samples - 1.0)[:, None, None]

@@ -10,9 +10,8 @@ import numpy as np
 
 from .._check import as_generator
 from ..automatic_rank import _FEATURES as FEATURES
-from ..checkpoint import Checkpoint
 from ..contexts import read_contexts
-from ..evidence import of_rows
+from ..evidence import without_basis
 from ..replication import check_halves
 from ..rows import Rows
 from ..scatters import covariances_of
@@ -71,7 +70,7 @@ def _select(
         raise UnusableFileError(data.files[0], "holds moments and no rows, which most criteria need; pass the rows.")
     contexts = read_contexts(data.source, data.labels)
     check_halves(contexts, "raise --min-samples to 4")
-    evidence = of_rows(contexts, None, 1.0, console.progress, Checkpoint(None, {}))
+    evidence = without_basis(contexts, None, console.progress)
     if isinstance(evidence.covariances, Rows):
         console.note(f"features are many: the rank is that of the {FEATURES} most variable ones.")
         contexts = evidence.covariances.most_variable(FEATURES)
