@@ -314,6 +314,26 @@ def test_what_a_pass_has_found_is_not_asked_for_again(rng):
     assert np.diff(passes).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("offset", "dtype", "n_passes"), [(0, float, 1), (30, float, 1), (1e4, float, 3), (0, "f4", 2)]
+)
+def test_covariances_of_rows_elsewhere_take_one_pass_where_that_is_safe(rng, kind, cut, offset, dtype, n_passes):
+    """Where means are far larger than deviations, and in single precision, means are found first."""
+    X, y = sparse_problem(rng)
+    X = (X + offset).astype(dtype)
+    names, centred = np.unique(y), np.empty_like(X, dtype=float)
+    for name in names:
+        centred[y == name] = X[y == name] - X[y == name].mean(axis=0, dtype=float)
+    expected = np.stack([np.cov(centred[y == name].T) for name in names])
+    stages = []
+    found = context_covariances(kind(X), y, verbose=lambda stage, done, total: stages.append(stage))
+    np.testing.assert_allclose(found.covariances, expected, rtol=0, atol=(1e-11 if dtype is float else 2e-5))
+    np.testing.assert_allclose(found.means, [X[y == name].mean(axis=0, dtype=float) for name in names], rtol=1e-6)
+    np.testing.assert_array_equal(found.covariances, found.covariances.transpose(0, 2, 1))
+    passes = {stage for stage in stages if stage.startswith("pass")}
+    assert not passes or len(passes) == n_passes  # none where all rows are dense and in memory
+
+
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "scaled and weighted"])
 def test_products_for_the_basis_bring_the_core_with_them(rng, kind, cut, plain):
     X, y = sparse_problem(rng)

@@ -12,6 +12,7 @@ from ._blocks import csr_rows
 from ._check import Array
 
 _SINGLE_ROWS = 2**12
+_DENSE = 2**20  # numbers of sparse rows that are made dense
 SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 
 
@@ -134,6 +135,25 @@ def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
     values = X.data.astype(np.float64)
     values *= values - 2 * means[codes[rows], X.indices]
     return sums_by_context(scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape), codes)
+
+
+def second_moments(X: Any, codes: Array) -> list[Sum]:
+    """Return the sums of rows, to total 0, (k, p), and of ``x x^T``, to total 1, (k, p, p), of the contexts in X.
+
+    Sparse rows are made dense some at a time.
+    """
+    present, rows = rows_of(codes, 0, int(codes.max()) + 1)
+    p = X.shape[1]
+    sums, squares = np.zeros((len(present), p)), np.zeros((len(present), p, p))
+    for j, own in enumerate(rows):
+        Xi = X[own]
+        step = max(1, _DENSE // p) if scipy.sparse.issparse(X) else Xi.shape[0]
+        for start in range(0, Xi.shape[0], step):
+            Z = Xi[start : start + step]
+            Z = Z.toarray() if scipy.sparse.issparse(Z) else Z
+            sums[j] += np.ones(len(Z)) @ Z
+            squares[j] += Z.T @ Z
+    return [Sum(0, present, sums), Sum(1, present, squares)]
 
 
 def scatter_uncentred(X: Any, mean: Array) -> Array | None:
