@@ -1,13 +1,16 @@
 """Products with covariances by passes over rows: equal to those with the array, whatever the rows are."""
 
+import threading
+
 import anndata
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse
 import sklearn
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from mcpca import MCPCA, _kernels, context_covariances, evidence, passes, pieces, range_finder, rows
+from mcpca import MCPCA, _kernels, _parallel, context_covariances, evidence, passes, pieces, range_finder, rows
 from mcpca.contexts import read_contexts
 from mcpca.datasets import make_contexts
 from mcpca.passes import Passes
@@ -187,6 +190,20 @@ def test_single_precision_is_summed_in_double(monkeypatch):
     for value in (2.0**24, 1.0):
         _kernels.add([total], _kernels.Sum(0, np.array([0]), np.array([[value]], dtype=np.float32)))
     assert total[0, 0] == 2**24 + 1
+
+
+def test_blas_makes_way_for_our_threads():
+    blas = ThreadpoolController().select(user_api="blas")
+    with threadpool_limits(2):
+        with _parallel.blas_aside():
+            assert _parallel.n_workers() == 2
+            assert {library["num_threads"] for library in blas.info()} == {1}
+            with _parallel.blas_aside():
+                assert _parallel.n_workers() == 2
+            names = [*_parallel.each(lambda _: threading.get_ident(), range(2), _parallel.n_workers())]
+            assert threading.get_ident() not in names
+        assert {library["num_threads"] for library in blas.info()} == {2}
+        assert _parallel.n_workers() == 2
 
 
 @pytest.mark.parametrize("layout", [np.asarray, scipy.sparse.csr_array])

@@ -60,7 +60,7 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = False) -> Conte
 
     Notes
     -----
-    Cost O(n p^2), memory O(k p^2). Rows with large means are centred before they are squared, so these cost no accuracy.
+    Cost O(n p^2), memory O(k p^2). Rows with large means are centred before they are squared: that costs no accuracy.
     float32 rows give float32 covariances (half the memory, about six digits), with means summed in float64.
     """
     return covariances_of(read_contexts(X, y), as_report(verbose))
