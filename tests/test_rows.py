@@ -269,6 +269,18 @@ def test_a_first_look_saves_passes_and_changes_nothing(tmp_path, request, monkey
     np.testing.assert_allclose(seen.components_, blind.components_, atol=1e-3)
 
 
+@pytest.mark.parametrize("row", [3, 963, 1994, 12345])  # the second and third are among those that are looked at first
+def test_nan_on_disk_is_named_by_its_row(tmp_path, request, rng, monkeypatch, row):
+    always_by_passes(monkeypatch)
+    X, y = rng.standard_normal((20_000, 12)), rng.integers(6, size=20_000)
+    X[row, 7] = np.nan
+    stored = on_disk(tmp_path, request, X)
+    sample = pieces.sample_of(read_contexts(stored, y), 1 / 16, 100)
+    assert (sample is None) == (row in (963, 1994))
+    with pytest.raises(ValueError, match=rf"1 NaN and 0 infinite .* within rows {row} to {row}, in feature\(s\) 7"):
+        MCPCA(3).fit(stored, y)
+
+
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("offset", [0, 1e5])
 def test_the_first_pass_over_rows_on_disk_finds_means_and_products(tmp_path, request, layout, offset):

@@ -96,7 +96,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> tuple[list[int], 
     """Return a share of rows that are on disk, in memory: the contexts that have two or more of them, and these.
 
     Runs of neighbouring rows at equal distances, which cost a share of a reading. None where all rows are in memory,
-    where single rows cannot be read, or where there would be fewer than ``least``.
+    where single rows cannot be read, where there would be fewer than ``least``, or where some are not finite.
     """
     sources = list({id(source): source for source in contexts.sources}.values())
     if contexts.resampled or not all(isinstance(source, ON_DISK) for source in sources):
@@ -110,7 +110,10 @@ def sample_of(contexts: Contexts, share: float, least: int) -> tuple[list[int], 
         wanted = np.flatnonzero((np.floor((runs + 1) * share) > np.floor(runs * share)) & (codes >= 0))
         if not len(wanted):
             continue
-        blocks[id(source)] = as_source(source.gather(wanted), "X")
+        block: Any = source.gather(wanted)
+        if not np.isfinite((block.data if source.sparse else block).sum(dtype=np.float64)):
+            return None  # a pass over all rows will tell which
+        blocks[id(source)] = as_source(block, "X")
         present, index = np.unique(codes[wanted], return_inverse=True)
         for i, own in zip(present.tolist(), rows_by_context(index), strict=True):
             rows[i] = own

@@ -75,6 +75,7 @@ class Rows:
             rows = cls(contexts, passes, sums, guess[0], np.ones(k))
             sketch = rows._gram_times(guess[0], sums)
             rows._known.multiplied, rows._known.products = guess[0], sketch
+            passes.room.clear()
             return replace(rows, means=sums / contexts.n_samples[:, None], sketch=sketch)
         if guess is None:
             rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
