@@ -363,6 +363,13 @@ def test_covariances_of_rows_elsewhere_take_one_pass_where_that_is_safe(rng, kin
     assert not passes or len(passes) == n_passes  # none where all rows are dense and in memory
 
 
+def test_contexts_in_single_precision_beside_others_lose_no_digits(rng):
+    single, double = (rng.standard_normal((500, 6)) + 20).astype(np.float32), rng.standard_normal((400, 6))
+    found = context_covariances({"single": scipy.sparse.csr_array(single), "double": scipy.sparse.csr_array(double)})
+    for S, X in zip(found.covariances, (single, double), strict=True):
+        np.testing.assert_allclose(S, np.cov(X.T.astype(float)), rtol=0, atol=1e-11)
+
+
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "scaled and weighted"])
 def test_products_for_the_basis_bring_the_core_with_them(rng, kind, cut, plain):
     X, y = sparse_problem(rng)

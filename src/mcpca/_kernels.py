@@ -140,7 +140,7 @@ def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
 def second_moments(X: Any, codes: Array) -> list[Sum]:
     """Return the sums of rows, to total 0, (k, p), and of ``x x^T``, to total 1, (k, p, p), of the contexts in X.
 
-    Sparse rows are made dense some at a time.
+    Sparse rows are made dense some at a time; products are in float64, since rows are not centred.
     """
     present, rows = rows_of(codes, 0, int(codes.max()) + 1)
     p = X.shape[1]
@@ -150,7 +150,7 @@ def second_moments(X: Any, codes: Array) -> list[Sum]:
         step = max(1, _DENSE // p) if scipy.sparse.issparse(X) else Xi.shape[0]
         for start in range(0, Xi.shape[0], step):
             Z = Xi[start : start + step]
-            Z = Z.toarray() if scipy.sparse.issparse(Z) else Z
+            Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z).astype(np.float64, copy=False)
             sums[j] += np.ones(len(Z)) @ Z
             squares[j] += Z.T @ Z
     return [Sum(0, present, sums), Sum(1, present, squares)]
