@@ -261,9 +261,9 @@ def test_tables_go_by_the_names_of_rows(data, model):
     pd.testing.assert_frame_equal(analysis.group_medians(model, more, X=X, y=data.y), expected)
     fewer = works.iloc[100:].sample(frac=1, random_state=0)
     assert analysis.group_medians(model, fewer, X=X, y=data.y)["n"].sum() == 140
-    # An index 0, 1, ... is no name, and rows of an array have none.
-    plain = works.reset_index(drop=True)
-    pd.testing.assert_frame_equal(analysis.group_medians(model, plain, X=X, y=data.y), expected)
+    # Rows of an array have no names; an index 0, 1, ... names other rows than these.
+    with pytest.raises(ValueError, match=r"groups has an index that names none of the rows: \[0, 1, 2\]"):
+        analysis.group_medians(model, works.reset_index(drop=True), X=X, y=data.y)
     pd.testing.assert_frame_equal(analysis.group_medians(model, works, X=data.X, y=data.y), expected)
     top = analysis.top_samples(model, 2, names=works.sample(frac=1, random_state=0), X=X, y=data.y)
     assert top["name"].tolist() == works.iloc[top["row"]].tolist()

@@ -493,10 +493,8 @@ def test_wrong_rows(planted):
         render(model, X={"moon": X[:5], "gut": X[5:9]})
     with pytest.raises(ValueError, match=r"X has 1 context\(s\) without names and the model has 5; pass y=labels"):
         render(model, X=X)
-    with pytest.raises(ValueError, match="X has 11 features, but MCPCA is expecting 12"):
+    with pytest.raises(ValueError, match="X, context 'gut', lacks 1 of the 12 features of the fit: 'gene 0'"):
         render(model, X={"gut": X.iloc[:9, 1:]})
-    with pytest.raises(ValueError, match=r"X begins with \['gene 11', 'gene 10', 'gene 9'\] and fit with \['gene 0'"):
-        render(model, X={"gut": X.iloc[:9, ::-1]})
     gap = X.to_numpy(copy=True)
     gap[7, 3] = np.nan
     with pytest.raises(ValueError, match="1 NaN"):

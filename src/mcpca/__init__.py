@@ -11,6 +11,7 @@ from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
 from .exceptions import (
     DroppedContextsWarning,
+    ExtraFeaturesWarning,
     IdentifiabilityWarning,
     NoStableRankError,
     NothingAboveNoiseError,
@@ -36,6 +37,7 @@ __all__ = [
     "ContextMoments",
     "Decomposition",
     "DroppedContextsWarning",
+    "ExtraFeaturesWarning",
     "Facets",
     "IdentifiabilityWarning",
     "Matching",

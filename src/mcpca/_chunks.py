@@ -11,11 +11,13 @@ import scipy.sparse
 
 from ._blocks import Rows, as_canonical, block_dtype, check_shape, csr_blocks, equal_blocks, in_asked_order, row_numbers
 from ._check import Array, check_rows
+from ._columns import frame_columns, positions_of
 
 
 class ChunkSource:
     """Rows of one matrix that come as 2-D blocks: arrays, DataFrames, or sparse matrices.
 
+    Columns of DataFrames go by the names of the first block's, ``feature_names``, None where that has none.
     It is read once here, to learn the numbers of rows, the width and the type, of which only the counts are kept.
     Every later pass is checked against them. Where some blocks are sparse all are given as CSR: a dense block as CSR
     takes up to twice its room, while a sparse one that is made dense has no bound.
@@ -40,7 +42,10 @@ class ChunkSource:
         counts: list[int] = []
         n = p = nnz = 0
         dtype, self.sparse = np.dtype(np.float32), False
+        self.feature_names: list[Any] | None = None
         for X in self._iterate():
+            if not counts and hasattr(X, "columns"):
+                self.feature_names = list(X.columns)
             block = self._convert(X, n)
             if counts and block.shape[1] != p:
                 raise ValueError(
@@ -142,11 +147,24 @@ class ChunkSource:
     def _convert(self, X: Any, first: int) -> Any:
         """Return a block as CSR or as a float array."""
         where = f"{self._where}, the block from row {first} on"
+        if self.feature_names is not None and hasattr(X, "columns"):
+            X = self._by_name(X, where)
         if not scipy.sparse.issparse(X):
             return check_rows(X, where)
         check_shape(X.shape, where)
         dtype = block_dtype(X.dtype, where)
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
+
+    def _by_name(self, X: Any, where: str) -> Any:
+        """Return a DataFrame with its columns in the order of the first block's."""
+        own, known = list(X.columns), self.feature_names
+        assert known is not None
+        places = positions_of(known, own, where, "of the first block", "Give every block the same columns.")
+        if len(own) > len(known):
+            raise ValueError(
+                f"{where} has {len(own)} columns and the first block has {len(known)}; give every block the same ones."
+            )
+        return X if places is None else frame_columns(X, places)
 
 
 def one_shot(X: Any, where: str) -> TypeError:

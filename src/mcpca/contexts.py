@@ -11,9 +11,11 @@ import numpy as np
 import scipy.sparse
 
 from ._check import Array, check_finite
+from ._columns import positions_of
 from ._kernels import Sum
-from .adapters.anndata import anndata_parts, is_anndata
-from .labels import columns_of, encode_labels, name_array, rows_by_context, take_labels
+from .adapters.anndata import is_anndata
+from .alignment import matrix_and_names, with_columns
+from .labels import encode_labels, name_array, rows_by_context, take_labels
 from .sources import Rows, Source, as_source, is_dask, is_source_like
 
 
@@ -79,6 +81,15 @@ class Contexts:
             for kept, mine in zip(rows, self.rows, strict=True)
         )
         return replace(self, rows=list(own), n_samples=np.array([len(kept) for kept in rows]), resampled=True)
+
+    def in_order(self, names: Sequence[Any]) -> Contexts:
+        """Return the same contexts in the order of these names, which are theirs."""
+        own = self.names.tolist()
+        if own == list(names):
+            return self
+        places = [own.index(name) for name in names]
+        sources, rows = ([part[i] for i in places] for part in (self.sources, self.rows))
+        return replace(self, names=self.names[places], sources=sources, rows=rows, n_samples=self.n_samples[places])
 
     def row_numbers(self, i: int, start: int, stop: int) -> slice | Array:
         """Rows ``start`` to ``stop`` of context i, as numbers in its source."""
@@ -183,14 +194,15 @@ def _is_nested_row_list(X: Sequence[Any]) -> bool:
 
 
 def _from_blocks(named: NamedBlocks) -> Contexts:
-    blocks, names = named.blocks, named.names.tolist()
-    columns = [_column_names(block) for block in blocks]
-    reference = next((c for c in columns if c is not None), None)
+    names = named.names.tolist()
+    wheres = [f"X, context {name!r}," for name in names]
+    given = [matrix_and_names(block, where) for block, where in zip(named.blocks, wheres, strict=True)]
+    reference = next((own for _, own in given if own is not None), None)
     arrays = []
-    for name, block, own in zip(names, blocks, columns, strict=True):
+    for (block, own), name, where in zip(given, names, wheres, strict=True):
         if own is not None and reference is not None:
-            block = _align(block, own, reference, name)
-        arrays.append(as_source(block, f"X, context {name!r},"))
+            block = with_columns(block, _places(own, reference, name), where)
+        arrays.append(as_source(block, where))
     p = arrays[0].shape[1]
     for name, A in zip(names, arrays, strict=True):
         if A.shape[1] != p:
@@ -199,7 +211,8 @@ def _from_blocks(named: NamedBlocks) -> Contexts:
                 f"{A.shape[1]}. Select the common ones, or pass DataFrames to have them aligned by name."
             )
     counts = [A.shape[0] for A in arrays]
-    return Contexts(named.names, named.by_name, reference, arrays, [slice(0, n) for n in counts], np.array(counts))
+    features = None if reference is None else name_array(reference)
+    return Contexts(named.names, named.by_name, features, arrays, [slice(0, n) for n in counts], np.array(counts))
 
 
 def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
@@ -209,8 +222,9 @@ def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
 
 
 def _from_labels(X: Any, y: Any) -> Contexts:
-    matrix, feature_names = anndata_parts(X) if is_anndata(X) else (X, _column_names(X))
+    matrix, columns = matrix_and_names(X, "X")
     source = as_source(matrix, "X")
+    feature_names = None if columns is None else name_array(columns)
     n = source.shape[0]
     names, index = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)
     if n == 0:
@@ -219,23 +233,21 @@ def _from_labels(X: Any, y: Any) -> Contexts:
     return Contexts(names, y is not None, feature_names, [source] * len(names), rows_by_context(index), counts)
 
 
-def _align(block: Any, own: Array, reference: Array, name: Any) -> Any:
-    """Put a DataFrame's columns into the order of the first one's."""
-    if len(own) == len(reference) and all(own == reference):
-        return block
+def check_shared(own: Sequence[Any], reference: Sequence[Any], name: Any) -> None:
+    """Raise where a context has other features than the first one with names."""
     missing, extra = (
-        sorted(set(map(str, reference)) - set(map(str, own))),
-        sorted(set(map(str, own)) - set(map(str, reference))),
+        sorted(map(str, set(reference) - set(own))),
+        sorted(map(str, set(own) - set(reference))),
     )
-    if missing or extra or len(set(own)) < len(own):
+    if missing or extra or len(own) != len(reference):
         raise ValueError(
             f"Contexts must share their features: context {name!r} lacks {missing[:5]} and has {extra[:5]} in addition"
             f"{' (first 5 shown)' if max(len(missing), len(extra)) > 5 else ''}, or names one twice. Select the common "
             "columns."
         )
-    return block[list(reference)]
 
 
-def _column_names(X: Any) -> Array | None:
-    columns = columns_of(X)
-    return None if columns is None else name_array(columns)
+def _places(own: Sequence[Any], reference: Sequence[Any], name: Any) -> Array | None:
+    """Return the positions of a context's features in the order of the first one's."""
+    check_shared(own, reference, name)
+    return positions_of(reference, own, f"X, context {name!r},", "of the first context", "")

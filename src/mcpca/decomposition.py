@@ -21,6 +21,7 @@ from ._check import (
     check_real,
 )
 from ._namespace import to_host
+from .alignment import by_name
 from .canonical import canonical_order
 from .covariances import Covariances
 from .devices import as_stack, check_stack, on_device
@@ -225,8 +226,9 @@ def check_tolerance(tol: Any) -> float:
 
 
 def check_weights(context_weights: Any, contexts: Array) -> Array:
-    """Return positive weights (k,) from an array in the order of ``contexts`` or a dict by name."""
+    """Return positive weights (k,) from an array in the order of ``contexts``, or a dict or Series by name."""
     names = contexts.tolist()
+    context_weights = by_name(context_weights, names, "context_weights", "the contexts")
     if isinstance(context_weights, Mapping):
         missing = [name for name in names if name not in context_weights]
         unknown = [name for name in context_weights if name not in names]

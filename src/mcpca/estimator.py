@@ -7,13 +7,14 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, Report, as_generator, as_report, check_counts, check_rank
 from ._namespace import is_device_array, like
+from .alignment import by_name, covariance_tables
 from .automatic_rank import automatic_rank
 from .checkpoint import Checkpoint
-from .contexts import named_blocks, read_contexts
+from .contexts import read_contexts
 from .decomposition import check_tolerance, check_weights, decompose_checked
 from .device_contexts import holds_device_arrays, read_device_contexts
 from .devices import check_stack
@@ -29,7 +30,6 @@ from .quality import FacetMethods
 from .scatters import ContextCovariances
 from .scores import ScoreMethods
 from .solvers import check_solver
-from .sources import is_dask
 from .streaming import StreamingMethods, set_features, set_label_columns
 
 # Fitted attributes that go to the device of the data.
@@ -112,7 +112,8 @@ class MCPCA(
         ``sum_i S_i S_i``, as a share of the smallest eigenvalue that counts; 0 where they were computed exactly.
     n_features_in_ : int
     feature_names_in_ : ndarray (n_features,)
-        When the input has names that are all strings.
+        When the input has names, of columns or of an AnnData's ``var``: features go by them wherever rows are met
+        again. Columns called 0, 1, ..., p - 1 have none.
     label_columns_ : list of str
         When labels were columns of a DataFrame: these are left out wherever they are met again.
 
@@ -179,7 +180,8 @@ class MCPCA(
             returns an iterator of blocks of rows, or a Dask array or DataFrame, whose rows stay on the workers. Arrays
             of PyTorch, CuPy or JAX stay on their device (extra ``devices``), and the fitted arrays are of their kind.
         y : array-like (n,), str or list of str, optional
-            Context label of each row of one matrix, in any order; with Dask also a Dask array or Series. The name of a
+            Context label of each row of one matrix; with Dask also a Dask array or Series. A Series of pandas goes by
+            its index where the rows have one (a DataFrame's, an AnnData's ``obs_names``). The name of a
             column of a DataFrame (pandas, polars, Dask), which is then no feature, or of an AnnData's ``obs``; a list
             of names crosses columns, and contexts are then called "a / b". Without it ``X`` is one context.
         checkpoint : path, optional
@@ -202,11 +204,8 @@ class MCPCA(
         contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
         if self.n_components is not None:
             check_rank(self.n_components, contexts.n_features)
-        features = BaseEstimator()  # takes scikit-learn's attributes of the features, and its errors
-        if hasattr(X, "columns") and not is_dask(X) and named_blocks(X) is None:
-            validate_data(features, X, reset=True, skip_check_array=True)
-        else:
-            set_features(features, contexts.n_features, contexts.feature_names)
+        features = BaseEstimator()  # takes scikit-learn's attributes of the features
+        set_features(features, contexts.n_features, contexts.feature_names)
         set_label_columns(features, X, columns)
         tol = check_tolerance(self.tol)
         saved = Checkpoint(checkpoint, {} if checkpoint is None else identity_of(contexts, self.get_params(deep=False)))
@@ -222,19 +221,24 @@ class MCPCA(
 
         Parameters
         ----------
-        S : array-like (k, p, p)
-            Covariances: finite, symmetric, positive semi-definite.
+        S : array-like (k, p, p), list or dict {context: covariance}
+            Covariances: finite, symmetric, positive semi-definite. Tables of pandas are aligned by name.
         n_samples : int or array-like (k,), optional
-            Rows behind each; kept as ``n_samples_per_context_``.
+            Rows behind each; kept as ``n_samples_per_context_``. A Series goes by the names of contexts.
         feature_names, context_names : sequences of length p and k, optional
         """
         self._check_parameters()
+        S, columns, keys = covariance_tables(S)
         S = check_stack(S)
         k, p, _ = S.shape
+        feature_names = columns if feature_names is None else feature_names
+        context_names = keys if context_names is None else context_names
         if self.n_components is not None:
             check_rank(self.n_components, p)
         contexts = np.arange(k) if context_names is None else _check_names(context_names, k, "context_names")
         names = None if feature_names is None else _check_names(feature_names, p, "feature_names")
+        if context_names is not None:
+            n_samples = by_name(n_samples, contexts.tolist(), "n_samples", "contexts")
         counts = None if n_samples is None else check_counts(n_samples, k)
         features = BaseEstimator()
         set_features(features, p, names)

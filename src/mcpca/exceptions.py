@@ -2,6 +2,7 @@
 
 __all__ = [
     "DroppedContextsWarning",
+    "ExtraFeaturesWarning",
     "IdentifiabilityWarning",
     "NoStableRankError",
     "NothingAboveNoiseError",
@@ -12,6 +13,10 @@ __all__ = [
 
 class DroppedContextsWarning(UserWarning):
     """Contexts with few rows, or rows without a context, were left out of a fit."""
+
+
+class ExtraFeaturesWarning(UserWarning):
+    """New rows have features that the fit does not have, which were left out."""
 
 
 class IdentifiabilityWarning(UserWarning):

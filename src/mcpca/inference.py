@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._check import Array, as_generator, as_report, check_integer, check_real
 from ._namespace import to_host
 from .bootstrap import Bootstrap, resample
-from .contexts import Contexts, read_contexts
+from .contexts import Contexts
 from .likelihood import Likelihood, fit_contexts
 from .precision import Precision, precision_of
 from .replication import REPLICATES, Replicability, replicate
@@ -82,7 +82,7 @@ class UncertaintyMethods:
     noise: str | None
     orthogonal: bool
     contexts_: Array
-    _check_n_features: Any
+    _read_new: Any
     _evidence: tuple[Array, Array] | None
     _gaussian: Any
 
@@ -230,15 +230,14 @@ class UncertaintyMethods:
 
     def _read_fitted_rows(self, X: Any, y: Any) -> Contexts:
         """Return rows that may be those of the fit: the same contexts and features."""
-        contexts = read_contexts(X, y)
-        self._check_n_features(contexts.n_features)
-        names, fitted = contexts.names, self.contexts_.tolist()
-        if names.tolist() != fitted:
+        contexts: Contexts = self._read_new(X, y, min_samples=2)
+        names, fitted = contexts.names.tolist(), self.contexts_.tolist()
+        if len(names) != len(fitted) or set(names) != set(fitted):
             raise ValueError(
-                f"Resampling needs the rows that the model was fitted on: contexts {names.tolist()[:5]} were given, "
+                f"Resampling needs the rows that the model was fitted on: contexts {names[:5]} were given, "
                 f"and it was fitted on {fitted[:5]}."
             )
-        return contexts
+        return contexts.in_order(fitted)
 
     def _counts(self, purpose: str) -> Array:
         if self.n_samples_per_context_ is None:

@@ -11,6 +11,7 @@ import numpy as np
 from ._check import Array
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
+from .alignment import columns_of, in_row_order
 
 SEPARATOR = " / "  # between the names of crossed contexts
 _SHOWN = 10
@@ -24,14 +25,6 @@ class Coded(NamedTuple):
 
 
 # By the name of a column
-
-
-def columns_of(X: Any) -> list[Any] | None:
-    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for all that has none."""
-    kind = type(X)
-    if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
-        raise TypeError("X is a polars LazyFrame, which has no rows before it is collected; pass X.collect().")
-    return list(X.columns) if hasattr(X, "columns") else None
 
 
 def label_columns(X: Any, y: Any) -> list[str]:
@@ -73,13 +66,13 @@ def check_columns(
 
 
 def take_labels(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return X without the columns that ``y`` names, and the labels in them; both as they are where y is labels.
+    """Return X without the columns that ``y`` names, and the labels in them; labels that are given go by their index.
 
     An AnnData has its labels in ``obs`` and stays as it is. Several columns are crossed.
     """
     names = label_columns(X, y)
     if not names:
-        return X, y
+        return X, in_row_order(X, y)
     table = X.obs if is_anndata(X) else X
     if len(names) == 1:
         labels = table[names[0]]

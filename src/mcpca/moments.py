@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from ._check import Array, as_report
+from ._columns import positions_of
 from ._files import names_to_json, read_file, write_file
 from .contexts import Contexts, read_contexts
 from .labels import name_array
@@ -163,12 +164,9 @@ def _aligned(other: ContextMoments, like: ContextMoments) -> ContextMoments:
     if like.feature_names is None or other.feature_names is None:
         return other
     mine, its = like.feature_names.tolist(), other.feature_names.tolist()
-    if mine == its:
+    order = positions_of(mine, its, "The set of rows to add", "of those before", "Select the same ones.")
+    if order is None:
         return other
-    missing = [name for name in mine if name not in its]
-    if missing:
-        raise ValueError(f"These rows lack the features {missing[:5]}, which those before have; select the same ones.")
-    order = np.array([its.index(name) for name in mine])
     turned = _copy(other)
     turned.means = other.means[:, order]
     turned.scatters = other.scatters[:, order][:, :, order]

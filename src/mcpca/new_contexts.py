@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._check import Array, as_report, check_covariances, check_rows
 from ._namespace import stand_in, to_host
-from .adapters.anndata import anndata_parts, is_anndata
-from .contexts import Contexts, named_blocks, read_contexts
+from .alignment import in_fitted_order, square_in_order
+from .contexts import Contexts, NamedBlocks, named_blocks, read_contexts
 from .covariances import Covariances
 from .device_contexts import finite_rows
 from .evidence import MOST_NUMBERS, without_basis
@@ -113,7 +113,7 @@ class NewContextMethods:
         if not single:
             contexts = self._read_new(X, y, min_samples=2)
         else:
-            A = self._check_new_rows(X)
+            A = self._check_new_rows(square_in_order(X, getattr(self, "feature_names_in_", None)))
             dense = isinstance(A, np.ndarray) and A.shape == (p, p)
             if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
                 return Stack(check_covariances(A[None], "X")), True
@@ -122,18 +122,16 @@ class NewContextMethods:
 
     def _check_new_rows(self, X: Any) -> Any:
         """Return new rows as an array, on the host or on their device; as a ``Source`` where that is no dense array."""
-        X = without_columns(X, getattr(self, "label_columns_", ()))
+        X, by_name = self._in_fitted_order(X, "X")
         if is_dask(X):  # checked as it is read
             return X
-        if is_anndata(X):
-            X = anndata_parts(X)[0]
         if is_source_like(X):
             source = as_source(X, "X")
             self._check_n_features(source.shape[1])
             if source.shape[0] == 0:
                 raise ValueError(f"X has 0 samples (shape={source.shape}) while a minimum of 1 is required.")
             return source
-        if hasattr(X, "shape") and len(X.shape) == 2:
+        if not by_name and hasattr(X, "shape") and len(X.shape) == 2:  # names that only one side has: a warning
             validate_data(self, X, reset=False, skip_check_array=True)
         A = check_rows(stand_in(X), "X")
         self._check_n_features(A.shape[1])
@@ -145,21 +143,26 @@ class NewContextMethods:
         if p != self.n_features_in_:
             raise ValueError(f"X has {p} features, but MCPCA is expecting {self.n_features_in_} features as input.")
 
+    def _in_fitted_order(self, X: Any, where: str) -> tuple[Any, bool]:
+        """Return one matrix with the fitted features in their order, and whether that was by name."""
+        X = without_columns(X, getattr(self, "label_columns_", ()))
+        names = getattr(self, "feature_names_in_", None)
+        return in_fitted_order(X, None if names is None else names.tolist(), self.n_features_in_, where)
+
     def _read_new(self, X: Any, y: Any, min_samples: int) -> Contexts:
         X, y = take_labels(X, y)
-        if not isinstance(X, Contexts) and named_blocks(X) is None:
-            X = self._check_new_rows(to_host(X))
+        if not isinstance(X, Contexts):
+            named = named_blocks(X)
+            X = self._check_new_rows(to_host(X)) if named is None else self._blocks_in_fitted_order(named)
         contexts = read_contexts(X, y, min_samples=min_samples)
         self._check_n_features(contexts.n_features)
-        known = getattr(self, "feature_names_in_", None)
-        if contexts.engine is not None and known is not None and contexts.feature_names is not None:
-            other = [name for name in contexts.feature_names.tolist() if name not in set(known.tolist())]
-            if other or contexts.feature_names.tolist() != known.tolist():
-                raise ValueError(
-                    f"The columns of X should be those of fit, in the same order: unknown are {other[:5]}; select them "
-                    "with X[list(model.feature_names_in_)]."
-                )
         return contexts
+
+    def _blocks_in_fitted_order(self, named: NamedBlocks) -> Any:
+        names = named.names.tolist()
+        pairs = zip(names, named.blocks, strict=True)
+        blocks = [self._in_fitted_order(block, f"X, context {name!r},")[0] for name, block in pairs]
+        return dict(zip(names, blocks, strict=True)) if named.by_name else blocks
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return how well the model predicts these rows; larger is better.

@@ -79,7 +79,7 @@ def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> An
     model.n_features_in_, model.n_components_ = map(int, model.components_.shape)
     model.contexts_ = name_array(header["contexts"])
     if header["feature_names"] is not None:
-        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+        model.feature_names_in_ = name_array(header["feature_names"]).astype(object)
     if header.get("label_columns"):
         model.label_columns_ = header["label_columns"]
     model.n_iter_ = header["n_iter"]

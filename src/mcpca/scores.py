@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, check_rows
 from ._namespace import stand_in, to_host
+from .alignment import by_name, in_row_order
 from .centering import ContextMeans, rows_of, scores_of
 from .contexts import named_blocks
 from .device_contexts import finite_rows
@@ -93,8 +95,8 @@ class ScoreMethods(TransformerMixin):
             A list must have one entry per fitted context, in their order; a dict goes by name. They give a list or
             dict of scores.
         y : array-like (n,), str or list of str, optional
-            Context label of each row, or the name of a column with them, as in ``fit``: rows are centred by the mean of
-            their own context, looked up by label.
+            Context label of each row, or the name of a column with them, as in ``fit`` (also by index): rows are
+            centred by the mean of their own context, looked up by label.
         center : None, "overall", "own", array (n_features,) or dict {label: array}
             None is the context's fitted mean where contexts are known (by ``y``, list or dict), and the overall mean
             of the fitted rows otherwise, which keeps differences between contexts visible. "own" centres each context
@@ -109,7 +111,7 @@ class ScoreMethods(TransformerMixin):
         a Dask array that is computed when asked for
         """
         check_is_fitted(self)
-        X, y = take_labels(X, y)
+        (X, y), center = take_labels(X, y), self._center(center)
         if is_dask(X):
             return self._transform_there(X, y, center, posterior)
         A = self._check_new_rows(X)
@@ -142,7 +144,17 @@ class ScoreMethods(TransformerMixin):
         Z = finite_rows(X, Z, "X", None)
         if isinstance(center, str) and center == "own":
             raise ValueError("center='own' is not known from scores; pass the mean itself.")
-        return rows_of(Z, self._means().by_rows(Z, y, center), to_host(self.components_))
+        groups = self._means().by_rows(Z, in_row_order(X, y), self._center(center))
+        return rows_of(Z, groups, to_host(self.components_))
+
+    def _center(self, center: Any) -> Any:
+        """Return means in the order of the features, by name where they are a Series and the fit has names."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None or center is None or isinstance(center, str):
+            return center
+        if isinstance(center, Mapping):
+            return {label: self._center(mean) for label, mean in center.items()}
+        return by_name(center, names.tolist(), "center", "the features of the fit")
 
     def _means(self) -> ContextMeans:
         return ContextMeans(self.contexts_, to_host(self.means_), self.n_samples_per_context_, self.n_features_in_)

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 
 from ._check import Array, as_report, check_rank
 from .adapters.anndata import is_anndata
+from .alignment import are_positions
 from .evidence import of_covariances
 from .exceptions import RankExceedsDataError
 from .labels import label_columns, take_labels
@@ -69,9 +70,9 @@ class StreamingMethods:
 
 
 def set_features(target: Any, p: int, names: Array | None) -> None:
-    """Set what scikit-learn's ``validate_data`` would set for a matrix."""
+    """Set what scikit-learn's ``validate_data`` would set for a matrix, names that are no strings too."""
     target.n_features_in_ = p
-    if names is not None and names.dtype.kind == "U":
+    if names is not None and not are_positions(names.tolist()):
         target.feature_names_in_ = names.astype(object)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
+from .._columns import positions_of
 from ..sources import Source, as_source, columns_source
 from .anndata_rows import axes_of, check_unique, matrix_of
 from .stored import keys_of
@@ -18,16 +19,8 @@ def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Sour
     """Return the named features of ``adata``, in this order; others are left out."""
     matrix, names = matrix_of(adata, layer)
     check_unique(names, "adata")
-    position = {name: j for j, name in enumerate(names.tolist())}
-    lacking = [name for name in features if name not in position]
-    if lacking:
-        some = ", ".join(map(repr, lacking[:5])) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
-        raise ValueError(
-            f"adata lacks {len(lacking)} of the {len(features)} features of the fit: {some}. Loadings need them all; "
-            "add them, or fit on the features that both have."
-        )
-    columns = np.array([position[name] for name in features])
-    return columns_source(matrix, None if names.tolist() == features else columns, "adata")
+    way_out = "Loadings need them all; add them, or fit on the features that both have."
+    return columns_source(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
 
 
 def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, key: str, A: Array) -> Source:

@@ -12,9 +12,10 @@ import scipy.sparse
 
 from .._check import Array, check_integer
 from .._optional import require
+from ..alignment import columns_of
 from ..contexts import Contexts
 from ..exceptions import DroppedContextsWarning, RawCountsWarning
-from ..labels import Coded, check_columns, columns_of, crossed, distinct, read_labels, rows_by_context
+from ..labels import Coded, check_columns, crossed, distinct, read_labels, rows_by_context
 from ..sources import Source, as_source, columns_source, is_dask
 from .anndata import anndata_parts, is_anndata
 

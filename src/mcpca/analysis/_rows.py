@@ -16,6 +16,7 @@ import scipy.sparse
 from .._check import Array
 from .._names import unknown
 from ..adapters.anndata import is_anndata
+from ..alignment import places_in
 from ..fitted import Fitted, fitted
 from ..fitted_rows import Directions, Space, principal_directions, read_space, sample_rows, scores_are_stored
 from ..sources import check_block
@@ -175,7 +176,7 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> tuple[
 def per_row(given: Any, n: int, names: Array | None, argument: str, source: Any) -> Array:
     """Return one value for each of n rows: a sequence, or for an AnnData the name of a column of ``obs``.
 
-    A Series of pandas goes by its index where rows have names; see ``in_row_order``.
+    A Series of pandas goes by its index where rows have names; see ``table_in_row_order``.
     """
     if isinstance(given, str):
         if not is_anndata(source):
@@ -187,7 +188,7 @@ def per_row(given: Any, n: int, names: Array | None, argument: str, source: Any)
                 unknown(given, argument, source.obs.columns, "a column of adata.obs") + " Pass one, or values."
             )
         given = source.obs[given]
-    values = np.asarray(in_row_order(given, n, names, argument))
+    values = np.asarray(table_in_row_order(given, names, argument))
     if values.dtype.kind in "SU":
         values = values.astype(object)
     if values.shape != (n,):
@@ -195,27 +196,24 @@ def per_row(given: Any, n: int, names: Array | None, argument: str, source: Any)
     return values
 
 
-def in_row_order(given: Any, n: int, names: Array | None, argument: str) -> Any:
+def table_in_row_order(given: Any, names: Array | None, argument: str) -> Any:
     """Return a Series or DataFrame of pandas in the order of the rows, by their names; anything else as it is.
 
-    Rows that it does not name have missing values; an index 0, 1, ... of n entries is no name, and neither are names
-    that rows share. A table that is sorted in its own way would otherwise give each row the values of another.
+    A table may have more rows; rows that it does not name have missing values. One that is sorted in its own way would
+    otherwise give each row the values of another.
     """
     pd = pandas()
     if names is None or not isinstance(given, (pd.Series, pd.DataFrame)):
         return given
     index, rows = given.index, pd.Index(names)
-    plain = isinstance(index, pd.RangeIndex) and index.equals(pd.RangeIndex(n))
-    if plain or not rows.is_unique or index.equals(rows):
+    places = places_in(index, rows, argument, "X")
+    if places is None:
         return given
-    if not rows.isin(index).any():
+    if (places < 0).all():
         raise ValueError(
             f"{argument} has an index that names none of the rows: {list(index[:3])}, where rows are {list(rows[:3])}. "
             f"Use the same names, or pass {argument}.to_numpy() in the order of the rows."
         )
-    if not index.is_unique:
-        twice = index[index.duplicated()][0]
-        raise ValueError(f"{argument} names row {twice!r} more than once; give every row one value.")
     return given.reindex(rows)
 
 
@@ -232,5 +230,7 @@ def _row_names(source: Any, X: Any, n: int) -> Array | None:
     indices = [getattr(block, "obs_names", getattr(block, "index", None)) for block in blocks]
     if any(index is None or callable(index) for index in indices):
         return None
+    if len(indices) > 1 and all(type(index).__name__ == "RangeIndex" for index in indices):
+        return None  # each of several frames counts its rows from 0
     names = np.concatenate([np.asarray(index) for index in indices])
     return names if len(names) == n else None

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from .._check import Array, check_real
 from .._names import context_index
 from .._optional import require
-from ._rows import in_row_order, per_row, scores_of_rows
+from ._rows import per_row, scores_of_rows, table_in_row_order
 from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
 
 _COLUMNS = ["hazard_ratio", "lower", "upper", "p"]
@@ -180,7 +180,7 @@ def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Arr
     frame = pd.DataFrame({"time": times, "event": events})
     if covariates is None:
         return frame
-    table = in_row_order(covariates, n, names, "covariates")
+    table = table_in_row_order(covariates, names, "covariates")
     table = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
     if not table.columns.is_unique:
         raise ValueError(f"covariates has columns of the same name, {list(table.columns)[:5]}; rename them.")

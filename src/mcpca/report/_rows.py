@@ -14,10 +14,9 @@ import scipy.sparse
 from .._check import Array, check_finite
 from .._namespace import to_host
 from .._parallel import each, n_workers
-from ..adapters.anndata import anndata_parts, is_anndata
 from ..contexts import Contexts, named_blocks
 from ..labels import take_labels
-from ..sources import as_source, is_dask
+from ..sources import is_dask
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_AXES = 3  # principal components of a context, of which any two are shown
@@ -87,34 +86,24 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
 
 def _read(model: Any, X: Any, y: Any) -> Contexts:
-    features = None
     X, y = take_labels(X, y)
-    if is_anndata(X):
-        X, features = anndata_parts(X)
-        X = as_source(X, "X")
     named = named_blocks(X)
     if named is None:
-        X, y = _chunks_of_dask(X, y) if is_dask(X) else (to_host(X), y)
+        X, y = _chunks_of_dask(model, X, y) if is_dask(X) else (to_host(X), y)
     else:
-        blocks = [_chunks_of_dask(block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks]
+        blocks = [
+            _chunks_of_dask(model, block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks
+        ]
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
     contexts: Contexts = model._read_new(X, y, min_samples=1)
-    features, known = (
-        contexts.feature_names if features is None else features,
-        getattr(model, "feature_names_in_", None),
-    )
-    if features is not None and known is not None and [str(name) for name in features] != known.tolist():
-        raise ValueError(
-            f"The features of X should be those of fit, in the same order: X begins with {features.tolist()[:3]} and "
-            f"fit with {known[:3].tolist()}; select them with X[list(model.feature_names_in_)]."
-        )
     return contexts
 
 
-def _chunks_of_dask(X: Any, y: Any) -> tuple[Any, Any]:
+def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
     """Turn rows on Dask into a function that gives their blocks, computed one after the other; labels into an array."""
     from ..adapters.dask import whole_rows
 
+    X = model._in_fitted_order(X, "X")[0]
     blocks = whole_rows(X, "X").to_delayed().ravel().tolist()
 
     def chunks() -> Iterator[Any]:
