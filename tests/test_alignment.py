@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from mcpca import MCPCA, ContextMoments, ExtraFeaturesWarning, analysis, select_rank
 from mcpca.datasets import make_contexts
@@ -124,8 +126,9 @@ def test_more_columns_are_left_out_with_a_word(data, base):
     # The column of the labels needs no word.
     labelled = frame.assign(group=y)
     by_column = MCPCA(R, random_state=0).fit(labelled, "group")
-    np.testing.assert_array_equal(by_column.transform(turned(labelled)), by_column.transform(frame))
-    np.testing.assert_array_equal(by_column.loadings_for(turned(labelled), "group"), by_column.loadings_for(frame, y))
+    other_way = labelled[["gene5", "group", *(name for name in GENES[::-1] if name != "gene5")]]
+    np.testing.assert_array_equal(by_column.transform(other_way), by_column.transform(frame))
+    np.testing.assert_array_equal(by_column.loadings_for(other_way, "group"), by_column.loadings_for(frame, y))
 
 
 def test_what_is_missing_is_named(data):
@@ -275,6 +278,15 @@ def test_means_and_weights_that_are_series_go_by_name(data):
     np.testing.assert_array_equal(ours.loadings_, theirs.loadings_)
     with pytest.raises(ValueError, match=r"context_weights has the index 0, 1, 2, 3, and the contexts are 'a'"):
         MCPCA(R, context_weights=weights.reset_index(drop=True)).fit(X, y)
+
+
+def test_rows_of_a_pipeline_go_by_the_names_of_its_first_step(data):
+    X, y = data
+    frame = frame_of(X, index=index_of(len(y)))
+    pipe = make_pipeline(StandardScaler(), MCPCA(R, random_state=0)).fit(frame, y)
+    shuffled = pd.Series(y, index=frame.index).sample(frac=1, random_state=0)
+    expected = analysis.sample_scores(pipe, X=frame, y=y)
+    pd.testing.assert_frame_equal(analysis.sample_scores(pipe, X=turned(frame), y=shuffled), expected)
 
 
 # Rows

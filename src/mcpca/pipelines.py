@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array
 from ._namespace import to_host
+from .alignment import in_fitted_order
 from .contexts import named_blocks
 from .labels import take_labels
 
@@ -34,12 +35,22 @@ def split_steps(source: Any) -> tuple[Pipeline | None, Any]:
 
 
 def transformed_rows(steps: Pipeline, X: Any, y: Any) -> tuple[Any, Any]:
-    """Return rows after the steps, in the form they came in, and their labels."""
+    """Return rows after the steps, in the form they came in, and their labels.
+
+    Columns of DataFrames go by the names that the first step was fitted on, which would refuse another order.
+    """
     X, y = take_labels(X, y)
+    known = names_before(steps)
+
+    def after(block: Any) -> Any:
+        if known is not None and hasattr(block, "columns"):
+            block = in_fitted_order(block, known, len(known), "X")[0]
+        return steps.transform(block)
+
     several = named_blocks(X)
     if several is None:
-        return steps.transform(X), y
-    blocks = [steps.transform(block) for block in several.blocks]
+        return after(X), y
+    blocks = [after(block) for block in several.blocks]
     return (dict(zip(several.names.tolist(), blocks, strict=True)) if several.by_name else blocks), y
 
 
