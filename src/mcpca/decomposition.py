@@ -14,7 +14,6 @@ from ._check import (
     Array,
     Report,
     as_generator,
-    as_report,
     check_counts,
     check_integer,
     check_rank,
@@ -26,6 +25,7 @@ from .covariances import Covariances
 from .devices import as_stack, check_stack, on_device
 from .exceptions import RankExceedsDataError
 from .loadings import solve_loadings
+from .progress import reporting
 from .quality import Facets, complete, score_moments
 from .solvers import Settings, SolverResult, check_solver, get_solver
 from .subspace import Core, compress, numerical_rank
@@ -82,7 +82,7 @@ def decompose(
     random_state: Any = None,
     tol: float = 1e-7,
     max_iter: int = 200,
-    verbose: Any = False,
+    verbose: Any = None,
 ) -> Decomposition:
     """Decompose covariances of k contexts as ``S_i ~ A diag(b_i) A^T``.
 
@@ -110,8 +110,8 @@ def decompose(
     tol, max_iter : float, int
         When a solver is taken as converged: the length of a step on the unit sphere for "mspm", ``gradient`` of the
         result for "lsq", and for "ml" a ten-thousandth of it; and after how many second-order steps it is given up.
-    verbose : bool or callable
-        True prints progress to stderr; a function is called with (stage, done, total).
+    verbose : None, bool or callable
+        Progress, as in ``MCPCA``.
 
     Returns
     -------
@@ -128,10 +128,9 @@ def decompose(
     r = check_rank(r, p, "r")
     counts = None if n_samples is None else check_counts(n_samples, k)
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
-    rng, report = as_generator(random_state), as_report(verbose)
-    found, _ = decompose_checked(
-        as_stack(S), r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
-    )
+    options |= {"counts": counts, "weights": weights, "rng": as_generator(random_state), "tol": tol}
+    with reporting(verbose, "decomposition") as report:
+        found, _ = decompose_checked(as_stack(S), r, **options, report=report, max_iter=max_iter)
     return on_device(found, S)
 
 

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._check import Array, Report, as_generator, as_report, check_counts, check_rank
+from ._check import Array, Report, as_generator, check_counts, check_rank
 from ._namespace import is_device_array, like
 from .automatic_rank import automatic_rank
 from .checkpoint import Checkpoint
@@ -25,6 +25,7 @@ from .labels import label_columns, name_array, take_labels
 from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
+from .progress import check_verbose, reporting
 from .quality import FacetMethods
 from .scatters import ContextCovariances
 from .scores import ScoreMethods
@@ -76,8 +77,11 @@ class MCPCA(
         Decides every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
         Convergence of the solver (see ``decompose``), and its second-order steps.
-    verbose : bool or callable
-        True prints progress to stderr; a function is called with (stage, done, total).
+    verbose : None, bool or callable
+        Progress on stderr, of ``fit`` and of what the model does later. None: on a terminal and in a notebook, from the
+        third second of a call on. True: always. False: never. A function is called with (stage, done, total), ``done``
+        never falling in a stage. For ``clone`` it must be one that can be copied, as functions can and objects with a
+        stream cannot; for worker processes one of a module.
 
     Attributes
     ----------
@@ -150,7 +154,7 @@ class MCPCA(
         random_state: Any = None,
         tol: float = 1e-7,
         max_iter: int = 200,
-        verbose: Any = False,
+        verbose: Any = None,
     ) -> None:
         self.n_components = n_components
         self.solver = solver
@@ -194,9 +198,13 @@ class MCPCA(
         if isinstance(X, ContextMoments):
             if y is not None:
                 raise ValueError("X holds moments of contexts, which take no y; drop y.")
-            return self._fit_context_moments(X)
+            with reporting(self.verbose, "fit") as report:
+                return self._fit_context_moments(X, report)
         self._check_parameters()
-        report = as_report(self.verbose)
+        with reporting(self.verbose, "reading rows") as report:
+            return self._fit_rows(X, y, checkpoint, report)
+
+    def _fit_rows(self, X: Any, y: Any, checkpoint: Any, report: Report) -> Self:
         columns = label_columns(X, y)
         X, y = take_labels(X, y)
         contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
@@ -239,10 +247,12 @@ class MCPCA(
         features = BaseEstimator()
         set_features(features, p, names)
         moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
-        return self._fit_evidence(of_covariances(moments, counts), as_report(self.verbose), features)
+        with reporting(self.verbose, "fit") as report:
+            return self._fit_evidence(of_covariances(moments, counts), report, features)
 
     def _check_parameters(self) -> None:
         check_solver(self.solver, self.orthogonal, self.noise)
+        check_verbose(self.verbose)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
     def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:

@@ -13,7 +13,6 @@ from ._check import (
     Array,
     Report,
     as_generator,
-    as_report,
     check_counts,
     check_covariances,
     check_integer,
@@ -25,6 +24,7 @@ from ._parallel import n_workers, one_thread_each
 from .contexts import Contexts, read_contexts
 from .criteria import Sweep
 from .curves import Curves, default_ranks, thinned
+from .progress import reporting
 from .rank import check_ranks, check_within_data
 from .replication import Replicability, check_halves
 from .residual import NULLS, STANDARD_DEVIATIONS, ResidualTest
@@ -145,7 +145,7 @@ def select_rank(
     cos_sim_threshold: float = 0.8,
     n_jobs: int | None = None,
     random_state: Any = None,
-    verbose: Any = False,
+    verbose: Any = None,
 ) -> RankSelection:
     """Recommend a rank, or say that there is nothing above noise.
 
@@ -181,8 +181,8 @@ def select_rank(
         Threads; None and -1 take as many as BLAS may use. The answer does not depend on it.
     random_state : int, Generator, RandomState or None
         Decides signs, splits and starts.
-    verbose : bool or callable
-        True shows progress on stderr; a function is called with (stage, done, total).
+    verbose : None, bool or callable
+        Progress, as in ``MCPCA``.
 
     Returns
     -------
@@ -212,8 +212,12 @@ def select_rank(
     too few rows for a rank has NaN there.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
-    rng, report = as_generator(random_state), as_report(verbose)
-    X = to_host(X)
+    options["rng"] = as_generator(random_state)
+    with reporting(verbose, "choice of the rank") as report:
+        return _select(to_host(X), y, n_samples, report, options)
+
+
+def _select(X: Any, y: Any, n_samples: Any, report: Report, options: dict[str, Any]) -> RankSelection:
     if isinstance(X, np.ndarray) and X.ndim == 3:
         if y is not None:
             raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
@@ -225,12 +229,12 @@ def select_rank(
         S = check_covariances(X, "X")
         counts = check_counts(n_samples, len(S))
         moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        return select_rank_checked(None, moments, rng=rng, report=report, **options)
+        return select_rank_checked(None, moments, report=report, **options)
     if n_samples is not None:
         raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
     contexts = read_contexts(X, y)
     check_halves(contexts, "choose a rank yourself")
-    return select_rank_checked(contexts, covariances_of(contexts, report), rng=rng, report=report, **options)
+    return select_rank_checked(contexts, covariances_of(contexts, report), report=report, **options)
 
 
 def _check_options(
@@ -277,10 +281,8 @@ def select_rank_checked(
     seed = int(rng.integers(2**62))
     workers = n_workers() if workers is None else workers
     with one_thread_each():
-        report("noise test", 0, 1)
-        test = ResidualTest(moments, contexts, null, seed, workers)
+        test = ResidualTest(moments, contexts, null, seed, workers, report)
         above = test.directions_above_noise()
-        report("noise test", 1, 1)
         if test.data_rank == 0:
             raise ValueError(
                 "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
@@ -291,14 +293,16 @@ def select_rank_checked(
         if given is not None and 0 < above < given[0]:
             grid = np.concatenate([[above], given])
         sweep = Sweep(int(grid[-1]), seed, workers, report)
-        curves = Curves(contexts, moments, test, sweep, n_splits)
+        curves = Curves(contexts, moments, test, sweep, n_splits, grid)
         if above:
             curves.search([int(r) for r in grid if r <= above], threshold, patient=given is not None)
+        if criteria and given is not None:
+            curves.look_at(grid.tolist())
+        elif criteria and len(curves.ranks) < 2:
+            curves.look_at(thinned(grid, above))
+        if curves.ranks:
+            curves.told.finish()
         if criteria:
-            if given is not None:
-                curves.look_at(grid.tolist())
-            elif len(curves.ranks) < 2:
-                curves.look_at(thinned(grid, above))
             curves.add(criteria, n_seed_pairs)
         return _conclude(test, above, curves, threshold, given)
 

@@ -12,6 +12,7 @@ from .._check import Array, as_generator, check_integer, check_real
 from ..context_tests import MOST, compare, n_arrangements
 from ..context_values import context_values
 from ..fitted import fitted
+from ..progress import shown
 from ._rows import NEEDS_ROWS, FittedRows, read_rows, rows_are_given
 from ._tables import bonferroni, false_discoveries, pandas
 from ._targets import Target, read_target
@@ -113,6 +114,7 @@ class Association:
     __str__ = summary
 
 
+@shown("associations")
 def associate(
     source: Any,
     covariate: Any,

@@ -13,6 +13,7 @@ from ..fitted import Fitted, fitted
 from ..identifiability import proportional_loadings
 from ..poles import Pole, poles
 from ..precision import Precision
+from ..progress import shown
 from ..replication import Replicability
 from ..sharing import carrying_contexts, how_shared
 from ._tables import chosen_components
@@ -35,6 +36,7 @@ _OF = {
 _MOST_TEXT = 200  # characters of a row's name
 
 
+@shown("cards")
 def describe(
     source: Any,
     *,

@@ -12,6 +12,7 @@ from scipy.stats import hypergeom, norm, rankdata
 from .._check import Array, check_integer
 from .._optional import require
 from ..poles import poles
+from ..progress import shown
 from ._tables import EXTRA, chosen_components, false_discoveries, pandas
 from .features import scores_table
 from .gene_sets import Membership, membership
@@ -21,6 +22,7 @@ _POLES = ("positive", "negative")
 _OF_ENRICHR = ["component", "pole", "collection", "set", "size", "overlap", "odds_ratio", "p", "q", "features"]
 
 
+@shown("enrichment")
 def enrichment(
     source: Any,
     sets: Any,

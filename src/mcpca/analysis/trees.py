@@ -11,6 +11,7 @@ import numpy as np
 from .._check import Array, check_integer, check_integers
 from ..context_tree import context_linkage
 from ..fitted import Fitted, fitted
+from ..progress import shown
 from ._rows import FittedRows, read_rows, rows_are_given, same_contexts
 from ._tables import pandas
 from .newick import (
@@ -128,6 +129,7 @@ def context_tree(
     return _tree(fit, values, features, method, metric)
 
 
+@shown("trees")
 def tree_distances(
     source: Any,
     known: str,

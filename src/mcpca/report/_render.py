@@ -14,6 +14,7 @@ from ..fitted import fitted
 from ..inference import Presence
 from ..pipelines import split_steps, transformed_rows
 from ..precision import Precision
+from ..progress import shown
 from ..rank import RankChoice
 from ..replication import Replicability
 from ..selection import RankSelection
@@ -25,6 +26,7 @@ MAX_ROWS = 20_000
 N_FEATURES = 25
 
 
+@shown("report")
 def render(
     model: Any,
     *,
