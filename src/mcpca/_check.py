@@ -71,6 +71,18 @@ def check_real(value: Any, name: str, low: float, high: float, way_out: str = ""
     return float(value)
 
 
+def refuse_without_effect(name: str, value: Any, default: Any, why: str, way_out: str) -> None:
+    """Raise where an option is not left at its default though it cannot have an effect; ``why`` completes "because".
+
+    For options that other options, or the kind of input, leave without any: those of which this very data set makes no
+    use (a checkpoint of little data, a seed that nothing is drawn from) are nobody's mistake.
+    """
+    if value is default or (default is not None and np.ndim(value) == 0 and bool(value == default)):
+        return
+    shown = f"={value!r}" if isinstance(value, (str, numbers.Number, range)) or value is None else ""
+    raise ValueError(f"{name}{shown} has no effect, because {why}; {way_out}.")
+
+
 def check_rank(r: Any, p: int, name: str = "n_components") -> int:
     """Return the rank as an int in [1, p]."""
     return check_integer(r, name, 1, p, f"MCPCA needs 1 <= {name} <= n_features; choose a rank of at most {p}.")

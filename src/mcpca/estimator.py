@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._check import Array, Report, as_generator, check_counts, check_rank
+from ._check import Array, Report, as_generator, check_counts, check_rank, refuse_without_effect
 from ._namespace import is_device_array, like
 from .automatic_rank import automatic_rank
 from .checkpoint import Checkpoint
@@ -20,7 +20,7 @@ from .devices import check_stack
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
-from .inference import UncertaintyMethods
+from .inference import RANK_DEFAULTS, UncertaintyMethods
 from .labels import label_columns, name_array, take_labels
 from .moments import ContextMoments
 from .new_contexts import NewContextMethods
@@ -65,14 +65,16 @@ class MCPCA(
     orthogonal : bool
         Orthonormal MCPCs: by least squares with "mspm" and "lsq", by likelihood with "ml".
     noise : {"isotropic", "pooled", "diagonal", None}
-        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none.
+        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none. Refused with
+        other solvers: a grid over both is a list of dicts, one without ``noise`` and one with ``solver=["ml"]``.
     context_weights : array-like (k,) or dict {context: weight}, optional
         Positive weights of contexts in the squared error; with "ml", whose weights are the numbers of rows, they
         multiply those. In the order of ``contexts_``.
     rank_range : iterable of int, optional
-        Candidates for the paper's rule, ``choose_rank``, with ``n_components=None``.
+        Candidates for the paper's rule, ``choose_rank``, with ``n_components=None``; refused with a rank.
     n_seed_pairs, cos_sim_threshold : int, float
-        The paper's rule; the second also of ``select_rank``, for agreement between halves of the rows.
+        The paper's rule; the second also of ``select_rank``, for agreement between halves of the rows. Refused where no
+        rule asks for them.
     random_state : int, Generator, RandomState or None
         Decides every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
@@ -187,17 +189,19 @@ class MCPCA(
             column of a DataFrame (pandas, polars, Dask), which is then no feature, or of an AnnData's ``obs``; a list
             of names crosses columns, and contexts are then called "a / b". Without it ``X`` is one context.
         checkpoint : path, optional
-            A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
-            killed goes on from there when called again with the same arguments, and gives the same answer. The file
-            is deleted at the end.
+            A file for what has been done, where the fit goes by passes over the rows: a fit that was killed goes on
+            from there when called again with the same arguments, and gives the same answer. The file is deleted at
+            the end. Where data are so small that there are no passes it is not needed, and none is written.
         """
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             if y is not None:
                 raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
+            refuse_without_effect("checkpoint", checkpoint, None, "covariances take no pass over rows", "drop it")
             return self.fit_covariances(X)
         if isinstance(X, ContextMoments):
             if y is not None:
                 raise ValueError("X holds moments of contexts, which take no y; drop y.")
+            refuse_without_effect("checkpoint", checkpoint, None, "moments take no pass over rows", "drop it")
             with reporting(self.verbose, "fit") as report:
                 return self._fit_context_moments(X, report)
         self._check_parameters()
@@ -253,6 +257,10 @@ class MCPCA(
     def _check_parameters(self) -> None:
         check_solver(self.solver, self.orthogonal, self.noise)
         check_verbose(self.verbose)
+        if self.n_components is not None:
+            for name, default in RANK_DEFAULTS.items():
+                why = f"the rank is given, n_components={self.n_components!r}"
+                refuse_without_effect(name, getattr(self, name), default, why, "drop it, or pass n_components=None")
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
     def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:

@@ -18,6 +18,9 @@ from .precision import Precision, precision_of
 from .progress import reporting, silent
 from .replication import REPLICATES, Replicability, replicate
 
+# Parameters of the estimator that only a choice of the rank has a use for, as they are by default.
+RANK_DEFAULTS = {"rank_range": None, "n_seed_pairs": 5, "cos_sim_threshold": 0.8}
+
 
 @dataclass(frozen=True)
 class Presence:
@@ -235,8 +238,8 @@ class UncertaintyMethods:
 
     def _of_this_rank(self) -> Any:
         """Return an unfitted model with this one's parameters and its rank, which says nothing."""
-        own = {**self.get_params(deep=False), "n_components": self.components_.shape[1], "verbose": False}
-        return type(self)(**own)
+        rank = {**RANK_DEFAULTS, "n_components": self.components_.shape[1]}
+        return type(self)(**{**self.get_params(deep=False), **rank, "verbose": False})
 
     def _read_fitted_rows(self, X: Any, y: Any) -> Contexts:
         """Return rows that may be those of the fit: the same contexts and features."""

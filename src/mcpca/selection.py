@@ -17,6 +17,7 @@ from ._check import (
     check_covariances,
     check_integer,
     check_real,
+    refuse_without_effect,
 )
 from ._namespace import to_host
 from ._optional import require
@@ -176,7 +177,7 @@ def select_rank(
     n_splits : int
         Random splits into halves, over which agreement is averaged.
     n_seed_pairs, cos_sim_threshold : int, float
-        The paper's parameters.
+        The paper's parameters; the first is for the criterion "seeds" alone.
     n_jobs : int, optional
         Threads; None and -1 take as many as BLAS may use. The answer does not depend on it.
     random_state : int, Generator, RandomState or None
@@ -226,6 +227,11 @@ def _select(X: Any, y: Any, n_samples: Any, report: Report, options: dict[str, A
                 "n_samples is needed with covariances: how large noise is depends on it. Pass it, or the rows; "
                 "choose_rank(S) does without."
             )
+        why = "covariances have no rows to split"
+        refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
+        if "seeds" not in options["criteria"]:
+            way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
+            refuse_without_effect("cos_sim_threshold", options["threshold"], 0.8, why, way_out)
         S = check_covariances(X, "X")
         counts = check_counts(n_samples, len(S))
         moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
@@ -241,16 +247,20 @@ def _check_options(
     ranks: Any, criteria: Any, null: Any, n_splits: Any, n_seed_pairs: Any, threshold: Any, n_jobs: Any
 ) -> dict[str, Any]:
     wanted = CRITERIA if isinstance(criteria, str) and criteria == "all" else criteria
+    wanted = wanted if isinstance(wanted, str) else tuple(wanted)
     unknown = [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in CRITERIA]
     if unknown:
         raise ValueError(f"criteria={criteria!r}: {unknown[0]!r} is unknown; choose 'all' or some of {list(CRITERIA)}.")
     if null not in NULLS:
         raise ValueError(f"null={null!r} is unknown; choose one of {list(NULLS)}.")
+    if "seeds" not in wanted:
+        why = f"criteria={criteria!r} has no 'seeds'"
+        refuse_without_effect("n_seed_pairs", n_seed_pairs, 5, why, "drop it, or ask for 'seeds'")
     if n_jobs is not None and n_jobs != -1:
         check_integer(n_jobs, "n_jobs", 1, way_out="None or -1 takes all cores.")
     return {
         "ranks": ranks,
-        "criteria": tuple(wanted),
+        "criteria": wanted,
         "null": null,
         "n_splits": check_integer(n_splits, "n_splits", 1),
         "n_seed_pairs": check_integer(n_seed_pairs, "n_seed_pairs", 1),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array, as_generator, check_integer
+from ._check import Array, as_generator, check_integer, refuse_without_effect
 from ._optional import require
 from .adapters.anndata import is_anndata
 from .adapters.anndata_new import features_by_name, rows_on_components
@@ -279,6 +279,7 @@ def loadings_for(
             source = rows_on_components(adata, params["obsm"], layer, model, key, A)
     elif isinstance(model, MCPCA):
         fitted = model
+        refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
         names = getattr(fitted, "feature_names_in_", None)
         if names is None:
             raise ValueError(
@@ -289,6 +290,9 @@ def loadings_for(
     else:
         raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
     if context_key is None:
+        why = "without context_key all rows are one context"
+        refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
+        refuse_without_effect("missing", missing, "error", why, "drop it, or pass context_key")
         check_integer(adata.n_obs, "adata.n_obs", 2, way_out="A covariance needs 2 rows.")
         contexts = ObsContexts(np.array(["all"]), np.zeros(adata.n_obs, dtype=np.intp), [], [], 0)
     else:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import hypergeom, norm, rankdata
 
-from .._check import Array, check_integer
+from .._check import Array, check_integer, refuse_without_effect
 from .._optional import require
 from ..poles import poles
 from ..progress import shown
@@ -88,6 +88,12 @@ def enrichment(
     if background is not None:
         table = _restricted(table, background)
     chosen = chosen_components(components, list(table.columns))
+    if method != "enrichr":
+        why, way_out = f"method={method!r} asks no server", "drop it, or pass method='enrichr'"
+        refuse_without_effect("organism", organism, "human", why, way_out)
+    else:
+        for name, size, default in (("min_size", min_size, 3), ("max_size", max_size, None)):
+            refuse_without_effect(name, size, default, "Enrichr takes its sets as they are", "drop it")
     if method == "enrichr":
         return _enrichr(table, chosen, sets, n, organism, background)
     member = membership(sets, list(table.index), min_size, max_size)
