@@ -74,8 +74,8 @@ def check_real(value: Any, name: str, low: float, high: float, way_out: str = ""
 def refuse_without_effect(name: str, value: Any, default: Any, why: str, way_out: str) -> None:
     """Raise where an option is not left at its default though it cannot have an effect; ``why`` completes "because".
 
-    For options that other options, or the kind of input, leave without any: those of which this very data set makes no
-    use (a checkpoint of little data, a seed that nothing is drawn from) are nobody's mistake.
+    For options that other options, or the kind of input, leave without any. Data (rows, counts) are no option, and what
+    these very data make no use of (a checkpoint of few rows, a seed that nothing is drawn from) is nobody's mistake.
     """
     if value is default or (default is not None and np.ndim(value) == 0 and bool(value == default)):
         return

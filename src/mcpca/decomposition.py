@@ -18,7 +18,6 @@ from ._check import (
     check_integer,
     check_rank,
     check_real,
-    refuse_without_effect,
 )
 from ._namespace import to_host
 from .canonical import canonical_order
@@ -102,7 +101,8 @@ def decompose(
     noise : {"isotropic", "pooled", "diagonal", None}
         For "ml": one variance per context, one for all, one per feature shared by all contexts, or none.
     n_samples : int or array-like (k,), optional
-        With "ml": rows behind each covariance, the weights of contexts in the likelihood. All alike when not given.
+        Rows behind each covariance: the weights of contexts in the likelihood, where they are alike when not given. Of
+        no consequence with "mspm" and "lsq".
     context_weights : array-like (k,), optional
         Positive weights of contexts in the squared error (in the likelihood they multiply ``n_samples``). With them a
         weighted copy of S is made.
@@ -127,9 +127,6 @@ def decompose(
     S = check_stack(S)
     k, p, _ = S.shape
     r = check_rank(r, p, "r")
-    if solver != "ml":
-        why = f"solver={solver!r} weighs contexts alike"
-        refuse_without_effect("n_samples", n_samples, None, why, "drop it, or pass context_weights or solver='ml'")
     counts = None if n_samples is None else check_counts(n_samples, k)
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
     options |= {"counts": counts, "weights": weights, "rng": as_generator(random_state), "tol": tol}

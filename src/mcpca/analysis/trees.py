@@ -121,9 +121,8 @@ def context_tree(
     if features not in FEATURES:
         raise ValueError(f"features={features!r} is unknown; choose one of {list(FEATURES)}.")
     if features == "loadings":
-        for name, value in (("n_pcs", n_pcs), ("X", X), ("y", y)):
-            why = "loadings are the model's own"
-            refuse_without_effect(name, value, None, why, "drop it, or pass features='means' or another")
+        why, way_out = "loadings are the model's own", "drop it, or pass features='means' or another"
+        refuse_without_effect("n_pcs", n_pcs, None, why, way_out)
         values = fit.loadings
     else:
         m = check_integer(len(fit.names) if n_pcs is None else n_pcs, "n_pcs", 1)
