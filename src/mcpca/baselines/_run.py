@@ -12,7 +12,7 @@ from .._namespace import to_host
 from ..canonical import canonical_order
 from ..contexts import read_contexts
 from ..loadings import solve_loadings
-from ..progress import reporting
+from ..progress import reporting, silent
 from ..scatters import covariances_of
 from ..stack import variances_along
 from . import als, ffdiag, hogsvd, jennrich, minf, mspm, nls, orthogonal, parafac2, pca, pham, qrj1d, two_contexts
@@ -110,7 +110,7 @@ def _run(
     return BaselineResult(entry.name, A, B, seconds, found.converged, " ".join(notes), extras)
 
 
-def _read(X: Any, r: int, y: Any, random_state: Any, report: Report) -> tuple[Problem, float]:
+def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) -> tuple[Problem, float]:
     """Check the input; return it with the factor by which its covariances were divided."""
     rows = None
     X = to_host(X)
