@@ -186,7 +186,7 @@ def _balanced(rows: Rows, report: Report, n: int) -> None:
                 model = MCPCA(rank, random_state=0).fit(Z, part.y)
             for name in LABELS:
                 features: Any = name  # one of a few words
-                tree = context_tree(model, features=features, n_pcs=rank, X=Z, y=part.y)
+                tree = context_tree(model, features=features, X=Z, y=part.y)
                 found[name].append(float(tree.distance(PRIMATES) == 0))
     report.add(
         balanced_rows=len(shared),

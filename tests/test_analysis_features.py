@@ -169,7 +169,7 @@ def test_top_features_are_the_extremes_of_each_column(model):
 
 
 def test_a_table_of_feature_scores_is_taken_as_it_is(model):
-    with pytest.raises(ValueError, match="names goes with a model"):
+    with pytest.raises(ValueError, match="names has no effect, because source is a table of feature scores"):
         analysis.top_features(pd.DataFrame(model.components_), names=list("abcdefghijkl"))
     with pytest.raises(ValueError, match="not numeric"):
         analysis.top_features(pd.DataFrame({"MCPC 1": ["a", "b"]}))

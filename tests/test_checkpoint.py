@@ -231,18 +231,3 @@ def test_small_data_need_no_checkpoint(tmp_path):
     data = problem()
     MCPCA(RANK, random_state=0).fit(data.X, data.y, checkpoint=tmp_path / "fit.ckpt")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_time_left_is_told(monkeypatch, capsys):
-    from mcpca import _check
-
-    clock = iter([0.0, 5.0, 30.0, 400.0])
-    monkeypatch.setattr(_check.time, "monotonic", lambda: next(clock))
-    tell = _check.as_report(True)
-    for done in (0, 10, 20, 100):
-        tell("pass 2, basis", done, 100)
-    assert capsys.readouterr().err.splitlines() == [
-        "[mcpca] pass 2, basis: 0/100",
-        "[mcpca] pass 2, basis: 20/100, 2 min left",
-        "[mcpca] pass 2, basis: 100/100",
-    ]

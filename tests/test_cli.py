@@ -701,26 +701,17 @@ def test_hostile_names_stay_on_their_lines(tmp_path, capsys):
     assert main(["transform", str(out), str(tmp_path / "x.csv"), *CSV, "--center", "context", "-q"]) == 0
 
 
-def test_progress_draws_one_line_on_a_terminal_and_few_in_a_pipe(monkeypatch, capsys):
-    from mcpca.cli import _progress
+def test_progress_is_a_few_lines_in_a_pipe(monkeypatch, capsys):
+    from mcpca import progress
+    from mcpca.cli._console import Console
 
-    clock = iter([0.0, 0.05, 2.0, 2.05, 4.0, 20.0, 0.0, 5.0, 11.0, 12.0, 40.0])
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    tell = _progress.Progress()
-    for done in (0, 25, 26, 50, 100):
-        tell("pass 1", done, 100)
-    tell.clear()
-    assert capsys.readouterr().err == (
-        "\r\x1b[K........................ pass 1\r\x1b[K######.................. pass 1, 6 s left"
-        "\r\x1b[K############............ pass 1, 4 s left\r\x1b[K######################## pass 1\r\x1b[K"
-    )
-    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
-    tell = _progress.Progress()
-    for done in (0, 50, 60, 100):
-        tell("pass 1", done, 100)
-    tell.clear()
-    assert capsys.readouterr().err == "mcpca: pass 1, 50%, 6 s left\n"
+    clock = iter([0.0, 0.0, 0.0, 5.0, 11.0, 12.0, 40.0])
+    monkeypatch.setattr(progress, "_now", lambda: next(clock))
+    console = Console()
+    with console.phase("fit"):
+        for done in (0, 25, 50, 60, 100):
+            console.progress("pass 1", done, 100)
+    assert capsys.readouterr().err == "mcpca: pass 1: 50/100, 11 s left\nmcpca: pass 1: 100/100\n"
 
 
 def test_debug_shows_the_traceback_and_nothing_else_does(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """The demo writes its pictures and says what the model says."""
 
 import copy
-import io
 import re
 import subprocess
 import sys
@@ -125,19 +124,6 @@ def test_other_warnings_reach_the_caller(monkeypatch, fitted):
     with pytest.warns(RuntimeWarning, match="something else"):
         _, proportional = demo._fit(fitted[0], 3, 0)
     assert not proportional
-
-
-def test_progress_is_one_line_on_a_terminal():
-    stream = io.StringIO()
-    stream.isatty = lambda: True
-    progress = demo._Progress(stream)
-    for done in range(4):
-        progress("components", done, 3)
-    progress.close()
-    lines = stream.getvalue().split("\r")
-    assert "\n" not in stream.getvalue()
-    assert "2/3" in lines[3]
-    assert lines[-2].strip() == ""
 
 
 def test_output_that_is_a_file_is_refused(tmp_path, capsys):

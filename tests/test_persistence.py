@@ -63,7 +63,7 @@ def test_objects_in_parameters_are_left_out(data, tmp_path):
     model.save(tmp_path / "m")
     copy = MCPCA.load(tmp_path / "m")
     assert copy.random_state is None
-    assert copy.verbose is False
+    assert copy.verbose is None
     copy.fit(data.X, data.y)
 
 

@@ -302,8 +302,8 @@ def test_progress_names_stages_and_ends(planted):
     calls = []
     select_rank(planted.X, planted.y, random_state=0, verbose=lambda *c: calls.append(c))
     stages = list(dict.fromkeys(stage for stage, _, _ in calls))
-    assert stages[:3] == ["covariances", "noise test", "ranks"]
-    assert {"seeds", "hold-out", "halves, 4 of 4", "likelihood, 3 of 3"} <= set(stages)
+    assert stages[:4] == ["covariances", "noise test", "halves", "ranks"]
+    assert {"seeds", "hold-out", "noise at other ranks", "likelihood"} <= set(stages)
     for stage in stages:
         done, total = [(d, t) for s, d, t in calls if s == stage][-1]
         assert done == total

@@ -255,16 +255,6 @@ def test_verbose_prints_to_stderr(rng, capsys):
     assert "components: 3/3" in out.err
 
 
-def test_on_a_terminal_a_bar_grows_in_place(rng, capsys, monkeypatch):
-    _, _, S = random_problem(rng, 4, 8, 3)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    decompose(S, 3, verbose=True)
-    err = capsys.readouterr().err
-    assert "\r\x1b[K[mcpca] ........................ 0/3 components" in err
-    assert "\r\x1b[K[mcpca] ######################## 3/3 components\n" in err
-    assert err.count("\n") == 3  # one for each stage
-
-
 def test_products_and_gram_find_the_same_basis(rng, monkeypatch):
     """Four contexts go by products S_i (S_i Q), five by the Gram matrix; both equal a plain SVD."""
     _A, _B, S = random_problem(rng, 4, 240, 5)

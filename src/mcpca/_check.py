@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numbers
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ Report = Callable[[str, int, int], None]
 # the caller's mistake and not arithmetic's.
 SYMMETRY_ULPS = 1e4
 NEGATIVE_ULPS = 1e2
-_BAR, _LINE_SECONDS = 24, 10.0
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
 _BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
 
@@ -43,50 +40,6 @@ def as_generator(random_state: Any) -> np.random.Generator:
     if random_state is not None and random_state < 0:
         raise ValueError(f"random_state={random_state} is negative; pass an integer >= 0 or None.")
     return np.random.default_rng(None if random_state is None else int(random_state))
-
-
-def as_report(verbose: Any) -> Report:
-    """Turn ``verbose`` into a function of (stage, done, total)."""
-    if callable(verbose):
-        return verbose  # type: ignore[no-any-return]
-    if not isinstance(verbose, (bool, numbers.Integral)):
-        raise ValueError(f"verbose={verbose!r}; pass True, False or a function of (stage, done, total).")
-    return _Printer() if verbose else _ignore_stage
-
-
-def _ignore_stage(stage: str, done: int, total: int) -> None:
-    """Say nothing."""
-
-
-class _Printer:
-    """Draws a bar that grows in place on a terminal, and prints lines elsewhere; tells the time that is left."""
-
-    def __init__(self) -> None:
-        self._stage, self._began, self._first, self._printed = "", 0.0, 0, 0.0
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Tell that ``done`` of ``total`` parts of a stage are done."""
-        now = time.monotonic()
-        if stage != self._stage or done < self._first:
-            self._stage, self._began, self._first, self._printed = stage, now, done, 0.0
-        left = self._left(now, done, total)
-        if not sys.stderr.isatty():
-            if done in (self._first, total) or now - self._printed > _LINE_SECONDS:
-                self._printed = now
-                print(f"[mcpca] {stage}: {done}/{total}{left}", file=sys.stderr, flush=True)
-            return
-        filled = _BAR * done // max(total, 1)
-        bar = "#" * filled + "." * (_BAR - filled)
-        # To the start of the line, and clear it.
-        end = "\n" if done >= total else ""
-        print(f"\r\x1b[K[mcpca] {bar} {done}/{total} {stage}{left}", end=end, file=sys.stderr, flush=True)
-
-    def _left(self, now: float, done: int, total: int) -> str:
-        """Words for the time left, once there is something to judge by."""
-        if now - self._began < 1 or not self._first < done < total:
-            return ""
-        seconds = (now - self._began) * (total - done) / (done - self._first)
-        return f", {seconds:.0f} s left" if seconds < 100 else f", {seconds / 60:.0f} min left"
 
 
 def check_integer(value: Any, name: str, low: int, high: int | None = None, way_out: str = "") -> int:
@@ -116,6 +69,18 @@ def check_real(value: Any, name: str, low: float, high: float, way_out: str = ""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= float(value) <= high:
         raise ValueError(f"{name}={value!r} is out of bounds: {low} <= {name} <= {high} is needed. {way_out}".strip())
     return float(value)
+
+
+def refuse_without_effect(name: str, value: Any, default: Any, why: str, way_out: str) -> None:
+    """Raise where an option is not left at its default though it cannot have an effect; ``why`` completes "because".
+
+    For options that other options, or the kind of input, leave without any. Data (rows, counts) are no option, and what
+    these very data make no use of (a checkpoint of few rows, a seed that nothing is drawn from) is nobody's mistake.
+    """
+    if value is default or (default is not None and np.ndim(value) == 0 and bool(value == default)):
+        return
+    shown = f"={value!r}" if isinstance(value, (str, numbers.Number, range)) or value is None else ""
+    raise ValueError(f"{name}{shown} has no effect, because {why}; {way_out}.")
 
 
 def check_rank(r: Any, p: int, name: str = "n_components") -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array, Report, check_real
+from ._check import Array, Report, check_real, refuse_without_effect
 from .contexts import Contexts
 from .evidence import Evidence, by_passes, without_basis
 from .exceptions import NoStableRankError, NothingAboveNoiseError
@@ -41,6 +41,8 @@ def automatic_rank(
         and counts is not None
         and _noise_can_be_told(contexts, counts, evidence.covariances.n_features)
     ):
+        why = "select_rank compares halves of the rows and not seeds"
+        refuse_without_effect("n_seed_pairs", n_seed_pairs, 5, why, "drop it, or pass rank_range for the paper's rule")
         if isinstance(evidence.covariances, Rows):
             contexts = evidence.covariances.most_variable(_FEATURES)
             moments = covariances_of(contexts, report)

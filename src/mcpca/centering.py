@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array
+from ._check import Array, Report
 from ._namespace import is_device_array, namespace, take_rows, to_host
 from .device_contexts import map_rows
 from .labels import encode_labels, rows_by_context
@@ -116,7 +116,9 @@ def _mean(A: Any, rows: slice | Array) -> Array:
     return np.asarray(block.mean(axis=0)).ravel()
 
 
-def scores_of(A: Any, groups: list[tuple[Any, Array]], projections: list[Array], dtype: np.dtype[Any]) -> Any:
+def scores_of(
+    A: Any, groups: list[tuple[Any, Array]], projections: list[Array], dtype: np.dtype[Any], report: Report
+) -> Any:
     """Return ``(x - mean) P^T`` for the mean and P of each group of rows, in the wider of ``dtype`` and that of A.
 
     Rows on a device have their scores there.
@@ -124,7 +126,7 @@ def scores_of(A: Any, groups: list[tuple[Any, Array]], projections: list[Array],
     if is_device_array(A):
         return map_rows(A, groups, projections, dtype)
     if not isinstance(A, np.ndarray):
-        return _scores_of_source(A, groups, projections, dtype)
+        return _scores_of_source(A, groups, projections, dtype, report)
     Z = np.empty((len(A), len(projections[0])), dtype=np.result_type(A, dtype))
     for (rows, mean), P in zip(groups, projections, strict=True):
         Z[rows] = (A[rows] - mean.astype(A.dtype, copy=False)) @ P.T
@@ -142,7 +144,7 @@ def rows_of(Z: Any, groups: list[tuple[Any, Array]], components: Array) -> Any:
 
 
 def _scores_of_source(
-    source: Source, groups: list[tuple[Any, Array]], projections: list[Array], dtype: np.dtype[Any]
+    source: Source, groups: list[tuple[Any, Array]], projections: list[Array], dtype: np.dtype[Any], report: Report
 ) -> Array:
     """Return what ``scores_of`` does, in one reading of the rows.
 
@@ -158,6 +160,7 @@ def _scores_of_source(
     for first, block in source.scan(_BLOCK):
         check_block(block, first, "X")
         own, part = of_row[first : first + block.shape[0]], slice(first, first + block.shape[0])
+        report("scores", part.stop, len(Z))
         if same:
             Z[part] = block @ first_projection.T - offsets[own]
             continue

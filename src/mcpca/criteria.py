@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from ._check import Array, Report, as_report
+from ._check import Array, Report
 from ._parallel import each
 from .contexts import Contexts
 from .covariances import Covariances
 from .gaussian import GaussianModel
 from .loadings import solve_loadings
 from .passes import Passes
+from .progress import Search, silent
 from .rank import seed_scores
 from .replication import agreement_of_halves, split_rows
 from .rows import Rows
@@ -29,7 +30,6 @@ from .solvers import Settings, get_solver
 from .stack import Stack
 from .subspace import Core, compress, numerical_rank
 
-_SILENT = as_report(False)
 # Cosines are wanted to three digits, and differences between likelihoods are far above a tenth of a standard error.
 _TOL, _MAX_ITER = 1e-4, 30
 _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS = 1e-5, 100
@@ -48,16 +48,19 @@ class Sweep:
     workers: int
     report: Report
 
-    def over(self, stage: str, call: Callable[[int], Any], ranks: Sequence[int], core: Core) -> list[Any]:
+    def stage(self, name: str, ranks: Sequence[int], times: int = 1) -> Search:
+        """Return what tells how far a stage is that goes through ranks, in components."""
+        return Search(self.report, name, times * sum(ranks))
+
+    def over(self, told: Search, call: Callable[[int], Any], ranks: Sequence[int], core: Core) -> list[Any]:
         """Return ``call`` of every rank, in their order; the largest, which takes longest, goes first."""
         e, q, _ = core.tensor.shape
         order = sorted(range(len(ranks)), key=lambda i: -ranks[i])
         workers = self.workers if e * (q * max(ranks, default=0)) ** 2 > _WORTHWHILE else 1
         out: list[Any] = [None] * len(ranks)
-        self.report(stage, 0, len(ranks))
         for done, value in enumerate(each(lambda i: call(ranks[i]), order, workers)):
             out[order[done]] = value
-            self.report(stage, done + 1, len(ranks))
+            told.step(ranks[order[done]])
         return out
 
     def generator(self, *key: int) -> np.random.Generator:
@@ -92,7 +95,7 @@ class Part:
         if self._given is not None:
             return self._given
         assert self.contexts is not None
-        return covariances_of(self.contexts, _SILENT)
+        return covariances_of(self.contexts, silent)
 
     @cached_property
     def products(self) -> Covariances:
@@ -105,17 +108,17 @@ class Part:
         """Return ``a_j^T S_i a_j`` (k, r)."""
         return self.products.variances_along(A)
 
-    def fit(self, ranks: Sequence[int], stage: str) -> None:
+    def fit(self, ranks: Sequence[int], told: Search) -> None:
         """Fit those ranks by the power method that were not yet; None where these rows vary in fewer directions."""
         missing = [r for r in ranks if r not in self.fits]
-        for r, fit in zip(missing, self.sweep.over(stage, self._fit, missing, self.core), strict=True):
+        for r, fit in zip(missing, self.sweep.over(told, self._fit, missing, self.core), strict=True):
             self.fits[r] = fit
 
     def _fit(self, r: int) -> Fit | None:
         if r > self.rank:
             return None
         k = self.core.n_contexts
-        settings = Settings(self.sweep.generator(r), _TOL, _MAX_ITER, _SILENT, np.ones(k))
+        settings = Settings(self.sweep.generator(r), _TOL, _MAX_ITER, silent, np.ones(k))
         A = get_solver("mspm", False, k)(self.products, self.core, r, settings).components
         return Fit(A, solve_loadings((A.T @ A) ** 2, self.variances_along(A)))
 
@@ -124,16 +127,23 @@ class Halves:
     """Random splits of the rows into halves that share none, fitted at the ranks that are asked for."""
 
     def __init__(self, contexts: Contexts, n_splits: int, sweep: Sweep) -> None:
+        told = Search(sweep.report, "halves", 2 * n_splits)
+
+        def part(half: Contexts) -> Part:
+            found = Part(half, sweep)
+            told.step()
+            return found
+
         self.splits = [
-            [Part(half, sweep) for half in split_rows(contexts, 0.5, sweep.generator(_HALVES, split))]
+            [part(half) for half in split_rows(contexts, 0.5, sweep.generator(_HALVES, split))]
             for split in range(n_splits)
         ]
 
-    def fit(self, ranks: Sequence[int]) -> None:
+    def fit(self, ranks: Sequence[int], told: Search) -> None:
         """Fit all halves."""
-        parts = [part for split in self.splits for part in split]
-        for i, part in enumerate(parts):
-            part.fit(ranks, f"halves, {i + 1} of {len(parts)}")
+        for split in self.splits:
+            for part in split:
+                part.fit(ranks, told)
 
     def cosines(self, r: int, whole: Fit | None) -> Array:
         """Return |cos| of each component between halves (n_splits, r), in the order of the ``whole``'s."""
@@ -157,7 +167,7 @@ class Halves:
                 errors.append(1 - float(gain) / other.squared_norm)
         return float(np.mean(errors))
 
-    def held_out_likelihoods(self, ranks: Sequence[int], sweep: Sweep) -> Array:
+    def held_out_likelihoods(self, ranks: Sequence[int], sweep: Sweep, told: Search) -> Array:
         """Return the mean log-density (m,) of a row of the first split's other half, about the mean of its context."""
         parts = self.splits[0]
         moments = [part.moments() for part in parts]
@@ -172,7 +182,7 @@ class Halves:
                 beside = model.likelihood(Stack(other.covariances), n)
                 return float(np.average(model.log_likelihoods(beside), weights=n))
 
-            curves.append(sweep.over(f"likelihood, {side + 1} of 3", of, ranks, parts[side].core))
+            curves.append(sweep.over(told, of, ranks, parts[side].core))
         return np.asarray(np.mean(curves, axis=0))
 
 
@@ -184,10 +194,12 @@ def seed_stability(core: Core, n_seed_pairs: int, ranks: Sequence[int], sweep: S
     def of(r: int) -> float:
         return float(seed_scores(core, r, n_seed_pairs, sweep.seed).mean())
 
-    return np.array(sweep.over("seeds", of, ranks, core))
+    return np.array(sweep.over(sweep.stage("seeds", ranks), of, ranks, core))
 
 
-def bayesian_information(moments: ContextCovariances, core: Core, ranks: Sequence[int], sweep: Sweep) -> Array:
+def bayesian_information(
+    moments: ContextCovariances, core: Core, ranks: Sequence[int], sweep: Sweep, told: Search
+) -> Array:
     """Return BIC (m,): ``(r (p + k - 1) + k) log n - 2 log L``, for r components and k noise variances.
 
     ``r (p + k - 1)`` is the dimension of the model: unit columns of A, and B (the paper's Proposition).
@@ -200,12 +212,12 @@ def bayesian_information(moments: ContextCovariances, core: Core, ranks: Sequenc
         log_likelihood = n @ model.log_likelihoods(model.likelihood(S, n))
         return float((r * (p + k - 1) + k) * np.log(n.sum()) - 2 * log_likelihood)
 
-    return np.array(sweep.over("likelihood, 3 of 3", of, ranks, core))
+    return np.array(sweep.over(told, of, ranks, core))
 
 
 def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: Sweep) -> GaussianModel:
     S, freedom = Stack(moments.covariances), moments.n_samples - 1.0
-    settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, _SILENT, freedom)
+    settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, silent, freedom)
     found = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
     assert found.loadings is not None
     assert found.noise is not None
@@ -220,7 +232,7 @@ def hold_out(contexts: Contexts, whole: Part, ranks: Sequence[int]) -> dict[str,
     above 0.99 with those of that match (NaN for fewer than three contexts).
     """
     kept = Part(split_rows(contexts, 1 - _HELD_OUT, whole.sweep.generator(_HOLDOUT))[0], whole.sweep)
-    kept.fit(ranks, "hold-out")
+    kept.fit(ranks, whole.sweep.stage("hold-out", ranks))
     projection, loading = np.full((2, len(ranks), len(ranks)), np.nan)
     rows, rows_kept = ([_projection(part.fits[r]) for r in ranks] for part in (whole, kept))
     for i, (fit, own) in enumerate(zip((whole.fits[r] for r in ranks), rows, strict=True)):

@@ -9,6 +9,7 @@ import numpy as np
 from ._check import Array
 from .contexts import Contexts
 from .criteria import Halves, Part, Sweep, bayesian_information, context_consistency, hold_out, seed_stability
+from .progress import Search
 from .replication import REPLICATES
 from .residual import STANDARD_DEVIATIONS, Level, ResidualTest
 from .scatters import ContextCovariances
@@ -47,9 +48,10 @@ class Curves:
         test: ResidualTest,
         sweep: Sweep,
         n_splits: int,
+        grid: Array,
     ) -> None:
         self.contexts, self.moments, self.test, self.sweep, self.n_splits = contexts, moments, test, sweep, n_splits
-        self.ranks: list[int] = []
+        self.grid, self.ranks = grid, list[int]()  # those that may be looked at, and that were
         self.columns: dict[str, Array] = {}
         self.pairwise: dict[str, Array] = {}
         self.scree: dict[str, Array] = {}
@@ -64,11 +66,17 @@ class Curves:
         """Halves of the rows; None without rows."""
         return None if self.contexts is None else Halves(self.contexts, self.n_splits, self.sweep)
 
+    @cached_property
+    def told(self) -> Search:
+        """How far the fits are, in components: all rows and all halves, at all ranks that may be looked at."""
+        parts = 1 if self.contexts is None else 1 + 2 * self.n_splits
+        return Search(self.sweep.report, "ranks", parts * int(self.grid.sum()))
+
     def look_at(self, ranks: list[int]) -> None:
         """Fit all rows and halves of them at these ranks."""
-        self.whole.fit(ranks, "ranks")
+        self.whole.fit(ranks, self.told)
         if self.halves is not None:
-            self.halves.fit(ranks)
+            self.halves.fit(ranks, self.told)
         self.ranks = sorted({*self.ranks, *ranks})
 
     def cosines(self, r: int) -> Array:
@@ -107,12 +115,8 @@ class Curves:
         """Compute what was asked for beside the two criteria that decide."""
         ranks, sweep, whole = self.ranks, self.sweep, self.whole
         if "scree" in criteria:
-            self.scree = _scree(self.test)
+            self.scree = _scree(*self.test.look_at(ranks, sweep.report))
             self.columns |= {name: values[np.array(ranks) - 1] for name, values in self.scree.items()}
-            for done, r in enumerate(ranks):  # those that the search for noise did not come to
-                sweep.report("noise levels", done, len(ranks))
-                self.test.level(r)
-            sweep.report("noise levels", len(ranks), len(ranks))
         if "seeds" in criteria:
             self.columns["seed stability"] = seed_stability(whole.core, n_seed_pairs, ranks, sweep)
         if "holdout" in criteria:
@@ -123,9 +127,10 @@ class Curves:
             self.pairwise["context consistency"] = consistency
             self.columns["context consistency"] = _mean_of_others(consistency)
         if "likelihood" in criteria:
+            told = sweep.stage("likelihood", ranks, 1 if self.halves is None else 3)
             if self.halves is not None:
-                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep)
-            self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep)
+                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep, told)
+            self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep, told)
 
     def all_columns(self) -> dict[str, Array]:
         """Return the criteria that decide, then the others."""
@@ -151,10 +156,9 @@ def _noise_columns(test: ResidualTest, ranks: list[int]) -> dict[str, Array]:
     }
 
 
-def _scree(test: ResidualTest) -> dict[str, Array]:
-    band = test.scree_band()
+def _scree(values: Array, band: Array) -> dict[str, Array]:
     return {
-        "singular value": test.singular_values(),
+        "singular value": values,
         "null mean": band.mean(axis=0),
         "null upper": band.mean(axis=0) + STANDARD_DEVIATIONS * band.std(axis=0, ddof=1),
     }

@@ -14,7 +14,6 @@ from ._check import (
     Array,
     Report,
     as_generator,
-    as_report,
     check_counts,
     check_integer,
     check_rank,
@@ -27,6 +26,7 @@ from .covariances import Covariances
 from .devices import as_stack, check_stack, on_device
 from .exceptions import RankExceedsDataError
 from .loadings import solve_loadings
+from .progress import reporting
 from .quality import Facets, complete, score_moments
 from .solvers import Settings, SolverResult, check_solver, get_solver
 from .subspace import Core, compress, numerical_rank
@@ -83,7 +83,7 @@ def decompose(
     random_state: Any = None,
     tol: float = 1e-7,
     max_iter: int = 200,
-    verbose: Any = False,
+    verbose: Any = None,
 ) -> Decomposition:
     """Decompose covariances of k contexts as ``S_i ~ A diag(b_i) A^T``.
 
@@ -102,7 +102,8 @@ def decompose(
     noise : {"isotropic", "pooled", "diagonal", None}
         For "ml": one variance per context, one for all, one per feature shared by all contexts, or none.
     n_samples : int or array-like (k,), optional
-        Rows behind each covariance: the weights of contexts in the likelihood. All alike when not given.
+        Rows behind each covariance: the weights of contexts in the likelihood, where they are alike when not given. Of
+        no consequence with "mspm" and "lsq".
     context_weights : array-like (k,), optional
         Positive weights of contexts in the squared error (in the likelihood they multiply ``n_samples``). With them a
         weighted copy of S is made.
@@ -111,8 +112,8 @@ def decompose(
     tol, max_iter : float, int
         When a solver is taken as converged: the length of a step on the unit sphere for "mspm", ``gradient`` of the
         result for "lsq", and for "ml" a ten-thousandth of it; and after how many second-order steps it is given up.
-    verbose : bool or callable
-        True prints progress to stderr; a function is called with (stage, done, total).
+    verbose : None, bool or callable
+        Progress, as in ``MCPCA``.
 
     Returns
     -------
@@ -129,10 +130,9 @@ def decompose(
     r = check_rank(r, p, "r")
     counts = None if n_samples is None else check_counts(n_samples, k)
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
-    rng, report = as_generator(random_state), as_report(verbose)
-    found, _ = decompose_checked(
-        as_stack(S), r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
-    )
+    options |= {"counts": counts, "weights": weights, "rng": as_generator(random_state), "tol": tol}
+    with reporting(verbose, "decomposition") as report:
+        found, _ = decompose_checked(as_stack(S), r, **options, report=report, max_iter=max_iter)
     return on_device(found, S)
 
 

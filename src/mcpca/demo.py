@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -151,26 +151,6 @@ def describe_pairs(model: MCPCA) -> str:
     )
 
 
-class _Progress:
-    """One line that is written over on a terminal; elsewhere a line for each finished stage."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.over = stream.isatty()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if self.over:
-            bar = "#" * (20 * done // total)
-            self.stream.write(f"\r{stage:<12} [{bar:<20}] {done}/{total}   ")
-            self.stream.flush()
-        elif done == total:
-            print(f"{stage}: {done}/{total}", file=self.stream)
-
-    def close(self) -> None:
-        if self.over:
-            self.stream.write("\r" + " " * 50 + "\r")
-
-
 # Pictures --------------------------------------------------------------------------------------------------------
 
 
@@ -299,15 +279,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 def _fit(data: DigitContexts, n_components: int, seed: int) -> tuple[MCPCA, bool]:
     """Fit with progress on stderr; also say whether MCPCs have nearly proportional loadings."""
-    progress = _Progress(sys.stderr)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", IdentifiabilityWarning)
-        try:
-            model = MCPCA(n_components, random_state=seed, verbose=progress).fit(data.contexts)
-        finally:
-            progress.close()
+        model = MCPCA(n_components, random_state=seed, verbose=True).fit(data.contexts)
     others = [w for w in caught if not issubclass(w.category, IdentifiabilityWarning)]
-    model.set_params(verbose=False)  # the stream cannot be copied, as models that are fitted again are
     for w in others:
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     return model, len(others) < len(caught)

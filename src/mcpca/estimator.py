@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from ._check import Array, Report, as_generator, as_report, check_counts, check_rank
+from ._check import Array, Report, as_generator, check_counts, check_rank, refuse_without_effect
 from ._namespace import is_device_array, like
 from .alignment import by_name, covariance_tables
 from .automatic_rank import automatic_rank
@@ -21,11 +21,12 @@ from .devices import check_stack
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
-from .inference import UncertaintyMethods
+from .inference import RANK_DEFAULTS, UncertaintyMethods
 from .labels import label_columns, name_array, take_labels
 from .moments import ContextMoments
 from .new_contexts import NewContextMethods
 from .persistence import load_model, save_model
+from .progress import check_verbose, reporting
 from .quality import FacetMethods
 from .scatters import ContextCovariances
 from .scores import ScoreMethods
@@ -64,20 +65,25 @@ class MCPCA(
     orthogonal : bool
         Orthonormal MCPCs: by least squares with "mspm" and "lsq", by likelihood with "ml".
     noise : {"isotropic", "pooled", "diagonal", None}
-        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none.
+        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none. Refused with
+        other solvers: a grid over both is a list of dicts, one without ``noise`` and one with ``solver=["ml"]``.
     context_weights : array-like (k,) or dict {context: weight}, optional
         Positive weights of contexts in the squared error; with "ml", whose weights are the numbers of rows, they
         multiply those. In the order of ``contexts_``.
     rank_range : iterable of int, optional
-        Candidates for the paper's rule, ``choose_rank``, with ``n_components=None``.
+        Candidates for the paper's rule, ``choose_rank``, with ``n_components=None``; refused with a rank.
     n_seed_pairs, cos_sim_threshold : int, float
-        The paper's rule; the second also of ``select_rank``, for agreement between halves of the rows.
+        The paper's rule; the second also of ``select_rank``, for agreement between halves of the rows. Refused where no
+        rule asks for them.
     random_state : int, Generator, RandomState or None
         Decides every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
         Convergence of the solver (see ``decompose``), and its second-order steps.
-    verbose : bool or callable
-        True prints progress to stderr; a function is called with (stage, done, total).
+    verbose : None, bool or callable
+        Progress on stderr, of ``fit`` and of what the model does later. None: on a terminal and in a notebook, from the
+        third second of a call on. True: always. False: never. A function is called with (stage, done, total), ``done``
+        never falling in a stage. For ``clone`` it must be one that can be copied, as functions can and objects with a
+        stream cannot; for worker processes one of a module.
 
     Attributes
     ----------
@@ -151,7 +157,7 @@ class MCPCA(
         random_state: Any = None,
         tol: float = 1e-7,
         max_iter: int = 200,
-        verbose: Any = False,
+        verbose: Any = None,
     ) -> None:
         self.n_components = n_components
         self.solver = solver
@@ -185,20 +191,26 @@ class MCPCA(
             column of a DataFrame (pandas, polars, Dask), which is then no feature, or of an AnnData's ``obs``; a list
             of names crosses columns, and contexts are then called "a / b". Without it ``X`` is one context.
         checkpoint : path, optional
-            A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
-            killed goes on from there when called again with the same arguments, and gives the same answer. The file
-            is deleted at the end.
+            A file for what has been done, where the fit goes by passes over the rows: a fit that was killed goes on
+            from there when called again with the same arguments, and gives the same answer. The file is deleted at
+            the end. Where data are so small that there are no passes it is not needed, and none is written.
         """
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             if y is not None:
                 raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
+            refuse_without_effect("checkpoint", checkpoint, None, "covariances take no pass over rows", "drop it")
             return self.fit_covariances(X)
         if isinstance(X, ContextMoments):
             if y is not None:
                 raise ValueError("X holds moments of contexts, which take no y; drop y.")
-            return self._fit_context_moments(X)
+            refuse_without_effect("checkpoint", checkpoint, None, "moments take no pass over rows", "drop it")
+            with reporting(self.verbose, "fit") as report:
+                return self._fit_context_moments(X, report)
         self._check_parameters()
-        report = as_report(self.verbose)
+        with reporting(self.verbose, "reading rows") as report:
+            return self._fit_rows(X, y, checkpoint, report)
+
+    def _fit_rows(self, X: Any, y: Any, checkpoint: Any, report: Report) -> Self:
         columns = label_columns(X, y)
         X, y = take_labels(X, y)
         contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
@@ -243,10 +255,16 @@ class MCPCA(
         features = BaseEstimator()
         set_features(features, p, names)
         moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
-        return self._fit_evidence(of_covariances(moments, counts), as_report(self.verbose), features)
+        with reporting(self.verbose, "fit") as report:
+            return self._fit_evidence(of_covariances(moments, counts), report, features)
 
     def _check_parameters(self) -> None:
         check_solver(self.solver, self.orthogonal, self.noise)
+        check_verbose(self.verbose)
+        if self.n_components is not None:
+            for name, default in RANK_DEFAULTS.items():
+                why = f"the rank is given, n_components={self.n_components!r}"
+                refuse_without_effect(name, getattr(self, name), default, why, "drop it, or pass n_components=None")
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
     def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:

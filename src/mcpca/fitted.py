@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array
+from ._check import Array, refuse_without_effect
 from ._names import unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
@@ -59,7 +59,10 @@ class Fitted:
 
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
     """Read a fitted ``MCPCA``, alone or at the end of a Pipeline, or the fit of ``mcpca.tl.mcpca`` in an AnnData."""
-    return _of_anndata(source, key) if is_anndata(source) else _of_model(source)
+    if is_anndata(source):
+        return _of_anndata(source, key)
+    refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and source is a model", "drop it")
+    return _of_model(source)
 
 
 def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import chi2, false_discovery_control
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ._check import Array, as_generator, as_report, check_integer, check_real
+from ._check import Array, Report, as_generator, check_integer, check_real
 from ._namespace import to_host
 from .bootstrap import Bootstrap, resample
 from .contexts import Contexts
 from .likelihood import Likelihood, fit_contexts
 from .precision import Precision, precision_of
+from .progress import reporting, silent
 from .replication import REPLICATES, Replicability, replicate
+
+# Parameters of the estimator that only a choice of the rank has a use for, as they are by default.
+RANK_DEFAULTS = {"rank_range": None, "n_seed_pairs": 5, "cos_sim_threshold": 0.8}
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Presence:
     method: str
 
 
-def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str) -> Presence:
+def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str, report: Report = silent) -> Presence:
     """Test every loading of ``model``, with A as it is and the rest of the context fitted anew."""
     k, r = model.B.shape
     full = fit_contexts(model, noise_free=noise_free)
@@ -59,6 +62,7 @@ def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: st
         without = fit_contexts(full, allowed=allowed, noise_free=noise_free)
         statistics[:, j] = model.n * np.maximum(without.deviances - full.deviances, 0)
         allowed[:, j] = True
+        report("tests of MCPCs", j + 1, r)
     statistics[full.B <= 0] = 0
     p_values = np.where(statistics > 0, chi2.sf(statistics, 1) / 2, 1.0)
     adjusted = (false_discovery_control(p_values.ravel()) if method == "fdr" else _holm(p_values.ravel())).reshape(k, r)
@@ -81,7 +85,9 @@ class UncertaintyMethods:
     n_samples_per_context_: Array | None
     noise: str | None
     orthogonal: bool
+    verbose: Any
     contexts_: Array
+    get_params: Any
     _read_new: Any
     _evidence: tuple[Array, Array] | None
     _gaussian: Any
@@ -100,7 +106,8 @@ class UncertaintyMethods:
         check_is_fitted(self)
         model = self._gaussian("standard_errors()")
         counts = self._counts("standard_errors()")
-        return precision_of(model, counts, pooled=self.noise == "pooled", orthogonal=self.orthogonal)
+        with reporting(self.verbose, "standard errors"):
+            return precision_of(model, counts, pooled=self.noise == "pooled", orthogonal=self.orthogonal)
 
     def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is there at all.
@@ -126,7 +133,9 @@ class UncertaintyMethods:
             raise ValueError("This model was saved by an older mcpca, without what the test needs; fit it again.")
         white = model.white
         beside = Likelihood(white.T @ white, model.B, model.s, R, rest, counts - 1.0, len(white) - white.shape[1])
-        return presence_of(beside, noise_free=self.noise == "isotropic", alpha=alpha, method=method)
+        with reporting(self.verbose, "tests of MCPCs") as report:
+            free = self.noise == "isotropic"
+            return presence_of(beside, noise_free=free, alpha=alpha, method=method, report=report)
 
     def bootstrap(
         self,
@@ -136,7 +145,7 @@ class UncertaintyMethods:
         *,
         confidence: float = 0.95,
         random_state: Any = None,
-        verbose: Any = False,
+        verbose: Any = None,
     ) -> Bootstrap:
         """Resample the rows of each context, fit again, and see how far the answer moves.
 
@@ -150,8 +159,8 @@ class UncertaintyMethods:
             Level of the intervals.
         random_state : int, Generator, RandomState or None
             Decides the resamples; the answer does not depend on the number of threads.
-        verbose : bool or callable
-            Progress, as in ``fit``.
+        verbose : None, bool or callable
+            Progress, as in ``MCPCA``.
 
         Returns
         -------
@@ -166,18 +175,17 @@ class UncertaintyMethods:
         check_is_fitted(self)
         n = check_integer(n, "n", 2)
         confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
-        contexts = self._read_fitted_rows(X, y)
-        unfitted = clone(self).set_params(n_components=self.components_.shape[1], verbose=False)
-        return resample(
-            unfitted,
-            contexts,
-            to_host(self.components_).astype(np.float64),
-            to_host(self.loadings_),
-            n,
-            confidence,
-            as_generator(random_state),
-            as_report(verbose),
-        )
+        with reporting(verbose, "resamples") as report:
+            return resample(
+                self._of_this_rank(),
+                self._read_fitted_rows(X, y),
+                to_host(self.components_).astype(np.float64),
+                to_host(self.loadings_),
+                n,
+                confidence,
+                as_generator(random_state),
+                report,
+            )
 
     def replicability(
         self,
@@ -187,7 +195,7 @@ class UncertaintyMethods:
         *,
         threshold: float = REPLICATES,
         random_state: Any = None,
-        verbose: Any = False,
+        verbose: Any = None,
     ) -> Replicability:
         """Split the rows of each context into halves, fit both, and see which MCPCs both find.
 
@@ -217,16 +225,21 @@ class UncertaintyMethods:
         check_is_fitted(self)
         n_splits = check_integer(n_splits, "n_splits", 1)
         threshold = check_real(threshold, "threshold", 0, 1, "It is an absolute cosine.")
-        contexts = self._read_fitted_rows(X, y)
-        return replicate(
-            clone(self).set_params(n_components=self.components_.shape[1], verbose=False),
-            contexts,
-            to_host(self.components_).astype(np.float64),
-            n_splits,
-            threshold,
-            as_generator(random_state),
-            as_report(verbose),
-        )
+        with reporting(verbose, "halves") as report:
+            return replicate(
+                self._of_this_rank(),
+                self._read_fitted_rows(X, y),
+                to_host(self.components_).astype(np.float64),
+                n_splits,
+                threshold,
+                as_generator(random_state),
+                report,
+            )
+
+    def _of_this_rank(self) -> Any:
+        """Return an unfitted model with this one's parameters and its rank, which says nothing."""
+        rank = {**RANK_DEFAULTS, "n_components": self.components_.shape[1]}
+        return type(self)(**{**self.get_params(deep=False), **rank, "verbose": False})
 
     def _read_fitted_rows(self, X: Any, y: Any) -> Contexts:
         """Return rows that may be those of the fit: the same contexts and features."""

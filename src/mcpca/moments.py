@@ -15,11 +15,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from ._check import Array, as_report
+from ._check import Array, Report
 from ._columns import positions_of
 from ._files import names_to_json, read_file, write_file
-from .contexts import Contexts, read_contexts
+from .contexts import read_contexts
 from .labels import name_array
+from .progress import reporting
 from .scatters import ContextCovariances, scatters
 
 FORMAT = "mcpca-moments"
@@ -73,7 +74,8 @@ class ContextMoments:
 
         A chunk that is refused (NaN, another number of features) changes nothing.
         """
-        self._become(self.merge(_of_rows(read_contexts(X, y, min_samples=1))))
+        with reporting(None, "moments") as report:
+            self._become(self.merge(moments_of(X, y, report)))
         return self
 
     def merge(self, other: ContextMoments) -> ContextMoments:
@@ -142,11 +144,12 @@ class ContextMoments:
         self.__dict__.update(other.__dict__)
 
 
-def _of_rows(contexts: Contexts) -> ContextMoments:
-    moments = ContextMoments()
+def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
+    """Return the moments of rows, in any form that ``MCPCA.fit`` takes."""
+    contexts, moments = read_contexts(X, y, min_samples=1), ContextMoments()
     moments.contexts, moments.counts = contexts.names, contexts.n_samples.astype(np.intp)
     moments.feature_names = contexts.feature_names
-    moments.means, moments.scatters = scatters(contexts, as_report(False))
+    moments.means, moments.scatters = scatters(contexts, report)
     return moments
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._check import Array, as_report, check_covariances, check_rows
+from ._check import Array, Report, check_covariances, check_rows
 from ._namespace import stand_in, to_host
 from .alignment import in_fitted_order, square_in_order
 from .contexts import Contexts, NamedBlocks, named_blocks, read_contexts
@@ -17,6 +17,7 @@ from .evidence import MOST_NUMBERS, without_basis
 from .gaussian import GaussianModel
 from .labels import encode_labels, rows_by_context, take_labels, without_columns
 from .loadings import solve_loadings
+from .progress import reporting
 from .quality import measure
 from .scatters import second_moment
 from .sources import as_source, is_dask, is_source_like
@@ -33,6 +34,7 @@ class NewContextMethods:
     contexts_: Array
     n_features_in_: int
     noise: str | None
+    verbose: Any
 
     _means: Any
 
@@ -56,8 +58,9 @@ class NewContextMethods:
         (diagonal noise stays as fitted).
         """
         check_is_fitted(self)
-        S, single = self._covariances_of(X, y)
-        B = self._loadings_on(S)
+        with reporting(self.verbose, "loadings") as report:
+            S, single = self._covariances_of(X, y, report)
+            B = self._loadings_on(S)
         return np.asarray(B[0] if single else B)
 
     def _loadings_on(self, S: Covariances) -> Array:
@@ -102,7 +105,7 @@ class NewContextMethods:
             )
         return [model.posterior_projection(position[name], weights) for name in names]
 
-    def _covariances_of(self, X: Any, y: Any) -> tuple[Covariances, bool]:
+    def _covariances_of(self, X: Any, y: Any, report: Report) -> tuple[Covariances, bool]:
         """Return covariances of new contexts, and whether there is just one and it was not labelled."""
         X, p = to_host(X), self.n_features_in_
         if isinstance(X, np.ndarray) and X.ndim == 3:
@@ -118,7 +121,7 @@ class NewContextMethods:
             if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
                 return Stack(check_covariances(A[None], "X")), True
             contexts = self._read_new(A, None, min_samples=2) if is_dask(A) else read_contexts(A)
-        return without_basis(contexts, self.components_.shape[1], as_report(False)).covariances, single
+        return without_basis(contexts, self.components_.shape[1], report).covariances, single
 
     def _check_new_rows(self, X: Any) -> Any:
         """Return new rows as an array, on the host or on their device; as a ``Source`` where that is no dense array."""
@@ -175,11 +178,15 @@ class NewContextMethods:
         mean, on which the loadings (and isotropic noise) are fitted.
         """
         check_is_fitted(self)
+        with reporting(self.verbose, "score") as report:
+            return self._score(X, y, report)
+
+    def _score(self, X: Any, y: Any, report: Report) -> float:
         contexts = self._read_new(X, y, min_samples=1)
         fitted = self._means()
         new = not contexts.by_name and len(contexts.names) == 1 < len(self.contexts_)
         if new:
-            index, S = np.zeros(1, dtype=int), self._covariances_of(X, None)[0]
+            index, S = np.zeros(1, dtype=int), self._covariances_of(X, None, report)[0]
         else:
             if contexts.by_name:
                 way_out = "Cross-validate with StratifiedKFold, so that every fold has rows of every context."
@@ -193,7 +200,11 @@ class NewContextMethods:
                     f"{self.n_features_in_} features are more than {MOST_NUMBERS} numbers; score some contexts or "
                     "features at a time."
                 )
-            S = Stack(np.stack([second_moment(contexts, i, mean) for i, mean in enumerate(means)]))
+            moments = []
+            for i, mean in enumerate(means):
+                moments.append(second_moment(contexts, i, mean))
+                report("contexts", i + 1, len(means))
+            S = Stack(np.stack(moments))
         if self.noise_variance_ is not None:
             model = self._gaussian("score")
             beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)

@@ -14,12 +14,13 @@ import numpy as np
 
 from . import _kernels
 from ._blocks import Room
-from ._check import Array, Report, as_report
+from ._check import Array, Report
 from ._kernels import Sum
 from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts
 from .pieces import Group, Piece, all_rows, one_context, whole_contexts
+from .progress import silent
 from .sources import check_block
 
 _TOL = 1e-7
@@ -41,7 +42,7 @@ class Passes:
     @classmethod
     def silent(cls) -> Passes:
         """Return passes that tell nothing and leave nothing."""
-        return cls(as_report(False), Checkpoint(None, {}), _TOL)
+        return cls(silent, Checkpoint(None, {}), _TOL)
 
 
 def run(

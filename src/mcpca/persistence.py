@@ -73,7 +73,7 @@ def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> An
     """Return the model that ``state_of`` told of."""
     known = cls().get_params(deep=False)
     # None stands for what was not kept, and is the default wherever that can be.
-    model = cls(**{n: v for n, v in header["parameters"].items() if n in known and not (n == "verbose" and v is None)})
+    model = cls(**{n: v for n, v in header["parameters"].items() if n in known})
     for name in _ARRAYS:
         setattr(model, name, arrays.get(name))
     model.n_features_in_, model.n_components_ = map(int, model.components_.shape)

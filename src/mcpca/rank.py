@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_real
+from ._check import Array, Report, as_generator, check_covariances, check_integer, check_real
 from .canonical import ascore
 from .covariances import Covariances
+from .progress import reporting
 from .solvers._plain import plain_runs
 from .stack import Stack
 from .subspace import Core, compress, numerical_rank
@@ -63,7 +64,7 @@ def choose_rank(
     random_state: Any = None,
     tol: float = PLAIN_TOL,
     max_iter: int = PLAIN_STEPS,
-    verbose: Any = False,
+    verbose: Any = None,
 ) -> RankChoice:
     """Choose the rank by the paper's stability rule.
 
@@ -97,16 +98,17 @@ def choose_rank(
     Cost one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
     """
     S = check_covariances(S)
-    return choose_rank_checked(
-        Stack(S),
-        ranks,
-        n_seed_pairs=n_seed_pairs,
-        cos_sim_threshold=cos_sim_threshold,
-        rng=as_generator(random_state),
-        tol=tol,
-        max_iter=max_iter,
-        report=as_report(verbose),
-    )[0]
+    with reporting(verbose, "choice of the rank") as report:
+        return choose_rank_checked(
+            Stack(S),
+            ranks,
+            n_seed_pairs=n_seed_pairs,
+            cos_sim_threshold=cos_sim_threshold,
+            rng=as_generator(random_state),
+            tol=tol,
+            max_iter=max_iter,
+            report=report,
+        )[0]
 
 
 def choose_rank_checked(

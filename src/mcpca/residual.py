@@ -32,9 +32,10 @@ from functools import partial
 
 import numpy as np
 
-from ._check import Array
+from ._check import Array, Report
 from ._parallel import each
 from .contexts import Contexts
+from .progress import Search, silent
 from .scatters import ContextCovariances
 
 _FEW_DRAWS, _DRAWS = 2, 10
@@ -76,7 +77,13 @@ class ResidualTest:
     """
 
     def __init__(
-        self, moments: ContextCovariances, contexts: Contexts | None, null: str, seed: int, workers: int
+        self,
+        moments: ContextCovariances,
+        contexts: Contexts | None,
+        null: str,
+        seed: int,
+        workers: int,
+        report: Report = silent,
     ) -> None:
         S = moments.covariances
         p = S.shape[1]
@@ -84,6 +91,7 @@ class ResidualTest:
         self.size = np.einsum("kpp->k", S).astype(np.float64) / p
         self.freedom = moments.n_samples - 1.0
         self.varying = np.flatnonzero(self.size > 0)
+        self._told = Search(report, "noise test", self._draws(2 * p.bit_length() + 2))
         self.isotropic = null == "isotropic" or (null == "auto" and contexts is not None and _uncorrelated(moments))
         w, V = np.linalg.eigh(self._total_square(lambda i: np.sqrt(self.freedom[i]) * self._scaled(i)))
         self.V = np.ascontiguousarray(V[:, ::-1])
@@ -92,6 +100,10 @@ class ResidualTest:
         self.levels: dict[int, Level] = {}
         self._null: dict[int, list[float]] = {}  # the spreads that were drawn
         self.together = 0  # directions above noise in all contexts together, once they were looked for
+
+    def _draws(self, levels: int) -> int:
+        """Draws in contexts that may still come: of so many levels, and of single contexts."""
+        return len(self.varying) * (_DRAWS * levels + _SINGLE_DRAWS + _MOST_SINGLE)
 
     def level(self, r: int, *, thorough: bool = False) -> Level:
         """Return what is left after ``r`` components; ``thorough`` takes all draws where a few would do."""
@@ -115,7 +127,10 @@ class ResidualTest:
     def directions_above_noise(self) -> int:
         """Return the least rank after which nothing is left, in all contexts together or in a single one."""
         self.together = self._in_all_contexts()
-        return self.together + self._in_single_contexts(self.together)
+        self._told.at_most(self._draws(0))
+        single = self._in_single_contexts(self.together)
+        self._told.finish()
+        return self.together + single
 
     def _in_single_contexts(self, r: int) -> int:
         """Return how many directions more stand out in one context each, once the top ``r`` are gone.
@@ -136,7 +151,10 @@ class ResidualTest:
         sd = max(float(drawn.std(ddof=1)), _TRACY_WIDOM * Q.shape[1] ** (-2 / 3) * gumbel * mean)
         level = Level(r, 0.0, mean, sd)
         while found < min(largest, _MOST_SINGLE):
-            tops = list(each(partial(self._top_left, Q), self.varying.tolist(), self.workers))
+            tops = []
+            for top in each(partial(self._top_left, Q), self.varying.tolist(), self.workers):
+                tops.append(top)
+                self._told.step()
             if not replace(level, spread=max(tops)).above_noise:
                 break
             # All eigenvectors of that context but the last, to which its top eigenvalue belongs.
@@ -159,7 +177,9 @@ class ResidualTest:
         low, high = 0, 1
         while high < largest and self.level(high).above_noise:
             low, high = high, min(2 * high, largest)
+            self._told.at_most(self._draws(2 * largest.bit_length() - high.bit_length() + 2))
         while high - low > 1:
+            self._told.at_most(self._draws((high - low).bit_length() + 1))
             middle = (low + high) // 2
             if self.level(middle).above_noise:
                 low = middle
@@ -168,6 +188,17 @@ class ResidualTest:
         while high < largest and self.level(high, thorough=True).above_noise:
             high += 1
         return high
+
+    def look_at(self, ranks: list[int], report: Report) -> tuple[Array, Array]:
+        """Find levels that the search did not come to; return singular values and those of noise (``scree_band``)."""
+        missing = [r for r in ranks if r not in self.levels]
+        self._told = Search(report, "noise at other ranks", len(self.varying) * _DRAWS * (len(missing) + 1))
+        found = self.singular_values(), self.scree_band()
+        for i, r in enumerate(missing):
+            self._told.at_most(len(self.varying) * _DRAWS * (len(missing) - i))
+            self.level(r)
+        self._told.finish()
+        return found
 
     def scree_band(self) -> Array:
         """Return singular values of the flattening with random signs, largest first (draws, p): parallel analysis."""
@@ -204,7 +235,9 @@ class ResidualTest:
                 drawn = self._signs(self.contexts, i, Q, rotation, streams)
             return np.stack([call(Z / self.freedom[i], i) for Z in drawn])
 
-        yield from each(draw, self.varying.tolist(), self.workers)
+        for found in each(draw, self.varying.tolist(), self.workers):
+            self._told.step(len(draws))
+            yield found
 
     def _signs(
         self, contexts: Contexts, i: int, Q: Array, rotation: Array | None, streams: list[np.random.Generator]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from . import _kernels
-from ._check import Array, Report, as_report
+from ._check import Array, Report
 from ._kernels import SAFE_RATIO
 from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts, read_contexts
 from .passes import Passes, overflow, run
+from .progress import reporting
 from .rows import Rows
 
 _OUTER_ROWS = 128
@@ -42,7 +43,7 @@ class ContextCovariances:
     feature_names: Array | None
 
 
-def context_covariances(X: Any, y: Any = None, *, verbose: Any = False) -> ContextCovariances:
+def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> ContextCovariances:
     """Return the covariance of each context, for any form of input that ``MCPCA.fit`` takes.
 
     Parameters
@@ -51,8 +52,8 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = False) -> Conte
         Rows of each context. Features that differ in order between DataFrames are aligned by name.
     y : array-like (n,), optional
         Context label of each row, for a 2-D ``X``. Without it ``X`` is one context.
-    verbose : bool or callable
-        True prints progress; a function gets (stage, done, total).
+    verbose : None, bool or callable
+        Progress, as in ``MCPCA``.
 
     Returns
     -------
@@ -63,7 +64,8 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = False) -> Conte
     Cost O(n p^2), memory O(k p^2). Rows with large means are centred before they are squared: that costs no accuracy.
     float32 rows give float32 covariances (half the memory, about six digits), with means summed in float64.
     """
-    return covariances_of(read_contexts(X, y), as_report(verbose))
+    with reporting(verbose, "covariances") as report:
+        return covariances_of(read_contexts(X, y), report)
 
 
 def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:

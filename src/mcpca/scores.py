@@ -10,13 +10,14 @@ import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ._check import Array, check_rows
+from ._check import Array, Report, check_rows
 from ._namespace import stand_in, to_host
 from .alignment import by_name, in_row_order
 from .centering import ContextMeans, rows_of, scores_of
 from .contexts import named_blocks
 from .device_contexts import finite_rows
 from .labels import name_array, take_labels
+from .progress import reporting
 from .rows import context_means
 from .sources import as_source, is_dask, is_source_like
 
@@ -52,10 +53,11 @@ def _over_contexts(cls: _Class) -> _Class:
                 else name_array([name]).repeat(_n_rows(block))
                 for name, block in zip(known, named.blocks, strict=True)
             ]
-            results = [
-                method(self, block, label, center=c, **options)
-                for block, label, c in zip(named.blocks, labels, centers, strict=True)
-            ]
+            results = []
+            with reporting(self.verbose, "scores") as report:
+                for block, label, c in zip(named.blocks, labels, centers, strict=True):
+                    results.append(method(self, block, label, center=c, **options))
+                    report("scores", len(results), len(names))
             return dict(zip(names, results, strict=True)) if named.by_name else results
 
         return over_contexts
@@ -80,6 +82,7 @@ class ScoreMethods(TransformerMixin):
     n_samples_per_context_: Array | None
     n_components_: int
     n_features_in_: int
+    verbose: Any
 
     _check_new_rows: Any
     _read_new: Any
@@ -111,6 +114,10 @@ class ScoreMethods(TransformerMixin):
         a Dask array that is computed when asked for
         """
         check_is_fitted(self)
+        with reporting(self.verbose, "scores") as report:
+            return self._scores_of_rows(X, y, center, posterior, report)
+
+    def _scores_of_rows(self, X: Any, y: Any, center: Any, posterior: bool, report: Report) -> Any:
         (X, y), center = take_labels(X, y), self._center(center)
         if is_dask(X):
             return self._transform_there(X, y, center, posterior)
@@ -122,7 +129,7 @@ class ScoreMethods(TransformerMixin):
             groups = [(rows, groups[0][1]) for rows, _ in projections]
         if len(projections) == 1:
             projections = projections * len(groups)
-        return scores_of(A, groups, [projection for _, projection in projections], ordinary.dtype)
+        return scores_of(A, groups, [projection for _, projection in projections], ordinary.dtype, report)
 
     def _transform_there(self, X: Any, y: Any, center: Any, posterior: bool) -> Any:
         """Return the scores of rows on Dask as a Dask array, which is not computed yet."""

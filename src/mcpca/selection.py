@@ -13,11 +13,11 @@ from ._check import (
     Array,
     Report,
     as_generator,
-    as_report,
     check_counts,
     check_covariances,
     check_integer,
     check_real,
+    refuse_without_effect,
 )
 from ._namespace import to_host
 from ._optional import require
@@ -25,6 +25,7 @@ from ._parallel import n_workers, one_thread_each
 from .contexts import Contexts, read_contexts
 from .criteria import Sweep
 from .curves import Curves, default_ranks, thinned
+from .progress import reporting
 from .rank import check_ranks, check_within_data
 from .replication import Replicability, check_halves
 from .residual import NULLS, STANDARD_DEVIATIONS, ResidualTest
@@ -145,7 +146,7 @@ def select_rank(
     cos_sim_threshold: float = 0.8,
     n_jobs: int | None = None,
     random_state: Any = None,
-    verbose: Any = False,
+    verbose: Any = None,
 ) -> RankSelection:
     """Recommend a rank, or say that there is nothing above noise.
 
@@ -176,13 +177,13 @@ def select_rank(
     n_splits : int
         Random splits into halves, over which agreement is averaged.
     n_seed_pairs, cos_sim_threshold : int, float
-        The paper's parameters.
+        The paper's parameters; the first is for the criterion "seeds" alone.
     n_jobs : int, optional
         Threads; None and -1 take as many as BLAS may use. The answer does not depend on it.
     random_state : int, Generator, RandomState or None
         Decides signs, splits and starts.
-    verbose : bool or callable
-        True shows progress on stderr; a function is called with (stage, done, total).
+    verbose : None, bool or callable
+        Progress, as in ``MCPCA``.
 
     Returns
     -------
@@ -212,8 +213,12 @@ def select_rank(
     too few rows for a rank has NaN there.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
-    rng, report = as_generator(random_state), as_report(verbose)
-    X = to_host(X)
+    options["rng"] = as_generator(random_state)
+    with reporting(verbose, "choice of the rank") as report:
+        return _select(to_host(X), y, n_samples, report, options)
+
+
+def _select(X: Any, y: Any, n_samples: Any, report: Report, options: dict[str, Any]) -> RankSelection:
     if isinstance(X, np.ndarray) and X.ndim == 3:
         if y is not None:
             raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
@@ -222,31 +227,40 @@ def select_rank(
                 "n_samples is needed with covariances: how large noise is depends on it. Pass it, or the rows; "
                 "choose_rank(S) does without."
             )
+        why = "covariances have no rows to split"
+        refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
+        if "seeds" not in options["criteria"]:
+            way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
+            refuse_without_effect("cos_sim_threshold", options["threshold"], 0.8, why, way_out)
         S = check_covariances(X, "X")
         counts = check_counts(n_samples, len(S))
         moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        return select_rank_checked(None, moments, rng=rng, report=report, **options)
+        return select_rank_checked(None, moments, report=report, **options)
     if n_samples is not None:
         raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
     contexts = read_contexts(X, y)
     check_halves(contexts, "choose a rank yourself")
-    return select_rank_checked(contexts, covariances_of(contexts, report), rng=rng, report=report, **options)
+    return select_rank_checked(contexts, covariances_of(contexts, report), report=report, **options)
 
 
 def _check_options(
     ranks: Any, criteria: Any, null: Any, n_splits: Any, n_seed_pairs: Any, threshold: Any, n_jobs: Any
 ) -> dict[str, Any]:
     wanted = CRITERIA if isinstance(criteria, str) and criteria == "all" else criteria
+    wanted = wanted if isinstance(wanted, str) else tuple(wanted)
     unknown = [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in CRITERIA]
     if unknown:
         raise ValueError(f"criteria={criteria!r}: {unknown[0]!r} is unknown; choose 'all' or some of {list(CRITERIA)}.")
     if null not in NULLS:
         raise ValueError(f"null={null!r} is unknown; choose one of {list(NULLS)}.")
+    if "seeds" not in wanted:
+        why = f"criteria={criteria!r} has no 'seeds'"
+        refuse_without_effect("n_seed_pairs", n_seed_pairs, 5, why, "drop it, or ask for 'seeds'")
     if n_jobs is not None and n_jobs != -1:
         check_integer(n_jobs, "n_jobs", 1, way_out="None or -1 takes all cores.")
     return {
         "ranks": ranks,
-        "criteria": tuple(wanted),
+        "criteria": wanted,
         "null": null,
         "n_splits": check_integer(n_splits, "n_splits", 1),
         "n_seed_pairs": check_integer(n_seed_pairs, "n_seed_pairs", 1),
@@ -277,10 +291,8 @@ def select_rank_checked(
     seed = int(rng.integers(2**62))
     workers = n_workers() if workers is None else workers
     with one_thread_each():
-        report("noise test", 0, 1)
-        test = ResidualTest(moments, contexts, null, seed, workers)
+        test = ResidualTest(moments, contexts, null, seed, workers, report)
         above = test.directions_above_noise()
-        report("noise test", 1, 1)
         if test.data_rank == 0:
             raise ValueError(
                 "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
@@ -291,14 +303,16 @@ def select_rank_checked(
         if given is not None and 0 < above < given[0]:
             grid = np.concatenate([[above], given])
         sweep = Sweep(int(grid[-1]), seed, workers, report)
-        curves = Curves(contexts, moments, test, sweep, n_splits)
+        curves = Curves(contexts, moments, test, sweep, n_splits, grid)
         if above:
             curves.search([int(r) for r in grid if r <= above], threshold, patient=given is not None)
+        if criteria and given is not None:
+            curves.look_at(grid.tolist())
+        elif criteria and len(curves.ranks) < 2:
+            curves.look_at(thinned(grid, above))
+        if curves.ranks:
+            curves.told.finish()
         if criteria:
-            if given is not None:
-                curves.look_at(grid.tolist())
-            elif len(curves.ranks) < 2:
-                curves.look_at(thinned(grid, above))
             curves.add(criteria, n_seed_pairs)
         return _conclude(test, above, curves, threshold, given)
 

@@ -7,13 +7,14 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from ._check import Array, as_report, check_rank
+from ._check import Array, Report, check_rank
 from .adapters.anndata import is_anndata
 from .alignment import are_positions
 from .evidence import of_covariances
 from .exceptions import RankExceedsDataError
 from .labels import label_columns, take_labels
-from .moments import ContextMoments
+from .moments import ContextMoments, moments_of
+from .progress import reporting
 
 
 class StreamingMethods:
@@ -40,16 +41,20 @@ class StreamingMethods:
             As for ``fit``; a chunk that is refused changes nothing.
         """
         self._check_parameters()
+        with reporting(self.verbose, "moments") as report:
+            return self._add_rows(X, y, report)
+
+    def _add_rows(self, X: Any, y: Any, report: Report) -> Self:
         columns = label_columns(X, y) or getattr(self, "label_columns_", [])
         X, y = take_labels(X, y)
         before: ContextMoments | None = getattr(self, "moments_", None)
         if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
             self._check_n_features(X.shape[1])
-        moments = (before or ContextMoments()).merge(ContextMoments().update(X, y))
+        moments = (before or ContextMoments()).merge(moments_of(X, y, report))
         try:
             ready = bool((moments.counts > 1).all())
             if ready:
-                self._fit_context_moments(moments)
+                self._fit_context_moments(moments, report)
         except RankExceedsDataError:
             ready = False
         if not ready:
@@ -58,14 +63,14 @@ class StreamingMethods:
         self.moments_ = moments
         return self
 
-    def _fit_context_moments(self, moments: ContextMoments) -> Self:
+    def _fit_context_moments(self, moments: ContextMoments, report: Report) -> Self:
         self._check_parameters()
         found = moments.covariances()
         if self.n_components is not None:
             check_rank(self.n_components, found.covariances.shape[1])
         features = BaseEstimator()
         set_features(features, found.covariances.shape[1], found.feature_names)
-        fitted: Self = self._fit_evidence(of_covariances(found, found.n_samples), as_report(self.verbose), features)
+        fitted: Self = self._fit_evidence(of_covariances(found, found.n_samples), report, features)
         return fitted
 
 

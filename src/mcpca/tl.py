@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array, as_generator, as_report, check_integer
+from ._check import Array, as_generator, check_integer, refuse_without_effect
 from ._optional import require
 from .adapters.anndata import is_anndata
 from .adapters.anndata_new import features_by_name, rows_on_components
@@ -30,6 +30,7 @@ from .automatic_rank import features_for_rank
 from .decomposition import check_weights
 from .estimator import MCPCA
 from .evidence import by_passes
+from .progress import reporting
 from .selection import RankSelection, select_rank
 
 __all__ = ["loadings_for", "mcpca", "model", "rank"]
@@ -199,8 +200,9 @@ def rank(
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     contexts.warn(min_samples, stacklevel=2)
     warn_of_counts(space, layer, stacklevel=2)
-    report = as_report(options.get("verbose", False))
-    selection = select_rank(features_for_rank(contexts.of_rows(space), report), random_state=random_state, **options)
+    with reporting(options.get("verbose"), "reading rows") as report:
+        rows = features_for_rank(contexts.of_rows(space), report)
+    selection = select_rank(rows, random_state=random_state, **options)
     params = {"context_key": _stored_key(context_key), "layer": layer, "obsm": obsm}
     data = data_of({**params, "mask_var": space.mask_var, "min_samples": min_samples})
     before = adata.uns.get(key_added)
@@ -277,6 +279,7 @@ def loadings_for(
             source = rows_on_components(adata, params["obsm"], layer, model, key, A)
     elif isinstance(model, MCPCA):
         fitted = model
+        refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
         names = getattr(fitted, "feature_names_in_", None)
         if names is None:
             raise ValueError(
@@ -287,6 +290,9 @@ def loadings_for(
     else:
         raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
     if context_key is None:
+        why = "without context_key all rows are one context"
+        refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
+        refuse_without_effect("missing", missing, "error", why, "drop it, or pass context_key")
         check_integer(adata.n_obs, "adata.n_obs", 2, way_out="A covariance needs 2 rows.")
         contexts = ObsContexts(np.array(["all"]), np.zeros(adata.n_obs, dtype=np.intp), [], [], 0)
     else:

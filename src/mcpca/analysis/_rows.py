@@ -126,7 +126,8 @@ def same_contexts(source: Any, key: str) -> tuple[list[Any], list[Fitted]]:
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     if not sources:
         raise ValueError("source is empty; pass at least one fitted model.")
-    fits = [fitted(one, key) for one in sources]
+    some = any(map(is_anndata, sources))  # for which key is meant
+    fits = [fitted(one, key if is_anndata(one) or not some else "mcpca") for one in sources]
     if any(fit.contexts != fits[0].contexts for fit in fits):
         raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
     return sources, fits

@@ -10,6 +10,7 @@ import numpy as np
 from .._check import Array, check_integer
 from ..context_tests import rank_correlations
 from ..context_values import context_values
+from ..progress import shown
 from ._rows import FittedRows, read_rows
 from ._tables import chosen_components, pandas
 
@@ -35,6 +36,7 @@ class PCAComparison:
     n_top: int
 
 
+@shown("comparison with PCA")
 def compare_with_pca(
     source: Any,
     *,

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, as_generator, check_integer, check_real
+from .._check import Array, as_generator, check_integer, check_real, refuse_without_effect
 from ..context_tests import MOST, compare, n_arrangements
 from ..context_values import context_values
 from ..fitted import fitted
+from ..progress import shown
 from ._rows import NEEDS_ROWS, FittedRows, read_rows, rows_are_given
 from ._tables import bonferroni, false_discoveries, pandas
 from ._targets import Target, read_target
@@ -113,6 +114,7 @@ class Association:
     __str__ = summary
 
 
+@shown("associations")
 def associate(
     source: Any,
     covariate: Any,
@@ -205,6 +207,10 @@ def associate(
     rng = as_generator(random_state)
     asked = n_pcs > 0 or of != "loadings"
     rows = read_rows(source, key, X, y) if asked and rows_are_given(source, X, y) else None
+    if rows is None and n_pcs:  # 0 is what happens then
+        refuse_without_effect(
+            "n_pcs", n_pcs, 50, "PCs are those of rows, and none are given", f"drop it, or {NEEDS_ROWS}"
+        )
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
     many = any(n_arrangements(x) > MOST for x in target.by_test.values())
     if check_integer(permutations, "permutations", 0) and many and (permutations + 1) * alpha < n_tests:

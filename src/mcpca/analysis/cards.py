@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
+from .._check import Array, check_integer, check_real, refuse_without_effect
 from ..bootstrap import Bootstrap
 from ..fitted import Fitted, fitted
 from ..identifiability import proportional_loadings
 from ..poles import Pole, poles
 from ..precision import Precision
+from ..progress import shown
 from ..replication import Replicability
 from ..sharing import carrying_contexts, how_shared
 from ._tables import chosen_components
@@ -35,6 +36,7 @@ _OF = {
 _MOST_TEXT = 200  # characters of a row's name
 
 
+@shown("cards")
 def describe(
     source: Any,
     *,
@@ -87,6 +89,8 @@ def describe(
     """
     n = check_integer(n, "n", 1)
     max_q = check_real(max_q, "max_q", 0, 1, "It is a false discovery rate.")
+    if enriched is None:
+        refuse_without_effect("max_q", max_q, 0.001, "no enriched sets are given", "drop it, or pass enriched")
     fit = fitted(source, key)
     _check_tables(enriched, samples, association, sure, fit.names)
     table = scores_table(source, by=by, pca=pca, names=names, key=key)

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .._check import Array, Report, as_report, check_integer
+from .._check import Array, Report, check_integer
 from .._optional import require
+from ..progress import check_verbose, reporting
 
 EXTRA = "text"
 _LONGEST = 10**6  # tokenizers without a limit give one of 10^30
@@ -29,7 +30,7 @@ def contextual_embeddings(
     batch_size: int = 32,
     max_length: int | None = None,
     device: Any = None,
-    verbose: Any = False,
+    verbose: Any = None,
 ) -> Array:
     """Return the mean of a word's token vectors in each sentence, at its first occurrence.
 
@@ -60,8 +61,8 @@ def contextual_embeddings(
         Tokens of a sentence that are read; by default as many as the model takes.
     device : optional
         Where the model runs ("cuda"); by default where it is.
-    verbose : bool or callable
-        Progress: True prints it, a function is called with (stage, done, total).
+    verbose : None, bool or callable
+        Progress, as in ``MCPCA``.
 
     Returns
     -------
@@ -84,7 +85,7 @@ def contextual_embeddings(
     if missing not in ("error", "nan"):
         raise ValueError(f"missing={missing!r}; choose 'error' or 'nan'.")
     batch_size = check_integer(batch_size, "batch_size", 1)
-    report = as_report(verbose)
+    check_verbose(verbose)
     places = first_places(texts, word.strip(), ignore_case=ignore_case, whole_word=whole_word)
     absent = [i for i, place in enumerate(places) if place is None]
     if absent and missing == "error":
@@ -96,7 +97,8 @@ def contextual_embeddings(
     network, tokens = _loaded(model, tokenizer, device)
     layer = check_integer(layer, "layer", -_n_layers(network) - 1, _n_layers(network))
     longest = _max_length(network, tokens, max_length)
-    found = _tokenised(texts, places, tokens, longest, report)
+    with reporting(verbose, "tokens") as report:
+        found = _tokenised(texts, places, tokens, longest, report)
     lost = [i for i, one in enumerate(found) if one is None and places[i] is not None]
     if lost and missing == "error":
         raise ValueError(
@@ -106,7 +108,7 @@ def contextual_embeddings(
     was_training = network.training
     network.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), reporting(verbose, "embeddings") as report:
             return _embedded(found, network, tokens, layer, batch_size, report, torch)
     finally:
         network.train(was_training)

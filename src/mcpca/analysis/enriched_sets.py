@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import hypergeom, norm, rankdata
 
-from .._check import Array, check_integer
+from .._check import Array, check_integer, refuse_without_effect
 from .._optional import require
 from ..poles import poles
+from ..progress import shown
 from ._tables import EXTRA, chosen_components, false_discoveries, pandas
 from .features import scores_table
 from .gene_sets import Membership, membership
@@ -21,6 +22,7 @@ _POLES = ("positive", "negative")
 _OF_ENRICHR = ["component", "pole", "collection", "set", "size", "overlap", "odds_ratio", "p", "q", "features"]
 
 
+@shown("enrichment")
 def enrichment(
     source: Any,
     sets: Any,
@@ -86,6 +88,12 @@ def enrichment(
     if background is not None:
         table = _restricted(table, background)
     chosen = chosen_components(components, list(table.columns))
+    if method != "enrichr":
+        why, way_out = f"method={method!r} asks no server", "drop it, or pass method='enrichr'"
+        refuse_without_effect("organism", organism, "human", why, way_out)
+    else:
+        for name, size, default in (("min_size", min_size, 3), ("max_size", max_size, None)):
+            refuse_without_effect(name, size, default, "Enrichr takes its sets as they are", "drop it")
     if method == "enrichr":
         return _enrichr(table, chosen, sets, n, organism, background)
     member = membership(sets, list(table.index), min_size, max_size)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import check_integer
+from .._check import check_integer, refuse_without_effect
 from ..adapters.anndata import is_anndata
 from ..fitted import feature_names, fitted
 from ..pipelines import back_through, names_before, split_steps
@@ -131,9 +131,9 @@ def scores_table(source: Any, **options: Any) -> Any:
     pd = pandas()
     if not isinstance(source, pd.DataFrame):
         return feature_scores(source, **options)
-    given = {name: value for name, value in options.items() if name in ("pca", "names") and value is not None}
-    if given:
-        raise ValueError(f"{', '.join(given)} goes with a model; a table of feature scores is taken as it is. Drop it.")
+    for name, default in {"by": "components", "pca": None, "names": None, "key": "mcpca"}.items():
+        why = "source is a table of feature scores, which is taken as it is"
+        refuse_without_effect(name, options[name], default, why, "drop it, or pass the model")
     try:
         values = source.to_numpy(dtype=np.float64)
     except (TypeError, ValueError) as error:

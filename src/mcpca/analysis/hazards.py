@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from .._check import Array, check_real
 from .._names import context_index
 from .._optional import require
+from ..progress import shown
 from ._rows import per_row, scores_of_rows, table_in_row_order
 from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
 
@@ -45,6 +46,7 @@ class Survival:
     joint: Any | None
 
 
+@shown("survival")
 def survival(
     source: Any,
     time: str | Sequence[Any],

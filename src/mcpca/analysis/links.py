@@ -11,6 +11,7 @@ import numpy as np
 
 from .._check import Array, check_integer, check_integers, check_real
 from ..context_tree import context_distances
+from ..progress import shown
 from ._rows import read_rows, same_contexts
 from ._tables import pandas
 from .gene_sets import read_sets
@@ -38,6 +39,7 @@ def links_of_sets(sets: Any, contexts: Sequence[str], max_size: int | None = Non
     return pairs
 
 
+@shown("links")
 def link_recall(
     source: Any,
     links: Any,

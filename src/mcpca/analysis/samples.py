@@ -8,10 +8,12 @@ from typing import Any, Literal
 import numpy as np
 
 from .._check import check_integer
+from ..progress import shown
 from ._rows import per_row, scores_of_rows
 from ._tables import chosen_components, pandas
 
 
+@shown("scores")
 def sample_scores(
     source: Any,
     *,
@@ -52,6 +54,7 @@ def sample_scores(
     return table
 
 
+@shown("scores")
 def top_samples(
     source: Any,
     n: int = 20,
@@ -117,6 +120,7 @@ def top_samples(
     return pd.concat(found, ignore_index=True)
 
 
+@shown("scores")
 def group_medians(
     source: Any,
     groups: str | Sequence[Any],

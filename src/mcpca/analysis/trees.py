@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, check_integer, check_integers
+from .._check import Array, check_integer, check_integers, refuse_without_effect
 from ..context_tree import context_linkage
 from ..fitted import Fitted, fitted
+from ..progress import shown
 from ._rows import FittedRows, read_rows, rows_are_given, same_contexts
 from ._tables import pandas
 from .newick import (
@@ -120,6 +121,8 @@ def context_tree(
     if features not in FEATURES:
         raise ValueError(f"features={features!r} is unknown; choose one of {list(FEATURES)}.")
     if features == "loadings":
+        why, way_out = "loadings are the model's own", "drop it, or pass features='means' or another"
+        refuse_without_effect("n_pcs", n_pcs, None, why, way_out)
         values = fit.loadings
     else:
         m = check_integer(len(fit.names) if n_pcs is None else n_pcs, "n_pcs", 1)
@@ -128,6 +131,7 @@ def context_tree(
     return _tree(fit, values, features, method, metric)
 
 
+@shown("trees")
 def tree_distances(
     source: Any,
     known: str,
@@ -165,7 +169,9 @@ def tree_distances(
     trees = [(len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)) for fit in fits]
     ranks = [len(fit.names) for fit in fits]
     numbers = sorted(set(check_integers(ranks if n_pcs is None else n_pcs, "n_pcs", 1)))
-    if rows_are_given(sources[0], X, y):
+    if not rows_are_given(sources[0], X, y):
+        refuse_without_effect("n_pcs", n_pcs, None, "PCs are those of rows, and none are given", "drop it, or pass X")
+    else:
         made = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
         for name in FEATURES[1:]:
             for m in numbers:

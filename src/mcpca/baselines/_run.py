@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array, as_generator, as_report, check_covariances, check_rank
+from .._check import Array, Report, as_generator, check_covariances, check_rank
 from .._namespace import to_host
 from ..canonical import canonical_order
 from ..contexts import read_contexts
 from ..loadings import solve_loadings
+from ..progress import reporting, silent
 from ..scatters import covariances_of
 from ..stack import variances_along
 from . import als, ffdiag, hogsvd, jennrich, minf, mspm, nls, orthogonal, parafac2, pca, pham, qrj1d, two_contexts
@@ -45,7 +46,9 @@ METHODS: dict[str, Method] = {
 }
 
 
-def run(name: str, X: Any, r: int, y: Any = None, random_state: Any = None, **options: Any) -> BaselineResult:
+def run(
+    name: str, X: Any, r: int, y: Any = None, random_state: Any = None, *, verbose: Any = None, **options: Any
+) -> BaselineResult:
     """Find r components of the contexts in X by the method ``name``.
 
     Parameters
@@ -60,6 +63,8 @@ def run(name: str, X: Any, r: int, y: Any = None, random_state: Any = None, **op
         Context label of each row of a 2-D ``X``.
     random_state : int, Generator, RandomState or None
         Decides random starts. NumPy's global generator is neither read nor moved.
+    verbose : None, bool or callable
+        Progress, as in ``MCPCA``.
     **options
         Of the method: ``METHODS[name].options`` lists their names, ``help(METHODS[name].function)`` their meaning.
         Those that iterate for long take ``time_limit``, seconds after which the best so far is returned.
@@ -84,20 +89,28 @@ def run(name: str, X: Any, r: int, y: Any = None, random_state: Any = None, **op
     """
     if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"name={name!r} is unknown; choose one of {', '.join(METHODS)}.")
-    entry = METHODS[name]
-    problem, size = _read(X, r, y, random_state)
+    with reporting(verbose, name) as report:
+        return _run(METHODS[name], X, r, y, random_state, options, report)
+
+
+def _run(
+    entry: Method, X: Any, r: int, y: Any, random_state: Any, options: dict[str, Any], report: Report
+) -> BaselineResult:
+    problem, size = _read(X, r, y, random_state, report)
     entry.check(len(problem.S), options)
+    report(entry.name, 0, 1)
     start = perf_counter()
     found = entry.function(problem, **options)
     seconds = perf_counter() - start
-    A, notes = _unit_columns(found, problem, name)
+    report(entry.name, 1, 1)
+    A, notes = _unit_columns(found, problem, entry.name)
     B = size * solve_loadings((A.T @ A) ** 2, variances_along(problem.S, A))
     A, B, order = canonical_order(A, B)
     extras = {key: value[order] if np.ndim(value) else value for key, value in found.extras.items()}
-    return BaselineResult(name, A, B, seconds, found.converged, " ".join(notes), extras)
+    return BaselineResult(entry.name, A, B, seconds, found.converged, " ".join(notes), extras)
 
 
-def _read(X: Any, r: int, y: Any, random_state: Any) -> tuple[Problem, float]:
+def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) -> tuple[Problem, float]:
     """Check the input; return it with the factor by which its covariances were divided."""
     rows = None
     X = to_host(X)
@@ -108,7 +121,7 @@ def _read(X: Any, r: int, y: Any, random_state: Any) -> tuple[Problem, float]:
         names, freedom = list(range(len(S))), np.ones(len(S))
     else:
         rows = read_contexts(X, y)
-        S = covariances_of(rows, as_report(False)).covariances
+        S = covariances_of(rows, report).covariances
         names, freedom = rows.names.tolist(), rows.n_samples - 1.0
     p = S.shape[1]
     r = check_rank(r, p, "r")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import as_report, check_integer, check_real
+from .._check import check_integer, check_real
+from ..progress import silent
 from ..solvers import Settings, get_solver
 from ..stack import Stack
 from ..subspace import compress
@@ -25,7 +26,7 @@ def mspm(problem: Problem, *, tol: float = 1e-7, max_iter: int = 200) -> Found:
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     k = len(problem.S)
-    settings = Settings(problem.rng, tol, max_iter, as_report(False), np.ones(k))
+    settings = Settings(problem.rng, tol, max_iter, silent, np.ones(k))
     S = Stack(problem.S)
     result = get_solver("mspm", False, k)(S, compress(S, problem.r), problem.r, settings)
     return Found(result.components, result.converged, (result.message,))

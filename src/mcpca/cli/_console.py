@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .._check import Report
-from ._progress import Progress
+from ..progress import Line, reporting, silent
 
 
 class Failure(Exception):
@@ -46,8 +46,8 @@ class Console:
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json, self.quiet = as_json, quiet
-        self._bar = Progress()
-        self.progress: Report = _say_nothing if quiet else self._bar
+        self._bar = Line("mcpca: ", away=True)
+        self.progress: Report = silent if quiet else self._bar
         self.timings: dict[str, float] = {}
         self.warnings: list[str] = []
 
@@ -90,20 +90,12 @@ class Console:
     def phase(self, name: str) -> Iterator[None]:
         """Time a phase; warnings of the library become lines."""
         began = time.perf_counter()
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                yield
-        except BaseException:
-            self.clear()  # the line of the error comes next
-            raise
+        with warnings.catch_warnings(record=True) as caught, reporting(self.progress, name):
+            warnings.simplefilter("always")
+            yield
         self.timings[name] = self.timings.get(name, 0.0) + round(time.perf_counter() - began, 3)
         for text in dict.fromkeys(in_words_of_the_command(str(w.message)) for w in caught if _matters(w)):
             self.warn(text)
-
-
-def _say_nothing(stage: str, done: int, total: int) -> None:
-    """Stand in for progress."""
 
 
 def in_words_of_the_command(text: str) -> str:

@@ -133,7 +133,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
             model.fit(data.X)
         else:
             model.fit(data.source, data.labels, checkpoint=checkpoint)
-    model.verbose = False
+    model.verbose = None
     if data.feature_names is not None:
         set_features(model, data.n_features, name_array(data.feature_names))
     return model, data

@@ -213,7 +213,7 @@ def attempt(name: str, data: Any, rank: int, trial: int, time_limit: float | Non
     options: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
     rng = np.random.default_rng([21, trial, zlib.crc32(name.encode())])
     try:
-        return run(name, data, rank, random_state=rng, **options)
+        return run(name, data, rank, random_state=rng, verbose=False, **options)
     except (ValueError, ArithmeticError) as error:  # LinAlgError is a ValueError
         return str(error)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from .._check import Array, check_integer
+from .._check import Array, check_integer, refuse_without_effect
 from .._names import component_index
 from .._optional import require
 from ..fitted import Fitted, fitted
@@ -99,6 +99,7 @@ def plot_component_images(
     if hasattr(ax, "subplots"):
         draw_images(ax, images, shape, titles, n_columns)
         return ax
+    refuse_without_effect("n_columns", n_columns, 6, "axes are given, one for each image", "drop it, or pass a figure")
     axes = [ax] if hasattr(ax, "imshow") else list(np.ravel(ax))
     if len(axes) != len(chosen):
         raise ValueError(

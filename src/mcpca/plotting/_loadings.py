@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._check import Array
+from .._check import Array, refuse_without_effect
 from .._optional import require
 from ..context_tree import similar_order
 from ..context_values import context_values
@@ -97,8 +97,8 @@ def plot_loadings(
     check_annotate(annotate)
     if order not in _ORDERS:
         raise ValueError(f"order={order!r}; choose one of {list(_ORDERS)}.")
-    if groups is not None and order != "groups":
-        raise ValueError(f"groups has no effect with order={order!r}; pass order='groups', or drop it.")
+    if order != "groups":
+        refuse_without_effect("groups", groups, None, f"order={order!r} knows none", "drop it, or pass order='groups'")
     families = None if groups is None else _families(groups, fit.contexts, source, key)
     known = read_annotations(annotations, fit.contexts, source, key)
     B = normalized(fit.loadings, normalize)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import gaussian_kde
 
-from .._check import Array, check_integer
+from .._check import Array, check_integer, refuse_without_effect
 from .._names import component_index, context_index
 from .._optional import require
 from ..fitted import fitted
@@ -91,6 +91,9 @@ def plot_scores(
     if center not in ("context", "overall"):
         raise ValueError(f"center={center!r}; choose 'context' or 'overall'.")
     max_contexts = check_integer(max_contexts, "max_contexts", 2)
+    if contexts is not None:
+        why = "contexts says which are drawn"
+        refuse_without_effect("max_contexts", max_contexts, 20, why, "drop one of the two")
     b = fit.loadings[:, j]
     chosen, left_out = _choose(contexts, fit.contexts, b, max_contexts)
     scores = scores_by_context(source, fit, key, j, X, y, chosen, center)

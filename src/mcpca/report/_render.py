@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._check import as_generator, check_integer
+from .._check import as_generator, check_integer, refuse_without_effect
 from .._files import replace_file
 from .._optional import require
 from ..bootstrap import Bootstrap
@@ -14,6 +14,7 @@ from ..fitted import fitted
 from ..inference import Presence
 from ..pipelines import split_steps, transformed_rows
 from ..precision import Precision
+from ..progress import shown
 from ..rank import RankChoice
 from ..replication import Replicability
 from ..selection import RankSelection
@@ -25,6 +26,7 @@ MAX_ROWS = 20_000
 N_FEATURES = 25
 
 
+@shown("report")
 def render(
     model: Any,
     *,
@@ -51,6 +53,8 @@ def render(
         raise TypeError(f"run is a {type(run).__name__}; pass a dict such as {{'date': '2026-11-16'}}.")
     if X is None and y is not None:
         raise ValueError("y labels rows, and X is None; pass X, or drop y.")
+    if X is None:
+        refuse_without_effect("max_rows", max_rows, MAX_ROWS, "no rows are given", "drop it, or pass X")
     fit = fitted(source)
     k, r = fit.loadings.shape
     selection = model.rank_choice_ if selection is None else selection

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._check import refuse_without_effect
 from ..covariances import Covariances
 from ..subspace import Core
 from . import lsq, ml, mspm
@@ -29,6 +30,9 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
         raise ValueError(f"orthogonal={orthogonal!r}; choose True or False.")
     if noise not in NOISES:
         raise ValueError(f"noise={noise!r} is unknown; choose one of {list(NOISES)}.")
+    if solver != "ml":
+        why = f"solver={solver!r} has no model of the noise"
+        refuse_without_effect("noise", noise, "isotropic", why, "drop it, or pass solver='ml'")
     if solver == "ml" and orthogonal and noise == "diagonal":
         raise ValueError(
             "orthogonal=True with noise='diagonal': axes that are orthogonal are not so once features are divided by "

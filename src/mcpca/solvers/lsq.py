@@ -25,6 +25,7 @@ import numpy as np
 from .._check import Array
 from ..covariances import Covariances
 from ..loadings import solve_loadings
+from ..progress import Search
 from ..stack import images
 from ..subspace import ALL_FEATURES, Core, grow, slices
 from . import mspm
@@ -59,8 +60,9 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     part = core.leading(r)
     basis, T = part.basis, part.tensor if part.mixture is None else None
     gradient, size, stalled = _full_gradient(S, A), np.inf, 0
+    told = Search(settings.report, "refinement", _CORES)
     for attempt in range(_CORES):
-        settings.report("cores", attempt, _CORES)
+        told.step()
         size, before = float(np.linalg.norm(gradient)) / scale, size
         stalled = stalled + 1 if size > 0.9 * before else 0
         if size <= settings.tol or stalled == _PATIENCE:
@@ -75,7 +77,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         A, previous = C if basis is None else basis @ C, A
         change = A - previous
         gradient = _full_gradient(S, A)
-    settings.report("cores", _CORES, _CORES)
+    told.finish()
     converged = size <= settings.tol
     message = (
         f"Stationary: the projected gradient is {size:.1e} of the squared norm of the data."

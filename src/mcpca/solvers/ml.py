@@ -13,13 +13,14 @@ likelihood is that of the scores in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .._check import Array
 from ..covariances import Covariances, project
 from ..likelihood import Likelihood, likelihood_of
+from ..progress import Search, within
 from ..stack import variances_along
 from ..subspace import ALL_FEATURES, Core, compress, grow, orthonormal, slices
 from . import lsq, mspm
@@ -105,7 +106,7 @@ def _first_stage(
     noise = outside / (p - r) if p > r and settings.noise is not None else np.zeros(k)
     if p == r and settings.noise is not None:  # no direction is left to see it in: nearly all that it can be
         noise = 0.9 * np.maximum(np.linalg.eigvalsh(M)[:, 0], 0)
-    settings.report("likelihood", 0, 2)
+    settings.report("first guess", 0, 1)
     W, converged = weighted_diagonaliser(M, noise, n, settings.rng)
     if W is None or not converged:
         A = mspm.solve(S, core, r, settings).components
@@ -114,7 +115,7 @@ def _first_stage(
     if np.linalg.cond(W) > _COLLINEAR:  # components that coincide: any axes of their span are as good a start
         W = np.eye(r)
     B = np.maximum(variances_along(M, W.T) - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
-    settings.report("likelihood", 1, 2)
+    settings.report("first guess", 1, 1)
     return *_unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise
 
 
@@ -167,7 +168,9 @@ def solve_one(S: Covariances, core: Core, r: int, settings: Settings) -> SolverR
     floor = np.maximum(1e-4 * variances, _FLOOR)
     if kind == "diagonal":
         psi = _unique_variances(S, n, r) / unit
+    told = Search(settings.report, "likelihood", _DIAGONAL_ROUNDS if kind == "diagonal" else 1)
     for _ in range(_DIAGONAL_ROUNDS if kind == "diagonal" else 1):
+        told.step()
         steps += 1
         scale = 1 / np.sqrt(psi)
         white = S.scaled(scale) if kind == "diagonal" else S
@@ -185,6 +188,7 @@ def solve_one(S: Covariances, core: Core, r: int, settings: Settings) -> SolverR
         if better is None or decrement <= (_STANDARD_ERRORS * settings.tol) ** 2:
             break
         psi = better
+    told.finish()
     found = None if kind is None else psi if kind == "diagonal" else np.full(1, noise)
     message = "One context: the axes are those of PCA." if kind != "diagonal" else "One context: factor analysis."
     distance = float(np.sqrt(max(decrement, 0.0)))
@@ -246,16 +250,19 @@ def _in_growing_cores(
         best = min((end[0] for end in ends), key=lambda point: point.model.value)
         A, B, s = best.A if basis is None else basis @ best.A, best.model.B, best.model.s
         n_iter = sum(end[2] for end in ends)
+    told = Search(settings.report, "likelihood", _CORES)
     for _ in range(_CORES):
         data = Data(T, trace, n, len(A), floor, str(settings.noise))
         C = A if basis is None else basis.T @ A
         # Half of what is allowed is left to directions outside the core, where there are any.
         point, inside, steps = climb(data, C, B, s, tol if basis is None else tol / 2, settings.max_iter)
         n_iter += steps
+        told.step()
         previous, A = A, point.A if basis is None else basis @ point.A
         B, s = point.model.B, point.model.s
         if basis is None:
-            return _Estimate(A, B, s, inside, n_iter)
+            decrement = inside
+            break
         gradient, outside = _outside(S, unit, np.ones(len(A)), A, point.model)
         decrement, before = inside + outside, decrement
         stalled = stalled + 1 if decrement > 0.8 * before else 0
@@ -263,6 +270,7 @@ def _in_growing_cores(
             break
         basis = grow(basis, A, gradient, A - previous)
         T = slices(S, basis) / unit
+    told.finish()
     return _Estimate(A, B, s, decrement, n_iter)
 
 
@@ -270,7 +278,7 @@ def _least_squares_start(
     S: Covariances, unit: float, core: Core, r: int, noise: Array, settings: Settings
 ) -> tuple[Array, Array]:
     """Return the components of least squares and their loadings less the noise: a second start, of another kind."""
-    A = lsq.solve(S, core, r, settings).components
+    A = lsq.solve(S, core, r, replace(settings, report=within(settings.report, "second start"))).components
     return A, _loadings_beside_noise(S, unit, A, noise)
 
 
@@ -291,7 +299,9 @@ def _diagonal_noise(S: Covariances, unit: float, A: Array, B: Array, psi: Array,
     floor = np.maximum(1e-4 * variances, _FLOOR)
     change = np.zeros((len(A), 0))
     n_iter, decrement = 0, np.inf
+    told = Search(settings.report, "likelihood", _DIAGONAL_ROUNDS)
     for _ in range(_DIAGONAL_ROUNDS):
+        told.step()
         try:
             moved, B_moved, left, steps = _climb_in_white(S, unit, A, B, psi, change, n, tol)
             psi_new, gain = _noise_step(S, unit, moved, B_moved, psi, floor, n)
@@ -303,6 +313,7 @@ def _diagonal_noise(S: Covariances, unit: float, A: Array, B: Array, psi: Array,
         if psi_new is None or decrement <= tol:
             break
         psi = psi_new
+    told.finish()
     return _Estimate(A, B, psi, decrement, n_iter)
 
 

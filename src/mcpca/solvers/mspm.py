@@ -27,6 +27,7 @@ import numpy as np
 
 from .._check import Array, Report
 from ..covariances import Covariances
+from ..progress import within
 from ..stack import congruence
 from ..subspace import Core
 from ._climbing import Peaks, climb, unit
@@ -107,7 +108,7 @@ def solve_core(
     C, n_iter, settled = _deflate(T, U, D, M, rng, max(tol, _COARSE), max_iter, report, rounded)
     joint = _refined(T, U, M, C)
     if joint is None and tol < _COARSE:
-        C, more, settled = _deflate(T, U, D, M, rng, tol, max_iter, report, T)
+        C, more, settled = _deflate(T, U, D, M, rng, tol, max_iter, within(report, "to all digits"), T)
         n_iter += more
         joint = _refined(T, U, M, C)
     if joint is not None:

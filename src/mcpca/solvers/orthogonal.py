@@ -18,6 +18,7 @@ import numpy as np
 
 from .._check import Array, Report
 from ..covariances import Covariances
+from ..progress import Search
 from ..subspace import Core, grow, slices
 from ._interface import Settings, SolverResult
 from ._jacobi import jacobi, squares_angle
@@ -45,7 +46,9 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     if basis is None and part.mixture is None:
         return result
     total, change, size, stalled = float(S.squared_norms().sum()), np.zeros((len(A), 0)), np.inf, 0
+    told = Search(settings.report, "refinement", _CORES)
     for _ in range(_CORES):
+        told.step()
         gradient = 4 * _stiefel_tangent(A, S.combine(A, S.variances_along(A)))
         size, before = float(np.linalg.norm(gradient)) / total, size
         stalled = stalled + 1 if size > 0.9 * before else 0
@@ -59,6 +62,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         n_iter += end.n_iter
         moved = nearest_orthonormal(end.frame[:, :r] if basis is None else basis @ end.frame[:, :r])
         A, change = moved, moved - A
+    told.finish()
     converged = size <= settings.tol
     message = (
         f"Converged; orthonormal components, gradient {size:.1e} of the total."
@@ -84,7 +88,9 @@ def solve_ml(S: Covariances, core: Core, r: int, settings: Settings) -> SolverRe
     basis = core.leading(r).basis if noisy else start.components
     trace = S.variances().sum(axis=1)
     A, n_iter, change = start.components, start.n_iter, np.zeros((S.n_features, 0))
+    told = Search(settings.report, "likelihood", _CORES)
     for _ in range(_CORES):
+        told.step()
         T = slices(S, basis)
         inside = np.einsum("kqq->k", T)
         C, B, noise, steps, converged = solve_likelihood(
@@ -105,6 +111,7 @@ def solve_ml(S: Covariances, core: Core, r: int, settings: Settings) -> SolverRe
             break
         slope = n[:, None] * (1 / noise[:, None] - 1 / (noise[:, None] + B))
         basis = grow(basis, A, _stiefel_tangent(A, S.combine(A, slope)), change)
+    told.finish()
     message = "Converged; orthonormal components of maximum likelihood."
     if not converged:
         message = f"The likelihood could still rise after max_iter={settings.max_iter} steps; raise max_iter."
@@ -137,7 +144,6 @@ def solve_core(
         return SolverResult(np.eye(q)[:, :r], 0, True, "All slices are zero: any axes will do.")
     T = np.ascontiguousarray(T, dtype=np.float64) / size
     total = float((T**2).sum())
-    report("starts", 0, 1)
     starts = _starts(T, r)
     ends: list[Climb] = []
     for start in starts:
