@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._check import Array, Report, as_generator, as_report, check_counts, check_rank
+from ._names import component_names
 from ._namespace import is_device_array, like
 from .automatic_rank import automatic_rank
 from .checkpoint import Checkpoint
@@ -293,7 +294,7 @@ class MCPCA(
         self._evidence = None if beside is None else (beside.R, beside.rest)
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
-        warn_if_proportional(B, self.get_feature_names_out())
+        warn_if_proportional(B, component_names(self))
         return self
 
     def _forget(self) -> None:

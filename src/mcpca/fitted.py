@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ._check import Array
-from ._names import unknown
+from ._names import as_called_now, component_names, unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .adapters.stored import columns_of_fit, features_are_lost, keys_of, stored_fit
@@ -130,7 +129,7 @@ def _of_model(source: Any) -> Fitted:
     return Fitted(
         _double(model.loadings_),
         [str(name) for name in model.contexts_],
-        [re.sub(r"^mcpca(\d+)$", lambda m: f"MCPC {int(m[1]) + 1}", str(n)) for n in model.get_feature_names_out()],
+        component_names(model),
         _double(model.components_),
         _double(model.projection_),
         features,
@@ -159,7 +158,7 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
     return Fitted(
         _double(table),
         [str(name) for name in table.index],
-        [re.sub(r"^MCPC(\d+)$", r"MCPC \1", str(name)) for name in table.columns],
+        as_called_now(table.columns),
         _double(A),
         _double(projection).T,
         features,

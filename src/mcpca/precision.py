@@ -19,6 +19,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ._check import Array, check_counts, check_real
+from ._names import mcpc_name
 from ._namespace import to_host
 from .gaussian import GaussianModel
 from .identifiability import proportional_loadings
@@ -152,11 +153,11 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
 
 
 def _not_identifiable(B: Array) -> str:
-    pairs = [(pair.first, pair.second) for pair in proportional_loadings(B)]
-    empty = np.flatnonzero(~(B > 0).any(axis=0)).tolist()
-    why = f"MCPCs {pairs[:5]} have proportional loadings" if pairs else "the information matrix is singular"
+    pairs = [f"{mcpc_name(pair.first)} and {mcpc_name(pair.second)}" for pair in proportional_loadings(B)]
+    empty = [mcpc_name(j) for j in np.flatnonzero(~(B > 0).any(axis=0)).tolist()]
+    why = f"{'; '.join(pairs[:5])} have proportional loadings" if pairs else "the information matrix is singular"
     if empty:
-        why = f"MCPCs {empty[:5]} are in no context"
+        why = f"{', '.join(empty[:5])} {'are' if len(empty) > 1 else 'is'} in no context"
     return f"The model is not identifiable: {why}. Drop or merge components, or choose a smaller rank."
 
 

@@ -9,7 +9,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   ``obsm`` they are not there;
 - ``uns["mcpca"]``, a dict:
 
-  - "loadings": DataFrame (k, r), B; rows are the contexts as text, columns "MCPC1", ..., "MCPCr";
+  - "loadings": DataFrame (k, r), B; rows are the contexts as text, columns "MCPC 1", ..., "MCPC r"
+    (older versions wrote "MCPC1", ..., which is read as well);
   - "contexts": DataFrame (k rows) with "n_samples", "variance_explained", "squared_norm" and its standard error
     "squared_norm_error", "reconstruction_error", "offdiagonal", "offdiagonal_correlation", "likelihood_loss", and
     "noise_variance" where the fit has one for each context;
@@ -40,6 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._check import Array
+from .._names import component_names
 from .._optional import require
 from ..persistence import from_state, state_of
 from ..rank import RankChoice
@@ -91,11 +93,6 @@ def stored_fit(adata: Any, key: str) -> dict[str, Any]:
             f"key={key!r} names no fit of MCPCA in adata.uns.{have} Run mcpca.tl.mcpca(adata, context_key) first."
         )
     return dict(found)
-
-
-def component_labels(r: int) -> list[str]:
-    """Return the names of r MCPCs in tables: "MCPC1", ..."""
-    return [f"MCPC{j + 1}" for j in range(r)]
 
 
 # Writing
@@ -156,7 +153,7 @@ def _content(
 ) -> dict[str, Any]:
     """Return what goes into ``uns``, without what was dropped and how the rank was chosen."""
     arrays, header = state_of(model)
-    labels = component_labels(model.n_components_)
+    labels = component_names(model)
     table = {"n_samples": model.n_samples_per_context_, "variance_explained": model.variance_explained(per="context")}
     table |= {column: arrays[f"facet_{facet}"] for column, facet in _FACETS.items()}
     noise = {name: arrays[source] for name, source in _NOISE.items() if source in arrays}
