@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, as_generator, as_report, check_integer, check_real
 from ._namespace import to_host
+from ._shown import Shown, counted, listed_mcpcs, mcpcs
 from .bootstrap import Bootstrap, resample
 from .contexts import Contexts, read_contexts
 from .likelihood import Likelihood, fit_contexts
@@ -19,8 +20,8 @@ from .precision import Precision, precision_of
 from .replication import REPLICATES, Replicability, replicate
 
 
-@dataclass(frozen=True)
-class Presence:
+@dataclass(frozen=True, repr=False)
+class Presence(Shown):
     """Is MCPC j present in context i? One entry for each pair, (k, r).
 
     Attributes
@@ -45,6 +46,22 @@ class Presence:
     present: Array
     alpha: float
     method: str
+
+    def _words(self) -> list[str]:
+        k, r = self.present.shape
+        level = f"{self.alpha:g}"
+        by = f"false discovery rate {level}" if self.method == "fdr" else f"level {level}, corrected by Holm's method"
+        return [
+            f"{int(self.present.sum()):,} of {k * r:,} loadings are above 0 ({counted(k, 'context')}, "
+            f"{counted(r, 'MCPC')}; {by}).",
+            f"Present in every context: {listed_mcpcs(self.present.all(axis=0))}; in none: "
+            f"{listed_mcpcs(~self.present.any(axis=0))}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        k, r = self.present.shape
+        least = {"smallest adjusted p": self.adjusted.min(axis=0), "largest": self.adjusted.max(axis=0)}
+        return {"": mcpcs(r), f"present in, of {k} contexts": self.present.sum(axis=0), **least}
 
 
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str) -> Presence:
