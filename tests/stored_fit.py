@@ -31,7 +31,7 @@ def stored_fit(X, labels, r, *, key="mcpca", obsm=None, layer=None, mask=None, c
     codes = [str(label) for label in labels[:n]] + [None] * unused
     adata.obs[names.context] = pd.Categorical(codes, categories=[str(name) for name in model.contexts_])
     adata.obsm[names.scores] = _scores(model, X, labels, n, columns, center)
-    components = [f"MCPC{j + 1}" for j in range(r)]
+    components = [f"MCPC {j + 1}" for j in range(r)]
     index = [str(name) for name in model.contexts_]
     adata.uns[key] = {
         "loadings": pd.DataFrame(model.loadings_, index=index, columns=components),
@@ -49,6 +49,7 @@ def stored_fit(X, labels, r, *, key="mcpca", obsm=None, layer=None, mask=None, c
     if obsm is not None:
         adata.uns[key] |= {"components": model.components_, "projection": model.projection_}
     else:
+        adata.uns[key]["features"] = adata.var_names[columns].to_numpy(dtype=object)
         for name, values in ((names.components, model.components_), (names.projection, model.projection_.T)):
             adata.varm[name] = np.zeros((X.shape[1], r))
             adata.varm[name][columns] = values

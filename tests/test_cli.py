@@ -51,7 +51,7 @@ def read(path):
 
 def test_tables_hold_the_numbers_of_the_library(fitted):
     model = library()
-    names = ["MCPC1", "MCPC2"]
+    names = ["MCPC 1", "MCPC 2"]
     components, loadings = read(fitted / "components.csv"), read(fitted / "loadings.csv")
     assert components.index.tolist() == FEATURES
     assert loadings.index.tolist() == ["c0", "c1", "c2", "c3"]
@@ -164,7 +164,7 @@ def test_crossed_contexts_and_streaming(tmp_path, rng):
         np.testing.assert_allclose(first, second, atol=1e-8)
     first, second = (read(tmp_path / way / "scores.csv") for way in ("inside", "streamed"))
     assert first["context"].tolist() == second["context"].tolist()
-    np.testing.assert_allclose(first[["MCPC1", "MCPC2"]], second[["MCPC1", "MCPC2"]], atol=1e-7)
+    np.testing.assert_allclose(first[["MCPC 1", "MCPC 2"]], second[["MCPC 1", "MCPC 2"]], atol=1e-7)
 
 
 # Repeating ---------------------------------------------------------------------------------------------------------
@@ -251,11 +251,11 @@ def test_transform_writes_scores_in_the_order_of_the_model(fitted, tmp_path, cap
         assert main(["transform", str(fitted), *base, *options, "-o", str(out), "--force"]) == 0
         assert "that the model does not have: 'more'" in capsys.readouterr().err
         scores = read(out)
-        np.testing.assert_allclose(scores[["MCPC1", "MCPC2"]], expected, atol=1e-12)
+        np.testing.assert_allclose(scores[["MCPC 1", "MCPC 2"]], expected, atol=1e-12)
         assert scores.index.tolist() == table["cell"].tolist()
     assert main(["transform", str(fitted / "model.mcpca"), *base, "--drop", "group", "-q"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == '"row","MCPC1","MCPC2"'
+    assert out[0] == '"row","MCPC 1","MCPC 2"'
     assert len(out) == 121
 
 
@@ -290,7 +290,7 @@ def test_models_with_other_names_of_contexts_meet_texts(tmp_path, inputs):
         str(tmp_path / "labels.txt"),
     ]
     assert main([*arguments, "--center", "context", "-o", str(out)]) == 0
-    np.testing.assert_allclose(read(out)[["MCPC1", "MCPC2"]], model.transform(X, codes), atol=1e-12)
+    np.testing.assert_allclose(read(out)[["MCPC 1", "MCPC 2"]], model.transform(X, codes), atol=1e-12)
 
 
 def test_sites_that_share_moments_get_the_model_of_all_rows(tmp_path, capsys):
@@ -377,14 +377,14 @@ def test_options_reach_the_model(inputs, tmp_path, options, parameters):
     command = ["fit", str(inputs / "plain.csv"), *CSV, "-r", "2", *options, "-o", str(out), "-q", "--no-report"]
     assert main([*command, "--no-picture", "--center", "context"]) == 0
     np.testing.assert_array_equal(read(out / "components.csv"), model.components_)
-    np.testing.assert_allclose(read(out / "scores.csv")[["MCPC1", "MCPC2"]], model.transform(X, y), atol=1e-12)
+    np.testing.assert_allclose(read(out / "scores.csv")[["MCPC 1", "MCPC 2"]], model.transform(X, y), atol=1e-12)
     if parameters.get("noise") == "diagonal":
         np.testing.assert_array_equal(read(out / "noise.csv")["variance"], model.noise_variance_)
         scores = tmp_path / "posterior.csv"
         data = [str(out), str(inputs / "plain.csv"), *CSV]
         assert main(["transform", *data, "--center", "context", "--posterior", "-o", str(scores), "-q"]) == 0
         expected = model.transform(X, y, posterior=True)
-        np.testing.assert_allclose(read(scores)[["MCPC1", "MCPC2"]], expected, atol=1e-12)
+        np.testing.assert_allclose(read(scores)[["MCPC 1", "MCPC 2"]], expected, atol=1e-12)
 
 
 def test_noise_ends_with_4(tmp_path, capsys, rng):
@@ -677,12 +677,12 @@ def test_warnings_are_lines_in_words_of_the_command(tmp_path, capsys, rng):
         == 0
     )
     err = capsys.readouterr().err
-    assert err.startswith("mcpca: warning: MCPCs with proportional loadings: MCPC1 and MCPC2")
+    assert err.startswith("mcpca: warning: MCPCs with proportional loadings: MCPC 1 and MCPC 2")
     assert "Lower --rank" in err
     assert json.loads((out / "run.json").read_text())["warnings"] == [err.removeprefix("mcpca: warning: ").strip()]
     assert json.loads((out / "diagnostics.json").read_text())["proportional_loadings"][0]["components"] == [
-        "MCPC1",
-        "MCPC2",
+        "MCPC 1",
+        "MCPC 2",
     ]
 
 

@@ -107,7 +107,10 @@ BAD = {
     "noise length": (lambda A, B: cramer_rao_bound(A, B, [0.1] * 7, 50), r"one number or 4 \(one per context\)"),
     "counts": (lambda A, B: cramer_rao_bound(A, B, 0.1, 1), "n_samples=1: one integer >= 2"),
     "dependent": (lambda A, B: cramer_rao_bound(A[:, [0, 0, 1]], B, 0.1, 50), "linearly dependent"),
-    "proportional": (lambda A, B: cramer_rao_bound(A, B[:, [0, 0, 1]] * [1, 2, 1], 0.1, 50), "not identifiable: MCPCs"),
+    "proportional": (
+        lambda A, B: cramer_rao_bound(A, B[:, [0, 0, 1]] * [1, 2, 1], 0.1, 50),
+        "not identifiable: MCPC 1 and MCPC 2 have proportional",
+    ),
 }
 
 

@@ -17,6 +17,7 @@ from scipy.stats import f_oneway, permutation_test, spearmanr
 from sklearn.exceptions import NotFittedError
 
 from mcpca import MCPCA
+from mcpca.analysis import associate
 from mcpca.datasets import make_contexts
 from mcpca.plotting import plot_covariate, plot_trends
 from mcpca.plotting._covariates import _side_by_side
@@ -101,6 +102,21 @@ def test_several_categories_are_compared_by_analysis_of_variance(model):
     assert ax.get_title().endswith(f"\nANOVA p = {p:.2g}")
     medians = [line.get_ydata()[0] for line in ax.lines if line.get_color() == "black"]
     np.testing.assert_allclose(medians, [np.median(b[stages == s]) for s in ("I", "II", "III")])
+
+
+@pytest.mark.parametrize("n", [8, 12])
+def test_picture_docs_and_association_name_the_same_test(n):
+    """Of 8 contexts in three groups p is exact, of 12 by tables: the one that ``associate`` tells either way."""
+    truth = make_contexts(n, 10, 3, random_state=4)
+    few = MCPCA(3, random_state=0).fit_covariances(truth.covariances)
+    stages = ["I", "II", "III", "II"] * (n // 4)
+    found = associate(few, stages)
+    title = plot_covariate(few, 1, stages).get_title()
+    assert found.tests == ("anova",)
+    assert title.endswith(f"\nANOVA p = {found.table['anova_p'].iloc[1]:.2g}")
+    told = " ".join(plot_covariate.__doc__.split())
+    assert "one-way analysis of variance (ANOVA) for more" in told
+    assert "Kruskal" not in told
 
 
 def test_ordered_categories_have_a_correlation_too(model):

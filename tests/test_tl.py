@@ -115,7 +115,7 @@ def test_the_results_are_those_of_the_model(adata):
     table = adata.uns["mcpca"]["loadings"]
     np.testing.assert_array_equal(table, model.loadings_)
     assert table.index.tolist() == PATIENTS  # the order of the categories
-    assert table.columns.tolist() == ["MCPC1", "MCPC2", "MCPC3"]
+    assert table.columns.tolist() == ["MCPC 1", "MCPC 2", "MCPC 3"]
     assert adata.obs["mcpca_context"].astype(str).tolist() == adata.obs["patient"].astype(str).tolist()
     contexts = adata.uns["mcpca"]["contexts"]
     assert contexts["n_samples"].tolist() == [N] * K
@@ -474,7 +474,7 @@ def test_loadings_for_finds_features_by_name(adata):
     for source in (adata, model):
         table = mcpca.tl.loadings_for(wide, "patient", model=source)
         assert table.index.tolist() == new.obs["patient"].cat.categories.tolist()
-        assert table.columns.tolist() == ["MCPC1", "MCPC2", "MCPC3"]
+        assert table.columns.tolist() == ["MCPC 1", "MCPC 2", "MCPC 3"]
         np.testing.assert_allclose(table, expected, atol=1e-9)
     one = mcpca.tl.loadings_for(wide, model=adata)
     assert one.index.tolist() == ["all"]

@@ -1,6 +1,9 @@
 """Multi-context PCA: axes that explain variation in subsets of contexts, ``Cov(X_i) ~ A diag(b_i) A^T``."""
 
+from importlib import import_module
 from importlib.metadata import version
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from . import plotting as pl
 from . import tl
@@ -29,6 +32,9 @@ from .replication import Replicability
 from .scatters import ContextCovariances, context_covariances
 from .selection import RankSelection, select_rank
 
+if TYPE_CHECKING:
+    from . import analysis, baselines, datasets, exceptions, plotting, report
+
 __all__ = [
     "MCPCA",
     "Bootstrap",
@@ -50,19 +56,40 @@ __all__ = [
     "RankSelection",
     "RawCountsWarning",
     "Replicability",
+    "analysis",
     "ascore",
+    "baselines",
     "choose_rank",
     "common_principal_components",
     "context_covariances",
     "cramer_rao_bound",
+    "datasets",
     "decompose",
+    "exceptions",
     "facets",
     "match_components",
     "nonnegative_loadings",
     "pl",
+    "plotting",
     "proportional_loadings",
+    "report",
     "select_rank",
     "tl",
 ]
 
 __version__ = version("mcpca")
+
+_SUBMODULES = frozenset({"analysis", "baselines", "datasets", "exceptions", "plotting", "report"})
+
+if not TYPE_CHECKING:  # type checkers know them from above, and should go on to know what is not there
+
+    def __getattr__(name: str) -> ModuleType:
+        """Import a public submodule when it is first asked for: ``mcpca.analysis`` needs no import of its own."""
+        if name in _SUBMODULES:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted([*__all__, "__version__"])

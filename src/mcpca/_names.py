@@ -1,15 +1,37 @@
-"""MCPCs and contexts by number or by name; who misspells a name is told the nearest ones."""
+"""MCPCs and contexts by number or by name: what MCPCs are called, and who misspells a name is told the nearest ones.
+
+MCPCs are called "MCPC 1", "MCPC 2", ... in messages, tables, pictures, files and AnnData; only
+``get_feature_names_out`` has scikit-learn's "mcpca0", ...
+"""
 
 from __future__ import annotations
 
 import difflib
 import numbers
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ._check import check_integer
 
 _SHOWN = 5  # names in an error
+
+
+def mcpc_name(j: int) -> str:
+    """Return what the MCPC in column j is called."""
+    return f"MCPC {j + 1}"
+
+
+def component_names(model: Any) -> list[str]:
+    """Return what the MCPCs of a fitted model are called, by the class itself where it has other names for them."""
+    prefix = type(model).__name__.lower()
+    of_sklearn = enumerate(model.get_feature_names_out())
+    return [mcpc_name(j) if str(name) == f"{prefix}{j}" else str(name) for j, name in of_sklearn]
+
+
+def as_called_now(names: Iterable[Any]) -> list[str]:
+    """Return names of MCPCs as they were stored, which older versions did without a space: "MCPC1"."""
+    return [re.sub(r"^MCPC(\d+)$", r"MCPC \1", str(name)) for name in names]
 
 
 def component_index(component: Any, names: Sequence[str], argument: str = "component") -> int:

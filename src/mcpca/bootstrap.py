@@ -10,14 +10,15 @@ import numpy as np
 
 from ._check import Array, Report
 from ._parallel import each, n_workers
+from ._shown import Shown, counted, extremes, mcpcs
 from .canonical import match_components
 from .contexts import Contexts
 from .precision import loading_intervals
 from .replication import refit
 
 
-@dataclass(frozen=True)
-class Bootstrap:
+@dataclass(frozen=True, repr=False)
+class Bootstrap(Shown):
     """Fits of n resamples, matched to the fitted model.
 
     Attributes
@@ -46,6 +47,26 @@ class Bootstrap:
     loadings: Array
     confidence: float
     n_failed: int
+
+    def _words(self) -> list[str]:
+        n, k, r = self.loadings.shape
+        share = f"{100 * self.confidence:g}%"
+        words = [
+            f"{counted(n, 'resample')} of {counted(k, 'context')}: {share} of them stay within "
+            f"{extremes(self.angle_bounds)} degrees of the {counted(r, 'MCPC')} of the model.",
+            f"The {share} intervals of {int((self.lower > 0).sum()):,} of {k * r:,} loadings are above 0.",
+        ]
+        if self.n_failed:
+            words.append(f"{counted(self.n_failed, 'resample')} could not be fitted and are left out.")
+        return words
+
+    def _rows(self) -> dict[str, Any]:
+        k, r = self.lower.shape
+        return {
+            "": mcpcs(r),
+            f"{100 * self.confidence:g}% within (degrees)": self.angle_bounds,
+            f"intervals above 0, of {k}": (self.lower > 0).sum(axis=0),
+        }
 
 
 def resample(

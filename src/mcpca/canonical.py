@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ._check import Array
 from ._namespace import to_host
+from ._shown import Shown, counted, span
 
 # Two numbers this close are taken as equal, so that rounding cannot decide an order or a sign.
 _TIE = 1e-7
@@ -31,8 +32,8 @@ def canonical_order(A: Array, B: Array) -> tuple[Array, Array, Array]:
     return np.ascontiguousarray(A[:, order]), np.ascontiguousarray(B[:, order]), order
 
 
-@dataclass(frozen=True)
-class Matching:
+@dataclass(frozen=True, repr=False)
+class Matching(Shown):
     """How the columns of one solution map to those of another.
 
     ``indices[j]`` is the column of ``A`` matched with column j of ``A_ref``; ``signs[j]`` makes their cosine
@@ -46,6 +47,17 @@ class Matching:
     def apply(self, A: Any) -> Array:
         """Return the columns of ``A`` in the reference's order and sign."""
         return np.asarray(to_host(A))[:, self.indices] * self.signs
+
+    def _words(self) -> list[str]:
+        moved = int((np.asarray(self.indices) != np.arange(len(self.indices))).sum())
+        return [
+            f"{counted(len(self.cosines), 'column')} matched, |cos| {span(self.cosines)}.",
+            f"{moved} of them {'is' if moved == 1 else 'are'} in another place.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        columns = {"column of A_ref": range(len(self.indices)), "column of A": self.indices}
+        return {**columns, "sign": self.signs, "|cos|": self.cosines}
 
 
 def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching:

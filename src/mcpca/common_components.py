@@ -23,6 +23,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from ._check import Array, check_covariances, check_integer, check_real
+from ._shown import Shown, counted
 from .canonical import canonical_order
 from .solvers._jacobi import jacobi
 from .solvers._stiefel import Landscape, climb
@@ -36,8 +37,8 @@ _SMALL = 10**5
 _SINGULAR_ULPS = 8
 
 
-@dataclass(frozen=True)
-class CommonComponents:
+@dataclass(frozen=True, repr=False)
+class CommonComponents(Shown):
     """Common principal components and how well they fit.
 
     Attributes
@@ -67,6 +68,21 @@ class CommonComponents:
     p_value: float | None
     n_iter: int
     converged: bool
+
+    def _words(self) -> list[str]:
+        k, p = self.variances.shape
+        test = "without sample sizes there is no test" if self.p_value is None else f"p = {self.p_value:.2g}"
+        return [
+            f"{counted(p, 'common component')} of {counted(k, 'context')}: likelihood ratio {self.statistic:.4g} with "
+            f"{counted(self.dof, 'degree')} of freedom, {test}.",
+            f"{'Converged' if self.converged else 'Not converged'} after {counted(self.n_iter, 'iteration')}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        total = self.variances.sum(axis=0)
+        low, high = self.variances.min(axis=0), self.variances.max(axis=0)
+        shares = {"share of the variance": total / (total.sum() or 1)}
+        return {"component": range(1, len(total) + 1), **shares, "least variance": low, "largest": high}
 
 
 def common_principal_components(

@@ -20,6 +20,7 @@ from ._check import (
     check_real,
 )
 from ._namespace import to_host
+from ._shown import Shown, counted, mcpcs
 from .alignment import by_name
 from .canonical import canonical_order
 from .covariances import Covariances
@@ -32,8 +33,8 @@ from .solvers import Settings, SolverResult, check_solver, get_solver
 from .subspace import Core, compress, numerical_rank
 
 
-@dataclass(frozen=True)
-class Decomposition:
+@dataclass(frozen=True, repr=False)
+class Decomposition(Shown):
     """``S_i ~ components @ diag(loadings[i]) @ components.T``, with ``solver="ml"`` plus noise.
 
     Attributes
@@ -69,6 +70,20 @@ class Decomposition:
     noise: Array | None = None
     gradient: float | None = None
     basis_residual: float = 0.0
+
+    def _words(self) -> list[str]:
+        (p, r), k = self.components.shape, len(self.loadings)
+        return [
+            f"{counted(r, 'MCPC')} of {counted(k, 'context')} and {counted(p, 'feature')}, "
+            f"{'converged' if self.converged else 'not converged'} after {counted(self.n_iter, 'iteration')}.",
+            *([self.message] if self.message else []),
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        B = np.asarray(to_host(self.loadings))
+        total = B.sum(axis=0)
+        shares = {"share of the variance": total / (total.sum() or 1)}
+        return {"": mcpcs(len(total)), **shares, "largest loading": B.max(axis=0)}
 
 
 def decompose(

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, Report, as_generator, check_counts, check_rank, refuse_without_effect
+from ._names import component_names
 from ._namespace import is_device_array, like
 from .alignment import by_name, covariance_tables
 from .automatic_rank import automatic_rank
@@ -315,7 +316,7 @@ class MCPCA(
         self._evidence = None if beside is None else (beside.R, beside.rest)
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
-        warn_if_proportional(B, self.get_feature_names_out())
+        warn_if_proportional(B, component_names(self))
         return self
 
     def _forget(self) -> None:

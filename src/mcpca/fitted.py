@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ._check import Array, refuse_without_effect
-from ._names import unknown
+from ._names import as_called_now, component_names, unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
-from .adapters.stored import keys_of, stored_fit
+from .adapters.stored import columns_of_fit, features_are_lost, keys_of, stored_fit
 from .pipelines import names_after, split_steps
 from .selection import RankSelection
 
@@ -29,7 +28,8 @@ class Fitted:
         Of the MCPCs, for a reader: "MCPC 1", ...
     components, projection : ndarray (p, r), ndarray (r, p)
     features : list of p str
-        "feature 1", ... where they have no names.
+        Of the fit, and no others: what an AnnData holds beside them was not fitted. For a fit on its principal
+        components, the features that these are made of. "feature 1", ... where they have no names.
     singular_values : ndarray
     n_samples : ndarray (k,) or None
     explained, squared_norms : ndarray (k,)
@@ -40,6 +40,10 @@ class Fitted:
         Of the rows in the AnnData.
     labels : ndarray (n,) of object, or None
         Context of each of these rows as str; None where the row was not fitted.
+    columns, n_vars : ndarray (p,) of int or None, int or None
+        Positions of the features in an AnnData's ``var``, in place of all of them in their order, and its length.
+    lost : tuple of str
+        Features of the fit that an AnnData has no more.
     """
 
     loadings: Array
@@ -55,6 +59,23 @@ class Fitted:
     norm_errors: Array | None = None
     scores: Array | None = None
     labels: Array | None = None
+    columns: Array | None = None
+    n_vars: int | None = None
+    lost: tuple[str, ...] = ()
+
+    def whole(self) -> Fitted:
+        """Return the fit itself, whose axes are asked for, or explain that features have been lost."""
+        if self.lost:
+            raise features_are_lost(len(self.features) + len(self.lost), self.lost)
+        return self
+
+    def over_var(self) -> Array:
+        """Return A over all of ``var``, with zeros for features that were not fitted."""
+        if self.columns is None or self.n_vars is None:
+            return self.components
+        full = np.zeros((self.n_vars, self.components.shape[1]))
+        full[self.columns] = self.components
+        return full
 
 
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
@@ -75,8 +96,11 @@ def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
 
 
 def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
-    """Return the names of all features: of the fit, as given, or from the column ``names`` of an AnnData's ``var``."""
-    p = len(fit.features)
+    """Return the names of the features of a fit: its own, as given, or from the column ``names`` of ``var``.
+
+    Names that are given for all of ``var`` are cut to the features of the fit.
+    """
+    p, n_vars = len(fit.features), fit.n_vars
     if names is None:
         return fit.features
     if isinstance(names, str):
@@ -91,8 +115,11 @@ def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
             )
         names = source.var[names]
     given = [str(name) for name in names]
+    if fit.columns is not None and len(given) == n_vars:
+        return [given[i] for i in fit.columns]
     if len(given) != p:
-        raise ValueError(f"names has {len(given)} entries, but there are {p} features; pass one for each.")
+        among = "" if fit.columns is None else f" of the fit, and {n_vars} in adata.var"
+        raise ValueError(f"names has {len(given)} entries, but there are {p} features{among}; pass one for each.")
     return given
 
 
@@ -105,7 +132,7 @@ def _of_model(source: Any) -> Fitted:
     return Fitted(
         _double(model.loadings_),
         [str(name) for name in model.contexts_],
-        [re.sub(r"^mcpca(\d+)$", lambda m: f"MCPC {int(m[1]) + 1}", str(n)) for n in model.get_feature_names_out()],
+        component_names(model),
         _double(model.components_),
         _double(model.projection_),
         features,
@@ -120,9 +147,13 @@ def _of_model(source: Any) -> Fitted:
 def _of_anndata(adata: Any, key: str) -> Fitted:
     names, stored = keys_of(key), stored_fit(adata, key)
     table, contexts = stored["loadings"], stored["contexts"]
+    n_vars, columns, lost = None, None, list[str]()
     if names.components in adata.varm:
-        A, projection = (np.asarray(adata.varm[name]) for name in (names.components, names.projection))
-        features = [str(name) for name in adata.var_names]
+        n_vars, (columns, lost) = adata.n_vars, columns_of_fit(adata, key, stored)
+        A, projection = (np.asarray(adata.varm[name])[columns] for name in (names.components, names.projection))
+        features = [str(name) for name in adata.var_names[columns]]
+        if np.array_equal(columns, np.arange(n_vars)):
+            columns = None
     else:
         A, projection = stored["components"], np.asarray(stored["projection"]).T
         features = [f"feature {j + 1}" for j in range(len(A))]
@@ -130,7 +161,7 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
     return Fitted(
         _double(table),
         [str(name) for name in table.index],
-        [re.sub(r"^MCPC(\d+)$", r"MCPC \1", str(name)) for name in table.columns],
+        as_called_now(table.columns),
         _double(A),
         _double(projection).T,
         features,
@@ -141,6 +172,9 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
         _double(contexts["squared_norm_error"]) if "squared_norm_error" in contexts else None,
         scores=_double(adata.obsm[names.scores]),
         labels=labels.where(labels.notna(), None).to_numpy(),
+        columns=columns,
+        n_vars=n_vars,
+        lost=tuple(lost),
     )
 
 

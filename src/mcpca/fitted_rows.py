@@ -36,8 +36,8 @@ class Space:
     order : list of int
         Position in ``contexts`` of each fitted context; -1 where there are no rows of it.
     components, projection : ndarray (q, r), ndarray (r, q)
-    columns : ndarray of int, or None
-        Features that were fitted, where not all were; the others have zeros in ``components`` and ``projection``.
+    columns : ndarray (q,) of int, or None
+        Positions of the features that were fitted among those of the rows, where these are not the same.
     """
 
     contexts: Contexts
@@ -45,6 +45,14 @@ class Space:
     components: Array
     projection: Array
     columns: Array | None = None
+
+    def of_rows(self, W: Array) -> Array:
+        """Return W (q, m) in the space of the rows, with zeros for features that were not fitted."""
+        if self.columns is None:
+            return W
+        full = np.zeros((self.contexts.n_features, W.shape[1]))
+        full[self.columns] = W
+        return full
 
     def position(self, i: int, names: Sequence[str]) -> int:
         """Return the position of the fitted context i in ``contexts``, or explain that it has no rows."""
@@ -87,16 +95,14 @@ def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> Space:
 def _of_anndata(adata: Any, fit: Fitted, key: str) -> Space:
     stored = stored_fit(adata, key)
     settings = dict(stored.get("params", {}))
-    obsm, layer, mask = (settings.get(name) for name in ("obsm", "layer", "mask_var"))
+    obsm, layer = (settings.get(name) for name in ("obsm", "layer"))
     columns = None
     if obsm is not None:
         matrix = _entry(adata.obsm, obsm, "obsm")
         A, P = (np.asarray(stored[name], dtype=np.float64) for name in ("components", "projection"))
     else:
         matrix = anndata_parts(adata)[0] if layer is None else _entry(adata.layers, layer, "layers")
-        A, P = fit.components, fit.projection
-        if mask is not None:
-            columns = np.flatnonzero(np.asarray(adata.var[mask] if isinstance(mask, str) else mask, dtype=bool))
+        A, P, columns = fit.whole().components, fit.projection, fit.columns
     codes = _codes(fit)
     k, counts = len(fit.contexts), np.bincount(codes[codes >= 0], minlength=len(fit.contexts))
     numbers = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
@@ -235,7 +241,7 @@ def scores_by_context(
         for i in among:
             one = contexts.sources[i]
             if id(one) not in found:
-                found[id(one)] = _scores(one, space.projection[j])
+                found[id(one)] = _scores(one, space.of_rows(space.projection[[j]].T)[:, 0])
         own = [found[id(contexts.sources[i])][contexts.rows[i]] for i in positions]
         overall = 0.0
         if center == "overall":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ def proportional_loadings(B: Array, max_degrees: float = DEFAULT_DEGREES) -> lis
     return pairs + [ProportionalPair(int(j), int(j), 0.0) for j in np.flatnonzero(zero)]
 
 
-def warn_if_proportional(B: Array, names: Array) -> None:
+def warn_if_proportional(B: Array, names: Sequence[str]) -> None:
     """Issue one ``IdentifiabilityWarning`` that names every pair. One context is PCA and is not warned about."""
     if len(B) < 2:
         return

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, Report, as_generator, check_integer, check_real
 from ._namespace import to_host
+from ._shown import Shown, counted, listed_mcpcs, mcpcs
 from .bootstrap import Bootstrap, resample
 from .contexts import Contexts
 from .likelihood import Likelihood, fit_contexts
@@ -22,8 +23,8 @@ from .replication import REPLICATES, Replicability, replicate
 RANK_DEFAULTS = {"rank_range": None, "n_seed_pairs": 5, "cos_sim_threshold": 0.8}
 
 
-@dataclass(frozen=True)
-class Presence:
+@dataclass(frozen=True, repr=False)
+class Presence(Shown):
     """Is MCPC j present in context i? One entry for each pair, (k, r).
 
     Attributes
@@ -48,6 +49,22 @@ class Presence:
     present: Array
     alpha: float
     method: str
+
+    def _words(self) -> list[str]:
+        k, r = self.present.shape
+        level = f"{self.alpha:g}"
+        by = f"false discovery rate {level}" if self.method == "fdr" else f"level {level}, corrected by Holm's method"
+        return [
+            f"{int(self.present.sum()):,} of {k * r:,} loadings are above 0 ({counted(k, 'context')}, "
+            f"{counted(r, 'MCPC')}; {by}).",
+            f"Present in every context: {listed_mcpcs(self.present.all(axis=0))}; in none: "
+            f"{listed_mcpcs(~self.present.any(axis=0))}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        k, r = self.present.shape
+        least = {"smallest adjusted p": self.adjusted.min(axis=0), "largest": self.adjusted.max(axis=0)}
+        return {"": mcpcs(r), f"present in, of {k} contexts": self.present.sum(axis=0), **least}
 
 
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str, report: Report = silent) -> Presence:

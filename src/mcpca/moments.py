@@ -18,6 +18,7 @@ import numpy as np
 from ._check import Array, Report
 from ._columns import positions_of
 from ._files import names_to_json, read_file, write_file
+from ._shown import Shown, contexts_in_words
 from .contexts import read_contexts
 from .labels import name_array
 from .progress import reporting
@@ -26,7 +27,7 @@ from .scatters import ContextCovariances, scatters
 FORMAT = "mcpca-moments"
 
 
-class ContextMoments:
+class ContextMoments(Shown):
     """Second moments of contexts that can be updated by chunks of rows, merged, saved and loaded.
 
     Attributes
@@ -68,6 +69,12 @@ class ContextMoments:
         """Say how much is in it."""
         k, p = self.means.shape
         return f"ContextMoments({k} contexts, {p} features, {int(self.counts.sum())} rows)"
+
+    def _words(self) -> list[str]:
+        return contexts_in_words("Moments", self.contexts, self.counts, self.means.shape[1])
+
+    def _rows(self) -> dict[str, Any]:
+        return {"context": self.contexts, "rows": self.counts}
 
     def update(self, X: Any, y: Any = None) -> Self:
         """Add a chunk of rows, in any form that ``MCPCA.fit`` takes; contexts may be new and have a single row.

@@ -19,7 +19,9 @@ import numpy as np
 from scipy.stats import norm
 
 from ._check import Array, check_counts, check_real
+from ._names import mcpc_name
 from ._namespace import to_host
+from ._shown import Shown, counted, extremes, mcpcs, span
 from .gaussian import GaussianModel
 from .identifiability import proportional_loadings
 from .likelihood import Likelihood
@@ -28,8 +30,8 @@ _CLEAR = 0.4  # standard errors below this share of a loading make it clearly po
 _CHUNK = 2**21  # numbers in a temporary: 16 MB
 
 
-@dataclass(frozen=True)
-class Precision:
+@dataclass(frozen=True, repr=False)
+class Precision(Shown):
     """Standard errors, of an estimate or the least that any unbiased one can have.
 
     Attributes
@@ -65,6 +67,21 @@ class Precision:
         if not degrees > 0:
             raise ValueError(f"degrees={degrees!r} must be a positive angle.")
         return np.asarray(np.ceil(self.n_samples.mean() * (self.angles / degrees) ** 2).astype(np.int64))
+
+    def _words(self) -> list[str]:
+        k, r = self.loadings.shape
+        return [
+            f"{counted(r, 'MCPC')} of {counted(k, 'context')} with {span(self.n_samples, ',.0f')} samples each are "
+            f"expected {extremes(self.angles)} degrees from the truth (root mean square angle).",
+            f"Expected 1 - Ascore: {self.ascore_loss:.2g}. Standard errors of loadings: {span(self.loadings)}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        errors = self.loadings
+        return {"": mcpcs(len(self.angles)), "degrees from the truth": self.angles} | {
+            "least standard error of a loading": errors.min(axis=0),
+            "largest": errors.max(axis=0),
+        }
 
 
 def loading_intervals(B: Array, errors: Array, confidence: float) -> tuple[Array, Array]:
@@ -152,11 +169,11 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
 
 
 def _not_identifiable(B: Array) -> str:
-    pairs = [(pair.first, pair.second) for pair in proportional_loadings(B)]
-    empty = np.flatnonzero(~(B > 0).any(axis=0)).tolist()
-    why = f"MCPCs {pairs[:5]} have proportional loadings" if pairs else "the information matrix is singular"
+    pairs = [f"{mcpc_name(pair.first)} and {mcpc_name(pair.second)}" for pair in proportional_loadings(B)]
+    empty = [mcpc_name(j) for j in np.flatnonzero(~(B > 0).any(axis=0)).tolist()]
+    why = f"{'; '.join(pairs[:5])} have proportional loadings" if pairs else "the information matrix is singular"
     if empty:
-        why = f"MCPCs {empty[:5]} are in no context"
+        why = f"{', '.join(empty[:5])} {'are' if len(empty) > 1 else 'is'} in no context"
     return f"The model is not identifiable: {why}. Drop or merge components, or choose a smaller rank."
 
 

@@ -13,12 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, check_covariances
 from ._namespace import to_host
+from ._shown import Shown, counted, span
 from .covariances import Covariances
 from .stack import Stack
 
 
-@dataclass(frozen=True)
-class Facets:
+@dataclass(frozen=True, repr=False)
+class Facets(Shown):
     """What a decomposition keeps of each context, and what it leaves; one entry per context.
 
     Attributes
@@ -47,6 +48,33 @@ class Facets:
     offdiagonals: Array
     offdiagonal_correlations: Array
     likelihood_losses: Array
+
+    def _words(self) -> list[str]:
+        k, r = self.variance_shares.shape
+        error, explained = self._shares()
+        total = self.squared_norms.sum() or 1.0
+        return [
+            f"{counted(r, 'MCPC')} in {counted(k, 'context')}: of the squared norms they explain "
+            f"{self.variance_shares.sum() / total:.1%}, and these loadings leave an error of "
+            f"{self.reconstruction_errors.sum() / total:.1%}.",
+            f"By context: explained {span(explained, '.1%')}, error {span(error, '.1%')}, correlation between scores "
+            f"{span(self.offdiagonal_correlations)}, likelihood loss {span(self.likelihood_losses)}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        error, explained = self._shares()
+        return {
+            "context": range(len(error)),
+            "explained": explained,
+            "error": error,
+            "score correlation": self.offdiagonal_correlations,
+            "likelihood loss": self.likelihood_losses,
+        }
+
+    def _shares(self) -> tuple[Array, Array]:
+        """Return reconstruction errors and what is explained as shares of the squared norms (k,)."""
+        norms = np.where(self.squared_norms > 0, self.squared_norms, np.nan)
+        return self.reconstruction_errors / norms, self.variance_shares.sum(axis=1) / norms
 
 
 def facets(S: Any, A: Any, B: Any) -> Facets:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._check import Array, Report, as_generator, check_covariances, check_integer, check_real
+from ._shown import Shown, around, counted, span
 from .canonical import ascore
 from .covariances import Covariances
 from .progress import reporting
@@ -21,8 +22,8 @@ _MAX_CANDIDATES = 20
 _SCREE_END = 50
 
 
-@dataclass(frozen=True)
-class RankChoice:
+@dataclass(frozen=True, repr=False)
+class RankChoice(Shown):
     """The curve behind a choice of rank.
 
     Attributes
@@ -53,6 +54,19 @@ class RankChoice:
     def mean_scores(self) -> Array:
         """Mean over pairs of runs (m,): the curve that is compared with the threshold."""
         return np.asarray(self.scores.mean(axis=1))
+
+    def _words(self) -> list[str]:
+        pairs = counted(self.scores.shape[1], "pair")
+        return [
+            self.reason,
+            f"Looked at: ranks {span(self.ranks, '.0f')}, by {pairs} of runs each, mean scores "
+            f"{span(self.mean_scores)}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        kept = around(self.ranks, self.rank)
+        means, low, high = (f(self.scores, axis=1)[kept] for f in (np.mean, np.min, np.max))
+        return {"rank": self.ranks[kept], "mean score": means, "least": low, "largest": high}
 
 
 def choose_rank(

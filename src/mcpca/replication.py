@@ -10,6 +10,7 @@ import numpy as np
 
 from ._check import Array, Report
 from ._parallel import each, n_workers
+from ._shown import Shown, counted, extremes, listed_mcpcs, mcpcs
 from .canonical import match_components
 from .contexts import Contexts
 
@@ -17,8 +18,8 @@ MIN_ROWS = 4
 REPLICATES = 0.9
 
 
-@dataclass(frozen=True)
-class Replicability:
+@dataclass(frozen=True, repr=False)
+class Replicability(Shown):
     """Which components two halves of the rows both find.
 
     Attributes
@@ -46,6 +47,24 @@ class Replicability:
     def n_replicating(self) -> int:
         """How many components come back."""
         return int(self.replicates.sum())
+
+    def _words(self) -> list[str]:
+        n, r = self.cosines.shape
+        above = self.cosines > self.threshold
+        always, ever = above.all(axis=0), above.any(axis=0)
+        return [
+            f"{counted(r, 'MCPC')} in {counted(n, 'split')} of the rows into halves: mean |cos| between halves "
+            f"{extremes(self.agreement)}.",
+            f"Above {self.threshold:g} in every split: {listed_mcpcs(always)}; in some: "
+            f"{listed_mcpcs(ever & ~always)}; in none: {listed_mcpcs(~ever)}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        found = self.cosines
+        return {"": mcpcs(found.shape[1]), "mean |cos|": self.agreement} | {
+            "least": found.min(axis=0),
+            "largest": found.max(axis=0),
+        }
 
 
 def check_halves(contexts: Contexts, way_out: str) -> None:

@@ -11,6 +11,7 @@ from . import _kernels
 from ._check import Array, Report
 from ._kernels import SAFE_RATIO
 from ._parallel import each, n_workers
+from ._shown import Shown, contexts_in_words
 from .checkpoint import Checkpoint
 from .contexts import Contexts, read_contexts
 from .passes import Passes, overflow, run
@@ -21,8 +22,8 @@ _OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
 
 
-@dataclass(frozen=True)
-class ContextCovariances:
+@dataclass(frozen=True, repr=False)
+class ContextCovariances(Shown):
     """Second moments of each context.
 
     Attributes
@@ -41,6 +42,12 @@ class ContextCovariances:
     n_samples: Array
     contexts: Array
     feature_names: Array | None
+
+    def _words(self) -> list[str]:
+        return contexts_in_words("Covariances", self.contexts, self.n_samples, self.means.shape[1])
+
+    def _rows(self) -> dict[str, Any]:
+        return {"context": self.contexts, "rows": self.n_samples}
 
 
 def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> ContextCovariances:

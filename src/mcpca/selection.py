@@ -22,6 +22,7 @@ from ._check import (
 from ._namespace import to_host
 from ._optional import require
 from ._parallel import n_workers, one_thread_each
+from ._shown import Shown, around, span
 from .contexts import Contexts, read_contexts
 from .criteria import Sweep
 from .curves import Curves, default_ranks, thinned
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 CRITERIA = ("scree", "seeds", "holdout", "likelihood")
 
 
-@dataclass(frozen=True)
-class RankSelection:
+@dataclass(frozen=True, repr=False)
+class RankSelection(Shown):
     """A recommended rank with its reason, and the curves of every criterion.
 
     Attributes
@@ -123,6 +124,17 @@ class RankSelection:
             np.array(found["cosines"], dtype=np.float64), found["threshold"]
         )
         return cls(**content)
+
+    def _words(self) -> list[str]:
+        words = [self.reason, f"Looked at: ranks {span(self.ranks, '.0f')}."]
+        if self.votes:
+            alone = ", ".join(f"{name} {rank}" for name, rank in self.votes.items())
+            words.append(f"Each criterion alone would choose: {alone}.")
+        return words if self.replicability is None else [*words, str(self.replicability)]
+
+    def _rows(self) -> dict[str, Any]:
+        kept = around(self.ranks, self.rank)
+        return {"rank": self.ranks[kept], **{name: values[kept] for name, values in self.columns.items()}}
 
 
 def _to_lists(arrays: dict[str, Array]) -> dict[str, list[Any]]:

@@ -10,13 +10,14 @@ import numpy as np
 
 from ._check import Array, check_real
 from ._namespace import to_host
+from ._shown import Shown, counted, mcpcs
 
 KINDS = ("specific", "shared", "broad", "none")
 _FEWEST = 3  # contexts that can be broad, unless there are fewer
 
 
-@dataclass(frozen=True)
-class Sharing:
+@dataclass(frozen=True, repr=False)
+class Sharing(Shown):
     """In how many contexts each of r MCPCs varies.
 
     Attributes
@@ -29,6 +30,13 @@ class Sharing:
 
     labels: Array
     effective: Array
+
+    def _words(self) -> list[str]:
+        kinds = ", ".join(f"{int((self.labels == kind).sum())} {kind}" for kind in dict.fromkeys(self.labels.tolist()))
+        return [f"{counted(len(self.labels), 'MCPC')}: {kinds}."]
+
+    def _rows(self) -> dict[str, Any]:
+        return {"": mcpcs(len(self.labels)), "kind": self.labels, "effective contexts": self.effective}
 
 
 def how_shared(B: Any, *, groups: Sequence[Hashable] | None = None, broad: float = 1 / 3) -> Sharing:

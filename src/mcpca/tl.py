@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._check import Array, as_generator, check_integer, refuse_without_effect
+from ._names import component_names
 from ._optional import require
 from .adapters.anndata import is_anndata
 from .adapters.anndata_new import features_by_name, rows_on_components
@@ -25,7 +26,7 @@ from .adapters.anndata_rows import (
     space_of,
     warn_of_counts,
 )
-from .adapters.stored import component_labels, data_of, keys_of, rank_content, read_model, stored_fit, write_fit
+from .adapters.stored import data_of, keys_of, rank_content, read_model, stored_fit, write_fit
 from .automatic_rank import features_for_rank
 from .decomposition import check_weights
 from .estimator import MCPCA
@@ -299,7 +300,7 @@ def loadings_for(
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn(min_samples, stacklevel=2)
     B = fitted.loadings_for(contexts.of_rows(Space(source, None, None, None, False, None)))
-    return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_labels(B.shape[1]))
+    return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
 
 
 # Parts of these

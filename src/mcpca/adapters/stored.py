@@ -9,7 +9,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   ``obsm`` they are not there;
 - ``uns["mcpca"]``, a dict:
 
-  - "loadings": DataFrame (k, r), B; rows are the contexts as text, columns "MCPC1", ..., "MCPCr";
+  - "loadings": DataFrame (k, r), B; rows are the contexts as text, columns "MCPC 1", ..., "MCPC r"
+    (older versions wrote "MCPC1", ..., which is read as well);
   - "contexts": DataFrame (k rows) with "n_samples", "variance_explained", "squared_norm" and its standard error
     "squared_norm_error", "reconstruction_error", "offdiagonal", "offdiagonal_correlation", "likelihood_loss", and
     "noise_variance" where the fit has one for each context;
@@ -17,7 +18,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   - "variance_shares": DataFrame (k, r), what each MCPC adds to "variance_explained";
   - "singular_values": the scree; "means": (k, p), of the features of the fit;
   - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
-    fit, where that is not ``var``;
+    fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
+    those features that the axes are made of;
   - "noise_variance", "score_covariances", "variance_outside" with ``solver="ml"``;
   - "params": all that is needed to repeat the run, and "version";
   - "diagnostics": "n_samples", "reconstruction_error", "relative_error" (its share of the squared norms),
@@ -33,11 +35,13 @@ All of it survives ``write_h5ad`` and ``write_zarr``.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._check import Array
+from .._names import component_names
 from .._optional import require
 from ..persistence import from_state, state_of
 from ..rank import RankChoice
@@ -91,11 +95,6 @@ def stored_fit(adata: Any, key: str) -> dict[str, Any]:
     return dict(found)
 
 
-def component_labels(r: int) -> list[str]:
-    """Return the names of r MCPCs in tables: "MCPC1", ..."""
-    return [f"MCPC{j + 1}" for j in range(r)]
-
-
 # Writing
 
 
@@ -117,7 +116,8 @@ def write_fit(
         keys.projection: space.over_var(model.projection_.T, adata.n_vars),
     }
     names = [str(name) for name in contexts.names]
-    content = _content(model, space, names, contexts.levels, params, notes, pd)
+    var_names = np.asarray(adata.var_names).astype(str).astype(object)
+    content = _content(model, space, names, contexts.levels, params, notes, var_names, pd)
     content["dropped"] = {
         "contexts": pd.DataFrame(
             {"n_samples": np.array([n for _, n in contexts.dropped], dtype=np.int64)},
@@ -148,11 +148,12 @@ def _content(
     levels: list[Array],
     params: dict[str, Any],
     notes: list[str],
+    var_names: Array,
     pd: Any,
 ) -> dict[str, Any]:
     """Return what goes into ``uns``, without what was dropped and how the rank was chosen."""
     arrays, header = state_of(model)
-    labels = component_labels(model.n_components_)
+    labels = component_names(model)
     table = {"n_samples": model.n_samples_per_context_, "variance_explained": model.variance_explained(per="context")}
     table |= {column: arrays[f"facet_{facet}"] for column, facet in _FACETS.items()}
     noise = {name: arrays[source] for name, source in _NOISE.items() if source in arrays}
@@ -175,6 +176,8 @@ def _content(
         content["features"] = space.names.astype(object)
     if not space.in_var:
         content |= {"components": model.components_, "projection": model.projection_}
+    if space.axes is not None:
+        content["pca_features"] = var_names[(space.axes != 0).any(axis=1)]
     return content
 
 
@@ -222,6 +225,37 @@ def rank_content(choice: RankSelection | RankChoice, data: dict[str, Any]) -> di
 # Reading
 
 
+class Columns(NamedTuple):
+    """Features of a fit in ``var``: their positions, in the order of the fit, and the names of those that are lost."""
+
+    positions: Array
+    lost: list[str]
+
+
+def columns_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Columns:
+    """Return where the features of a fit that ``varm`` tells of are; the others there have zeros and were not fitted.
+
+    For a fit on principal components these are the features that the components are made of.
+    """
+    names = keys_of(key)
+    known = stored.get("pca_features") if "components" in stored else stored.get("features")
+    if known is None:  # written before they were: what has no entry at all had no part
+        both = (np.asarray(adata.varm[name]) for name in (names.components, names.projection))
+        return Columns(np.flatnonzero(np.hstack(list(both)).any(axis=1)), [])
+    features = [str(name) for name in known]
+    positions = adata.var_names.astype(str).get_indexer(features)
+    lost = [name for name, position in zip(features, positions, strict=True) if position < 0]
+    return Columns(positions[positions >= 0], lost)
+
+
+def features_are_lost(n: int, lost: Sequence[str]) -> ValueError:
+    """Return the error that an AnnData has lost some of the ``n`` features of a fit."""
+    return ValueError(
+        f"The fit was made on {n} features, of which adata has lost {len(lost)} "
+        f"({', '.join(map(repr, lost[:5]))}); take the AnnData that has them all, or fit again."
+    )
+
+
 def read_model(cls: Any, adata: Any, key: str) -> Any:
     """Return the fitted model that ``write_fit`` stored, all of it; ``cls`` is the class of models."""
     stored = stored_fit(adata, key)
@@ -261,14 +295,9 @@ def _vectors(adata: Any, key: str, stored: dict[str, Any]) -> tuple[Array, Array
     if "components" in stored:
         return np.asarray(stored["components"]), np.asarray(stored["projection"])
     names = keys_of(key)
-    features = [str(name) for name in stored["features"]]
-    positions = adata.var_names.astype(str).get_indexer(features)
-    lost = [name for name, position in zip(features, positions, strict=True) if position < 0]
+    positions, lost = columns_of_fit(adata, key, stored)
     if lost or names.components not in adata.varm:
-        raise ValueError(
-            f"The fit under key={key!r} was made on {len(features)} features, of which adata has lost {len(lost)} "
-            f"({', '.join(map(repr, lost[:5]))}); take the AnnData that has them all, or fit again."
-        )
+        raise features_are_lost(len(positions) + len(lost), lost)
     A, projection = (np.asarray(adata.varm[name])[positions] for name in (names.components, names.projection))
     return A, np.ascontiguousarray(projection.T)
 

@@ -48,16 +48,12 @@ class FittedRows:
 
     @property
     def components(self) -> Array:
-        """A in the space of the rows (q, r)."""
-        columns = self.space.columns
-        return self.space.components if columns is None else self.space.components[columns]
+        """A in the space of the fit (q, r)."""
+        return self.space.components
 
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows, for W (q, m) in the space of the fit. One pass, by blocks."""
-        if self.space.columns is not None:
-            whole = np.zeros((self.space.contexts.n_features, W.shape[1]))
-            whole[self.space.columns] = W
-            W = whole
+        W = self.space.of_rows(W)
         parts = []
         for source in _sources(self.space):
             Z = np.empty((source.shape[0], W.shape[1]))
@@ -69,9 +65,7 @@ class FittedRows:
 
     def scores(self) -> Array:
         """Return the scores ``x^T pinv(A)^T`` (n, r) of all rows, not centred."""
-        columns = self.space.columns
-        projection = self.space.projection if columns is None else self.space.projection[:, columns]
-        return self.project(projection.T)
+        return self.project(self.space.projection.T)
 
     def moments(self, Z: Array) -> tuple[Array, Array]:
         """Return the mean and the variance (divisor n - 1) of the columns of Z (n, m) in each context: (k, m) each.

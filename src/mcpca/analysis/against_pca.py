@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._check import Array, check_integer
+from .._shown import Shown, counted, span
 from ..context_tests import rank_correlations
 from ..context_values import context_values
 from ..progress import shown
@@ -17,8 +18,8 @@ from ._tables import chosen_components, pandas
 OVERALL = "all rows"
 
 
-@dataclass(frozen=True)
-class PCAComparison:
+@dataclass(frozen=True, repr=False)
+class PCAComparison(Shown):
     """MCPCs beside PCs.
 
     Attributes
@@ -34,6 +35,24 @@ class PCAComparison:
     best: Any
     pairs: Any
     n_top: int
+
+    def _words(self) -> list[str]:
+        own = self._overall()
+        n, sets = len(own), self.best["rows"].nunique()
+        return [
+            f"{counted(n, 'MCPC')} beside the PCs of all rows and of {counted(sets - 1, 'other set')} of rows.",
+            f"The best PC of all rows has |cos| {span(own['cosine'], '.2f')}, variances correlated by "
+            f"{span(own['variance_correlation'], '.2f')}, and {span(own['overlap'], '.0%')} of the {self.n_top} rows "
+            "at an end.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        own = self._overall()
+        told = ["cosine", "cosine_pc", "variance_correlation", "overlap"]
+        return {"": list(own["component"]), **{name: list(own[name]) for name in told}}
+
+    def _overall(self) -> Any:
+        return self.best[self.best["rows"] == OVERALL]
 
 
 @shown("comparison with PCA")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._check import Array, as_generator, check_integer, check_real, refuse_without_effect
+from .._shown import Shown
 from ..context_tests import MOST, compare, n_arrangements
 from ..context_values import context_values
 from ..fitted import fitted
@@ -28,8 +29,8 @@ _MODELS = {"linear": "a linear model", "logistic": "a logistic model", "ancova":
 _SHOWN = 5  # names in a sentence
 
 
-@dataclass(frozen=True)
-class Association:
+@dataclass(frozen=True, repr=False)
+class Association(Shown):
     """MCPCs against a covariate of contexts.
 
     Attributes
@@ -76,16 +77,14 @@ class Association:
         """Those of them that PCA does not see; None where there were no rows to ask PCA."""
         return None if self.pc_sds is None else _where(self.table, "beyond_pca")
 
-    def summary(self) -> str:
-        """Say in words what is significant, and what of it beyond PCA."""
+    def _words(self) -> list[str]:
+        """Say what is significant, and what of it beyond PCA."""
         by = " and ".join(_CALLED[test] for test in self.tests)
         found = self.significant
         words = [
             f"{_WHAT[self.of]} of {len(self.table)} MCPCs in {self.n_contexts} contexts against {self.covariate}, by "
-            f"{by}, at level {self.alpha:g}:",
-            f"{', '.join(found)} {'are' if len(found) > 1 else 'is'} significant after correction."
-            if found
-            else "nothing is significant after correction.",
+            f"{by}, at level {self.alpha:g}: {', '.join(found) or 'nothing'} {'are' if len(found) > 1 else 'is'} "
+            "significant after correction.",
         ]
         if self.least_p * len(self.table) > self.alpha:
             words.append(
@@ -94,7 +93,7 @@ class Association:
             )
         if self.pc_sds is None or self.pc_means is None:
             words.append("PCA was not asked: for that " + NEEDS_ROWS + ".")
-            return " ".join(words)
+            return words
         control, what = (self.pc_means, "means") if self.of == "mean" else (self.pc_sds, "standard deviations")
         own = _where(control, "significant")
         words.append(
@@ -109,9 +108,11 @@ class Association:
             ps = ", ".join(f"{name} p = {self.table.loc[name, 'adjusted_p']:.2g}" for name in found)
             words.append(f"In {_MODELS[str(self.model)]} {beside}: {ps}.")
             words.append(f"Beyond PCA: {', '.join(self.beyond_pca or []) or 'none'}.")
-        return " ".join(words)
+        return words
 
-    __str__ = summary
+    def _rows(self) -> dict[str, Any]:
+        told = ["p", "bonferroni", "fdr", "significant", *(["beyond_pca"] if self.beyond_pca is not None else [])]
+        return {"": list(self.table.index), **{name: list(self.table[name]) for name in told}}
 
 
 @shown("associations")

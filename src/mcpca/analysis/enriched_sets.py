@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -30,7 +31,7 @@ def enrichment(
     method: Literal["over-representation", "ranked", "enrichr"] = "over-representation",
     n: int = 200,
     components: Any = None,
-    background: Sequence[Any] | None = None,
+    background: Sequence[Any] | int | None = None,
     min_size: int = 3,
     max_size: int | None = None,
     by: Literal["components", "projection"] = "components",
@@ -57,9 +58,12 @@ def enrichment(
         Features at each pole; the paper's 200.
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
-    background : sequence of names, optional
+    background : sequence of names, or int, optional
         The features that count; others are left out before the poles are taken. By default all features of the fit,
-        which is the right choice: a set is enriched against what could have been found.
+        which is the right choice: a set is enriched against what could have been found. A number N, for
+        over-representation, is how many genes there are in all: the features count as drawn from N, and a set has all
+        of its members, measured or not. Enrichr computes so with N = 20,000, and the paper with it; a fit on genes that
+        were selected then finds whatever they were selected for.
     min_size, max_size : int
         Sets with fewer or more members among the features are left out.
     by, pca, names, key
@@ -71,9 +75,10 @@ def enrichment(
     -------
     DataFrame
         One row for each MCPC, pole and set, the most significant first: "component", "pole", "collection", "set",
-        "size" (K), then "overlap", "expected", "fold" (their ratio) or "auc", "z"; "p", "q" (Benjamini and Hochberg
-        over the sets of one pole and one collection, as Enrichr does; the paper asks for q < 0.001) and "features", the
-        members at the pole. Enrichr tells "odds_ratio" in place of "expected" and "fold".
+        "size" (K: its members among the features, or all of them where ``background`` is a number), then "overlap",
+        "expected", "fold" (their ratio) or "auc", "z"; "p", "q" (Benjamini and Hochberg over the sets of one pole and
+        one collection, as Enrichr does; the paper asks for q < 0.001) and "features", the members at the pole. Enrichr
+        tells "odds_ratio" in place of "expected" and "fold".
 
     Notes
     -----
@@ -85,7 +90,10 @@ def enrichment(
         raise ValueError(f"method={method!r} is unknown; choose one of {list(METHODS)}.")
     n = check_integer(n, "n", 1)
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
-    if background is not None:
+    population = None
+    if isinstance(background, numbers.Number):
+        population = _population(background, method, len(table))
+    elif background is not None:
         table = _restricted(table, background)
     chosen = chosen_components(components, list(table.columns))
     if method != "enrichr":
@@ -97,6 +105,8 @@ def enrichment(
     if method == "enrichr":
         return _enrichr(table, chosen, sets, n, organism, background)
     member = membership(sets, list(table.index), min_size, max_size)
+    if population is not None:
+        _check_population(population, member, len(table))
     if 2 * n > len(table) and method == "over-representation":
         raise ValueError(
             f"n={n} features at each of two poles, but there are {len(table)}; n <= {len(table) // 2} is needed. Lower "
@@ -111,17 +121,19 @@ def enrichment(
             inside = np.zeros(len(features))
             inside[end.indices] = 1
             found: dict[str, Any] = (
-                _over_represented(member, inside)
+                _over_represented(member, inside, population)
                 if ranks is None
                 else _ranked(member, ranks, 1 if pole == "positive" else -1)
             )
             found["features"] = _members(member, end.indices, features)
-            parts.append(_as_table(table.columns[j], pole, member, found))
+            sizes = member.sizes if population is None else member.totals
+            parts.append(_as_table(table.columns[j], pole, member, sizes, found))
     return pandas().concat(parts, ignore_index=True)
 
 
-def _over_represented(member: Membership, inside: Array) -> dict[str, Any]:
-    N, drawn, sizes = len(inside), int(inside.sum()), member.sizes
+def _over_represented(member: Membership, inside: Array, population: int | None) -> dict[str, Any]:
+    drawn = int(inside.sum())
+    N, sizes = (len(inside), member.sizes) if population is None else (population, member.totals)
     overlap = np.rint(member.matrix @ inside).astype(np.int64)
     expected = sizes * drawn / N
     p = hypergeom.sf(overlap - 1, N, sizes, drawn)
@@ -150,7 +162,7 @@ def _members(member: Membership, indices: Array, features: Array) -> list[str]:
     return [";".join(features[indices[own]]) for own in parts]
 
 
-def _as_table(component: str, pole: str, member: Membership, found: dict[str, Any]) -> Any:
+def _as_table(component: str, pole: str, member: Membership, sizes: Array, found: dict[str, Any]) -> Any:
     features = found.pop("features")
     table = pandas().DataFrame(
         {
@@ -158,7 +170,7 @@ def _as_table(component: str, pole: str, member: Membership, found: dict[str, An
             "pole": pole,
             "collection": member.collections,
             "set": member.names,
-            "size": member.sizes,
+            "size": sizes,
             **found,
         }
     )
@@ -167,7 +179,7 @@ def _as_table(component: str, pole: str, member: Membership, found: dict[str, An
     return table.sort_values(["p", "collection", "set"], kind="stable")
 
 
-def _restricted(table: Any, background: Sequence[Any]) -> Any:
+def _restricted(table: Any, background: Any) -> Any:
     if isinstance(background, str):
         raise TypeError(f"background={background!r} is a str; pass the names of the features that count.")
     kept = table[table.index.isin([str(name) for name in background])]
@@ -176,6 +188,27 @@ def _restricted(table: Any, background: Sequence[Any]) -> Any:
             f"background names none of the features, which are {list(table.index[:3])}; use the same names."
         )
     return kept
+
+
+def _population(background: Any, method: str, p: int) -> int:
+    if method != "over-representation":
+        why = "compares features of the fit alone" if method == "ranked" else "has Enrichr's own 20,000 without one"
+        raise ValueError(
+            f"background={background!r} is a number, which has no effect: method={method!r} {why}. Drop it, pass "
+            "names, or take method='over-representation'."
+        )
+    return check_integer(background, "background", p, way_out=f"It counts the {p} features of the fit as well.")
+
+
+def _check_population(population: int, member: Membership, p: int) -> None:
+    """Raise where a set has more members that are no features than there are others in the population."""
+    outside = member.totals - member.sizes
+    at = int(np.argmax(outside))
+    if p + outside[at] > population:
+        raise ValueError(
+            f"background={population} is too few: {p} features of the fit, and {outside[at]} members of the set "
+            f"{member.names[at]!r} that are none; pass {p + outside[at]} or more, or leave that set out."
+        )
 
 
 # Enrichr

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._check import check_integer, refuse_without_effect
+from .._namespace import to_host
 from ..adapters.anndata import is_anndata
 from ..fitted import feature_names, fitted
 from ..pipelines import back_through, names_before, split_steps
@@ -38,24 +39,26 @@ def feature_scores(
     by : {"components", "projection"}
         The MCPCs, as the paper does, or the projection matrix.
     pca : fitted PCA of scikit-learn (also TruncatedSVD), Pipeline, DataFrame or array (m, p), optional
-        The PCA that came before, in a Pipeline with a scaler before it; or its axes, one in each row.
+        The PCA that came before, in a Pipeline with a scaler before it; or its axes, one in each row: features where
+        all axes are 0, as scanpy has them for genes that it left out, had no part in it and are left out here too.
     names : sequence of p names, or str, optional
-        Names of the features; by default those that ``pca`` or the fit knows. For an AnnData also the name of a column
-        of ``var``.
+        Names of the features; by default those that ``pca`` or the fit knows. For an AnnData also names for all of
+        ``var``, or the name of a column of it.
     key : str
         Name of the fit in an AnnData.
 
     Returns
     -------
     DataFrame (p, r)
-        Features by MCPCs.
+        Features of the fit by MCPCs: the same rows for an AnnData as for its model. What else is in ``var`` was not
+        fitted, and is not in the table; for a fit on principal components, what these are not made of.
 
     Notes
     -----
     Cost O(p m r).
     """
     pd = pandas()
-    fit = fitted(source, key)
+    fit = fitted(source, key).whole()
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
@@ -75,7 +78,9 @@ def feature_scores(
         raise ValueError(
             f"names has {len(given)} entries, but {argument} has {len(values)} features; pass one for each."
         )
-    return pd.DataFrame(values, index=given, columns=fit.names)
+    table = pd.DataFrame(values, index=given, columns=fit.names)
+    # An estimator of scikit-learn has seen all of its features; plain axes tell by zeros what was left out.
+    return table if hasattr(before, "fit") else table[(np.asarray(to_host(before)) != 0).any(axis=0)]
 
 
 gene_scores = feature_scores

@@ -99,11 +99,15 @@ def _stem(path: Any) -> str:
 
 @dataclass(frozen=True)
 class Membership:
-    """Which of N features are in which of s sets: ``matrix`` (s, N) of 0 and 1, with ``names`` and ``collections``."""
+    """Which of N features are in which of s sets: ``matrix`` (s, N) of 0 and 1, with ``names`` and ``collections``.
+
+    ``totals`` (s,) counts all members of each set, features or not.
+    """
 
     matrix: Any
     names: list[str]
     collections: list[str]
+    totals: Array
 
     @property
     def sizes(self) -> Array:
@@ -134,7 +138,8 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     rows = np.repeat(np.arange(len(kept)), lengths)
     columns = np.concatenate([np.array(own) for own in kept.values()])
     matrix = scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(kept), len(features)))
-    return Membership(matrix, [name for _, name in kept], [collection for collection, _ in kept])
+    totals = np.array([len(read[pair]) for pair in kept])
+    return Membership(matrix, [name for _, name in kept], [collection for collection, _ in kept], totals)
 
 
 def _strangers(members: Iterable[Sequence[str]], features: Sequence[str]) -> str:

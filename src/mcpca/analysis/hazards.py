@@ -16,15 +16,17 @@ from scipy.stats import chi2
 from .._check import Array, check_real
 from .._names import context_index
 from .._optional import require
+from .._shown import Shown, counted, listed, span
 from ..progress import shown
 from ._rows import per_row, scores_of_rows, table_in_row_order
 from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
 
 _COLUMNS = ["hazard_ratio", "lower", "upper", "p"]
+_LEVEL = 0.05
 
 
-@dataclass(frozen=True)
-class Survival:
+@dataclass(frozen=True, repr=False)
+class Survival(Shown):
     """Scores and survival.
 
     Attributes
@@ -44,6 +46,22 @@ class Survival:
     table: Any
     curves: Any
     joint: Any | None
+
+    def _words(self) -> list[str]:
+        found = [str(name) for name in self.table.index[self.table["bonferroni"] < _LEVEL]]
+        words = [
+            f"Scores of {counted(len(self.table), 'MCPC')} against survival of {self.table['n'].max():,.0f} rows with "
+            f"{self.table['events'].max():,.0f} events, by Cox's model for each.",
+            f"At level {_LEVEL:g} after Bonferroni's correction: {listed(found)}.",
+        ]
+        ratios = self.table["hazard_ratio"]
+        if ratios.notna().any():
+            words.append(f"Hazard ratios for one standard deviation: {span(ratios)}.")
+        return words
+
+    def _rows(self) -> dict[str, Any]:
+        told = ["hazard_ratio", "lower", "upper", "p", "bonferroni"]
+        return {"": list(self.table.index), **{name: list(self.table[name]) for name in told}}
 
 
 @shown("survival")
@@ -155,7 +173,7 @@ def survival(
     p = table["p"].to_numpy()
     table["bonferroni"], table["fdr"], table["logrank_p"] = bonferroni(p), false_discoveries(p), tests
     table["n"], table["events"] = len(frame), int(frame["event"].sum())
-    marginal = [name for name in names if table.at[name, "p"] < 0.05]
+    marginal = [name for name in names if table.at[name, "p"] < _LEVEL]
     joint = None
     if marginal:
         try:

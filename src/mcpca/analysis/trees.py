@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._check import Array, check_integer, check_integers, refuse_without_effect
+from .._shown import Shown, counted
 from ..context_tree import context_linkage
 from ..fitted import Fitted, fitted
 from ..progress import shown
@@ -26,8 +27,8 @@ from .newick import (
 FEATURES = ("loadings", "means", "covariances", "variances")
 
 
-@dataclass(frozen=True)
-class ContextTree:
+@dataclass(frozen=True, repr=False)
+class ContextTree(Shown):
     """A hierarchical clustering of contexts.
 
     Attributes
@@ -42,6 +43,13 @@ class ContextTree:
     contexts: list[str]
     linkage: Array
     features: str
+
+    def _words(self) -> list[str]:
+        first, second = (self.contexts[int(i)] for i in self.linkage[0, :2])
+        return [
+            f"A tree of {counted(len(self.contexts), 'context')} by {self.features}.",
+            f"The nearest two are {first} and {second}; newick() has the whole tree.",
+        ]
 
     def newick(self) -> str:
         """Return the tree in Newick format, with lengths of branches."""

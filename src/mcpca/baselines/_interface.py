@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._check import Array, check_integer, check_real
+from .._shown import Shown, counted, listed
 from ..contexts import Contexts
 from ..covariances import project
 from ..stack import Stack, flattening_basis
 
 
-@dataclass(frozen=True)
-class BaselineResult:
+@dataclass(frozen=True, repr=False)
+class BaselineResult(Shown):
     """What a method found, in the same form for all methods.
 
     Attributes
@@ -46,6 +47,22 @@ class BaselineResult:
     converged: bool
     notes: str
     extras: Mapping[str, Any] = field(default_factory=dict)
+
+    def _words(self) -> list[str]:
+        (p, r), k = self.components.shape, len(self.loadings)
+        end = "" if self.converged else ", not converged"
+        beside = [f"Beside these: {listed(list(self.extras))}."] if self.extras else []
+        return [
+            f"{counted(r, 'component')} of {counted(k, 'context')} and {counted(p, 'feature')} by {self.name}, in "
+            f"{self.seconds:.2g} s{end}.",
+            *([self.notes] if self.notes else []),
+            *beside,
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        total = self.loadings.sum(axis=0)
+        shares = {"share of the variance": total / (total.sum() or 1)}
+        return {"component": range(1, len(total) + 1), **shares, "largest loading": self.loadings.max(axis=0)}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._names import component_names
 from .._namespace import to_host
 from ..estimator import MCPCA
 from ..moments import ContextMoments
@@ -19,7 +20,6 @@ from ..tables.reading import load_moments, stem_of
 from ..tables.writing import matrix_columns
 from ._console import Console, output_failure
 from ._fitting import data_errors, known_labels, report_writer, scores_columns, scores_of, tell_of, write_report
-from ._model_tables import component_names
 from ._outputs import check_file, new_file
 from ._record import read_record
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import time
 import warnings
@@ -100,8 +99,7 @@ class Console:
 
 def in_words_of_the_command(text: str) -> str:
     """Return a message of the library in one line, with options in place of Python's parameters."""
-    line = re.sub(r"\bmcpca(\d+)\b", lambda m: f"MCPC{int(m[1]) + 1}", " ".join(text.split()))
-    return line.replace("n_components", "--rank").replace("center='own'", "--center own")
+    return " ".join(text.split()).replace("n_components", "--rank").replace("center='own'", "--center own")
 
 
 def _matters(caught: warnings.WarningMessage) -> bool:

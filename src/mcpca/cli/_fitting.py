@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from .._check import Array
+from .._names import component_names
 from .._optional import require
 from ..estimator import MCPCA
 from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
@@ -22,7 +23,7 @@ from ..tables._errors import plural
 from ..tables.labels import Labels
 from ..tables.writing import matrix_columns
 from ._console import Console, in_words_of_the_command, to_json
-from ._model_tables import component_names, diagnostics, loadings_text, model_tables
+from ._model_tables import diagnostics, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
 from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
+from .._names import component_names
 from .._namespace import to_host
 from ..estimator import MCPCA
 from ..selection import RankSelection
@@ -14,11 +15,6 @@ from ..tables import Data
 from ..tables.writing import matrix_columns
 
 _MOST_CONTEXTS, _MOST_COMPONENTS, _NAME = 30, 10, 28  # shown on a terminal
-
-
-def component_names(model: MCPCA) -> list[str]:
-    """Return MCPC1, MCPC2 and so on: names without a space, for columns."""
-    return [f"MCPC{j + 1}" for j in range(model.n_components_)]
 
 
 def feature_names(model: MCPCA) -> list[str]:

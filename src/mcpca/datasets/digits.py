@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.datasets import load_digits, load_sample_images
 
 from .._check import Array, as_generator, check_integer, check_real
+from .._shown import Shown, counted
 
 SIDE = 8
 _CONTEXTS: dict[str, tuple[int, ...]] = {"background": (), "0 and 2": (0, 2), "1 and 2": (1, 2)}
@@ -16,8 +17,8 @@ _CONTEXTS: dict[str, tuple[int, ...]] = {"background": (), "0 and 2": (0, 2), "1
 _FIRST_PHOTO = {"background": 0.5, "0 and 2": 0.8, "1 and 2": 0.2}
 
 
-@dataclass(frozen=True)
-class DigitContexts:
+@dataclass(frozen=True, repr=False)
+class DigitContexts(Shown):
     """Rows, and the truth behind them.
 
     ``contexts`` maps each context's name to rows (n, 64), ``planted`` to the digits superimposed there; ``mean_digits``
@@ -27,6 +28,14 @@ class DigitContexts:
     contexts: dict[str, Array]
     planted: dict[str, tuple[int, ...]]
     mean_digits: dict[int, Array]
+
+    def _words(self) -> list[str]:
+        each = [f"{name!r} ({counted(len(X), 'row')})" for name, X in self.contexts.items()]
+        return [f"Images of {counted(len(each), 'context')}: {', '.join(each)}."]
+
+    def _rows(self) -> dict[str, Any]:
+        rows = [len(X) for X in self.contexts.values()]
+        return {"context": list(self.contexts), "rows": rows, "digits": [self.planted[name] for name in self.contexts]}
 
 
 def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_state: Any = None) -> DigitContexts:

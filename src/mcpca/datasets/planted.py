@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from .._check import Array, as_generator, check_integer, check_rank, check_real
+from .._shown import Shown, counted
 
 
-@dataclass(frozen=True)
-class PlantedContexts:
+@dataclass(frozen=True, repr=False)
+class PlantedContexts(Shown):
     """Rows, their context labels, and the truth behind them.
 
     ``X`` (n, p) with contexts in order, ``y`` (n,), ``components`` (p, r), ``loadings`` (k, r), ``noise`` the standard
@@ -23,6 +24,13 @@ class PlantedContexts:
     components: Array
     loadings: Array
     noise: float
+
+    def _words(self) -> list[str]:
+        (n, p), (k, r) = self.X.shape, self.loadings.shape
+        return [
+            f"{counted(n, 'row')} of {counted(k, 'context')} and {counted(p, 'feature')}, with {counted(r, 'MCPC')} "
+            f"planted and noise of standard deviation {self.noise:g}."
+        ]
 
     @property
     def covariances(self) -> Array:

@@ -45,8 +45,9 @@ def plot_covariate(
     covariate : dict or Series {context: value}; array-like (k,); or str
         Values by context or in the order of contexts; for an AnnData also the name of a column of ``obs`` that is
         constant within contexts. Numbers and dates are drawn as points with Spearman's correlation. Everything else is
-        a category, drawn as points and boxes: with Student's t-test for two of them, the Kruskal-Wallis test for more,
-        and, for an ordered categorical of pandas, Spearman's correlation with the order.
+        a category, drawn as points and boxes: with Student's t-test for two of them, one-way analysis of variance
+        (ANOVA) for more, and, for an ordered categorical of pandas, Spearman's correlation with the order: the tests of
+        ``mcpca.analysis.associate``.
     kind : {"auto", "category"}
         "category" draws numbers as categories, each value one, in their order (stages 1 to 4, say).
     label : str, optional
@@ -68,10 +69,9 @@ def plot_covariate(
     Notes
     -----
     The p-value is of this one test: look at r MCPCs, and it should be below 0.05 / r. Tests treat contexts as
-    independent of one another. Spearman's correlation and the t-test are compared with all ways to give the covariate
-    to contexts where these are 50,000 at most (always up to 8 contexts), and are exact then; otherwise, and for the
-    Kruskal-Wallis test, p is the usual approximation. A group of one context has no spread, and then there is no test
-    of two.
+    independent of one another. Each statistic is compared with all ways to give the covariate to contexts where these
+    are 50,000 at most (always up to 8 contexts), and p is exact then; otherwise it is that of the tables of Student's t
+    and of F. A group of one context has no spread, and then there is no test of two.
 
     Examples
     --------

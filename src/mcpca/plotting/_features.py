@@ -45,7 +45,8 @@ def plot_top_features(
         The entries of ``a_j``: what a row gains when its score grows by 1. Or those of ``projection_[j]``: what a
         feature adds to the score.
     names : sequence of str, or str, optional
-        Names of all features; or, for an AnnData, that of a column of ``var`` (gene symbols, say).
+        Names of the features of the fit; for an AnnData also of all in ``var``, or the name of a column of it (gene
+        symbols, say).
     key : str
         Name of the fit in an AnnData.
     ax : matplotlib Axes, optional
@@ -69,7 +70,7 @@ def plot_top_features(
     >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
     >>> ax = plot_top_features(model, "MCPC 1", n=5)
     """
-    fit = fitted(source, key)
+    fit = fitted(source, key).whole()
     j = component_index(component, fit.names)
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")

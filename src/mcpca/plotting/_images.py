@@ -85,15 +85,16 @@ def plot_component_images(
     -------
     matplotlib Figure, or what was given as ``ax``
     """
-    fit = fitted(source, key)
-    shape = check_shape(shape, len(fit.components))
+    fit = fitted(source, key).whole()
+    pixels = fit.over_var()  # an AnnData has a pixel in each of its features, fitted or not
+    shape = check_shape(shape, len(pixels))
     n_columns = check_integer(n_columns, "n_columns", 1)
     chosen = _check_components(components, fit.names)
     if titles is None:
         titles = component_titles(fit, chosen)
     elif len(titles) != len(chosen):
         raise ValueError(f"titles has {len(titles)} entries, but {len(chosen)} images are drawn; pass one for each.")
-    images = fit.components[:, chosen].T
+    images = pixels[:, chosen].T
     if ax is None:
         ax = require("matplotlib.pyplot", "plot").figure(figsize=images_size(len(chosen), shape, n_columns))
     if hasattr(ax, "subplots"):

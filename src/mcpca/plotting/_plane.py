@@ -106,9 +106,8 @@ def plot_plane(
         behind = sample_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
     directions = _directions(behind.rows, max(first, second), context, pcs_of)
     V = directions.vectors[:, [first, second]]
-    keep = slice(None) if space.columns is None else space.columns
-    points, z = _centred(drawn.rows, V), _centred(drawn.rows, space.projection[[painted]][:, keep].T)[:, 0]
-    tips = np.sqrt(b)[:, None] * (space.components[keep].T @ V)
+    points, z = _centred(drawn.rows, V), _centred(drawn.rows, space.projection[[painted]].T)[:, 0]
+    tips = np.sqrt(b)[:, None] * (space.components.T @ V)
     if chosen is None:
         chosen = _visible(tips)
     arrow = _length(tips[chosen], points) if arrow is None else arrow
