@@ -58,6 +58,7 @@ def automatic_rank(
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
     looked_at = rank_evidence(evidence, evidence.counts, report)
     found = recommend(looked_at, threshold=threshold, rng=rng, report=report)
+    found.warn(stacklevel + 1)
     if found.rank == 0:
         selection = selected(found, None)
         raise NothingAboveNoiseError(
@@ -65,6 +66,5 @@ def automatic_rank(
             "for example n_components=2, and mcpca.select_rank(X, y).plot() shows every criterion.",
             selection,
         )
-    found.warn(stacklevel + 1)
     all_features = looked_at.of_features is None
     return AutomaticRank(found.rank, None, lambda A: selected(found, A if all_features else None))

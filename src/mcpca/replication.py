@@ -24,8 +24,8 @@ class Replicability:
     Attributes
     ----------
     cosines : ndarray (n_splits, r)
-        For each random split ``|cos|`` between the two components, one of each half, that are matched with component j
-        of the model of all rows.
+        For each random split ``|cos|`` between two components, one of each half: components of the halves are matched
+        with each other, and the pairs with the components j of the model of all rows.
     threshold : float
         What counts as coming back.
     """
@@ -78,7 +78,10 @@ class Replicability:
             return f"it is not known how many of {r}{what} come back: halves have too few rows"
         low, high = int(self.counts.min()), int(self.counts.max())
         if low < high:
-            return f"in {n} splits between {low} and {high} of {r}{what} come back with |cos| > {self.threshold:g}"
+            mean = f"{self.counts.mean():.1f} on average"
+            return (
+                f"in {n} splits between {low} and {high} of {r}{what} come back with |cos| > {self.threshold:g}, {mean}"
+            )
         where = "in one split" if n == 1 else f"in each of {n} splits"
         return f"{where} {low} of {r}{what} come back with |cos| > {self.threshold:g}"
 
@@ -109,10 +112,14 @@ def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tu
 
 
 def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
-    """Return |cos| (r,) between the columns of two halves' components that are matched with each of the ``whole``'s."""
-    one, two = (match_components(half, whole).apply(half) for half in (first, second))
-    norms = np.linalg.norm(one, axis=0) * np.linalg.norm(two, axis=0)
-    return np.asarray(np.abs(np.einsum("pj,pj->j", one, two)) / np.maximum(norms, np.finfo(float).tiny))
+    """Return |cos| (r,) between matched columns of two halves' components, in the order of the ``whole``'s.
+
+    Columns of the halves are matched with each other, so that the mean does not depend on the ``whole``; of the pairs
+    the axes midway between the two are then matched with its columns.
+    """
+    found = match_components(second, first)
+    midway = first + found.apply(second)
+    return np.asarray(found.cosines[match_components(midway, whole).indices])
 
 
 def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
