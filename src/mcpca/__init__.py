@@ -20,6 +20,8 @@ from .exceptions import (
     NothingAboveNoiseError,
     RankExceedsDataError,
     RawCountsWarning,
+    SmallContextsWarning,
+    UncertainRankWarning,
 )
 from .identifiability import proportional_loadings
 from .inference import Presence
@@ -56,6 +58,8 @@ __all__ = [
     "RankSelection",
     "RawCountsWarning",
     "Replicability",
+    "SmallContextsWarning",
+    "UncertainRankWarning",
     "analysis",
     "ascore",
     "baselines",

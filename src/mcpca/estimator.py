@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check import Array, Report, as_generator, check_counts, check_rank, refuse_without_effect
 from ._names import component_names
-from ._namespace import is_device_array, like
+from ._namespace import is_device_array, like, to_host
 from .alignment import by_name, covariance_tables
 from .automatic_rank import automatic_rank
 from .checkpoint import Checkpoint
@@ -55,10 +55,11 @@ class MCPCA(
     Parameters
     ----------
     n_components : int or None
-        Rank r, 1 <= r <= n_features. None chooses it by ``select_rank``, and raises ``NothingAboveNoiseError`` where
-        nothing is above noise. ``choose_rank``, the paper's rule, takes its place where ``rank_range`` is given, and
-        where noise cannot be told: covariances without ``n_samples``, up to 100 rows in all, a context with fewer than
-        4 rows, a single feature, rows on Dask with more features than go into covariances.
+        Rank r, 1 <= r <= n_features. None chooses it as ``select_rank`` does, and raises ``NothingAboveNoiseError``
+        where nothing is above noise. Contexts with fewer than 4 rows have no say in it (``SmallContextsWarning``).
+        Where rows are too few to tell anything from noise the rank is 1, and where halves of the rows agree at no rank
+        it is that at which they agree best, both with an ``UncertainRankWarning``. With ``rank_range`` the paper's
+        rule, ``choose_rank``, takes its place; covariances without ``n_samples`` need that, or a rank.
     solver : {"mspm", "lsq", "ml"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
@@ -276,9 +277,8 @@ class MCPCA(
         choice, core, r = None, None, self.n_components
         if r is None:
             rules = self.rank_range, self.n_seed_pairs, self.cos_sim_threshold
-            choice, core = automatic_rank(evidence.on_host(), *rules, rng, report)
-            r = choice.rank
-        assert r is not None
+            choice = automatic_rank(evidence.on_host(), *rules, rng, report, stacklevel=3)
+            r, core = choice.rank, choice.core
         result, measured = decompose_checked(
             S,
             int(r),
@@ -296,6 +296,8 @@ class MCPCA(
             double_A, double_B, noise = (x.astype(np.float64) for x in (A, B, result.noise))
             model = GaussianModel(double_A, double_B, noise, self.noise == "diagonal")
             beside = model.likelihood(S, np.ones(S.n_contexts))
+        plain = self.solver == "mspm" and not self.orthogonal and weights is None
+        told = None if choice is None else choice.told(to_host(A) if plain else None)
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
         self.__dict__.update(vars(features))
@@ -303,7 +305,7 @@ class MCPCA(
         self.loadings_ = B
         self.projection_ = np.linalg.pinv(A)
         self.n_components_ = int(r)
-        self.rank_choice_ = choice
+        self.rank_choice_ = told
         self.contexts_ = evidence.names
         self.means_ = evidence.means
         self.n_samples_per_context_ = counts
