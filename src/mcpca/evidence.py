@@ -129,6 +129,7 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
         "the contexts": digest(contexts.names.astype(object)),
         "the labels of rows": labels,
         "the rows": rows,
+        "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # decides the order of rows
         "the precision": str(contexts.dtype),
         "scikit-learn's working_memory": memory_limit(),  # decides which rows are looked at first, and how many at once
         "the parameters": {name: digest(value) for name, value in parameters.items() if name != "verbose"},

@@ -83,6 +83,7 @@ def run(
 
     done, stage = 0, f"pass {passes.count[0]}, {stage}"
     passes.report(stage, 0, total)
+    number = 0
     for number, group in enumerate(groups, start=1):
         done += group.n_rows
         if number > skipped:
@@ -104,6 +105,8 @@ def run(
             if marking:
                 passes.checkpoint.compare(marks, contexts.names)
         passes.report(stage, done, total)
+    if number < skipped:
+        raise passes.checkpoint.differs("the blocks that rows come in")
     passes.checkpoint.after(totals)
 
 
