@@ -137,7 +137,7 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
         (data.X, data.y, {"solver": "lsq"}, "the parameters"),
     ):
         with pytest.raises(ValueError, match=f"is of another fit: it differs in .*{named}.*delete the file"):
-            MCPCA(RANK, random_state=0, **parameters).fit(X, y, checkpoint=path)
+            MCPCA(RANK, random_state=0, **parameters).fit(Blocks(X), y, checkpoint=path)
         assert path.read_bytes() == content
     with (
         sklearn.config_context(working_memory=17),
