@@ -105,6 +105,9 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
             raise ValueError(f"{name} has values below 0 (the smallest is {values.min():.3g})")
     if 0 in sizes.values():
         raise ValueError(f"it has {sizes['k']} contexts, {sizes['p']} features and {sizes['r']} components")
+    for name, kinds in (("n_iter", int), ("n_passes", (int, type(None))), ("basis_residual", (int, float, type(None)))):
+        if not isinstance(header.get(name), kinds):
+            raise ValueError(f"{name} is {str(header.get(name))[:40]!r}")
     features = header["feature_names"]
     if features is not None and len(checked_names(features, "feature_names")) != sizes["p"]:
         raise ValueError(f"it has {len(features)} names for {sizes['p']} features")
