@@ -83,8 +83,15 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
     assert not path.exists()
 
 
-def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp_path):
+def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp_path, monkeypatch):
     data, path = problem(), tmp_path / "fit.ckpt"
+    used, fit_evidence = [], MCPCA._fit_evidence
+
+    def noted(self, found, report, features, seed=None):
+        used.append(seed)
+        return fit_evidence(self, found, report, features, seed)
+
+    monkeypatch.setattr(MCPCA, "_fit_evidence", noted)
 
     def stop():
         raise KeyboardInterrupt
@@ -94,8 +101,10 @@ def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp
         try:
             MCPCA(RANK).fit(blocks, data.y, checkpoint=path)
         except KeyboardInterrupt:
-            seeds.append(checkpoint.Checkpoint(path, {}).seed)
-    assert len(seeds) == 1
+            with checkpoint.Checkpoint(path, {}) as saved:
+                seeds.append(saved.seed)
+    assert seeds == used[:1]
+    assert used[0] == used[1]
     assert not path.exists()
 
 
@@ -123,12 +132,12 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
     for X, y, parameters, named in (
         (data.X[:-1], data.y[:-1], {}, "the number of rows"),
         (data.X[:, 1:], data.y, {}, "the number of features"),
-        (2 * data.X, data.y, {}, "the first rows"),
+        (2 * data.X, data.y, {}, r"the rows \(context 0, context 1, context 2 and 1 more\)"),
         (data.X, data.y[::-1], {}, "the labels of rows"),
         (data.X, data.y, {"solver": "lsq"}, "the parameters"),
     ):
         with pytest.raises(ValueError, match=f"is of another fit: it differs in .*{named}.*delete the file"):
-            MCPCA(RANK, random_state=0, **parameters).fit(X, y, checkpoint=path)
+            MCPCA(RANK, random_state=0, **parameters).fit(Blocks(X), y, checkpoint=path)
         assert path.read_bytes() == content
     with (
         sklearn.config_context(working_memory=17),

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import stat
 import zipfile
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from mcpca import MCPCA
+from mcpca.cli._outputs import new_file, new_folder
 from mcpca.datasets import make_contexts
 
 
@@ -134,6 +136,52 @@ def test_a_crash_while_writing_leaves_the_old_file(model, data, tmp_path, monkey
         MCPCA(1).fit(data.X, data.y).save(path)
     assert path.read_bytes() == old
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_link_stays_a_link(model, tmp_path):
+    """What it points to is replaced, as a whole, in its own folder."""
+    (tmp_path / "store").mkdir()
+    target, link = tmp_path / "store" / "model", tmp_path / "latest"
+    link.symlink_to(target)
+    for _ in range(2):  # a link to nothing yet, and to a file
+        model.save(link)
+        assert link.is_symlink()
+        assert not target.is_symlink()
+        assert_same_model(MCPCA.load(target), model)
+    assert sorted(os.listdir(tmp_path)) == ["latest", "store"]
+    assert os.listdir(tmp_path / "store") == ["model"]
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere" / "model")
+    with pytest.raises(FileNotFoundError, match=r"is a link to .*the folder .*nowhere' does not exist; create it"):
+        model.save(tmp_path / "lost")
+
+
+def test_new_files_get_the_permissions_of_new_files(model, tmp_path, monkeypatch):
+    """The umask is one for all threads of a process: it is not set, not even for a moment. Old files keep theirs."""
+    old = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", lambda mask: pytest.fail("the umask was set"))
+            model.save(tmp_path / "new")
+            assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+            (tmp_path / "new").chmod(0o600)
+            model.save(tmp_path / "new")
+            assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+            with new_file(tmp_path / "table") as file:
+                file.write_text("x")
+            with new_folder(tmp_path / "out") as folder:
+                (folder / "table").write_text("x")
+    finally:
+        os.umask(old)
+    modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("table", "out", "out/table")}
+    assert modes == {"table": 0o640, "out": 0o750, "out/table": 0o640}
+
+
+def test_tables_are_written_through_links(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "table")
+    with new_file(tmp_path / "link") as file:
+        file.write_text("x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "table").read_text() == "x"
 
 
 def test_missing_folder_and_odd_names(model, data, tmp_path):

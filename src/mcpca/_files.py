@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import struct
-import tempfile
-import zipfile
-import zlib
-from collections.abc import Callable
+import re
+import secrets
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from ._check import Array
+from ._npz import NpzArchive, NpzError
 
 VERSION = 1
 _HEADER = "header"
-# What a file that is not whole makes of its readers; RuntimeError is "encrypted" and "compression not supported".
-_DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, RuntimeError),
-    *(ValueError, KeyError, EOFError, OSError, AttributeError, TypeError),
-)
 
 
 def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str, Any]) -> None:
@@ -37,54 +33,109 @@ def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str,
 
 
 def replace_file(path: Any, write: Callable[[IO[bytes]], Any]) -> None:
-    """Put what ``write`` writes at ``path``, as a whole: a crash on the way leaves the old file, or none."""
+    """Put what ``write`` writes at ``path``, as a whole: a crash on the way leaves the old file, or none.
+
+    A link stays one: what it points to is replaced. A file that was there keeps its permissions.
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first.")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"path={str(path)!r} is a link to {str(target)!r}, and the folder {str(target.parent)!r} does not exist; "
+            "create it, or delete the link."
+        )
+    temporary, handle = file_beside(target)
     try:
         with os.fdopen(handle, "wb") as file:
+            with suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # that of a new file; temporary ones are for their owner alone
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
-def _umask() -> int:
-    """Return what this process takes off the permissions of new files; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def name_beside(target: Path) -> Path:
+    """Return a name in the same folder for what is to take the place of ``target``."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
 
 
-def read_file(path: Any, kind: str, content_name: str, writer: str) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read what ``write_file`` wrote; no code can run from the file.
+def file_beside(target: Path) -> tuple[Path, int]:
+    """Create such a file, with the permissions that any new file gets, and open it for writing."""
+    while True:
+        temporary = name_beside(target)
+        with suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            return temporary, os.open(temporary, flags, 0o666)
 
-    Errors call it ``content_name``, and ``writer`` is who writes such files.
+
+def remove_leftovers(path: Path) -> None:
+    """Delete what writing to ``path`` left where a process was killed; nobody may be writing to it meanwhile."""
+    target = Path(os.path.realpath(path))
+    name = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}\.tmp")
+    for other in target.parent.iterdir():
+        if name.fullmatch(other.name):
+            other.unlink(missing_ok=True)
+
+
+def read_file(
+    path: Any, kind: str, content_name: str, writer: str, members: Callable[[dict[str, Any]], Iterable[str]]
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read what ``write_file`` wrote: the header, and of the arrays that ``members`` of it names those that are there.
+
+    No code can run from the file, and memory is bounded by its size. Errors call it ``content_name``, and ``writer`` is
+    who writes such files.
     """
     path = Path(path)
-    content = path.read_bytes()
+    size = path.stat().st_size
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays.pop(_HEADER).tobytes().decode())
-        if header["format"] != kind:
-            raise KeyError(f"format {header['format']!r} and not {kind!r}")
-    except _DAMAGED as error:
+        with NpzArchive(path, stored=True) as archive:
+            header = _json(archive.read(_HEADER))
+            if header.get("format") != kind:
+                raise NpzError(f"its format is {str(header.get('format'))[:40]!r} and not {kind!r}")
+            version = header.get("version")
+            if not isinstance(version, int) or version < 1:
+                raise NpzError(f"its format version is {str(version)[:40]!r}")
+            if version > VERSION:
+                raise ValueError(
+                    f"path={str(path)!r} has format version {version} and this mcpca reads up to {VERSION}; upgrade "
+                    "mcpca."
+                )
+            arrays = {name: archive.read(name) for name in members(header) if name in archive.names}
+    except NpzError as error:
         raise ValueError(
-            f"path={str(path)!r} is not a complete {content_name} ({len(content)} bytes; {type(error).__name__}: "
-            f"{error}). It may be truncated or another kind of file; pass what {writer} wrote."
+            f"path={str(path)!r} is not a complete {content_name} ({size} bytes; {error}). It may be truncated or "
+            f"another kind of file; pass what {writer} wrote."
         ) from error
-    if header["version"] > VERSION:
-        raise ValueError(
-            f"path={str(path)!r} has format version {header['version']} and this mcpca reads up to {VERSION}; upgrade "
-            "mcpca."
-        )
     return arrays, header
+
+
+def read_header(path: Path) -> dict[str, Any] | None:
+    """Return the JSON header of a file of ours, or None where an .npz has none; a damaged one raises ``NpzError``."""
+    with NpzArchive(path) as archive:
+        if _HEADER not in archive.names or not archive.is_stored(_HEADER):
+            return None
+        try:
+            return _json(archive.read(_HEADER))
+        except NpzError:  # another array of that name
+            return None
+
+
+def _json(array: Array) -> dict[str, Any]:
+    if array.dtype != np.uint8 or array.ndim != 1:
+        raise NpzError(f"its header is {array.dtype} of shape {array.shape} and not text")
+    try:
+        header = json.loads(array.tobytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise NpzError(f"its header is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise NpzError("its header is not a JSON object")
+    return header
 
 
 def names_to_json(names: Array | None) -> list[Any] | None:
@@ -96,3 +147,13 @@ def names_to_json(names: Array | None) -> list[Any] | None:
     if odd:
         raise TypeError(f"Names of type {odd} cannot be saved; rename contexts and features with strings or integers.")
     return values
+
+
+def checked_names(names: Any, what: str) -> list[Any]:
+    """Return names that ``names_to_json`` wrote, or raise where they are no list of different names."""
+    if not isinstance(names, list) or not all(isinstance(name, (str, int, float, bool)) for name in names):
+        raise ValueError(f"{what} is no list of names")
+    twice = [name for name, n in Counter(map(repr, names)).items() if n > 1]
+    if twice:
+        raise ValueError(f"{what} has {twice[0][:40]} more than once")
+    return names

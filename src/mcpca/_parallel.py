@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from threading import Lock
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn, which needs it
@@ -26,6 +27,35 @@ def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+class _Limit:
+    """BLAS at one thread as long as anybody wants that: the first one in sets it, the last one out undoes it.
+
+    The number of threads is one for the process. Were each to put back what it found, fits in parallel threads that do
+    not end in the order of their beginning would leave BLAS at one thread for good.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._holders = Lock(), 0
+        self._set: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._holders == 0:
+                self._set = _blas().limit(limits=1)
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0:
+                    self._set.restore_original_limits()
+
+
+one_thread_each = _Limit()  # so that sums within a product come out the same however many jobs share the cores
+
+
 def n_workers() -> int:
     """Return the number of threads that BLAS may use here: the environment's limits are kept."""
     return _aside.get() or max((library["num_threads"] for library in _blas().info()), default=1)
@@ -36,15 +66,8 @@ def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> I
     if workers < 2:
         yield from map(call, pieces)
         return
-    with _blas().limit(limits=1), ThreadPoolExecutor(workers) as pool:
+    with one_thread_each(), ThreadPoolExecutor(workers) as pool:
         yield from pool.map(call, pieces)
-
-
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Keep BLAS to one thread, so that sums within a product come out the same however many jobs share the cores."""
-    with _blas().limit(limits=1):
-        yield
 
 
 @contextmanager
@@ -55,7 +78,7 @@ def blas_aside() -> Iterator[None]:
     """
     token = _aside.set(n_workers())
     try:
-        with _blas().limit(limits=1):
+        with one_thread_each():
             yield
     finally:
         _aside.reset(token)
@@ -71,7 +94,7 @@ def own_threads(k: int, r: int) -> Iterator[None]:
     if workers < 2:
         yield
         return
-    with _blas().limit(limits=1), ThreadPoolExecutor(workers) as pool:
+    with one_thread_each(), ThreadPoolExecutor(workers) as pool:
         token = _reserved.set(pool)
         try:
             yield

@@ -28,8 +28,8 @@ class Engine(Protocol):
     def add_gram(self, gram: Any, totals: list[Array]) -> None:
         """Add ``sum_i S_i S_i V`` and the squared lengths of columns of ``S_i V`` to ``totals``."""
 
-    def fingerprint(self) -> dict[str, int]:
-        """Return checksums that tell these "rows" and "labels" from others."""
+    def fingerprint(self) -> tuple[Array, str]:
+        """Return the marks (k,) of the rows of each context, and a digest of which rows are whose."""
 
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
         """Return ``x P^T - offset`` of all rows, where they are."""

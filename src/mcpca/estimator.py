@@ -222,10 +222,11 @@ class MCPCA(
         set_features(features, contexts.n_features, contexts.feature_names)
         set_label_columns(features, X, columns)
         tol = check_tolerance(self.tol)
-        saved = Checkpoint(checkpoint, {} if checkpoint is None else identity_of(contexts, self.get_params(deep=False)))
-        evidence = of_rows(contexts, self.n_components, tol, report, saved)
-        self._fit_evidence(evidence, report, features, saved.seed if checkpoint is not None else None)
-        saved.finish()
+        identity = {} if checkpoint is None else identity_of(contexts, self.get_params(deep=False))
+        with Checkpoint(checkpoint, identity, self.random_state) as saved:
+            evidence = of_rows(contexts, self.n_components, tol, report, saved)
+            self._fit_evidence(evidence, report, features, saved.seed if checkpoint is not None else None)
+            saved.finish()
         return self
 
     def fit_covariances(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -17,7 +17,8 @@ from .contexts import Contexts
 from .covariances import Covariances
 from .device_contexts import device_covariances, is_on_device, rows_on_host
 from .devices import as_stack
-from .passes import Passes
+from .fingerprints import digest
+from .passes import Passes, compare
 from .pieces import memory_limit
 from .rows import Rows
 from .scatters import ContextCovariances, covariances_of
@@ -70,7 +71,9 @@ def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, check
         return _formed(contexts, report)
     rank, k = r or _TYPICAL_RANK, len(contexts.names)
     columns = max(rank + range_finder.SPARE, -(-width(rank, k) // 2))
-    return _passed_over(Rows.of(contexts, columns, Passes(report, checkpoint, tol)))
+    passes = Passes(report, checkpoint, tol)
+    compare(contexts, passes)
+    return _passed_over(Rows.of(contexts, columns, passes))
 
 
 def without_basis(contexts: Contexts, r: int | None, report: Report) -> Evidence:
@@ -110,25 +113,33 @@ def by_passes(contexts: Contexts, r: int | None) -> bool:
 
 
 def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what tells a fit from others: the shape of the data, the labels, the first rows, the parameters."""
-    sums = _checksums(contexts) if contexts.engine is None else contexts.engine.fingerprint()
+    """Return what tells a fit from others before its rows are read: the shape of the data, labels and parameters.
+
+    Rows that are elsewhere are read for it; all others are compared by the marks of the first pass.
+    """
+    if contexts.engine is None:
+        rows, labels = {}, _labels(contexts)
+    else:
+        marks, labels = contexts.engine.fingerprint()
+        rows = {f"context {name!r}": mark for name, mark in zip(contexts.names.tolist(), marks.tolist(), strict=True)}
     return {
         "the version of mcpca": version("mcpca"),
         "the number of rows": int(contexts.n_samples.sum()),
         "the number of features": contexts.n_features,
-        "the contexts": [str(name) for name in contexts.names.tolist()],
-        "the labels of rows": sums["labels"],
-        "the first rows": sums["rows"],
+        "the contexts": digest(contexts.names.astype(object)),
+        "the labels of rows": labels,
+        "the rows": rows,
+        "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # decides the order of rows
         "the precision": str(contexts.dtype),
         "scikit-learn's working_memory": memory_limit(),  # decides which rows are looked at first, and how many at once
-        "the parameters": {name: repr(value) for name, value in parameters.items() if name != "verbose"},
+        "the parameters": {name: digest(value) for name, value in parameters.items() if name != "verbose"},
     }
 
 
-def _checksums(contexts: Contexts) -> dict[str, int]:
-    rows = contexts.block_rows(0, 0, min(100, int(contexts.n_samples[0])))
-    crc = 0
+def _labels(contexts: Contexts) -> str:
+    """Return a digest of which rows are whose."""
+    found = hashlib.blake2b(digest_size=16)
     for part in contexts.rows:
         own = np.asarray([part.start, part.stop] if isinstance(part, slice) else part)
-        crc = zlib.crc32(np.ascontiguousarray(own, dtype=np.int64).tobytes(), crc)
-    return {"rows": zlib.crc32(np.ascontiguousarray(rows).tobytes()), "labels": crc}
+        found.update(np.ascontiguousarray(own, dtype=np.int64).tobytes())
+    return found.hexdigest()

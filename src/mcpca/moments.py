@@ -17,7 +17,7 @@ import numpy as np
 
 from ._check import Array, Report
 from ._columns import positions_of
-from ._files import names_to_json, read_file, write_file
+from ._files import checked_names, names_to_json, read_file, write_file
 from ._shown import Shown, contexts_in_words
 from .contexts import read_contexts
 from .labels import name_array
@@ -25,6 +25,8 @@ from .progress import reporting
 from .scatters import ContextCovariances, scatters
 
 FORMAT = "mcpca-moments"
+_MOST_ROWS = 10**12  # of a context: more are a mistake
+_ROUNDING = 1e-5  # of scatters that were summed in float32
 
 
 class ContextMoments(Shown):
@@ -138,17 +140,65 @@ class ContextMoments(Shown):
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """Read what ``save`` wrote; no code can run from the file."""
-        arrays, header = read_file(path, FORMAT, "set of moments", "ContextMoments.save")
-        moments = cls()
-        moments.contexts = name_array(header["contexts"])
-        moments.counts, moments.means, moments.scatters = (arrays[n] for n in ("counts", "means", "scatters"))
-        names = header["feature_names"]
-        moments.feature_names = None if names is None else name_array(names)
+        """Read what ``save`` wrote; no code can run from the file, and what no rows can have is refused.
+
+        Cost O(k p^3): a scatter is symmetric and positive semi-definite.
+        """
+        names = ("counts", "means", "scatters")
+        arrays, header = read_file(path, FORMAT, "set of moments", "ContextMoments.save", lambda header: names)
+        try:
+            moments = cls()
+            moments.contexts = name_array(checked_names(header.get("contexts"), "contexts"))
+            moments.counts, moments.means, moments.scatters = (_member(arrays, name) for name in names)
+            features = header.get("feature_names")
+            moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
+            _check(moments)
+        except ValueError as error:
+            raise ValueError(
+                f"path={str(path)!r} holds moments that no rows have: {error}. Ask whoever sent it for another."
+            ) from error
         return moments
 
     def _become(self, other: ContextMoments) -> None:
         self.__dict__.update(other.__dict__)
+
+
+def _member(arrays: dict[str, Array], name: str) -> Array:
+    if name not in arrays:
+        raise ValueError(f"{name} is missing")
+    return arrays[name]
+
+
+def _check(moments: ContextMoments) -> None:
+    """Raise where moments cannot be those of rows, by what is wrong with them."""
+    k, p = len(moments.contexts), moments.means.shape[-1]
+    for name, values, shape, kind in (
+        ("counts", moments.counts, (k,), "iu"),
+        ("means", moments.means, (k, p), "f"),
+        ("scatters", moments.scatters, (k, p, p), "f"),
+    ):
+        if values.shape != shape or values.dtype.kind not in kind:
+            raise ValueError(f"{name} is {values.dtype} of shape {values.shape} where {shape} is needed")
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has values that are NaN or infinite")
+    if moments.feature_names is not None and len(moments.feature_names) != p:
+        raise ValueError(f"it has {len(moments.feature_names)} names for {p} features")
+    names, counts = moments.contexts.tolist(), [int(n) for n in moments.counts]
+    for name, n, M in zip(names, counts, moments.scatters, strict=True):
+        if not 1 <= n <= _MOST_ROWS:
+            raise ValueError(f"context {name!r} has a count of {n:,}, where 1 to {_MOST_ROWS:,} rows are plausible")
+        size = float(np.abs(M).max(initial=0.0))
+        gap = float(np.abs(M - M.T).max(initial=0.0))
+        if gap > _ROUNDING * size:
+            raise ValueError(f"the scatter of context {name!r} is not symmetric: |M - M^T| is {gap:.3g} of {size:.3g}")
+        try:
+            np.linalg.cholesky(M / max(size, np.finfo(M.dtype).tiny) + _ROUNDING * np.sqrt(p) * np.eye(p))
+        except np.linalg.LinAlgError:
+            smallest = float(np.linalg.eigvalsh(M)[0])
+            raise ValueError(
+                f"the scatter of context {name!r} is not positive semi-definite: its smallest eigenvalue is "
+                f"{smallest:.3g} and its largest entry {size:.3g}"
+            ) from None
 
 
 def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:

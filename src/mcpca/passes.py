@@ -19,6 +19,7 @@ from ._kernels import Sum
 from ._parallel import each, n_workers
 from .checkpoint import Checkpoint
 from .contexts import Contexts
+from .fingerprints import marks_of
 from .pieces import Group, Piece, all_rows, one_context, whole_contexts
 from .progress import silent
 from .sources import check_block
@@ -66,35 +67,71 @@ def run(
     passes.count[0] += 1
     if passes.checkpoint.recall(totals):
         return
-    skipped = passes.checkpoint.resume(totals)
+    skipped, skipped_rows = passes.checkpoint.resume(totals)
     groups: Iterator[Group] = all_rows(contexts)
     total = int(contexts.n_samples.sum())
     if whole is not None:
         groups, total = whole_contexts(contexts, whole, passes.room), int(contexts.n_samples[whole].sum())
     elif only is not None:
         groups, total = one_context(contexts, only), int(contexts.n_samples[only])
-    workers = n_workers()
+    workers, marking, k = n_workers(), passes.checkpoint.marking, len(contexts.names)
+    marks = np.zeros(k, dtype=np.uint64)
 
-    def of(piece: Piece) -> list[Sum]:
+    def of(piece: Piece) -> tuple[list[Sum], Array | None]:
         X, codes = piece.load()
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
-            return kernel(X, codes)
+            return kernel(X, codes), marks_of(X, codes, k) if marking else None
 
     done, stage = 0, f"pass {passes.count[0]}, {stage}"
     passes.report(stage, 0, total)
+    number = 0
     for number, group in enumerate(groups, start=1):
+        done += group.n_rows
         if number > skipped:
             pieces = group.pieces()
-            for sums in each(of, pieces, workers if len(pieces) > 1 else 1):
+            for sums, own in each(of, pieces, workers if len(pieces) > 1 else 1):
                 for item in sums:
                     if not np.isfinite(item.value.sum(dtype=np.float64)):
                         _explain(contexts)
                     _kernels.add(totals, item)
+                marks += 0 if own is None else own
             del pieces  # and the rows with them, before the next are read
-            passes.checkpoint.during(number, totals)
-        done += group.n_rows
+            passes.checkpoint.marks = marks if marking else passes.checkpoint.marks
+            passes.checkpoint.during(number, done, totals)
+        elif marking:
+            marks += _marks(group, k)
+        if number == skipped:
+            if done != skipped_rows:
+                raise passes.checkpoint.differs("the blocks that rows come in")
+            if marking:
+                passes.checkpoint.compare(marks, contexts.names)
         passes.report(stage, done, total)
+    if number < skipped:
+        raise passes.checkpoint.differs("the blocks that rows come in")
     passes.checkpoint.after(totals)
+
+
+def compare(contexts: Contexts, passes: Passes) -> None:
+    """Raise where rows are not those of the finished passes on file: one reading, without products."""
+    if contexts.engine is not None or not passes.checkpoint.resumed:
+        return  # those that are elsewhere were compared where they are
+    marks, done, total = np.zeros(len(contexts.names), dtype=np.uint64), 0, int(contexts.n_samples.sum())
+    passes.report("comparing rows with the checkpoint", 0, total)
+    for group in all_rows(contexts):
+        marks += _marks(group, len(marks))
+        done += group.n_rows
+        passes.report("comparing rows with the checkpoint", done, total)
+    passes.checkpoint.compare(marks, contexts.names)
+
+
+def _marks(group: Group, k: int) -> Array:
+    pieces = group.pieces()
+
+    def of(piece: Piece) -> Array:
+        X, codes = piece.load()
+        return marks_of(X, codes, k)
+
+    return np.asarray(sum(each(of, pieces, n_workers() if len(pieces) > 1 else 1), start=np.zeros(k, dtype=np.uint64)))
 
 
 def run_there(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ._check import Array
-from ._files import names_to_json, read_file, write_file
+from ._files import checked_names, names_to_json, read_file, write_file
 from ._namespace import to_host
 from .labels import name_array
 from .quality import Facets
@@ -27,6 +27,13 @@ _ARRAYS = (
 _OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
 _FACETS = tuple(Facets.__dataclass_fields__)
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
+# Shapes, with k contexts, p features and r components; none where the length is free.
+_SHAPES = {
+    **{"components_": "pr", "loadings_": "kr", "projection_": "rp", "means_": "kp", "singular_values_": ""},
+    **{"n_samples_per_context_": "k", "noise_variance_": "k p", "score_covariances": "krr", "variance_outside": "k"},
+    **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
+}
+_POSITIVE = ("loadings_", "singular_values_", "n_samples_per_context_", "noise_variance_", "facet_squared_norms")
 
 
 def save_model(model: Any, path: Any) -> None:
@@ -60,13 +67,50 @@ def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def load_model(cls: Any, path: Any) -> Any:
     """Read an MCPCA that ``save_model`` wrote."""
-    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save")
+    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save", lambda header: [*_SHAPES, *_CHOICE])
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
     required += _CHOICE if "choice" in header else []
     missing = [name for name in required if name not in arrays]
+    missing += [name for name in ("parameters", "contexts", "feature_names", "n_iter") if name not in header]
     if missing:
         raise ValueError(f"path={str(path)!r} lacks {missing}; it is not a complete MCPCA model.")
-    return from_state(cls, arrays, header)
+    try:
+        _check_arrays(arrays, header)
+        model = from_state(cls, arrays, header)
+        model._check_parameters()
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(
+            f"path={str(path)!r} is no MCPCA model that holds together: {error}. Save it again where it was fitted."
+        ) from error
+    return model
+
+
+def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
+    """Raise where arrays do not have the shapes of one model, or values that no model has."""
+    sizes = {"k": len(checked_names(header["contexts"], "contexts"))}
+    if arrays["components_"].ndim != 2:
+        raise ValueError(f"components_ has shape {arrays['components_'].shape} and not (p, r)")
+    sizes["p"], sizes["r"] = arrays["components_"].shape
+    for name, values in arrays.items():
+        shapes = [tuple(sizes[letter] for letter in letters) for letters in _SHAPES.get(name, "").split()]
+        if shapes and values.shape not in shapes:
+            raise ValueError(f"{name} has shape {values.shape} where {' or '.join(map(str, shapes))} is needed")
+        if values.dtype.kind not in ("iu" if name in ("n_samples_per_context_", "choice_ranks") else "f"):
+            raise ValueError(f"{name} is of type {values.dtype}")
+        # A loss is infinite where scores are singular.
+        bad = np.isnan(values) if name == "facet_likelihood_losses" else ~np.isfinite(values)
+        if bad.any():
+            raise ValueError(f"{name} has values that are NaN or infinite")
+        if name in _POSITIVE and values.size and values.min() < 0:
+            raise ValueError(f"{name} has values below 0 (the smallest is {values.min():.3g})")
+    if 0 in sizes.values():
+        raise ValueError(f"it has {sizes['k']} contexts, {sizes['p']} features and {sizes['r']} components")
+    for name, kinds in (("n_iter", int), ("n_passes", (int, type(None))), ("basis_residual", (int, float, type(None)))):
+        if not isinstance(header.get(name), kinds):
+            raise ValueError(f"{name} is {str(header.get(name))[:40]!r}")
+    features = header["feature_names"]
+    if features is not None and len(checked_names(features, "feature_names")) != sizes["p"]:
+        raise ValueError(f"it has {len(features)} names for {sizes['p']} features")
 
 
 def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> Any:

@@ -13,9 +13,9 @@ import scipy.sparse
 from .._blocks import as_canonical, check_block
 from .._check import Array
 from .._kernels import Sum
+from ..fingerprints import marks_of
 
 _PIECE = 2**26  # bytes of rows that a kernel is given at a time
-_FIRST_ROWS = 100
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,12 @@ def block_scores(known: Projections, block: Any, codes: Any, place: Place) -> Ar
     return Z
 
 
-def checksum(block: Any, place: Place) -> int:
-    rows = _load(block, place)[:_FIRST_ROWS]
-    return zlib.crc32(np.ascontiguousarray(rows.toarray() if scipy.sparse.issparse(rows) else rows).tobytes())
+def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
+    """Return the contexts of a block, what its rows add to their marks, and a checksum of whose rows they are."""
+    codes = _codes_of(codes, place.n_rows)
+    present = np.unique(codes)
+    own = marks_of(_load(block, place), np.searchsorted(present, codes), len(present))
+    return present, own, zlib.crc32(codes.astype(np.int64).tobytes())
 
 
 def _check_sums(sums: list[Sum], X: Any, place: Place) -> None:

@@ -8,7 +8,7 @@ is done again elsewhere and the answer stays the same.
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -31,7 +31,6 @@ from ._dask_tasks import (
     Seen,
     block_scores,
     block_sums,
-    checksum,
     count,
     encode,
     gram_images,
@@ -40,6 +39,7 @@ from ._dask_tasks import (
     gram_sums,
     listed,
     look,
+    marked,
     objects,
     see_labels,
 )
@@ -145,13 +145,19 @@ class DaskEngine:
             results.append(graph.tree([*sums, graph.call(gram_norms, known, images)]))
         _add(totals, graph.compute(graph.tree(results)))
 
-    def fingerprint(self) -> dict[str, int]:
-        """Return what tells these rows from others: a checksum of the first ones, and the contexts of all blocks."""
-        block = self.blocks[0]
+    def fingerprint(self) -> tuple[Array, str]:
+        """Return what tells these rows from others: marks (k,) of contexts, and a digest of which rows are whose.
+
+        One computation that makes all blocks, without products.
+        """
         graph = self._graph()
-        first = graph.compute(graph.call(checksum, self._keys(block)[0], block.place))
-        table = [np.concatenate([[b.place.first, b.place.n_rows], b.present]) for b in self.blocks]
-        return {"rows": int(first), "labels": zlib.crc32(np.concatenate(table).astype(np.int64).tobytes())}
+        leaves = [graph.call(marked, *self._keys(block), block.place) for block in self.blocks]
+        marks, labels = np.zeros(self.n_contexts, dtype=np.uint64), []
+        for present, own, codes in graph.compute(graph.call(listed, leaves)):
+            marks[present] += own
+            labels.append(codes)
+        table = [(block.matrix, block.place.first, block.place.n_rows) for block in self.blocks]
+        return marks, hashlib.blake2b(repr([table, labels]).encode(), digest_size=16).hexdigest()
 
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
         """Return ``x P^T - offset`` of the one matrix's rows as a Dask array (n, r): each row's context has its own."""

@@ -14,9 +14,10 @@ from ..tables import Data, Reading, UnusableFileError, read_data
 from ..tables._errors import foreign_bytes, plural, short, some
 from ..tables.annotated import Annotated
 from ..tables.arrays import Npz, read_npy
+from ..tables.data import Budget
 from ..tables.delimited import DelimitedTable
 from ..tables.kinds import Kind, kind_of
-from ..tables.labels import Labels, labels_of_texts
+from ..tables.labels import Labels
 from ..tables.parquet import ParquetTable
 from ..tables.reading import load_moments
 from ..tables.survey import Survey, survey
@@ -77,7 +78,7 @@ def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
     if kind.format in ("h5ad", "zarr"):
         return _annotated(Annotated(path, kind.format), reading)
     if kind.format == "npz":
-        return _npz(Npz(path), reading)
+        return _npz(Npz(path, Budget(reading.max_bytes)), reading)
     if kind.format == "npy":
         array = read_npy(path)
         facts = [f"array of NumPy, shape {array.shape}, {array.dtype}"]
@@ -203,13 +204,13 @@ def _npz(found: Npz, reading: Reading) -> Findings:
     if shape is not None:
         for name in found.vectors(shape[0]):
             if found.arrays[name].dtype.kind in "USiub":
-                counts = _counts(labels_of_texts(found.load(name).tolist()))
+                counts = _counts(found.labels(name))
                 few = found.arrays[name].dtype.kind in "US" or len(counts) <= _INTEGER_CONTEXTS
                 if few and _could_be_contexts(counts, shape[0]):
                     candidates[name] = list(counts.values())
     result = _suggest(facts, candidates, reading, list(candidates), [], None)
     columns = [name for name in result.reading.context if name in found.arrays]
-    return _mended(result, reading, [labels_of_texts(found.load(name).tolist()) for name in columns])
+    return _mended(result, reading, [found.labels(name) for name in columns])
 
 
 def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findings:

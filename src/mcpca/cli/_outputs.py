@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from .._files import _umask
+from .._files import file_beside, name_beside
 from ._console import Failure, output_failure
 
 TABLES = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise")
@@ -64,12 +65,15 @@ def new_folder(path: Path) -> Iterator[Path]:
     with _as_failure(path):
         made = [p for p in path.parents if not p.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+        staging = name_beside(path)
+        staging.mkdir()
+        mode = stat.S_IMODE(staging.stat().st_mode)
+        staging.chmod(0o700)  # what is unfinished is for nobody else
         try:
             yield staging
             for file in staging.iterdir():
-                _settle(file, 0o666)
-            staging.chmod(0o777 & ~_umask())
+                _settle(file)
+            staging.chmod(mode)
             _swap(staging, path)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
@@ -81,18 +85,18 @@ def new_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Give a file to write, which takes the place of ``path`` at the end; a failure leaves ``path`` as it was."""
-    path = path.absolute()
+    path = Path(os.path.realpath(path))  # a link stays one
     with _as_failure(path):
         made = [p for p in path.parents if not p.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        temporary, handle = file_beside(path)
         os.close(handle)
         try:
-            yield Path(name)
-            _settle(Path(name), 0o666)
-            os.replace(name, path)
+            yield temporary
+            _settle(temporary)
+            os.replace(temporary, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             for parent in made:
                 _remove_empty(parent)
             raise
@@ -118,11 +122,10 @@ def _swap(staging: Path, path: Path) -> None:
         raise
 
 
-def _settle(path: Path, mode: int) -> None:
-    """Make sure that a file is on disk, and readable by whom new files are for."""
+def _settle(path: Path) -> None:
+    """Make sure that a file is on disk."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
-    path.chmod(mode & ~_umask())
 
 
 def _remove_empty(path: Path) -> None:

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from .._check import Array
+from .._npz import ArrayInfo, NpzArchive, NpzError, read_array_header
 from ._errors import UnusableFileError, some
 from .columns import matching
-from .data import Part, Reading, columns_named
-from .labels import labels_of_texts, same_label, stacked
+from .data import Budget, Part, Reading, columns_named
+from .labels import Labels, labels_of_texts, same_label, stacked
 
 _SPARSE = {"data", "indices", "indptr", "shape"}
 _MATRICES = ("X", "x", "data", "matrix", "arr_0")
-_DAMAGED = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
-
-
-class ArrayInfo(NamedTuple):
-    """Shape and type of an array, without its values."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+_TEXT = 64  # bytes of a text in Python, beside its characters
 
 
 def read_npy(path: Path) -> Array:
     """Return the array of an .npy as a memory map."""
     try:
         with path.open("rb") as file:
-            info = _header(file)
+            info, _ = read_array_header(file)
         _refuse_objects({path.name: info}, path)
-        array: Array = np.load(path, mmap_mode="r" if np.prod(info.shape) else None, allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r" if info.nbytes else None, allow_pickle=False)
     except UnusableFileError:
         raise
-    except _DAMAGED as error:
+    except (OSError, EOFError, ValueError, SyntaxError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise UnusableFileError(path, f"is an .npy cut short or damaged ({error}); copy it again.") from error
     return array
 
@@ -54,30 +46,46 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
 
 
 class Npz:
-    """The arrays of an .npz by name; values are read when asked for."""
+    """The arrays of an .npz by name; values are read when asked for, as many as there is room for in ``budget``."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.where = path, str(path)
-        self.arrays: dict[str, ArrayInfo] = {}
+    def __init__(self, path: Path, budget: Budget) -> None:
+        self.path, self.where, self._budget = path, str(path), budget
         try:
-            with zipfile.ZipFile(path) as archive:
-                for name in archive.namelist():
-                    with archive.open(name) as file:
-                        self.arrays[name.removesuffix(".npy")] = _header(file)
-        except _DAMAGED as error:
+            with NpzArchive(path) as archive:
+                self.arrays: dict[str, ArrayInfo] = {name: archive.info(name) for name in archive.names}
+        except (NpzError, OSError) as error:
             raise UnusableFileError(path, f"is an .npz cut short or damaged ({error}); copy it again.") from error
 
     def load(self, name: str) -> Array:
         """Return one array."""
         _refuse_objects({name: self.arrays[name]}, self.path)
+        self._take(self.arrays[name].nbytes, name)
         try:
-            with np.load(self.path, allow_pickle=False) as file:
-                array: Array = file[name]
-        except _DAMAGED as error:
+            with NpzArchive(self.path) as archive:
+                return archive.read(name, self.arrays[name].nbytes)
+        except (NpzError, OSError) as error:
+            raise UnusableFileError(self.path, f"is cut short or damaged ({error}); copy the file again.") from error
+
+    def labels(self, name: str) -> Labels:
+        """Return a 1-D array as labels."""
+        return labels_of_texts(self._texts(name))
+
+    def _texts(self, name: str) -> list[Any]:
+        """Return the values of a 1-D array; room that only they take is given back."""
+        info = self.arrays[name]
+        room = _TEXT * info.shape[0]
+        self._take(room, name)
+        values: list[Any] = self.load(name).tolist()
+        self._budget.give_back(room + info.nbytes)
+        return values
+
+    def _take(self, n: int, name: str) -> None:
+        if not self._budget.take(n):
             raise UnusableFileError(
-                self.path, f"its array {name!r} is cut short or damaged ({error}); copy the file again."
-            ) from error
-        return array
+                self.path,
+                f"its array {name!r} takes {n / 2**20:,.0f} MiB in memory, more than --max-memory leaves; raise "
+                "--max-memory, or save the rows as .npy, which is read in parts.",
+            )
 
     @property
     def is_sparse(self) -> bool:
@@ -99,6 +107,8 @@ class Npz:
     def shape(self) -> tuple[int, int] | None:
         """Shape of the matrix where there is one to take, sparse or dense; None where there are several."""
         if self.is_sparse:
+            if self.arrays["shape"].shape != (2,) or self.arrays["shape"].dtype.kind not in "iu":
+                raise UnusableFileError(self.where, "its sparse matrix does not hold together (its shape).")
             rows, columns = self.load("shape").tolist()
             return rows, columns
         name = self.matrix_name()
@@ -129,8 +139,8 @@ class Npz:
             columns_named(vectors, [reading.index], self.where, f"1-D array of length {shape[0]:,} (--index)")
         names = self._feature_names(shape)
         X, names, others = select_features(X, names, reading, wanted, self.where)
-        labels = [labels_of_texts(self.load(name).tolist()) for name in columns]
-        rows = None if reading.index is None else [str(v) for v in self.load(reading.index).tolist()]
+        labels = [self.labels(name) for name in columns]
+        rows = None if reading.index is None else [str(v) for v in self._texts(reading.index)]
         return Part(self.where, shape[0], names, [X], None, labels, rows, others)
 
     def _by_context(self, reading: Reading, wanted: Sequence[str] | None) -> Part:
@@ -156,7 +166,8 @@ class Npz:
         return Part(self.where, n, taken[0][1], [X for X, _, _ in taken], None, [labels], None, taken[0][2])
 
     def _sparse(self, shape: tuple[int, int]) -> Any:
-        stored = self.load("format").item() if "format" in self.arrays else "csr"
+        said = "format" in self.arrays and not self.arrays["format"].shape
+        stored = self.load("format").item() if said else "csr"
         layout = stored.decode() if isinstance(stored, bytes) else str(stored)
         if layout not in ("csr", "csc"):
             raise UnusableFileError(self.where, f"holds a sparse matrix as {layout}; save it as csr.")
@@ -164,7 +175,7 @@ class Npz:
         try:
             X = kind((self.load("data"), self.load("indices"), self.load("indptr")), shape=shape)
             X.check_format()
-        except ValueError as error:
+        except (ValueError, TypeError, IndexError) as error:
             raise UnusableFileError(self.where, f"its sparse matrix does not hold together ({error}).") from error
         return scipy.sparse.csr_array(X)
 
@@ -173,7 +184,7 @@ class Npz:
         if shape[0] == shape[1]:
             return None  # it could be of rows
         found = [name for name in self.vectors(shape[1]) if self.arrays[name].dtype.kind in "US"]
-        names = [str(v) for v in self.load(found[0]).tolist()] if len(found) == 1 else None
+        names = [str(v) for v in self._texts(found[0])] if len(found) == 1 else None
         return names if names is not None and len(set(names)) == len(names) else None
 
 
@@ -234,13 +245,3 @@ def _refuse_objects(arrays: dict[str, ArrayInfo], path: Path) -> None:
             f"{some(needing)} can only be read by pickle, which can run code: refused; save texts as "
             "array.astype(str), numbers as array.astype(float).",
         )
-
-
-def _header(file: Any) -> ArrayInfo:
-    version = np.lib.format.read_magic(file)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version in read:
-        shape, _, dtype = read[version](file)
-    else:
-        shape, _, dtype = np.lib.format._read_array_header(file, version)  # type: ignore[attr-defined]
-    return ArrayInfo(shape, dtype)

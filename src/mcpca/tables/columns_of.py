@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .annotated import Annotated
 from .arrays import Npz
-from .data import Reading
+from .data import Budget, Reading
 from .delimited import DelimitedTable
 from .kinds import kind_of
 from .parquet import ParquetTable
@@ -26,7 +26,7 @@ def columns_of(paths: Sequence[Path]) -> list[str]:
     if kind.format in ("h5ad", "zarr"):
         return [str(name) for name in Annotated(path, kind.format).obs.columns]
     if kind.format == "npz":
-        found = Npz(path)
+        found = Npz(path, Budget(Reading().max_bytes))
         shape = found.shape()
         return [] if shape is None else found.vectors(shape[0])
     return []

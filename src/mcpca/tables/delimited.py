@@ -11,7 +11,7 @@ from typing import Any
 from .._optional import require
 from ._errors import UnusableFileError, short
 from .data import Reading
-from .dialect import DELIMITERS, Dialect, dialect_of, is_number, open_text
+from .dialect import DELIMITERS, Dialect, bounded_lines, dialect_of, is_number, open_text
 from .kinds import damaged_gzip
 from .labels import MISSING
 
@@ -102,7 +102,7 @@ class DelimitedTable:
         columns = [(places[name], name) for name in numbers]
         width = len(self.dialect.columns)
         with open_text(self.path, self._compression, self.dialect.encoding) as file:
-            reader = csv.reader(file, delimiter=self.dialect.delimiter)
+            reader = csv.reader(bounded_lines(file, self.where), delimiter=self.dialect.delimiter)
             for record in reader:
                 if not record or reader.line_num <= self.dialect.header_lines:
                     continue

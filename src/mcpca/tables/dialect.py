@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ._errors import UnusableFileError, short, some
+from ._errors import UnusableFileError, plural, short, some
 from .columns import MAX_COLUMNS, check_columns, too_many_columns
 from .data import Reading
 from .kinds import damaged_gzip
@@ -23,6 +24,7 @@ from .labels import MISSING
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
 _HEAD, _LONGEST = 2**18, 2**26  # characters looked at, and of the longest first lines
 _LINES = 100
+_SPARE_LINES = 1000  # beyond those that are needed, before labels are given up
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
@@ -75,6 +77,26 @@ def open_text(path: Path, compression: str | None, encoding: str) -> Iterator[io
         raise damaged_gzip(path, error) from error
     except csv.Error as error:
         raise UnusableFileError(path, f"cannot be read as a table ({error}).") from error
+
+
+def bounded_lines(file: Any, where: Any) -> Iterator[str]:
+    """Yield the lines of an opened text; one that is longer than any line of a table can be raises."""
+    while line := file.readline(_LONGEST):
+        if len(line) == _LONGEST and not line.endswith(("\n", "\r")):
+            raise UnusableFileError(where, f"has a line of more than {_LONGEST:,} characters; it is no table.")
+        yield line
+
+
+def label_lines(file: Any, path: Path, n: int) -> list[str]:
+    """Return the lines of an opened text without empty ones at its end; far more than n are not held, and raise."""
+    lines: list[str] = []
+    for line in bounded_lines(file, path):
+        lines.append(line)
+        if len(lines) > 2 * n + _SPARE_LINES:
+            raise UnusableFileError(path, f"has more than {len(lines) - 1:,} labels for {plural(n, 'row')}.")
+    while lines and not lines[-1].strip("\r\n"):
+        lines.pop()
+    return lines or [""]
 
 
 def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import json
-import zipfile
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
+from .._files import read_header
+from .._npz import NpzArchive, NpzError
 from ..moments import FORMAT as MOMENTS_FORMAT
 from ..persistence import FORMAT as MODEL_FORMAT
 from ._errors import UnusableFileError, nearest
@@ -109,17 +107,14 @@ def damaged_gzip(path: Path, error: BaseException) -> UnusableFileError:
 def _inside_zip(path: Path) -> str:
     """Tell arrays of NumPy from our own files, and from other uses of zip."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if "header.npy" in names:
-                with archive.open("header.npy") as file:
-                    header = json.loads(np.lib.format.read_array(file, allow_pickle=False).tobytes())
-                    kinds = {MODEL_FORMAT: "model", MOMENTS_FORMAT: "moments"}
-                    return kinds.get(header.get("format"), "npz")
-    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as error:  # also: not implemented
+        header = read_header(path)
+        if header is not None:
+            kinds = {MODEL_FORMAT: "model", MOMENTS_FORMAT: "moments"}
+            return kinds.get(str(header.get("format")), "npz")
+        with NpzArchive(path) as archive:
+            names = archive.files
+    except (NpzError, OSError) as error:
         raise UnusableFileError(path, f"is a zip file cut short or damaged ({error}); copy it again.") from error
-    except (ValueError, AttributeError, TypeError):  # another array of that name
-        return "npz"
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
     if any(name.startswith("xl/") for name in names):

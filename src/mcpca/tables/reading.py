@@ -20,7 +20,7 @@ from .annotated import Annotated
 from .arrays import Npz, read_npy, read_npy_part
 from .data import Budget, Data, Part, Reading, columns_named
 from .delimited import DelimitedTable
-from .dialect import open_text
+from .dialect import label_lines, open_text
 from .kinds import Kind, kind_of
 from .labels import LabelBuilder, Labels, crossed, labels_of_texts, natural, same_label, stacked
 from .parquet import ParquetTable
@@ -114,7 +114,7 @@ def open_part(
     if kind.format in ("h5ad", "zarr"):
         return Annotated(path, kind.format).read(reading, wanted, budget)
     if kind.format == "npz":
-        return Npz(path).read(reading, wanted)
+        return Npz(path, budget).read(reading, wanted)
     if kind.format == "npy":
         return read_npy_part(path, reading, wanted)
     what = {"model": "a fitted model", "moments": "moments of rows", "folder": "a folder"}[kind.format]
@@ -230,7 +230,7 @@ def _labels_from(path: Path, n: int, reading: Reading) -> Labels:
         labels = crossed(_columns_of(table, reading.context))
     elif kind.format == "text":
         with open_text(path, kind.compression, reading.encoding or "utf-8-sig") as file:
-            labels = labels_of_texts(file.read().rstrip("\r\n").split("\n"))  # what is at their ends is stripped
+            labels = labels_of_texts(label_lines(file, path, n))  # what is at their ends is stripped
     else:
         raise UnusableFileError(path, "is a table; name its column of contexts with --context.")
     if len(labels.codes) != n:

@@ -14,6 +14,9 @@ from .columns import Roles, choose_columns, text_columns_error
 from .data import Budget, Part, Reading
 from .labels import LabelBuilder
 
+_ROW = 80  # bytes of a row's name and context, which are in memory also where the row is not
+_ALWAYS = 2**28  # bytes that these may take in any case
+
 
 class Table(Protocol):
     """An opened table of text or Parquet."""
@@ -83,6 +86,12 @@ def read_table(
         if row_names is not None:
             row_names += ["" if name is None else name for name in batch.column(p + len(builders)).to_pylist()]
         n += len(X)
+        if n * _ROW > max(reading.max_bytes, _ALWAYS):
+            raise UnusableFileError(
+                table.where,
+                f"has {n:,} rows or more, whose names and contexts alone take more than --max-memory "
+                f"({reading.max_bytes / 2**20:,.0f} MB); raise --max-memory.",
+            )
         if blocks is not None and budget.take(X.nbytes):
             taken += X.nbytes
             blocks.append(X)
