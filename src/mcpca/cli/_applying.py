@@ -70,7 +70,7 @@ def transform(
     data = read_for(model, paths, reading, console)
     with console.phase("scores"):
         scores = scores_of(model, data, center, posterior=posterior)
-    _put(scores_columns(model, data, scores), out, console)
+    _put(scores_columns(model, data, scores), out, force, console)
     return {"out": None if out is None else str(out), "rows": len(scores), "components": scores.shape[1]}
 
 
@@ -95,7 +95,7 @@ def loadings(
             B = np.atleast_2d(to_host(model.loadings_for(data.source, known_labels(model, data.labels))))
     columns = matrix_columns("context", names, B, component_names(model))
     if out is not None or not console.as_json:
-        _put(columns, out, console)
+        _put(columns, out, force, console)
     return {
         "out": None if out is None else str(out),
         "contexts": names,
@@ -122,7 +122,7 @@ def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, c
             f"{len(few)} of {len(found.contexts)} contexts have no more rows than features ({few[0]!r} for one): their "
             "moments tell much of single rows. --min-samples leaves small contexts out."
         )
-    return _save_moments(found, out, console)
+    return _save_moments(found, out, force, console)
 
 
 def merge(paths: tuple[Path, ...], out: Path, force: bool, console: Console) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def merge(paths: tuple[Path, ...], out: Path, force: bool, console: Console) -> 
     parts = [load_moments(path) for path in paths]
     with console.phase("merge"), data_errors(paths[-1]):
         whole = functools.reduce(ContextMoments.merge, parts)
-    return _save_moments(whole, out, console)
+    return _save_moments(whole, out, force, console)
 
 
 def report(
@@ -152,14 +152,14 @@ def report(
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise UnusableFileError(paths[0], "nothing says the context of each row; pass --context or --labels.")
-    with new_file(out) as file, console.phase("report"):
+    with new_file(out, force) as file, console.phase("report"):
         write_report(model, file, data, run, title)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}
 
 
-def _save_moments(found: ContextMoments, out: Path, console: Console) -> dict[str, Any]:
-    with new_file(out) as file:
+def _save_moments(found: ContextMoments, out: Path, force: bool, console: Console) -> dict[str, Any]:
+    with new_file(out, force) as file:
         found.save(file)
     k, p = found.means.shape
     n = int(found.counts.sum())
@@ -174,7 +174,7 @@ def _check_target(out: Path | None, force: bool, console: Console) -> None:
         raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
 
 
-def _put(columns: dict[str, Any], out: Path | None, console: Console) -> None:
+def _put(columns: dict[str, Any], out: Path | None, force: bool, console: Console) -> None:
     """Write a table to a file, in the format of its name, or as CSV to stdout."""
     if out is None:
         text = io.BytesIO()
@@ -189,6 +189,6 @@ def _put(columns: dict[str, Any], out: Path | None, console: Console) -> None:
             raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
         return
     suffix = out.suffix.lower().lstrip(".")
-    with new_file(out) as file:
+    with new_file(out, force) as file:
         write_table(columns, str(file), {"parquet": "parquet", "pq": "parquet", "tsv": "tsv"}.get(suffix, "csv"))
     console.say(f"Wrote {out}")

@@ -54,7 +54,7 @@ def fit(
     with console.phase("scores"):
         scores = _scores_table(model, data, options) if options.scores and data.labels is not None else None
     console.progress("writing", 0, 1)
-    with new_folder(out) as folder:
+    with new_folder(out, force) as folder:
         with console.phase("tables"):
             for name, columns in model_tables(model).items():
                 write_table(columns, folder / f"{name}.{options.format}", options.format)

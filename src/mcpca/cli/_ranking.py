@@ -41,7 +41,7 @@ def rank(
     tell_of(data, console)
     with console.phase("rank"), data_errors(data.files[0]):
         selection = _select(data, ranks, criteria, seed, console)
-    files = _write(selection, out, format, console) if out is not None else []
+    files = _write(selection, out, force, format, console) if out is not None else []
     console.say(_text(selection))
     if out is not None:
         console.say(f"\nWrote {out}: {', '.join(files)}")
@@ -79,8 +79,8 @@ def _select(
     return select_rank_checked(contexts, evidence.moments, **options)
 
 
-def _write(selection: RankSelection, out: Path, format: str, console: Console) -> list[str]:
-    with new_folder(out) as folder:
+def _write(selection: RankSelection, out: Path, force: bool, format: str, console: Console) -> list[str]:
+    with new_folder(out, force) as folder:
         write_table({"rank": selection.ranks, **selection.columns}, folder / f"rank.{format}", format)
         (folder / "rank.json").write_text(selection.to_json() + "\n", encoding="utf-8")
         if importlib.util.find_spec("matplotlib") is not None:
