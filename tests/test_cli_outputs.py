@@ -112,9 +112,13 @@ def test_force_does_not_take_what_came_to_the_folder_meanwhile(tmp_path):
     out.mkdir()
     (out / "run.json").write_text("old")
     _outputs.check_folder(out, True)
-    with pytest.raises(Failure, match=r"holds 'thesis.tex', which is not mcpca's"):
+
+    def replace():
         with _outputs.new_folder(out, True) as folder:
             (folder / "run.json").write_text("new")
             (out / "thesis.tex").write_text("mine")
+
+    with pytest.raises(Failure, match=r"holds 'thesis.tex', which is not mcpca's"):
+        replace()
     assert (out / "run.json").read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]

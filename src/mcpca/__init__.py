@@ -10,7 +10,10 @@ from .common_components import CommonComponents, common_principal_components
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
 from .exceptions import (
+    DominantFeatureWarning,
+    DoubtfulLabelsWarning,
     DroppedContextsWarning,
+    DuplicateRowsError,
     IdentifiabilityWarning,
     NoStableRankError,
     NothingAboveNoiseError,
@@ -35,7 +38,10 @@ __all__ = [
     "ContextCovariances",
     "ContextMoments",
     "Decomposition",
+    "DominantFeatureWarning",
+    "DoubtfulLabelsWarning",
     "DroppedContextsWarning",
+    "DuplicateRowsError",
     "Facets",
     "IdentifiabilityWarning",
     "Matching",

@@ -17,6 +17,7 @@ from .contexts import named_blocks, read_contexts
 from .decomposition import check_tolerance, check_weights, decompose_checked
 from .device_contexts import holds_device_arrays, read_device_contexts
 from .devices import check_stack
+from .doubtful_labels import warn_of_doubtful
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
@@ -234,6 +235,7 @@ class MCPCA(
         if self.n_components is not None:
             check_rank(self.n_components, p)
         contexts = np.arange(k) if context_names is None else _check_names(context_names, k, "context_names")
+        warn_of_doubtful(contexts.tolist(), stacklevel=3)
         names = None if feature_names is None else _check_names(feature_names, p, "feature_names")
         counts = None if n_samples is None else check_counts(n_samples, k)
         features = BaseEstimator()

@@ -1,7 +1,10 @@
 """The errors and warnings that are ours alone; everything else is a ValueError or TypeError."""
 
 __all__ = [
+    "DominantFeatureWarning",
+    "DoubtfulLabelsWarning",
     "DroppedContextsWarning",
+    "DuplicateRowsError",
     "IdentifiabilityWarning",
     "NoStableRankError",
     "NothingAboveNoiseError",
@@ -10,8 +13,20 @@ __all__ = [
 ]
 
 
+class DominantFeatureWarning(UserWarning):
+    """One feature is nearly all of most MCPCs: a column that is no measurement, or features of other scales."""
+
+
+class DoubtfulLabelsWarning(UserWarning):
+    """Contexts have names that differ only by blanks or case, or that read as a missing label ("NA")."""
+
+
 class DroppedContextsWarning(UserWarning):
     """Contexts with few rows, or rows without a context, were left out of a fit."""
+
+
+class DuplicateRowsError(ValueError):
+    """Rows would count twice: moments were merged with rows that they hold already."""
 
 
 class IdentifiabilityWarning(UserWarning):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import sys
 from pathlib import Path
@@ -14,13 +13,15 @@ from .._namespace import to_host
 from ..estimator import MCPCA
 from ..moments import ContextMoments
 from ..tables import Data, Reading, UnusableFileError, read_data, write_table
+from ..tables.duplicates import check_duplicates
 from ..tables.kinds import kind_of
-from ..tables.reading import load_moments, stem_of
+from ..tables.reading import doubts, load_moments, stem_of
 from ..tables.writing import matrix_columns
 from ._console import Console, output_failure
 from ._fitting import data_errors, known_labels, report_writer, scores_columns, scores_of, tell_of, write_report
 from ._model_tables import component_names
 from ._outputs import check_file, new_file
+from ._policy import check_no_ending, check_page, table_format
 from ._record import read_record
 
 
@@ -84,6 +85,7 @@ def loadings(
 ) -> dict[str, Any]:
     """Write the loadings of new contexts on a fitted model."""
     if out is not None:
+        table_format(out)
         check_file(out, force)
     model = load_model(model_path)
     data = read_for(model, paths, reading, console)
@@ -106,6 +108,7 @@ def loadings(
 
 def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, console: Console) -> dict[str, Any]:
     """Write counts, means and scatters of contexts: all that a fit needs, and no row."""
+    check_no_ending(out, "moments are a file of their own kind")
     check_file(out, force)
     with console.phase("reading"), data_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
@@ -125,12 +128,18 @@ def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, c
     return _save_moments(found, out, force, console)
 
 
-def merge(paths: tuple[Path, ...], out: Path, force: bool, console: Console) -> dict[str, Any]:
+def merge(paths: tuple[Path, ...], out: Path, force: bool, allow_duplicates: bool, console: Console) -> dict[str, Any]:
     """Write the moments of all rows together."""
+    check_no_ending(out, "moments are a file of their own kind")
     check_file(out, force)
-    parts = [load_moments(path) for path in paths]
-    with console.phase("merge"), data_errors(paths[-1]):
-        whole = functools.reduce(ContextMoments.merge, parts)
+    if not allow_duplicates:
+        check_duplicates(paths, [kind_of(path) for path in paths])
+    whole = load_moments(paths[0])
+    for path in paths[1:]:
+        with console.phase("merge"), data_errors(path):
+            whole = whole.merge(load_moments(path), allow_duplicates=allow_duplicates)
+    for text in doubts(whole.contexts.tolist()):
+        console.warn(text)
     return _save_moments(whole, out, force, console)
 
 
@@ -144,6 +153,7 @@ def report(
     console: Console,
 ) -> dict[str, Any]:
     """Write the report of a model, with pictures of rows where files of rows are given."""
+    check_page(out)
     check_file(out, force)
     report_writer()
     model = load_model(model_path)
@@ -169,6 +179,7 @@ def _save_moments(found: ContextMoments, out: Path, force: bool, console: Consol
 
 def _check_target(out: Path | None, force: bool, console: Console) -> None:
     if out is not None:
+        table_format(out)
         check_file(out, force)
     elif console.as_json:
         raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
@@ -188,7 +199,6 @@ def _put(columns: dict[str, Any], out: Path | None, force: bool, console: Consol
         except OSError as error:
             raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
         return
-    suffix = out.suffix.lower().lstrip(".")
     with new_file(out, force) as file:
-        write_table(columns, str(file), {"parquet": "parquet", "pq": "parquet", "tsv": "tsv"}.get(suffix, "csv"))
+        write_table(columns, str(file), table_format(out))
     console.say(f"Wrote {out}")

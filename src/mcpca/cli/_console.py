@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .._check import Report
+from ..exceptions import DominantFeatureWarning, DoubtfulLabelsWarning
 from ._progress import Progress
 
 
@@ -114,8 +115,10 @@ def in_words_of_the_command(text: str) -> str:
 
 def _matters(caught: warnings.WarningMessage) -> bool:
     """Whether a warning is for the user of a command and not for those who write Python."""
+    # The last two are told in words of their own, with the options that help.
+    told = DoubtfulLabelsWarning, DominantFeatureWarning
     return not issubclass(
-        caught.category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning)
+        caught.category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, *told)
     )
 
 

@@ -24,6 +24,7 @@ from ..tables.writing import matrix_columns
 from ._console import Console, in_words_of_the_command, to_json
 from ._model_tables import component_names, diagnostics, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
+from ._policy import check_moments, check_no_ending
 from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
 
 _SAME = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise", "model")
@@ -42,8 +43,9 @@ def fit(
 
     ``expected`` are checksums of files: where others were read, nothing is written.
     """
+    check_no_ending(out, "results are a folder")
     check_folder(out, force)
-    missing = _missing_for_report(options.report)
+    missing = _missing_for_report(True if options.title is not None else options.report)
     model, data = fit_files(options, console, checkpoint)
     with console.phase("checksums"):
         inputs = checksums(data.files)
@@ -114,6 +116,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     with console.phase("reading"), data_errors(options.data[0]):
         data = read_data(options.data, options.reading, report=console.progress)
     tell_of(data, console)
+    if data.labels is None:
+        check_moments(options.center, checkpoint)
     if options.rank is not None and options.rank > data.n_features:
         raise click.BadParameter(
             f"{options.rank} exceeds the number of features, {data.n_features}.", param_hint="--rank"

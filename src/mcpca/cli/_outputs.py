@@ -69,7 +69,7 @@ def _probe(path: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path, force: bool) -> Iterator[Path]:
-    """Give a folder to write into, which becomes ``path`` at the end, and with ``force`` takes the place of what is there.
+    """Give a folder to write into, which becomes ``path`` at the end; with ``force`` in place of what is there.
 
     A failure leaves ``path`` as it was; so does a folder that is there at the end without ``force``.
     """

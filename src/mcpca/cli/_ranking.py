@@ -20,6 +20,7 @@ from ..tables import Data, Reading, UnusableFileError, read_data, write_table
 from ._console import Console, Failure
 from ._fitting import data_errors, tell_of
 from ._outputs import check_folder, new_folder
+from ._policy import check_no_ending
 
 
 def rank(
@@ -35,6 +36,7 @@ def rank(
 ) -> dict[str, Any]:
     """Choose a rank for files of rows, tell why, and write the curves where a folder is given."""
     if out is not None:
+        check_no_ending(out, "results are a folder")
         check_folder(out, force)
     with console.phase("reading"), data_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ._errors import UnusableFileError, short, some
+from .cells import plain
 from .columns import MAX_COLUMNS, check_columns, too_many_columns
 from .data import Reading
 from .kinds import damaged_gzip
@@ -96,7 +97,7 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
         raise too_many_columns(len(records[0]), where)
     columns, data = _header_of(records, reading, where)
     check_columns(columns, where)
-    text = _text_columns(columns, data, reading.decimal, where)
+    text = _text_columns(columns, data, reading, where)
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
     return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)
 
@@ -195,7 +196,7 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
     """Return the names of columns and the records of data."""
     if not reading.header:
         return [str(i + 1) for i in range(len(records[0]))], records
-    names, data = [name.strip() for name in records[0]], records[1:]
+    names, data = [plain(name.strip()) for name in records[0]], records[1:]
     numbers = [name for name in names if is_number(name, ".") and not name.isdecimal()]
     if len(numbers) > 1 or (numbers and len(numbers) == len(names)):
         raise UnusableFileError(
@@ -217,14 +218,14 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
     return names, data
 
 
-def _text_columns(columns: list[str], data: list[list[str]], decimal: str, where: str) -> frozenset[str]:
+def _text_columns(columns: list[str], data: list[list[str]], reading: Reading, where: str) -> frozenset[str]:
     """Return the columns that are no numbers; commas within numbers are an error that says what to do about them."""
-    text = set()
+    text, decimal, missing = set(), reading.decimal, MISSING | set(reading.na_values)
     for i, name in enumerate(columns):
         values = [record[i].strip() for record in data if i < len(record)]
-        if all(value in MISSING or is_number(value, decimal) for value in values):
+        if all(value in missing or is_number(value, decimal) for value in values):
             continue
-        known = [value for value in values if value not in MISSING]
+        known = [value for value in values if value not in missing]
         if decimal == "." and all(_THOUSANDS.fullmatch(v) or is_number(v, ".") for v in known):
             grouped = next(value for value in known if "," in value)
             raise UnusableFileError(

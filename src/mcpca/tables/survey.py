@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .labels import MISSING
+from .labels import is_missing
 from .tabular import Risers, Table, matrix_of
 
 _MOST = 10_000  # distinct values of a text that are counted
@@ -35,7 +36,7 @@ class Survey:
     counting: list[str]
 
 
-def survey(table: Table) -> Survey:
+def survey(table: Table, na_values: Collection[str] = ()) -> Survey:
     """Look at all rows of a table."""
     numbers = [name for name in table.columns if name not in table.text and name != table.index]
     texts = [name for name in table.columns if name in table.text - table.nested and name != table.index]
@@ -55,7 +56,7 @@ def survey(table: Table) -> Survey:
         for j in [j for j in integers if not _count_integers(X[:, j], finite[:, j], integers[j])]:
             del integers[j]
         for i, name in enumerate(texts):
-            empty[name] += _count_texts(batch.column(p + i), counts, name)
+            empty[name] += _count_texts(batch.column(p + i), counts, name, na_values)
     few = {numbers[j]: found for j, found in integers.items() if len(found) > 1}
     missing = dict(zip(numbers, gaps.tolist(), strict=True)) | empty
     counts |= dict.fromkeys(table.nested)
@@ -76,12 +77,12 @@ def _count_integers(values: Any, finite: Any, found: dict[str, int]) -> bool:
     return len(found) <= _MOST_INTEGERS
 
 
-def _count_texts(column: Any, counts: dict[str, dict[str, int] | None], name: str) -> int:
+def _count_texts(column: Any, counts: dict[str, dict[str, int] | None], name: str, na_values: Collection[str]) -> int:
     """Count the values of a column of text; return how many are missing."""
     missing, found = 0, counts[name]
     for entry in column.value_counts().to_pylist():
-        text = "" if entry["values"] is None else entry["values"].strip()
-        if text in MISSING:
+        text = entry["values"] or ""
+        if is_missing(text, na_values):
             missing += entry["counts"]
         elif found is not None:
             found[text] = found.get(text, 0) + entry["counts"]
