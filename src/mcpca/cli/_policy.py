@@ -122,5 +122,5 @@ def check_page(out: Path) -> None:
 
 def check_no_ending(out: Path, what: str) -> None:
     """Raise where a name ends as that of another kind of file does."""
-    if out.suffix.lower() in _FILES and not out.is_dir():
+    if out.suffix.lower() in _FILES and not out.exists():
         raise output_failure(f"--out {out}: {what}; a name that ends in {out.suffix} is one of another kind.")
