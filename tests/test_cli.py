@@ -516,8 +516,8 @@ def test_doctor_finds_what_is_wrong_and_a_way_around(tmp_path, capsys):
     assert main(["doctor", str(tmp_path / "z.csv")]) == 0
     out = capsys.readouterr().out
     assert "counts rows: 'number'" in out
-    assert "--context group --index number --drop cell --min-samples 2\n" in out
-    assert "few whole numbers, if no measurement to be left out with --drop: 'period'" in out
+    assert "--context group --index number --drop cell --drop period --min-samples 2\n" in out
+    assert "hardly features, and left out below: 'period' (a name of metadata)." in out
     table[FEATURES].to_csv(tmp_path / "y.csv", index=False)
     assert main(["doctor", str(tmp_path / "y.csv")]) == 3
     captured = capsys.readouterr()

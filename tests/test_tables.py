@@ -258,10 +258,8 @@ def test_highly_variable_genes_and_raw_counts(tmp_path, rng):
         assert found.oddities == []
         columns = [FEATURES.index(name) for name in names]
         np.testing.assert_allclose(dense(found.source.gather(slice(0, 40))), np.log1p(counts)[:, columns])
-    assert read_data([tmp_path / "a.h5ad", tmp_path / "b.h5ad"], Reading(**base, allow_duplicates=True)).X.shape == (
-        80,
-        3,
-    )
+    twice = Reading(**base, allow_duplicates=True)
+    assert read_data([tmp_path / "a.h5ad", tmp_path / "b.h5ad"], twice).X.shape == (80, 3)
     with pytest.raises(UnusableFileError, match="its column 'n' of var is not true or false"):
         read_data([tmp_path / "a.h5ad"], Reading(**base, mask_var="n"))
     with pytest.raises(UnusableFileError, match="has no column of var"):

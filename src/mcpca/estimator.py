@@ -17,6 +17,7 @@ from .contexts import named_blocks, read_contexts
 from .decomposition import check_tolerance, check_weights, decompose_checked
 from .device_contexts import holds_device_arrays, read_device_contexts
 from .devices import check_stack
+from .dominance import warn_if_dominated
 from .doubtful_labels import warn_of_doubtful
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
@@ -296,6 +297,7 @@ class MCPCA(
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
         warn_if_proportional(B, self.get_feature_names_out())
+        warn_if_dominated(A, S.variances, getattr(self, "feature_names_in_", None))
         return self
 
     def _forget(self) -> None:

@@ -14,7 +14,14 @@ __all__ = [
 
 
 class DominantFeatureWarning(UserWarning):
-    """One feature is nearly all of most MCPCs: a column that is no measurement, or features of other scales."""
+    """One feature is nearly all of most MCPCs: a column that is no measurement, or features of other scales.
+
+    ``dominance`` holds which one, and of how many MCPCs.
+    """
+
+    def __init__(self, message: str, dominance: object) -> None:
+        super().__init__(message)
+        self.dominance = dominance
 
 
 class DoubtfulLabelsWarning(UserWarning):

@@ -51,6 +51,7 @@ class Console:
         self.progress: Report = _say_nothing if quiet else self._bar
         self.timings: dict[str, float] = {}
         self.warnings: list[str] = []
+        self.caught: list[Warning] = []  # what the library has said, as it was said
 
     def say(self, text: str = "") -> None:
         """Print text for a reader on stdout."""
@@ -99,6 +100,7 @@ class Console:
             self.clear()  # the line of the error comes next
             raise
         self.timings[name] = self.timings.get(name, 0.0) + round(time.perf_counter() - began, 3)
+        self.caught += [w.message for w in caught if isinstance(w.message, Warning)]
         for text in dict.fromkeys(in_words_of_the_command(str(w.message)) for w in caught if _matters(w)):
             self.warn(text)
 

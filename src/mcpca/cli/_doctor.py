@@ -22,6 +22,7 @@ from ..tables.reading import load_moments
 from ..tables.survey import Survey, survey
 from ._applying import load_model
 from ._console import Console, Failure
+from ._suspects import no_features, told
 
 _INTEGER_CONTEXTS = 50  # more distinct integers are rather a measurement
 _SHOWN = 12
@@ -35,6 +36,7 @@ class Findings:
     contexts: dict[str, list[int]] = field(default_factory=dict)
     reading: Reading = field(default_factory=Reading)
     advice: list[str] = field(default_factory=list)
+    no_features: dict[str, str] = field(default_factory=dict)
     has_rows: bool = True
 
 
@@ -47,6 +49,7 @@ def doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
     for fact in found.facts[1:]:
         console.say(f"  {fact}")
     content: dict[str, Any] = {"format": kind.format, "facts": found.facts, "contexts": found.contexts}
+    content["no_features"] = found.no_features
     if not found.has_rows:
         return {**content, "usable": True}
     for text in found.advice:
@@ -73,7 +76,7 @@ def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
         return _folder(path, reading)
     if kind.format in ("text", "Parquet"):
         table = DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
-        return _table(table, survey(table), reading)
+        return _table(table, survey(table, reading.na_values), reading)
     if kind.format in ("h5ad", "zarr"):
         return _annotated(Annotated(path, kind.format), reading)
     if kind.format == "npz":
@@ -128,9 +131,11 @@ def _table(table: Any, seen: Survey, reading: Reading) -> Findings:
     gaps = [name for name in missing if name not in table.text]
     found = _suggest(facts, candidates, reading, texts, [*seen.counting, *gaps], seen)
     taken = {*found.reading.context, *found.reading.drop}
-    whole = [name for name in candidates if name not in table.text and name not in taken]
-    if whole and len(whole) <= len(numbers) // 10 and not reading.features:
-        found.advice.append(f"few whole numbers, if no measurement to be left out with --drop: {some(whole)}")
+    asked = [] if reading.features else [name for name in numbers if name not in {*taken, found.reading.index}]
+    found.no_features = no_features(asked, seen)
+    if found.no_features:
+        found.advice.append(told(found.no_features))
+        found.reading = replace(found.reading, drop=(*found.reading.drop, *found.no_features))
     return found
 
 
@@ -178,7 +183,7 @@ def _annotated(found: Annotated, reading: Reading) -> Findings:
     facts = [f"AnnData ({found.format}): {plural(found.n_obs, 'row')} (obs), {plural(found.n_vars, 'feature')} (var)"]
     candidates = {}
     for column in found.obs.columns:
-        counts, values = _counts(found.labels(str(column))), found.obs[column]
+        counts, values = _counts(found.labels(str(column), reading.na_values)), found.obs[column]
         if values.dtype.kind in "iuf" and len(counts) > _INTEGER_CONTEXTS:
             facts.append(f"obs {short(column)!r}: numbers from {values.min():.4g} to {values.max():.4g}")
             continue
@@ -192,7 +197,7 @@ def _annotated(found: Annotated, reading: Reading) -> Findings:
         f"matrix: {source.shape[0]:,} x {source.shape[1]:,}, {'sparse' if source.sparse else 'dense'} {source.dtype}"
     )
     result = _suggest(facts, candidates, reading, list(candidates), [], None)
-    return _mended(result, reading, [found.labels(name) for name in result.reading.context])
+    return _mended(result, reading, [found.labels(name, reading.na_values) for name in result.reading.context])
 
 
 def _npz(found: Npz, reading: Reading) -> Findings:
@@ -203,13 +208,13 @@ def _npz(found: Npz, reading: Reading) -> Findings:
     if shape is not None:
         for name in found.vectors(shape[0]):
             if found.arrays[name].dtype.kind in "USiub":
-                counts = _counts(labels_of_texts(found.load(name).tolist()))
+                counts = _counts(labels_of_texts(found.load(name).tolist(), reading.na_values))
                 few = found.arrays[name].dtype.kind in "US" or len(counts) <= _INTEGER_CONTEXTS
                 if few and _could_be_contexts(counts, shape[0]):
                     candidates[name] = list(counts.values())
     result = _suggest(facts, candidates, reading, list(candidates), [], None)
     columns = [name for name in result.reading.context if name in found.arrays]
-    return _mended(result, reading, [labels_of_texts(found.load(name).tolist()) for name in columns])
+    return _mended(result, reading, [labels_of_texts(found.load(name).tolist(), reading.na_values) for name in columns])
 
 
 def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findings:
@@ -250,11 +255,14 @@ def _command(path: Path, reading: Reading) -> str:
         words += [option, str(value)] if value else []
     words += ["--obsm", reading.obsm] if reading.obsm else []
     words += ["--mask-var", reading.mask_var] if reading.mask_var else []
-    for option, values in (("--drop", reading.drop), ("--features", reading.features)):
+    listed = ("--drop", reading.drop), ("--features", reading.features), ("--na-values", reading.na_values)
+    for option, values in listed:
         for value in values:
             words += [option, value]
     words += ["--min-samples", str(reading.min_samples)] if reading.min_samples else []
     words += ["--drop-unlabelled"] if reading.drop_unlabelled else []
+    words += ["--allow-duplicates"] if reading.allow_duplicates else []
+    words += ["--max-memory", str(reading.max_bytes // 2**20)] if reading.max_bytes != Reading.max_bytes else []
     words += ["--no-header"] if not reading.header else []
     words += ["--decimal", reading.decimal] if reading.decimal != "." else []
     words += ["--delimiter", reading.delimiter.replace("\t", "tab")] if reading.delimiter else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,8 +14,9 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
+from ..dominance import Dominance
 from ..estimator import MCPCA
-from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
+from ..exceptions import DominantFeatureWarning, NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from ..labels import name_array
 from ..streaming import set_features
 from ..tables import Data, UnusableFileError, read_data, write_table
@@ -140,6 +142,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     model.verbose = False
     if data.feature_names is not None:
         set_features(model, data.n_features, name_array(data.feature_names))
+    tell_of_dominance(data, console)
     return model, data
 
 
@@ -149,6 +152,19 @@ def tell_of(data: Data, console: Console) -> None:
         console.note(f"left out: {text}")
     for text in data.oddities:
         console.warn(text)
+
+
+def tell_of_dominance(data: Data, console: Console) -> None:
+    """Tell which feature is nearly all of most MCPCs, where the fit has warned of one, by its name in the file."""
+    for warning in console.caught:
+        if isinstance(warning, DominantFeatureWarning) and isinstance(found := warning.dominance, Dominance):
+            if data.feature_names is None:
+                console.warn(found.told(f"column {found.feature + 1}", "Leave it out if it is no measurement"))
+                continue
+            name = data.feature_names[found.feature]
+            where = "of mcpca moments " if data.labels is None else ""
+            way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is no measurement"
+            console.warn(found.told(f"the feature {name!r}", way_out))
 
 
 @contextmanager
