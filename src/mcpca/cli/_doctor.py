@@ -14,6 +14,7 @@ from ..tables import Data, Reading, UnusableFileError, read_data
 from ..tables._errors import foreign_bytes, plural, short, some
 from ..tables.annotated import Annotated
 from ..tables.arrays import Npz, read_npy
+from ..tables.columns import matching
 from ..tables.delimited import DelimitedTable
 from ..tables.kinds import Kind, kind_of
 from ..tables.labels import Labels, labels_of_texts
@@ -26,6 +27,7 @@ from ._suspects import no_features, told
 
 _INTEGER_CONTEXTS = 50  # more distinct integers are rather a measurement
 _SHOWN = 12
+_TABLES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 
 
 @dataclass
@@ -75,7 +77,7 @@ def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
     if kind.format == "folder":
         return _folder(path, reading)
     if kind.format in ("text", "Parquet"):
-        table = DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
+        table = _opened(path, kind, reading)
         return _table(table, survey(table, reading.na_values), reading)
     if kind.format in ("h5ad", "zarr"):
         return _annotated(Annotated(path, kind.format), reading)
@@ -105,6 +107,10 @@ def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
     return Findings(facts, has_rows=False)
 
 
+def _opened(path: Path, kind: Kind, reading: Reading) -> Any:
+    return DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
+
+
 def _table(table: Any, seen: Survey, reading: Reading) -> Findings:
     numbers = [name for name in table.columns if name not in table.text and name != table.index]
     texts = [name for name in table.columns if name in table.text and name != table.index]
@@ -130,13 +136,24 @@ def _table(table: Any, seen: Survey, reading: Reading) -> Findings:
     }
     gaps = [name for name in missing if name not in table.text]
     found = _suggest(facts, candidates, reading, texts, [*seen.counting, *gaps], seen)
-    taken = {*found.reading.context, *found.reading.drop}
-    asked = [] if reading.features else [name for name in numbers if name not in {*taken, found.reading.index}]
-    found.no_features = no_features(asked, seen)
+    _leave_out(found, table, seen)
+    return found
+
+
+def _leave_out(found: Findings, table: Any, seen: Survey) -> None:
+    """Leave out columns that are hardly features, unless features are named."""
+    reading = found.reading
+    taken = {
+        *reading.context,
+        reading.index,
+        table.index,
+        *matching(reading.drop, table.columns, "--drop", table.where),
+    }
+    asked = [name for name in table.columns if name not in table.text and name not in taken]
+    found.no_features = {} if reading.features else no_features(asked, seen)
     if found.no_features:
         found.advice.append(told(found.no_features))
-        found.reading = replace(found.reading, drop=(*found.reading.drop, *found.no_features))
-    return found
+        found.reading = replace(reading, drop=(*reading.drop, *found.no_features))
 
 
 def _suggest(
@@ -231,7 +248,12 @@ def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findin
 
 def _folder(path: Path, reading: Reading) -> Findings:
     inside = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
-    return Findings([f"a folder with {plural(len(inside), 'file')} or folders: {some(inside, _SHOWN)}"], {}, reading)
+    found = Findings([f"a folder with {plural(len(inside), 'file')} or folders: {some(inside, _SHOWN)}"], {}, reading)
+    tables = [name for name in inside if name.lower().removesuffix(".gz").endswith(_TABLES)]
+    if tables:
+        table = _opened(path / tables[0], kind_of(path / tables[0]), reading)
+        _leave_out(found, table, survey(table, reading.na_values))
+    return found
 
 
 def _try(path: Path, kind: Kind, found: Findings) -> Data:
