@@ -112,6 +112,7 @@ def _say_nothing(stage: str, done: int, total: int) -> None:
 def in_words_of_the_command(text: str) -> str:
     """Return a message of the library in one line, with options in place of Python's parameters."""
     line = re.sub(r"\bmcpca(\d+)\b", lambda m: f"MCPC{int(m[1]) + 1}", " ".join(text.split()))
+    line = line.replace("allow_duplicates=True", "--allow-duplicates")
     return line.replace("n_components", "--rank").replace("center='own'", "--center own")
 
 

@@ -18,6 +18,7 @@ from ..tables.columns import matching
 from ..tables.delimited import DelimitedTable
 from ..tables.kinds import Kind, kind_of
 from ..tables.labels import Labels, labels_of_texts
+from ..tables.options import check_options, given
 from ..tables.parquet import ParquetTable
 from ..tables.reading import load_moments
 from ..tables.survey import Survey, survey
@@ -45,6 +46,10 @@ class Findings:
 def doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
     """Say what is in a file and how to fit it; raise a ``Failure`` where that cannot be."""
     kind = kind_of(path)
+    if kind.format in ("model", "moments") and (options := given(reading)):
+        raise UnusableFileError(path, f"has no rows, so that {options[0]} has no effect; drop it.")
+    if kind.format != "folder":
+        check_options(reading, [path], [kind])
     with console.phase("reading"), foreign_bytes(path, kind.format):
         found = _look(path, kind, reading)
     console.say(f"{path}: {found.facts[0]}")

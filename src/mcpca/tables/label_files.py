@@ -37,7 +37,9 @@ def labels_from(path: Path, n: int, reading: Reading) -> Labels:
         labels = crossed(_columns_of(table, reading))
     elif kind.format == "text":
         with open_text(path, kind.compression, reading.encoding or "utf-8-sig") as file:
-            lines = file.read().rstrip("\r\n").split("\n")
+            lines = file.read().split("\n")
+        while len(lines) > n and not lines[-1].strip():  # the last labels may be empty, and so may lines at the end
+            lines.pop()
         labels = labels_of_texts((plain(line.removesuffix("\r")) for line in lines), reading.na_values)
     else:
         raise UnusableFileError(path, "is a table; name its column of contexts with --context.")
