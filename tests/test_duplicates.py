@@ -45,6 +45,9 @@ def test_rows_are_known_in_any_order_and_chunks(data, rng):
     by_chunks = ContextMoments()
     for rows in np.array_split(order, 5):
         by_chunks.update(data.X[rows], data.y[rows])
+    for rows in np.array_split(order, 5):
+        with pytest.raises(DuplicateRowsError, match=MESSAGE):
+            by_chunks.update(data.X[rows], data.y[rows])
     columns = rng.permutation(6)
     names = [f"f{j}" for j in range(6)]
     turned = moments(pd.DataFrame(data.X, columns=names)[[names[j] for j in columns]], data.y)

@@ -97,7 +97,9 @@ class ContextMoments:
     def _together(self, other: ContextMoments, fingerprints: Array, allow_duplicates: bool) -> ContextMoments:
         """Return both sets of rows together, with what is known of their parts."""
         if not len(other.contexts) or not len(self.contexts):
-            return _copy(self if len(self.contexts) else other)
+            only = _copy(self if len(self.contexts) else other)
+            only.fingerprints = fingerprints
+            return only
         other = _aligned(other, self)
         if not allow_duplicates:
             _check_duplicates(self, other)
