@@ -13,7 +13,10 @@ from .common_components import CommonComponents, common_principal_components
 from .decomposition import Decomposition, decompose
 from .estimator import MCPCA
 from .exceptions import (
+    DominantFeatureWarning,
+    DoubtfulLabelsWarning,
     DroppedContextsWarning,
+    DuplicateRowsError,
     ExtraFeaturesWarning,
     IdentifiabilityWarning,
     NoStableRankError,
@@ -44,7 +47,10 @@ __all__ = [
     "ContextCovariances",
     "ContextMoments",
     "Decomposition",
+    "DominantFeatureWarning",
+    "DoubtfulLabelsWarning",
     "DroppedContextsWarning",
+    "DuplicateRowsError",
     "ExtraFeaturesWarning",
     "Facets",
     "IdentifiabilityWarning",

@@ -15,6 +15,7 @@ from ._columns import positions_of
 from ._kernels import Sum
 from .adapters.anndata import is_anndata
 from .alignment import matrix_and_names, with_columns
+from .doubtful_labels import warn_of_doubtful
 from .labels import encode_labels, name_array, rows_by_context, take_labels
 from .sources import Rows, Source, as_source, is_dask, is_source_like
 
@@ -156,6 +157,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
             f"{len(few)} of {len(contexts.names)} contexts have fewer than {min_samples} samples: {shown}{more}. "
             "A covariance needs at least 2; drop or merge these contexts."
         )
+    warn_of_doubtful(contexts.names.tolist())
     return contexts
 
 

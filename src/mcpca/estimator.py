@@ -19,6 +19,8 @@ from .contexts import read_contexts
 from .decomposition import check_tolerance, check_weights, decompose_checked
 from .device_contexts import holds_device_arrays, read_device_contexts
 from .devices import check_stack
+from .dominance import warn_if_dominated
+from .doubtful_labels import warn_of_doubtful
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
 from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
@@ -251,6 +253,7 @@ class MCPCA(
         if self.n_components is not None:
             check_rank(self.n_components, p)
         contexts = np.arange(k) if context_names is None else _check_names(context_names, k, "context_names")
+        warn_of_doubtful(contexts.tolist(), stacklevel=3)
         names = None if feature_names is None else _check_names(feature_names, p, "feature_names")
         if context_names is not None:
             n_samples = by_name(n_samples, contexts.tolist(), "n_samples", "contexts")
@@ -320,6 +323,7 @@ class MCPCA(
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
         warn_if_proportional(B, component_names(self))
+        warn_if_dominated(A, S.variances, getattr(self, "feature_names_in_", None))
         return self
 
     def _forget(self) -> None:

@@ -1,7 +1,10 @@
 """The errors and warnings that are ours alone; everything else is a ValueError or TypeError."""
 
 __all__ = [
+    "DominantFeatureWarning",
+    "DoubtfulLabelsWarning",
     "DroppedContextsWarning",
+    "DuplicateRowsError",
     "ExtraFeaturesWarning",
     "IdentifiabilityWarning",
     "NoStableRankError",
@@ -13,8 +16,27 @@ __all__ = [
 ]
 
 
+class DominantFeatureWarning(UserWarning):
+    """One feature is nearly all of most MCPCs: a column that is no measurement, or features of other scales.
+
+    ``dominance`` holds which one, and of how many MCPCs.
+    """
+
+    def __init__(self, message: str, dominance: object) -> None:
+        super().__init__(message)
+        self.dominance = dominance
+
+
+class DoubtfulLabelsWarning(UserWarning):
+    """Contexts have names that differ only by blanks or case, or that read as a missing label ("NA")."""
+
+
 class DroppedContextsWarning(UserWarning):
     """Contexts with few rows, or rows without a context, were left out of a fit."""
+
+
+class DuplicateRowsError(ValueError):
+    """Rows would count twice: moments were merged with rows that they hold already."""
 
 
 class ExtraFeaturesWarning(UserWarning):

@@ -14,6 +14,8 @@ from .adapters.anndata import is_anndata
 from .alignment import columns_of, in_row_order
 
 SEPARATOR = " / "  # between the names of crossed contexts
+# What other programs write where a value is missing; as a label it is a text like any other.
+MISSING_TEXTS = frozenset({"NA", "N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"})
 _SHOWN = 10
 
 
@@ -204,10 +206,10 @@ def _missing(labels: Array) -> Array:
         return np.isnat(labels)
     if labels.dtype != object:
         return np.zeros(len(labels), dtype=bool)
-    return np.array([_is_missing(v) for v in labels.tolist()], dtype=bool)
+    return np.array([is_missing(v) for v in labels.tolist()], dtype=bool)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a label equals nothing, not itself either; pandas' NA does not even say that."""
     different = value is None or value != value
     return type(different).__name__ == "NAType" or bool(different)

@@ -20,7 +20,10 @@ from ._columns import positions_of
 from ._files import checked_names, names_to_json, read_file, write_file
 from ._shown import Shown, contexts_in_words
 from .contexts import read_contexts
+from .doubtful_labels import warn_of_doubtful
+from .exceptions import DuplicateRowsError
 from .labels import name_array
+from .moment_fingerprints import fingerprints_of, from_json, to_json, union
 from .progress import reporting
 from .scatters import ContextCovariances, scatters
 
@@ -41,6 +44,8 @@ class ContextMoments(Shown):
     scatters : ndarray (k, p, p)
         ``sum (x - mean)(x - mean)^T`` over the rows of each context, in float64.
     feature_names : ndarray (p,) or None
+    fingerprints : ndarray (m,) of uint64
+        Of what was added, context by context, by which the same rows are known when they come again; the last 4,096.
 
     Notes
     -----
@@ -66,6 +71,7 @@ class ContextMoments(Shown):
         self.means: Array = np.zeros((0, 0))
         self.scatters: Array = np.zeros((0, 0, 0))
         self.feature_names: Array | None = None
+        self.fingerprints: Array = union()
 
     def __repr__(self) -> str:
         """Say how much is in it."""
@@ -78,31 +84,47 @@ class ContextMoments(Shown):
     def _rows(self) -> dict[str, Any]:
         return {"context": self.contexts, "rows": self.counts}
 
-    def update(self, X: Any, y: Any = None) -> Self:
+    def update(self, X: Any, y: Any = None, *, allow_duplicates: bool = False) -> Self:
         """Add a chunk of rows, in any form that ``MCPCA.fit`` takes; contexts may be new and have a single row.
 
-        A chunk that is refused (NaN, another number of features) changes nothing.
+        A chunk that is refused (NaN, another number of features, rows that were added before) changes nothing.
         """
         with reporting(None, "moments") as report:
-            self._become(self.merge(moments_of(X, y, report)))
+            self._add(moments_of(X, y, report), allow_duplicates)
         return self
 
-    def merge(self, other: ContextMoments) -> ContextMoments:
+    def _add(self, chunk: ContextMoments, allow_duplicates: bool) -> None:
+        self._become(self._together(chunk, union(self.fingerprints, _current(chunk)), allow_duplicates))
+
+    def merge(self, other: ContextMoments, *, allow_duplicates: bool = False) -> ContextMoments:
         """Return the moments of both sets of rows together; neither changes.
 
-        The same context is known by its name. Features are aligned by name where both have names.
+        The same context is known by its name. Features are aligned by name where both have names. Rows of a context
+        that both sets hold, as a whole or as one of the parts that were merged before, raise a ``DuplicateRowsError``:
+        they would count twice. ``allow_duplicates=True`` merges them.
         """
         if not isinstance(other, ContextMoments):
             raise TypeError(f"other is a {type(other).__name__}; merge takes ContextMoments.")
+        known = union(self.fingerprints, _current(self), other.fingerprints, _current(other))
+        return self._together(other, known, allow_duplicates)
+
+    def _together(self, other: ContextMoments, fingerprints: Array, allow_duplicates: bool) -> ContextMoments:
+        """Return both sets of rows together, with what is known of their parts."""
         if not len(other.contexts) or not len(self.contexts):
-            return _copy(self if len(self.contexts) else other)
+            only = _copy(self if len(self.contexts) else other)
+            only.fingerprints = fingerprints
+            return only
         other = _aligned(other, self)
+        if not allow_duplicates:
+            _check_duplicates(self, other)
         names = _sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
+        if len(names) > len(self.contexts):
+            warn_of_doubtful(names)
         position = {name: i for i, name in enumerate(names)}
         mine, its = (np.array([position[name] for name in part.contexts.tolist()]) for part in (self, other))
         k, p = len(names), self.means.shape[1]
         both = ContextMoments()
-        both.contexts, both.feature_names = name_array(names), self.feature_names
+        both.contexts, both.feature_names, both.fingerprints = name_array(names), self.feature_names, fingerprints
         n, m = np.zeros(k, dtype=np.intp), np.zeros(k, dtype=np.intp)
         n[mine], m[its] = self.counts, other.counts
         both.counts = n + m
@@ -136,6 +158,7 @@ class ContextMoments(Shown):
     def save(self, path: Any) -> None:
         """Write one file of arrays and JSON, atomically: a crash on the way leaves the old file. No pickle is in it."""
         header = {"contexts": names_to_json(self.contexts), "feature_names": names_to_json(self.feature_names)}
+        header["fingerprints"] = to_json(self.fingerprints)
         write_file(path, FORMAT, {"counts": self.counts, "means": self.means, "scatters": self.scatters}, header)
 
     @classmethod
@@ -152,6 +175,7 @@ class ContextMoments(Shown):
             moments.counts, moments.means, moments.scatters = (_member(arrays, name) for name in names)
             features = header.get("feature_names")
             moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
+            moments.fingerprints = from_json(header.get("fingerprints"))
             _check(moments)
         except ValueError as error:
             raise ValueError(
@@ -199,6 +223,26 @@ def _check(moments: ContextMoments) -> None:
                 f"the scatter of context {name!r} is not positive semi-definite: its smallest eigenvalue is "
                 f"{smallest:.3g} and its largest entry {size:.3g}"
             ) from None
+
+
+def _current(moments: ContextMoments) -> Array:
+    """Return the fingerprints of the contexts as they are now."""
+    return fingerprints_of(moments.contexts.tolist(), moments.counts, moments.means, moments.scatters)
+
+
+def _check_duplicates(moments: ContextMoments, other: ContextMoments) -> None:
+    """Raise where rows of a context are in both."""
+    its = _current(other)
+    known = union(moments.fingerprints, _current(moments))
+    twice = [name for name, own in zip(other.contexts.tolist(), its, strict=True) if own in known]
+    parts = np.isin(other.fingerprints, known).sum()
+    if twice or parts:
+        names = f" {twice[:5]}{' and more' if len(twice) > 5 else ''}" if twice else ""
+        which = f"{len(twice)} of {len(its)} contexts{names}" if twice else f"{parts} parts that were merged before"
+        raise DuplicateRowsError(
+            f"These rows are in these moments already: {which}. They would count twice; leave them out, or pass "
+            "allow_duplicates=True if that is meant."
+        )
 
 
 def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ class StreamingMethods:
     _check_parameters: Any
     _fit_evidence: Any
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, allow_duplicates: bool = False) -> Self:
         """Add a chunk of rows to those seen so far, and fit the model to all of them.
 
         Only moments are kept (``moments_``, O(k p^2)), so that rows come in any number of chunks, in any order, and the
@@ -39,18 +40,21 @@ class StreamingMethods:
         ----------
         X, y
             As for ``fit``; a chunk that is refused changes nothing.
+        allow_duplicates : bool
+            Whether rows that were added before may be added again; they then count twice.
         """
         self._check_parameters()
         with reporting(self.verbose, "moments") as report:
-            return self._add_rows(X, y, report)
+            return self._add_rows(X, y, allow_duplicates, report)
 
-    def _add_rows(self, X: Any, y: Any, report: Report) -> Self:
+    def _add_rows(self, X: Any, y: Any, allow_duplicates: bool, report: Report) -> Self:
         columns = label_columns(X, y) or getattr(self, "label_columns_", [])
         X, y = take_labels(X, y)
         before: ContextMoments | None = getattr(self, "moments_", None)
         if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
             self._check_n_features(X.shape[1])
-        moments = (before or ContextMoments()).merge(moments_of(X, y, report))
+        moments = copy.copy(before or ContextMoments())
+        moments._add(moments_of(X, y, report), allow_duplicates)
         try:
             ready = bool((moments.counts > 1).all())
             if ready:

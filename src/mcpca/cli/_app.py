@@ -11,6 +11,7 @@ from click.shell_completion import get_completion_class
 from .. import __version__
 from ..selection import CRITERIA
 from . import MODULES, run_module
+from . import _policy as policy
 from ._console import Console, Failure, ReaderGoneError
 from ._options import FILE, READING, RankType, common_options, data_argument, out_file, reading_options, split_reading
 
@@ -170,10 +171,9 @@ def fit(**params: Any) -> None:
     from ._record import FitOptions
 
     console = _console(params)
+    policy.check_fit(params)
     out, force, checkpoint = params.pop("out"), params.pop("force"), params.pop("checkpoint")
     params["noise"] = None if params["noise"] == "none" else params["noise"]
-    if not params["tol"] > 0:
-        raise click.BadParameter(f"{params['tol']} is not above 0.", param_hint="--tol")
     options = FitOptions(reading=split_reading(params), **params)
     console.result("fit", run(options, out, force, console, _words(), checkpoint))
 
@@ -205,6 +205,8 @@ def rank(**params: Any) -> None:
     from ._ranking import rank as run
 
     console = _console(params)
+    policy.check_criteria(params["criteria"])
+    policy.check_needs_out(params["out"], force=params["force"], format=params["format"] != "csv")
     ranks, data = _ranks(params.pop("ranks")), params.pop("data")
     result = run(data, split_reading(params), ranks, console=console, **params)
     console.result("rank", result)
@@ -247,8 +249,8 @@ def transform(**params: Any) -> None:
 
     console = _console(params)
     reading = split_reading(params)
-    if params["center"] == "context" and not (reading.context or reading.labels or len(params["data"]) > 1):
-        raise click.UsageError("--center context needs --context or --labels.")
+    policy.check_context(reading, len(params["data"]) > 1, params["center"])
+    policy.check_needs_out(params["out"], force=params["force"])
     model, data = params.pop("model"), params.pop("data")
     console.result("transform", run(model, data, reading, console=console, **params))
 
@@ -268,6 +270,7 @@ def loadings(**params: Any) -> None:
 
     console = _console(params)
     model, data, reading = params.pop("model"), params.pop("data"), split_reading(params)
+    policy.check_needs_out(params["out"], force=params["force"])
     console.result("loadings", run(model, data, reading, console=console, **params))
 
 
@@ -299,6 +302,7 @@ def moments(**params: Any) -> None:
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--out", type=FILE, metavar="FILE", required=True, help="For the moments of all rows.")
 @_FORCE
+@click.option("--allow-duplicates", is_flag=True, help="Merge the same rows twice; they then count twice.")
 @common_options
 def merge(**params: Any) -> None:
     """Put moments of several sites together; mcpca fit takes the result."""
@@ -327,6 +331,8 @@ def report(**params: Any) -> None:
 
     console = _console(params)
     model, data, reading = params.pop("model"), params.pop("data"), split_reading(params)
+    if not data:
+        policy.check_no_rows(reading)
     console.result("report", run(model, data, reading, console=console, **params))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import sys
 from pathlib import Path
@@ -15,12 +14,14 @@ from .._namespace import to_host
 from ..estimator import MCPCA
 from ..moments import ContextMoments
 from ..tables import Data, Reading, UnusableFileError, read_data, write_table
+from ..tables.duplicates import check_duplicates
 from ..tables.kinds import kind_of
-from ..tables.reading import load_moments, stem_of
+from ..tables.reading import doubts, load_moments, stem_of
 from ..tables.writing import matrix_columns
 from ._console import Console, output_failure
 from ._fitting import data_errors, known_labels, report_writer, scores_columns, scores_of, tell_of, write_report
 from ._outputs import check_file, new_file
+from ._policy import check_no_ending, check_page, table_format
 from ._record import read_record
 
 
@@ -70,7 +71,7 @@ def transform(
     data = read_for(model, paths, reading, console)
     with console.phase("scores"):
         scores = scores_of(model, data, center, posterior=posterior)
-    _put(scores_columns(model, data, scores), out, console)
+    _put(scores_columns(model, data, scores), out, force, console)
     return {"out": None if out is None else str(out), "rows": len(scores), "components": scores.shape[1]}
 
 
@@ -84,6 +85,7 @@ def loadings(
 ) -> dict[str, Any]:
     """Write the loadings of new contexts on a fitted model."""
     if out is not None:
+        table_format(out)
         check_file(out, force)
     model = load_model(model_path)
     data = read_for(model, paths, reading, console)
@@ -95,7 +97,7 @@ def loadings(
             B = np.atleast_2d(to_host(model.loadings_for(data.source, known_labels(model, data.labels))))
     columns = matrix_columns("context", names, B, component_names(model))
     if out is not None or not console.as_json:
-        _put(columns, out, console)
+        _put(columns, out, force, console)
     return {
         "out": None if out is None else str(out),
         "contexts": names,
@@ -106,6 +108,7 @@ def loadings(
 
 def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, console: Console) -> dict[str, Any]:
     """Write counts, means and scatters of contexts: all that a fit needs, and no row."""
+    check_no_ending(out, "moments are a file of their own kind")
     check_file(out, force)
     with console.phase("reading"), data_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
@@ -122,16 +125,22 @@ def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, c
             f"{len(few)} of {len(found.contexts)} contexts have no more rows than features ({few[0]!r} for one): their "
             "moments tell much of single rows. --min-samples leaves small contexts out."
         )
-    return _save_moments(found, out, console)
+    return _save_moments(found, out, force, console)
 
 
-def merge(paths: tuple[Path, ...], out: Path, force: bool, console: Console) -> dict[str, Any]:
+def merge(paths: tuple[Path, ...], out: Path, force: bool, allow_duplicates: bool, console: Console) -> dict[str, Any]:
     """Write the moments of all rows together."""
+    check_no_ending(out, "moments are a file of their own kind")
     check_file(out, force)
-    parts = [load_moments(path) for path in paths]
-    with console.phase("merge"), data_errors(paths[-1]):
-        whole = functools.reduce(ContextMoments.merge, parts)
-    return _save_moments(whole, out, console)
+    if not allow_duplicates:
+        check_duplicates(paths, [kind_of(path) for path in paths])
+    whole = load_moments(paths[0])
+    for path in paths[1:]:
+        with console.phase("merge"), data_errors(path):
+            whole = whole.merge(load_moments(path), allow_duplicates=allow_duplicates)
+    for text in doubts(whole.contexts.tolist()):
+        console.warn(text)
+    return _save_moments(whole, out, force, console)
 
 
 def report(
@@ -144,6 +153,7 @@ def report(
     console: Console,
 ) -> dict[str, Any]:
     """Write the report of a model, with pictures of rows where files of rows are given."""
+    check_page(out)
     check_file(out, force)
     report_writer()
     model = load_model(model_path)
@@ -152,14 +162,14 @@ def report(
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise UnusableFileError(paths[0], "nothing says the context of each row; pass --context or --labels.")
-    with new_file(out) as file, console.phase("report"):
+    with new_file(out, force) as file, console.phase("report"):
         write_report(model, file, data, run, title)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}
 
 
-def _save_moments(found: ContextMoments, out: Path, console: Console) -> dict[str, Any]:
-    with new_file(out) as file:
+def _save_moments(found: ContextMoments, out: Path, force: bool, console: Console) -> dict[str, Any]:
+    with new_file(out, force) as file:
         found.save(file)
     k, p = found.means.shape
     n = int(found.counts.sum())
@@ -169,12 +179,13 @@ def _save_moments(found: ContextMoments, out: Path, console: Console) -> dict[st
 
 def _check_target(out: Path | None, force: bool, console: Console) -> None:
     if out is not None:
+        table_format(out)
         check_file(out, force)
     elif console.as_json:
         raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
 
 
-def _put(columns: dict[str, Any], out: Path | None, console: Console) -> None:
+def _put(columns: dict[str, Any], out: Path | None, force: bool, console: Console) -> None:
     """Write a table to a file, in the format of its name, or as CSV to stdout."""
     if out is None:
         text = io.BytesIO()
@@ -188,7 +199,6 @@ def _put(columns: dict[str, Any], out: Path | None, console: Console) -> None:
         except OSError as error:
             raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
         return
-    suffix = out.suffix.lower().lstrip(".")
-    with new_file(out) as file:
-        write_table(columns, str(file), {"parquet": "parquet", "pq": "parquet", "tsv": "tsv"}.get(suffix, "csv"))
+    with new_file(out, force) as file:
+        write_table(columns, str(file), table_format(out))
     console.say(f"Wrote {out}")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .._check import Report
+from ..exceptions import DominantFeatureWarning, DoubtfulLabelsWarning
 from ..progress import Line, reporting, silent
 
 
@@ -49,6 +50,7 @@ class Console:
         self.progress: Report = silent if quiet else self._bar
         self.timings: dict[str, float] = {}
         self.warnings: list[str] = []
+        self.caught: list[Warning] = []  # what the library has said, as it was said
 
     def say(self, text: str = "") -> None:
         """Print text for a reader on stdout."""
@@ -93,19 +95,23 @@ class Console:
             warnings.simplefilter("always")
             yield
         self.timings[name] = self.timings.get(name, 0.0) + round(time.perf_counter() - began, 3)
+        self.caught += [w.message for w in caught if isinstance(w.message, Warning)]
         for text in dict.fromkeys(in_words_of_the_command(str(w.message)) for w in caught if _matters(w)):
             self.warn(text)
 
 
 def in_words_of_the_command(text: str) -> str:
     """Return a message of the library in one line, with options in place of Python's parameters."""
-    return " ".join(text.split()).replace("n_components", "--rank").replace("center='own'", "--center own")
+    line = " ".join(text.split()).replace("allow_duplicates=True", "--allow-duplicates")
+    return line.replace("n_components", "--rank").replace("center='own'", "--center own")
 
 
 def _matters(caught: warnings.WarningMessage) -> bool:
     """Whether a warning is for the user of a command and not for those who write Python."""
+    # The last two are told in words of their own, with the options that help.
+    told = DoubtfulLabelsWarning, DominantFeatureWarning
     return not issubclass(
-        caught.category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning)
+        caught.category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, *told)
     )
 
 

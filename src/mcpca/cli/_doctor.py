@@ -14,18 +14,22 @@ from ..tables import Data, Reading, UnusableFileError, read_data
 from ..tables._errors import foreign_bytes, plural, short, some
 from ..tables.annotated import Annotated
 from ..tables.arrays import Npz, read_npy
+from ..tables.columns import matching
 from ..tables.data import Budget
 from ..tables.delimited import DelimitedTable
 from ..tables.kinds import Kind, kind_of
 from ..tables.labels import Labels
+from ..tables.options import check_options, given
 from ..tables.parquet import ParquetTable
 from ..tables.reading import load_moments
 from ..tables.survey import Survey, survey
 from ._applying import load_model
 from ._console import Console, Failure
+from ._suspects import no_features, told
 
 _INTEGER_CONTEXTS = 50  # more distinct integers are rather a measurement
 _SHOWN = 12
+_TABLES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 
 
 @dataclass
@@ -36,18 +40,24 @@ class Findings:
     contexts: dict[str, list[int]] = field(default_factory=dict)
     reading: Reading = field(default_factory=Reading)
     advice: list[str] = field(default_factory=list)
+    no_features: dict[str, str] = field(default_factory=dict)
     has_rows: bool = True
 
 
 def doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
     """Say what is in a file and how to fit it; raise a ``Failure`` where that cannot be."""
     kind = kind_of(path)
+    if kind.format in ("model", "moments") and (options := given(reading)):
+        raise UnusableFileError(path, f"has no rows, so that {options[0]} has no effect; drop it.")
+    if kind.format != "folder":
+        check_options(reading, [path], [kind])
     with console.phase("reading"), foreign_bytes(path, kind.format):
         found = _look(path, kind, reading)
     console.say(f"{path}: {found.facts[0]}")
     for fact in found.facts[1:]:
         console.say(f"  {fact}")
     content: dict[str, Any] = {"format": kind.format, "facts": found.facts, "contexts": found.contexts}
+    content["no_features"] = found.no_features
     if not found.has_rows:
         return {**content, "usable": True}
     for text in found.advice:
@@ -73,8 +83,8 @@ def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
     if kind.format == "folder":
         return _folder(path, reading)
     if kind.format in ("text", "Parquet"):
-        table = DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
-        return _table(table, survey(table), reading)
+        table = _opened(path, kind, reading)
+        return _table(table, survey(table, reading.na_values), reading)
     if kind.format in ("h5ad", "zarr"):
         return _annotated(Annotated(path, kind.format), reading)
     if kind.format == "npz":
@@ -103,6 +113,10 @@ def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
     return Findings(facts, has_rows=False)
 
 
+def _opened(path: Path, kind: Kind, reading: Reading) -> Any:
+    return DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
+
+
 def _table(table: Any, seen: Survey, reading: Reading) -> Findings:
     numbers = [name for name in table.columns if name not in table.text and name != table.index]
     texts = [name for name in table.columns if name in table.text and name != table.index]
@@ -128,11 +142,24 @@ def _table(table: Any, seen: Survey, reading: Reading) -> Findings:
     }
     gaps = [name for name in missing if name not in table.text]
     found = _suggest(facts, candidates, reading, texts, [*seen.counting, *gaps], seen)
-    taken = {*found.reading.context, *found.reading.drop}
-    whole = [name for name in candidates if name not in table.text and name not in taken]
-    if whole and len(whole) <= len(numbers) // 10 and not reading.features:
-        found.advice.append(f"few whole numbers, if no measurement to be left out with --drop: {some(whole)}")
+    _leave_out(found, table, seen)
     return found
+
+
+def _leave_out(found: Findings, table: Any, seen: Survey) -> None:
+    """Leave out columns that are hardly features, unless features are named."""
+    reading = found.reading
+    taken = {
+        *reading.context,
+        reading.index,
+        table.index,
+        *matching(reading.drop, table.columns, "--drop", table.where),
+    }
+    asked = [name for name in table.columns if name not in table.text and name not in taken]
+    found.no_features = {} if reading.features else no_features(asked, seen)
+    if found.no_features:
+        found.advice.append(told(found.no_features))
+        found.reading = replace(reading, drop=(*reading.drop, *found.no_features))
 
 
 def _suggest(
@@ -179,7 +206,7 @@ def _annotated(found: Annotated, reading: Reading) -> Findings:
     facts = [f"AnnData ({found.format}): {plural(found.n_obs, 'row')} (obs), {plural(found.n_vars, 'feature')} (var)"]
     candidates = {}
     for column in found.obs.columns:
-        counts, values = _counts(found.labels(str(column))), found.obs[column]
+        counts, values = _counts(found.labels(str(column), reading.na_values)), found.obs[column]
         if values.dtype.kind in "iuf" and len(counts) > _INTEGER_CONTEXTS:
             facts.append(f"obs {short(column)!r}: numbers from {values.min():.4g} to {values.max():.4g}")
             continue
@@ -193,7 +220,7 @@ def _annotated(found: Annotated, reading: Reading) -> Findings:
         f"matrix: {source.shape[0]:,} x {source.shape[1]:,}, {'sparse' if source.sparse else 'dense'} {source.dtype}"
     )
     result = _suggest(facts, candidates, reading, list(candidates), [], None)
-    return _mended(result, reading, [found.labels(name) for name in result.reading.context])
+    return _mended(result, reading, [found.labels(name, reading.na_values) for name in result.reading.context])
 
 
 def _npz(found: Npz, reading: Reading) -> Findings:
@@ -204,13 +231,13 @@ def _npz(found: Npz, reading: Reading) -> Findings:
     if shape is not None:
         for name in found.vectors(shape[0]):
             if found.arrays[name].dtype.kind in "USiub":
-                counts = _counts(found.labels(name))
+                counts = _counts(found.labels(name, reading.na_values))
                 few = found.arrays[name].dtype.kind in "US" or len(counts) <= _INTEGER_CONTEXTS
                 if few and _could_be_contexts(counts, shape[0]):
                     candidates[name] = list(counts.values())
     result = _suggest(facts, candidates, reading, list(candidates), [], None)
     columns = [name for name in result.reading.context if name in found.arrays]
-    return _mended(result, reading, [found.labels(name) for name in columns])
+    return _mended(result, reading, [found.labels(name, reading.na_values) for name in columns])
 
 
 def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findings:
@@ -227,7 +254,12 @@ def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findin
 
 def _folder(path: Path, reading: Reading) -> Findings:
     inside = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
-    return Findings([f"a folder with {plural(len(inside), 'file')} or folders: {some(inside, _SHOWN)}"], {}, reading)
+    found = Findings([f"a folder with {plural(len(inside), 'file')} or folders: {some(inside, _SHOWN)}"], {}, reading)
+    tables = [name for name in inside if name.lower().removesuffix(".gz").endswith(_TABLES)]
+    if tables:
+        table = _opened(path / tables[0], kind_of(path / tables[0]), reading)
+        _leave_out(found, table, survey(table, reading.na_values))
+    return found
 
 
 def _try(path: Path, kind: Kind, found: Findings) -> Data:
@@ -251,11 +283,14 @@ def _command(path: Path, reading: Reading) -> str:
         words += [option, str(value)] if value else []
     words += ["--obsm", reading.obsm] if reading.obsm else []
     words += ["--mask-var", reading.mask_var] if reading.mask_var else []
-    for option, values in (("--drop", reading.drop), ("--features", reading.features)):
+    listed = ("--drop", reading.drop), ("--features", reading.features), ("--na-values", reading.na_values)
+    for option, values in listed:
         for value in values:
             words += [option, value]
     words += ["--min-samples", str(reading.min_samples)] if reading.min_samples else []
     words += ["--drop-unlabelled"] if reading.drop_unlabelled else []
+    words += ["--allow-duplicates"] if reading.allow_duplicates else []
+    words += ["--max-memory", str(reading.max_bytes // 2**20)] if reading.max_bytes != Reading.max_bytes else []
     words += ["--no-header"] if not reading.header else []
     words += ["--decimal", reading.decimal] if reading.decimal != "." else []
     words += ["--delimiter", reading.delimiter.replace("\t", "tab")] if reading.delimiter else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,8 +15,9 @@ import numpy as np
 from .._check import Array
 from .._names import component_names
 from .._optional import require
+from ..dominance import Dominance
 from ..estimator import MCPCA
-from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
+from ..exceptions import DominantFeatureWarning, NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from ..labels import name_array
 from ..streaming import set_features
 from ..tables import Data, UnusableFileError, read_data, write_table
@@ -25,6 +27,7 @@ from ..tables.writing import matrix_columns
 from ._console import Console, in_words_of_the_command, to_json
 from ._model_tables import diagnostics, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
+from ._policy import check_moments, check_no_ending
 from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
 
 _SAME = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise", "model")
@@ -43,8 +46,9 @@ def fit(
 
     ``expected`` are checksums of files: where others were read, nothing is written.
     """
+    check_no_ending(out, "results are a folder")
     check_folder(out, force)
-    missing = _missing_for_report(options.report)
+    missing = _missing_for_report(True if options.title is not None else options.report)
     model, data = fit_files(options, console, checkpoint)
     with console.phase("checksums"):
         inputs = checksums(data.files)
@@ -55,7 +59,7 @@ def fit(
     with console.phase("scores"):
         scores = _scores_table(model, data, options) if options.scores and data.labels is not None else None
     console.progress("writing", 0, 1)
-    with new_folder(out) as folder:
+    with new_folder(out, force) as folder:
         with console.phase("tables"):
             for name, columns in model_tables(model).items():
                 write_table(columns, folder / f"{name}.{options.format}", options.format)
@@ -115,6 +119,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     with console.phase("reading"), data_errors(options.data[0]):
         data = read_data(options.data, options.reading, report=console.progress)
     tell_of(data, console)
+    if data.labels is None:
+        check_moments(options.center, checkpoint)
     if options.rank is not None and options.rank > data.n_features:
         raise click.BadParameter(
             f"{options.rank} exceeds the number of features, {data.n_features}.", param_hint="--rank"
@@ -137,6 +143,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     model.verbose = None
     if data.feature_names is not None:
         set_features(model, data.n_features, name_array(data.feature_names))
+    tell_of_dominance(data, console)
     return model, data
 
 
@@ -146,6 +153,19 @@ def tell_of(data: Data, console: Console) -> None:
         console.note(f"left out: {text}")
     for text in data.oddities:
         console.warn(text)
+
+
+def tell_of_dominance(data: Data, console: Console) -> None:
+    """Tell which feature is nearly all of most MCPCs, where the fit has warned of one, by its name in the file."""
+    for warning in console.caught:
+        if isinstance(warning, DominantFeatureWarning) and isinstance(found := warning.dominance, Dominance):
+            if data.feature_names is None:
+                console.warn(found.told(f"column {found.feature + 1}", "Leave it out if it is no measurement"))
+                continue
+            name = data.feature_names[found.feature]
+            where = "of mcpca moments " if data.labels is None else ""
+            way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is no measurement"
+            console.warn(found.told(f"the feature {name!r}", way_out))
 
 
 @contextmanager

@@ -59,6 +59,10 @@ _READING_OPTIONS = (
     ),
     click.option("--min-samples", type=click.IntRange(0), default=0, metavar="N", help="Leave out smaller contexts."),
     click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a context."),
+    click.option(
+        "--na-values", multiple=True, metavar="TEXT", help="What means 'no context', beside empty cells: NA, say."
+    ),
+    click.option("--allow-duplicates", is_flag=True, help="Take files of the same content; rows then count twice."),
     click.option("--no-header", "header", flag_value=False, default=True, help="Text without a line of names."),
     click.option("--delimiter", metavar="CHAR", help="Of text; guessed otherwise. 'tab' is a name for it."),
     click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal point of text."),
@@ -89,6 +93,8 @@ READING = (
         "mask_var",
         "min_samples",
         "drop_unlabelled",
+        "na_values",
+        "allow_duplicates",
         "header",
     ),
     *("delimiter", "decimal", "encoding", "max_memory"),
@@ -125,6 +131,12 @@ def split_reading(params: dict[str, Any]) -> Reading:
     if delimiter is not None and len(delimiter) != 1:
         raise click.BadParameter(f"{delimiter!r} is not one character.", param_hint="--delimiter")
     _check_encoding(values["encoding"])
+    twice = [name for i, name in enumerate(values["context"]) if name in values["context"][:i]]
+    if twice:
+        raise click.BadParameter(f"{twice[0]!r} is named twice; name each column once.", param_hint="--context")
+    values["na_values"] = tuple(text.strip() for text in values["na_values"])
+    if "" in values["na_values"]:
+        raise click.BadParameter("empty labels are missing without it; drop it.", param_hint="--na-values")
     max_bytes = int(values.pop("max_memory")) * 2**20
     return Reading(**{**values, "delimiter": delimiter}, max_bytes=max_bytes)
 

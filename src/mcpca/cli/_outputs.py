@@ -1,4 +1,8 @@
-"""Outputs appear whole or not at all: written beside their place, and renamed at the end."""
+"""Outputs appear whole or not at all: written beside their place, and renamed at the end.
+
+What has come to that place meanwhile, from another run say, is not replaced unless that was asked for: a rename that
+replaces nothing is one step of the file system, so that of two runs one fails, whenever they started.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,19 @@ def check_folder(path: Path, force: bool) -> None:
     if path.is_symlink() or path.exists():
         if not path.is_dir():
             raise output_failure(f"--out {path} is a file; choose a folder.")
-        inside = sorted(p.name for p in path.iterdir())
-        foreign = [name for name in inside if name not in OURS]
-        if foreign:
-            raise output_failure(f"--out {path} holds {foreign[0]!r}, which is not mcpca's; choose another folder.")
+        inside = _only_ours(path)
         if inside and not force:
             raise output_failure(f"--out {path} exists; choose another folder, or replace it with --force.")
     _probe(path)
+
+
+def _only_ours(path: Path) -> list[str]:
+    """Return what is in a folder; raise where anything is not from here, and must not be replaced."""
+    inside = sorted(p.name for p in path.iterdir())
+    foreign = [name for name in inside if name not in OURS]
+    if foreign:
+        raise output_failure(f"--out {path} holds {foreign[0]!r}, which is not mcpca's; choose another folder.")
+    return inside
 
 
 def check_file(path: Path, force: bool) -> None:
@@ -59,8 +69,11 @@ def _probe(path: Path) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to write into, which takes the place of ``path`` at the end; a failure leaves that as it was."""
+def new_folder(path: Path, force: bool) -> Iterator[Path]:
+    """Give a folder to write into, which becomes ``path`` at the end; with ``force`` in place of what is there.
+
+    A failure leaves ``path`` as it was; so does a folder that is there at the end without ``force``.
+    """
     path = path.absolute()
     with _as_failure(path):
         made = [p for p in path.parents if not p.exists()]
@@ -74,7 +87,10 @@ def new_folder(path: Path) -> Iterator[Path]:
             for file in staging.iterdir():
                 _settle(file)
             staging.chmod(mode)
-            _swap(staging, path)
+            if force and path.exists():
+                _swap(staging, path)
+            else:
+                _put_folder(staging, path)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             for parent in made:  # the nearest first; only what is empty goes
@@ -83,8 +99,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """Give a file to write, which takes the place of ``path`` at the end; a failure leaves ``path`` as it was."""
+def new_file(path: Path, force: bool) -> Iterator[Path]:
+    """Give a file to write, which becomes ``path`` at the end, and with ``force`` takes the place of what is there."""
     path = Path(os.path.realpath(path))  # a link stays one
     with _as_failure(path):
         made = [p for p in path.parents if not p.exists()]
@@ -94,7 +110,10 @@ def new_file(path: Path) -> Iterator[Path]:
         try:
             yield temporary
             _settle(temporary)
-            os.replace(temporary, path)
+            if force:
+                os.replace(temporary, path)
+            else:
+                _put_file(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             for parent in made:
@@ -102,11 +121,44 @@ def new_file(path: Path) -> Iterator[Path]:
             raise
 
 
-def _swap(staging: Path, path: Path) -> None:
-    """Put ``staging`` at ``path``; an old folder there goes when the new one is in place."""
-    if not path.exists():
+def _put_folder(staging: Path, path: Path) -> None:
+    """Rename ``staging`` to ``path``, where there may be an empty folder and nothing else."""
+    path = path.resolve()
+    _remove_empty(path)  # not every system renames onto an empty folder; one that is not empty stays
+    try:
         os.rename(staging, path)
-        return
+    except OSError as error:
+        if path.exists():
+            raise _taken(path) from error
+        raise
+
+
+def _put_file(staging: Path, path: Path) -> None:
+    """Rename ``staging`` to ``path``, where there may be nothing."""
+    try:
+        os.link(staging, path)  # unlike a rename it never replaces
+    except FileExistsError as error:
+        raise _taken(path) from error
+    except OSError:  # a file system without links: an empty file takes the place first
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError as error:
+            raise _taken(path) from error
+        os.replace(staging, path)
+    else:
+        staging.unlink()
+
+
+def _taken(path: Path) -> Failure:
+    return output_failure(
+        f"--out {path} was written by another run meanwhile, and is as that run left it; nothing of this one is kept. "
+        "Choose another --out, or replace it with --force."
+    )
+
+
+def _swap(staging: Path, path: Path) -> None:
+    """Put ``staging`` at ``path``; the old folder there goes when the new one is in place."""
+    _only_ours(path)  # by now
     path = path.resolve()
     old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
     old.rmdir()  # only the name is needed: not every system renames onto an empty folder

@@ -14,6 +14,7 @@ from ..tables import Data, Reading, UnusableFileError, read_data, write_table
 from ._console import Console, Failure
 from ._fitting import data_errors, tell_of
 from ._outputs import check_folder, new_folder
+from ._policy import check_no_ending
 
 
 def rank(
@@ -29,13 +30,14 @@ def rank(
 ) -> dict[str, Any]:
     """Choose a rank for files of rows, tell why, and write the curves where a folder is given."""
     if out is not None:
+        check_no_ending(out, "results are a folder")
         check_folder(out, force)
     with console.phase("reading"), data_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
     tell_of(data, console)
     with console.phase("rank"), data_errors(data.files[0]):
         selection = _select(data, ranks, criteria, seed, console)
-    files = _write(selection, out, format, console) if out is not None else []
+    files = _write(selection, out, force, format, console) if out is not None else []
     console.say(_text(selection))
     if out is not None:
         console.say(f"\nWrote {out}: {', '.join(files)}")
@@ -61,8 +63,8 @@ def _select(
     return select_rank(contexts, ranks=ranks, criteria=wanted, random_state=seed, verbose=console.progress)
 
 
-def _write(selection: RankSelection, out: Path, format: str, console: Console) -> list[str]:
-    with new_folder(out) as folder:
+def _write(selection: RankSelection, out: Path, force: bool, format: str, console: Console) -> list[str]:
+    with new_folder(out, force) as folder:
         write_table({"rank": selection.ranks, **selection.columns}, folder / f"rank.{format}", format)
         (folder / "rank.json").write_text(selection.to_json() + "\n", encoding="utf-8")
         if importlib.util.find_spec("matplotlib") is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..sources import as_source
 from ._errors import UnusableFileError, nearest, plural, short, some
 from .arrays import chosen_features
 from .data import Budget, Part, Reading, columns_named
-from .labels import MISSING, Labels, labels_of_texts
+from .labels import Labels, is_missing, labels_of_texts
 
 COUNTS = "the values look like raw counts; normalise and take logarithms first, or name another matrix with --layer."
 
@@ -119,21 +119,21 @@ class Annotated:
                 self.where, f"{option} {name!r} is not among its {what}; {nearest(name, names)}it has {some(names)}."
             )
 
-    def labels(self, column: str) -> Labels:
+    def labels(self, column: str, na_values: Collection[str] = ()) -> Labels:
         """Return a column of ``obs``; the order of categories is kept."""
         columns_named([str(c) for c in self.obs.columns], [column], self.where, "column of obs (--context)")
         values = self.obs[column]
         categories = getattr(getattr(values, "cat", None), "categories", None)
         if categories is None:
-            return labels_of_texts(values.tolist())
-        names = [str(c).strip() for c in categories]
-        to = np.array([-1 if name in MISSING else i for i, name in enumerate(names)] + [-1], dtype=np.int32)
+            return labels_of_texts(values.tolist(), na_values)
+        names = [str(c) for c in categories]
+        to = np.array([-1 if is_missing(name, na_values) else i for i, name in enumerate(names)] + [-1], dtype=np.int32)
         return Labels(to[np.asarray(values.cat.codes)], names)
 
     def read(self, reading: Reading, wanted: Sequence[str] | None, budget: Budget) -> Part:
         """Return the rows: in memory where ``budget`` allows, sparse ones as CSR, else from disk."""
         stored, names = self.matrix(reading)
-        labels = [self.labels(c) for c in reading.context] if reading.labels is None else []
+        labels = [self.labels(c, reading.na_values) for c in reading.context] if reading.labels is None else []
         part = Part(self.where, self.n_obs, names, labels=labels, row_names=self._row_names(reading))
         if len(set(names)) < len(names):
             raise UnusableFileError(

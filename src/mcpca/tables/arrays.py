@@ -40,6 +40,11 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
     X = read_npy(path)
     _check_matrix(ArrayInfo(X.shape, X.dtype), str(path), "it")
     _no_columns(reading, str(path))
+    for option, asked in (("--index", reading.index), ("--context", reading.context and reading.labels is None)):
+        if asked:
+            raise UnusableFileError(
+                path, f"is an .npy, which has no columns for {option}; drop it. --labels FILE names contexts."
+            )
     if wanted is not None and len(wanted) != X.shape[1]:
         raise UnusableFileError(path, f"has {X.shape[1]} columns where {len(wanted)} features are needed.")
     return Part(str(path), X.shape[0], None, [X])
@@ -66,9 +71,9 @@ class Npz:
         except (NpzError, OSError) as error:
             raise UnusableFileError(self.path, f"is cut short or damaged ({error}); copy the file again.") from error
 
-    def labels(self, name: str) -> Labels:
+    def labels(self, name: str, na_values: Sequence[str]) -> Labels:
         """Return a 1-D array as labels."""
-        return labels_of_texts(self._texts(name))
+        return labels_of_texts(self._texts(name), na_values)
 
     def _texts(self, name: str) -> list[Any]:
         """Return the values of a 1-D array; room that only they take is given back."""
@@ -127,7 +132,6 @@ class Npz:
     def read(self, reading: Reading, wanted: Sequence[str] | None) -> Part:
         """Return the rows: of one matrix, with labels by ``reading.context``, or of one 2-D array per context."""
         _refuse_objects(self.arrays, self.path)
-        _no_text_options(reading, self.where)
         shape = self.shape()
         if shape is None or (not self.is_sparse and len(self.arrays) == 1 and self.matrix_name() not in _MATRICES):
             return self._by_context(reading, wanted)
@@ -139,7 +143,7 @@ class Npz:
             columns_named(vectors, [reading.index], self.where, f"1-D array of length {shape[0]:,} (--index)")
         names = self._feature_names(shape)
         X, names, others = select_features(X, names, reading, wanted, self.where)
-        labels = [self.labels(name) for name in columns]
+        labels = [self.labels(name, reading.na_values) for name in columns]
         rows = None if reading.index is None else [str(v) for v in self._texts(reading.index)]
         return Part(self.where, shape[0], names, [X], None, labels, rows, others)
 
@@ -153,11 +157,12 @@ class Npz:
             raise UnusableFileError(
                 self.where, f"has 2-D arrays of different widths {sorted(widths)[:5]}, which cannot be contexts."
             )
-        if reading.context:
-            raise UnusableFileError(
-                self.where,
-                f"has one array per context ({some(names)}), which takes no --context; or name the one matrix X.",
-            )
+        for option, asked in (("--context", reading.context), ("--index", reading.index)):
+            if asked:
+                raise UnusableFileError(
+                    self.where,
+                    f"has one array per context ({some(names)}), which takes no {option}; or name the one matrix X.",
+                )
         blocks = [self.load(name) for name in names]
         labels = stacked([same_label(name, len(block)) for name, block in zip(names, blocks, strict=True)])
         n = sum(map(len, blocks))
@@ -223,11 +228,6 @@ def _no_columns(reading: Reading, where: str) -> None:
     given = [option for option, value in asked if value]
     if given:
         raise UnusableFileError(where, f"has no names of columns, which {given[0]} needs; drop the option.")
-
-
-def _no_text_options(reading: Reading, where: str) -> None:
-    if reading.layer is not None or reading.obsm is not None:
-        raise UnusableFileError(where, "is no AnnData; --layer and --obsm are for .h5ad and .zarr.")
 
 
 def _check_matrix(info: ArrayInfo, where: str, what: str) -> None:

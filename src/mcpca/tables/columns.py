@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ._errors import UnusableFileError, nearest, plural, some
+from .cells import plain
 from .data import Reading, columns_named
 
 MAX_COLUMNS = 100_000  # of a table: each column costs a little of its own, whatever its length
@@ -46,6 +47,8 @@ def choose_columns(
         columns_named(names, [reading.index], where, "column (--index)")
         index = reading.index
     taken = {*contexts, *([] if index is None else [index])}
+    for option, patterns in (("--drop", reading.drop), ("--features", reading.features)):
+        _check_overlap(option, patterns, taken, names, where)
     taken |= set(matching(reading.drop, names, "--drop", where))
     free = [name for name in names if name not in taken]
     if wanted is not None:
@@ -60,6 +63,15 @@ def choose_columns(
         raise UnusableFileError(where, f"has no column left for features; its columns are {some(names)}.")
     kept = set(features)
     return Roles(contexts, index, features, [name for name in free if name not in kept])
+
+
+def _check_overlap(option: str, patterns: Sequence[str], taken: set[str], names: Sequence[str], where: str) -> None:
+    """Raise where a pattern means nothing but columns of contexts or names of rows."""
+    for pattern in patterns:
+        if not set(matching([pattern], names, option, where)) - taken:
+            raise UnusableFileError(
+                where, f"{option} {pattern!r} names what --context or --index has taken; drop one of the two."
+            )
 
 
 def matching(patterns: Sequence[str], names: Sequence[str], option: str, where: str) -> list[str]:
@@ -120,7 +132,7 @@ def _names_in(path: str, option: str) -> list[str]:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UnusableFileError(path, f"cannot be read as the list of names for {option} ({error}).") from error
-    names = [line.strip() for line in lines if line.strip()]
+    names = [plain(line.strip()) for line in lines if line.strip()]
     if not names:
         raise UnusableFileError(path, f"has no names for {option}; write one per line.")
     return names

@@ -37,10 +37,14 @@ class Reading:
     mask_var : str or None
         The column of ``var`` that says which features of an AnnData to take: None is "highly_variable" where there is
         one and features are not named, "all" takes all.
+    na_values : tuple of str
+        Labels that mean that there is none, beside blank ones; in text, also cells of numbers.
     min_samples : int
         Contexts with fewer rows are left out.
     drop_unlabelled : bool
         Leave out rows without a context, which are refused otherwise.
+    allow_duplicates : bool
+        Read files although two of them are the same, or have the same content.
     max_bytes : int
         Rows beyond this are not held in memory.
     """
@@ -59,6 +63,8 @@ class Reading:
     mask_var: str | None = None
     min_samples: int = 0
     drop_unlabelled: bool = False
+    na_values: tuple[str, ...] = ()
+    allow_duplicates: bool = False
     max_bytes: int = 2**31
 
 

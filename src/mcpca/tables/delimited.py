@@ -10,6 +10,7 @@ from typing import Any
 
 from .._optional import require
 from ._errors import UnusableFileError, short
+from .cells import plain_column
 from .data import Reading
 from .dialect import DELIMITERS, Dialect, bounded_lines, dialect_of, is_number, open_text
 from .kinds import damaged_gzip
@@ -39,6 +40,7 @@ class DelimitedTable:
         require("pyarrow.csv", "cli")
         self.nested: frozenset[str] = frozenset()
         self.path, self.where, self._compression, self.read = path, str(path), compression, 0.0
+        self._missing = MISSING | set(reading.na_values)
         self.dialect: Dialect = dialect_of(path, compression, reading)
         self.columns, self.text, self.index = self.dialect.columns, self.dialect.text, self.dialect.index
 
@@ -75,14 +77,16 @@ class DelimitedTable:
                     convert_options=arrow_csv.ConvertOptions(
                         column_types=types,
                         include_columns=[*numbers, *texts],
-                        null_values=sorted(MISSING),
+                        null_values=sorted(self._missing),
                         decimal_point=dialect.decimal,
                         strings_can_be_null=False,
                     ),
                 )
                 for batch in reader:
                     self.read = file.tell() / size
-                    yield batch
+                    texts_at = range(len(numbers), batch.num_columns)
+                    columns = [plain_column(c) if i in texts_at else c for i, c in enumerate(batch.columns)]
+                    yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
         except pa.ArrowCancelled:
             raise KeyboardInterrupt from None
         except pa.ArrowInvalid as error:
@@ -115,7 +119,7 @@ class DelimitedTable:
                     )
                 for i, name in columns:
                     value = record[i].strip()
-                    if value not in MISSING and not is_number(value, self.dialect.decimal):
+                    if value not in self._missing and not is_number(value, self.dialect.decimal):
                         return UnusableFileError(
                             self.where,
                             f"line {reader.line_num} has {short(record[i], 40)!r} in the column {short(name)!r} of "

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ._errors import UnusableFileError, plural, short, some
+from .cells import plain
 from .columns import MAX_COLUMNS, check_columns, too_many_columns
 from .data import Reading
 from .kinds import damaged_gzip
@@ -88,15 +89,15 @@ def bounded_lines(file: Any, where: Any) -> Iterator[str]:
 
 
 def label_lines(file: Any, path: Path, n: int) -> list[str]:
-    """Return the lines of an opened text without empty ones at its end; far more than n are not held, and raise."""
+    """Return n lines of an opened text, or more but for empty ones at its end; far more are not held, and raise."""
     lines: list[str] = []
     for line in bounded_lines(file, path):
-        lines.append(line)
+        lines.append(line.removesuffix("\n").removesuffix("\r"))
         if len(lines) > 2 * n + _SPARE_LINES:
             raise UnusableFileError(path, f"has more than {len(lines) - 1:,} labels for {plural(n, 'row')}.")
-    while lines and not lines[-1].strip("\r\n"):
+    while len(lines) > n and not lines[-1].strip():  # the last labels may be empty, and so may lines at the end
         lines.pop()
-    return lines or [""]
+    return lines
 
 
 def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect:
@@ -118,7 +119,7 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
         raise too_many_columns(len(records[0]), where)
     columns, data = _header_of(records, reading, where)
     check_columns(columns, where)
-    text = _text_columns(columns, data, reading.decimal, where)
+    text = _text_columns(columns, data, reading, where)
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
     return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)
 
@@ -217,7 +218,7 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
     """Return the names of columns and the records of data."""
     if not reading.header:
         return [str(i + 1) for i in range(len(records[0]))], records
-    names, data = [name.strip() for name in records[0]], records[1:]
+    names, data = [plain(name.strip()) for name in records[0]], records[1:]
     numbers = [name for name in names if is_number(name, ".") and not name.isdecimal()]
     if len(numbers) > 1 or (numbers and len(numbers) == len(names)):
         raise UnusableFileError(
@@ -239,14 +240,14 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
     return names, data
 
 
-def _text_columns(columns: list[str], data: list[list[str]], decimal: str, where: str) -> frozenset[str]:
+def _text_columns(columns: list[str], data: list[list[str]], reading: Reading, where: str) -> frozenset[str]:
     """Return the columns that are no numbers; commas within numbers are an error that says what to do about them."""
-    text = set()
+    text, decimal, missing = set(), reading.decimal, MISSING | set(reading.na_values)
     for i, name in enumerate(columns):
         values = [record[i].strip() for record in data if i < len(record)]
-        if all(value in MISSING or is_number(value, decimal) for value in values):
+        if all(value in missing or is_number(value, decimal) for value in values):
             continue
-        known = [value for value in values if value not in MISSING]
+        known = [value for value in values if value not in missing]
         if decimal == "." and all(_THOUSANDS.fullmatch(v) or is_number(v, ".") for v in known):
             grouped = next(value for value in known if "," in value)
             raise UnusableFileError(

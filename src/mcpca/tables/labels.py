@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from .. import labels
 from .._check import Array
 
-MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"})
+MISSING = frozenset({"", *labels.MISSING_TEXTS})  # in place of a number
 _NUMBER = re.compile(r"(\d+)")
 
 
@@ -34,23 +34,28 @@ class Labels(NamedTuple):
         return np.array([*self.categories, ""], dtype=object)[self.codes]
 
 
-class LabelBuilder:
-    """Collects labels that come in blocks, as texts; missing ones are those of ``MISSING`` and null."""
+def is_missing(text: str, na_values: Collection[str]) -> bool:
+    """Whether a label is none: blank, or one of the texts that are said to mean that. "NA" alone is a label."""
+    return (bare := text.strip()) == "" or bare in na_values
 
-    def __init__(self) -> None:
+
+class LabelBuilder:
+    """Collects labels that come in blocks, as texts; missing ones are null, blank, and ``na_values``."""
+
+    def __init__(self, na_values: Collection[str] = ()) -> None:
+        self._na_values = na_values
         self._codes: list[Array] = []
         self._known: dict[str, int] = {}
 
     def add(self, column: Any) -> None:
         """Add an Arrow array of texts."""
         encoded = column.dictionary_encode()
-        own = [None if text is None else text.strip() for text in encoded.dictionary.to_pylist()]
-        to = np.array(
-            [-1 if text is None or text in MISSING else self._known.setdefault(text, len(self._known)) for text in own]
-            + [-1],
-            dtype=np.int32,
-        )
+        own = encoded.dictionary.to_pylist()
+        to = np.array([*(-1 if text is None else self._code(text) for text in own), -1], dtype=np.int32)
         self._codes.append(to[encoded.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)])
+
+    def _code(self, text: str) -> int:
+        return -1 if is_missing(text, self._na_values) else self._known.setdefault(text, len(self._known))
 
     def finish(self) -> Labels:
         """Return all labels, the names in natural order."""
@@ -58,13 +63,13 @@ class LabelBuilder:
         return _ordered(codes, list(self._known))
 
 
-def labels_of_texts(texts: Iterable[Any]) -> Labels:
+def labels_of_texts(texts: Iterable[Any], na_values: Collection[str] = ()) -> Labels:
     """Return labels from values of any type, by their text."""
     known: dict[str, int] = {}
     codes = []
     for value in texts:
-        text = "" if value is None or value != value else str(value).strip()
-        codes.append(-1 if text in MISSING else known.setdefault(text, len(known)))
+        text = "" if labels.is_missing(value) else str(value)
+        codes.append(-1 if is_missing(text, na_values) else known.setdefault(text, len(known)))
     return _ordered(np.array(codes, dtype=np.int32), list(known))
 
 

@@ -64,7 +64,7 @@ class ParquetTable:
                     n += batch.num_rows
                     self.read = n / self.n_rows
                     chosen = [batch.column(batch.schema.get_field_index(name)) for name in wanted]
-                    chosen[len(numbers) :] = [column.cast(pa.string()) for column in chosen[len(numbers) :]]
+                    chosen[len(numbers) :] = [_texts(pa, column) for column in chosen[len(numbers) :]]
                     yield pa.RecordBatch.from_arrays(chosen, names=wanted)
         except pa.ArrowCancelled:
             raise KeyboardInterrupt from None
@@ -75,3 +75,10 @@ class ParquetTable:
         return UnusableFileError(
             self.where, f"is a Parquet file cut short or damaged ({short(error, 160)}); copy it again."
         )
+
+
+def _texts(pa: Any, column: Any) -> Any:
+    """Return a column as texts; NaN is missing, and not the text "nan"."""
+    if pa.types.is_floating(column.type):
+        column = pa.array(column.to_numpy(zero_copy_only=False), from_pandas=True)
+    return column.cast(pa.string())

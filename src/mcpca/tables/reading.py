@@ -13,16 +13,20 @@ import numpy as np
 import scipy.sparse
 
 from .._check import Array, check_finite
+from ..doubtful_labels import alike, missing_by_name, told_alike
+from ..labels import MISSING_TEXTS, SEPARATOR
 from ..moments import ContextMoments
 from ..sources import as_source
 from ._errors import UnusableFileError, foreign_bytes, plural, short, some
 from .annotated import Annotated
-from .arrays import Npz, read_npy, read_npy_part
-from .data import Budget, Data, Part, Reading, columns_named
+from .arrays import Npz, read_npy_part
+from .data import Budget, Data, Part, Reading
 from .delimited import DelimitedTable
-from .dialect import label_lines, open_text
+from .duplicates import check_duplicates
 from .kinds import Kind, kind_of
-from .labels import LabelBuilder, Labels, crossed, labels_of_texts, natural, same_label, stacked
+from .label_files import labels_from
+from .labels import Labels, crossed, natural, same_label, stacked
+from .options import check_for_model, check_options, check_without_contexts
 from .parquet import ParquetTable
 from .tabular import read_table
 
@@ -66,10 +70,17 @@ def read_data(
     -----
     Up to ``reading.max_bytes`` rows are held in memory. Tables beyond that are parsed again at each pass of a fit.
     """
-    files, notes = _files(paths, by_name=not (reading.context or reading.labels))
+    files, notes = _files(paths)
     kinds = [kind_of(path) for path in files]
+    if not reading.allow_duplicates:
+        check_duplicates(files, kinds)
+    if not (reading.context or reading.labels):
+        _check_stems(files)
     if "moments" in {kind.format for kind in kinds}:
         return _moments(files, kinds, reading, need_context)
+    check_options(reading, files, kinds)
+    if features is not None:
+        check_for_model(reading, files)
     if need_context and len(files) == 1 and kinds[0].format != "npz" and not (reading.context or reading.labels):
         raise _no_context(files[0])
     budget = Budget(reading.max_bytes)
@@ -91,6 +102,8 @@ def read_data(
     if features is not None and parts[0].others:
         notes.append(f"{plural(len(parts[0].others), 'column')} that the model does not have: {some(parts[0].others)}.")
     labels = _labels(parts, files, reading, need_context)
+    if labels is None:
+        check_without_contexts(reading, files, kinds)
     return _assembled(parts, labels, reading, files, kinds, notes)
 
 
@@ -127,11 +140,8 @@ def stem_of(path: Path) -> str:
     return name.rsplit(".", 1)[0] if "." in name.lstrip(".") else name
 
 
-def _files(paths: Sequence[Path], by_name: bool) -> tuple[list[Path], list[str]]:
-    """Return the files in the order of their names, folders opened, and what was left out of folders.
-
-    ``by_name`` says that files are contexts, called by their names, of which no two may be the same.
-    """
+def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Return the files in the order of their names, folders opened, and what was left out of folders."""
     files, notes = [], []
     for path in paths:
         if not path.is_dir() or kind_of(path).format == "zarr":
@@ -146,13 +156,17 @@ def _files(paths: Sequence[Path], by_name: bool) -> tuple[list[Path], list[str]]
         if left:
             notes.append(f"{some(left)} in {path}: no name of a table.")
         files += known
+    return files, notes
+
+
+def _check_stems(files: Sequence[Path]) -> None:
+    """Raise where two files are contexts of the same name."""
     stems = [stem_of(path) for path in files]
-    twice = sorted(stem for stem, n in Counter(stems).items() if n > 1) if by_name else []
+    twice = sorted(stem for stem, n in Counter(stems).items() if n > 1)
     if twice:
         raise UnusableFileError(
             files[stems.index(twice[0])], f"another file gives a context the same name, {twice[0]!r}; rename one."
         )
-    return files, notes
 
 
 def _moments(files: list[Path], kinds: list[Kind], reading: Reading, need_context: bool) -> Data:
@@ -163,6 +177,7 @@ def _moments(files: list[Path], kinds: list[Kind], reading: Reading, need_contex
         )
     if reading.context or reading.labels:
         raise UnusableFileError(files[0], "holds moments, which know their contexts; drop --context and --labels.")
+    check_options(reading, files, kinds)
     X = load_moments(files[0])
     names = None if X.feature_names is None else [str(name) for name in X.feature_names]
     return Data(X, None, names, [], X.means.shape[1], "moments", files)
@@ -196,7 +211,7 @@ def _width(part: Part) -> int:
 
 def _labels(parts: list[Part], files: list[Path], reading: Reading, need_context: bool) -> Labels | None:
     if reading.labels is not None:
-        return _labels_from(reading.labels, sum(part.n_rows for part in parts), reading)
+        return labels_from(reading.labels, sum(part.n_rows for part in parts), reading)
     if all(part.labels for part in parts):
         return stacked([crossed(part.labels) for part in parts])
     if len(parts) > 1:
@@ -214,43 +229,6 @@ def _no_context(path: Path) -> UnusableFileError:
     )
 
 
-def _labels_from(path: Path, n: int, reading: Reading) -> Labels:
-    kind = kind_of(path)
-    if kind.format == "npy":
-        values = read_npy(path)
-        if values.ndim != 1:
-            raise UnusableFileError(path, f"has shape {values.shape}; labels are 1-D, one for each row.")
-        labels = labels_of_texts(values.tolist())
-    elif kind.format not in ("text", "Parquet"):
-        raise UnusableFileError(path, f"is no table of labels ({kind.format}); write one label per line.")
-    elif reading.context:
-        # The columns of contexts are all that is read of this table: none is a feature.
-        asked = Reading(context=reading.context, delimiter=reading.delimiter, encoding=reading.encoding)
-        table = DelimitedTable(path, kind.compression, asked) if kind.format == "text" else ParquetTable(path)
-        labels = crossed(_columns_of(table, reading.context))
-    elif kind.format == "text":
-        with open_text(path, kind.compression, reading.encoding or "utf-8-sig") as file:
-            labels = labels_of_texts(label_lines(file, path, n))  # what is at their ends is stripped
-    else:
-        raise UnusableFileError(path, "is a table; name its column of contexts with --context.")
-    if len(labels.codes) != n:
-        raise UnusableFileError(
-            path,
-            f"has {plural(len(labels.codes), 'label')} for {plural(n, 'row')}; write one per row"
-            + (", without a header (or name its column with --context)." if len(labels.codes) == n + 1 else "."),
-        )
-    return labels
-
-
-def _columns_of(table: DelimitedTable | ParquetTable, names: Sequence[str]) -> list[Labels]:
-    columns_named(table.columns, names, table.where, "column (--context)")
-    builders = [LabelBuilder() for _ in names]
-    for batch in table.batches([], names):
-        for i, builder in enumerate(builders):
-            builder.add(batch.column(i))
-    return [builder.finish() for builder in builders]
-
-
 def _assembled(
     parts: list[Part],
     labels: Labels | None,
@@ -262,7 +240,9 @@ def _assembled(
     n = sum(part.n_rows for part in parts)
     kept = np.ones(n, dtype=bool)
     dropped: dict[str, int] = {}
+    odd: list[str] = []
     if labels is not None:
+        odd = doubts([name for name, n in zip(labels.categories, labels.counts().tolist(), strict=True) if n])
         kept, labels, dropped = _leave_out(labels, reading, str(files[0]), notes)
     row_names = _row_names(parts)
     names = parts[0].feature_names
@@ -275,7 +255,7 @@ def _assembled(
     used += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
     formats = " and ".join(dict.fromkeys(kind.format for kind in kinds))
     counting = [name for name in parts[0].counting if all(name in part.counting for part in parts)]
-    odd = [
+    odd += [
         f"the column {name!r} counts rows; where it is no measurement, leave it out with --drop." for name in counting
     ]
     odd += dict.fromkeys(text for part in parts for text in part.oddities)
@@ -283,6 +263,18 @@ def _assembled(
         odd.append(f"there is one context, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
     notes += dict.fromkeys(text for part in parts for text in part.notes)
     return Data(X, labels, names, row_names, p, formats, used, in_memory, notes, dropped, odd)
+
+
+def doubts(names: Sequence[str]) -> list[str]:
+    """Say which names of contexts read as one, or as a missing one."""
+    said = [f"{told_alike(groups)}."] if (groups := alike(names)) else []
+    if missing := missing_by_name(names):
+        text = next(part.strip() for part in missing[0].split(SEPARATOR) if part.strip() in MISSING_TEXTS)
+        said.append(
+            f"{some(missing)} reads as a missing label and is kept as a context of its own; --na-values {text} makes "
+            "it missing."
+        )
+    return said
 
 
 def _row_names(parts: list[Part]) -> list[str]:
@@ -304,8 +296,8 @@ def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -
     if without and not reading.drop_unlabelled:
         raise UnusableFileError(
             where,
-            f"{without:,} of {plural(len(labels.codes), 'row')} have no context (empty or NA); give them one, or leave "
-            "them out with --drop-unlabelled.",
+            f"{without:,} of {plural(len(labels.codes), 'row')} have no context (empty, or one of "
+            "--na-values); give them one, or leave them out with --drop-unlabelled.",
         )
     if without:
         notes.append(f"{plural(without, 'row')} without a context.")

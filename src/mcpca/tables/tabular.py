@@ -69,7 +69,7 @@ def read_table(
     roles = roles_of(table, reading, wanted)
     p = len(roles.features)
     texts = [*roles.contexts, *([] if roles.index is None else [roles.index])]
-    builders = [LabelBuilder() for _ in roles.contexts]
+    builders = [LabelBuilder(reading.na_values) for _ in roles.contexts]
     row_names: list[str] | None = None if roles.index is None else []
     blocks: list[Array] | None = []
     taken, n = 0, 0

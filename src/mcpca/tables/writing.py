@@ -10,6 +10,7 @@ import numpy as np
 
 from .._check import Array
 from .._optional import require
+from .cells import guarded
 
 FORMATS = ("csv", "tsv", "parquet")
 
@@ -21,11 +22,14 @@ def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") ->
     ----------
     columns : mapping of str to array or list (n,)
         Numbers are written with as many digits as tell them apart, so that reading gives the same numbers back;
-        missing ones (NaN) are left empty.
+        missing ones (NaN) are left empty. Texts that a spreadsheet would run (``=1+1``) get an apostrophe in front in
+        CSV and TSV, which our reader takes away again.
     target : path or binary file
     format : {"csv", "tsv", "parquet"}
     """
     pa = require("pyarrow", "cli")
+    if format != "parquet":
+        columns = {guarded(name): _guarded(values) for name, values in columns.items()}
     table = pa.table({name: _column(pa, values) for name, values in columns.items()})
     if isinstance(target, (str, Path)):
         # By a file of Python's: its errors say what is wrong in the words of the system.
@@ -49,6 +53,12 @@ def matrix_columns(prefix: str, names: Any, matrix: Array, column_names: Any) ->
     columns: dict[str, Any] = {prefix: [str(name) for name in names]}
     columns |= {str(name): matrix[:, j] for j, name in enumerate(column_names)}
     return columns
+
+
+def _guarded(values: Any) -> Any:
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "OUS":
+        return values
+    return [guarded(value) if isinstance(value, str) else value for value in values]
 
 
 def _column(pa: Any, values: Any) -> Any:

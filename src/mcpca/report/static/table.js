@@ -4,7 +4,7 @@
   const FIRST = 10; // rows before "Show all"
 
   // A spreadsheet takes text that begins like this for a formula; an apostrophe says that it is text.
-  const harmless = (text) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+  const harmless = (text) => (/^'*[=+\-@\t\r]/.test(text) ? `'${text}` : text);
   const raw = (value) =>
     value === null || value === undefined ? "" : typeof value === "number" ? value : harmless(value);
   const csv = (value) => {
