@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from .devices import as_stack, check_stack, on_device
 from .exceptions import RankExceedsDataError
 from .loadings import solve_loadings
 from .quality import Facets, complete, score_moments
+from .scaling import stack_in_range
 from .solvers import Settings, SolverResult, check_solver, get_solver
 from .subspace import Core, compress, numerical_rank
 
@@ -68,6 +69,12 @@ class Decomposition:
     noise: Array | None = None
     gradient: float | None = None
     basis_residual: float = 0.0
+
+    def times_power(self, e: int) -> Decomposition:
+        """Return the decomposition of covariances times ``4^e``."""
+        noise = None if self.noise is None else np.ldexp(self.noise, 2 * e)
+        scaled = np.ldexp(self.loadings, 2 * e), np.ldexp(self.singular_values, 2 * e)
+        return replace(self, loadings=scaled[0], singular_values=scaled[1], noise=noise)
 
 
 def decompose(
@@ -129,10 +136,12 @@ def decompose(
     counts = None if n_samples is None else check_counts(n_samples, k)
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
     rng, report = as_generator(random_state), as_report(verbose)
+    scaled, e = stack_in_range(S)
+    stack = as_stack(scaled)
     found, _ = decompose_checked(
-        as_stack(S), r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
+        stack, r, **options, counts=counts, weights=weights, rng=rng, report=report, tol=tol, max_iter=max_iter
     )
-    return on_device(found, S)
+    return on_device(found.times_power(e), S)
 
 
 def decompose_checked(

@@ -9,6 +9,7 @@ import numpy as np
 from ._check import Array
 from .covariances import Covariances
 from .likelihood import Likelihood, fit_contexts, likelihood_of
+from .scaling import exponent
 
 _FLOOR = 1e-9  # of the mean variance of a feature, as in the solver
 
@@ -25,6 +26,16 @@ class GaussianModel:
     B: Array
     noise: Array
     diagonal: bool
+
+    @property
+    def exponent(self) -> int:
+        """The power of two of data that this is a model of; 0 unless they are far from 1."""
+        largest = max(float(self.B.max(initial=0)), float(self.noise.max(initial=0)))
+        return exponent(float(np.sqrt(largest)), np.float64)
+
+    def times_power(self, e: int) -> GaussianModel:
+        """Return the model of data times ``2^e``."""
+        return GaussianModel(self.A, np.ldexp(self.B, 2 * e), np.ldexp(self.noise, 2 * e), self.diagonal)
 
     @property
     def scale(self) -> Array | None:

@@ -100,7 +100,9 @@ class UncertaintyMethods:
         check_is_fitted(self)
         model = self._gaussian("standard_errors()")
         counts = self._counts("standard_errors()")
-        return precision_of(model, counts, pooled=self.noise == "pooled", orthogonal=self.orthogonal)
+        e = model.exponent
+        found = precision_of(model.times_power(-e), counts, pooled=self.noise == "pooled", orthogonal=self.orthogonal)
+        return found.times_power(e)
 
     def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is there at all.
@@ -124,6 +126,8 @@ class UncertaintyMethods:
         R, rest = self._evidence or (None, None)
         if R is None or rest is None:
             raise ValueError("This model was saved by an older mcpca, without what the test needs; fit it again.")
+        e = model.exponent
+        model, R, rest = model.times_power(-e), np.ldexp(R, -2 * e), np.ldexp(rest, -2 * e)
         white = model.white
         beside = Likelihood(white.T @ white, model.B, model.s, R, rest, counts - 1.0, len(white) - white.shape[1])
         return presence_of(beside, noise_free=self.noise == "isotropic", alpha=alpha, method=method)

@@ -19,7 +19,8 @@ from ._check import Array, as_report
 from ._files import names_to_json, read_file, write_file
 from .contexts import Contexts, read_contexts
 from .labels import name_array
-from .scatters import ContextCovariances, scatters
+from .scaling import in_range
+from .scatters import ContextCovariances, scatters, silence
 
 FORMAT = "mcpca-moments"
 
@@ -106,6 +107,7 @@ class ContextMoments:
         shared = np.flatnonzero((n > 0) & (m > 0))
         weighted = difference[shared] * (n * m / both.counts)[shared, None]
         both.scatters[shared] += weighted[:, :, None] * difference[shared, None, :]
+        silence(both.scatters, both.means, np.maximum(both.counts - 1.0, 1.0)[:, None])
         return both
 
     def covariances(self) -> ContextCovariances:
@@ -145,7 +147,9 @@ def _of_rows(contexts: Contexts) -> ContextMoments:
     moments = ContextMoments()
     moments.contexts, moments.counts = contexts.names, contexts.n_samples.astype(np.intp)
     moments.feature_names = contexts.feature_names
-    moments.means, moments.scatters = scatters(contexts, as_report(False))
+    scaled, e = in_range(contexts)
+    means, found = scatters(scaled, as_report(False))
+    moments.means, moments.scatters = np.ldexp(means, e), np.ldexp(found, 2 * e)
     return moments
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ._check import Array, Report, as_generator, as_report, check_covariances, check_integer, check_real
 from .canonical import ascore
 from .covariances import Covariances
+from .scaling import stack_in_range
 from .solvers._plain import plain_runs
 from .stack import Stack
 from .subspace import Core, compress, numerical_rank
@@ -52,6 +53,10 @@ class RankChoice:
     def mean_scores(self) -> Array:
         """Mean over pairs of runs (m,): the curve that is compared with the threshold."""
         return np.asarray(self.scores.mean(axis=1))
+
+    def times_power(self, e: int) -> RankChoice:
+        """Return the choice for covariances times ``4^e``."""
+        return replace(self, singular_values=np.ldexp(self.singular_values, 2 * e))
 
 
 def choose_rank(
@@ -96,8 +101,8 @@ def choose_rank(
     -----
     Cost one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
     """
-    S = check_covariances(S)
-    return choose_rank_checked(
+    S, e = stack_in_range(check_covariances(S))
+    choice, _ = choose_rank_checked(
         Stack(S),
         ranks,
         n_seed_pairs=n_seed_pairs,
@@ -106,7 +111,8 @@ def choose_rank(
         tol=tol,
         max_iter=max_iter,
         report=as_report(verbose),
-    )[0]
+    )
+    return choice.times_power(e)
 
 
 def choose_rank_checked(

@@ -233,7 +233,7 @@ class Rows:
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
             present, rows = _kernels.rows_of(codes, 0, len(means))
-            out = np.zeros((len(present), p, p))
+            out, left = np.zeros((len(present), p, p)), np.zeros((len(present), p))
             for j, i in enumerate(present.tolist()):
                 Xi = X[rows[j]]
                 uncentred = _kernels.scatter_uncentred(Xi, means[i])
@@ -243,12 +243,15 @@ class Rows:
                 for start in range(0, Xi.shape[0], step):
                     Z = Xi[start : start + step]
                     Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
+                    left[j] += Z.sum(axis=0, dtype=np.float64)
                     out[j] += Z.T @ Z
-            return [_Sum(0, present, out)]
+            return [_Sum(0, present, out), _Sum(1, present, left)]
 
-        total = np.zeros((self.n_contexts, p, p))
-        run(self.contexts, self.passes, "covariances", kernel, [total])
+        total, left = np.zeros((self.n_contexts, p, p)), np.zeros((self.n_contexts, p))
+        run(self.contexts, self.passes, "covariances", kernel, [total, left])
         S = total * self._factors[:, None, None]
+        for Si, rounding, factor in zip(S, left, self._factors / self.contexts.n_samples, strict=True):
+            Si -= np.outer(factor * rounding, rounding)  # what the rounding of the mean has added
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
     def congruences(self, A: Array) -> Iterator[Array]:

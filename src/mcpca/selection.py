@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +25,11 @@ from ._parallel import n_workers, one_thread_each
 from .contexts import Contexts, read_contexts
 from .criteria import Sweep
 from .curves import Curves, default_ranks, thinned
+from .evidence import Evidence, formed, of_covariances
 from .rank import check_ranks, check_within_data
 from .replication import Replicability, check_halves
 from .residual import NULLS, STANDARD_DEVIATIONS, ResidualTest
-from .scatters import ContextCovariances, covariances_of
+from .scatters import ContextCovariances
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,6 +85,19 @@ class RankSelection:
             return require("pandas", "pandas").DataFrame(content).set_index("rank")
         except ImportError:
             return content
+
+    def times_power(self, e: int, n: int = 0, p: int = 0) -> RankSelection:
+        """Return the choice for the n rows of p features times ``2^e``: densities per row fall by ``2^(p e)``."""
+        if e == 0:
+            return self
+        change = dict.fromkeys(("singular value", "null mean", "null upper"), lambda v: np.ldexp(v, 2 * e))
+        change["held-out log-likelihood"] = lambda v: v - p * e * np.log(2)
+        change["BIC"] = lambda v: v + 2 * n * p * e * np.log(2)
+        columns, scree = (
+            {name: change[name](values) if name in change else values for name, values in curves.items()}
+            for curves in (self.columns, self.scree)
+        )
+        return replace(self, columns=columns, scree=scree)
 
     def plot(self) -> Figure:
         """Draw all curves with the choice marked, and the rank x rank heatmaps where they were asked for."""
@@ -225,12 +239,23 @@ def select_rank(
         S = check_covariances(X, "X")
         counts = check_counts(n_samples, len(S))
         moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        return select_rank_checked(None, moments, rng=rng, report=report, **options)
+        return _select(of_covariances(moments, counts), rng=rng, report=report, **options)
     if n_samples is not None:
         raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
     contexts = read_contexts(X, y)
     check_halves(contexts, "choose a rank yourself")
-    return select_rank_checked(contexts, covariances_of(contexts, report), rng=rng, report=report, **options)
+    evidence = formed(contexts, report)
+    if evidence.contexts is None:  # rows elsewhere, which halves cannot be taken of
+        evidence = replace(evidence, contexts=contexts)
+    return _select(evidence, rng=rng, report=report, **options)
+
+
+def _select(evidence: Evidence, **options: Any) -> RankSelection:
+    """Choose in the units of ``evidence``, and return the choice in those of the data."""
+    moments = evidence.moments
+    assert moments is not None
+    found = select_rank_checked(evidence.contexts, moments, **options)
+    return found.times_power(evidence.exponent, int(moments.n_samples.sum()), moments.covariances.shape[1])
 
 
 def _check_options(

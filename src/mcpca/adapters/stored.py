@@ -243,7 +243,7 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
         "parameters": _parameters(cls, stored["params"]),
         "contexts": [str(name) for name in stored["loadings"].index],
         "feature_names": None if features is None else [str(name) for name in features],
-        **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual")},
+        **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual", "exponent")},
     }
     rank = stored.get("rank")
     if header["parameters"]["n_components"] is None and rank is not None:
