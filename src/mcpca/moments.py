@@ -20,7 +20,7 @@ from ._files import names_to_json, read_file, write_file
 from .contexts import Contexts, read_contexts
 from .labels import name_array
 from .scaling import in_range
-from .scatters import ContextCovariances, scatters, silence
+from .scatters import ContextCovariances, scatters
 
 FORMAT = "mcpca-moments"
 
@@ -100,6 +100,12 @@ class ContextMoments:
         difference[its] = other.means
         # Where only one side has rows its mean is the mean, and there is no difference between two.
         difference = np.where((m > 0)[:, None], difference - both.means, 0)
+        # Nor where both sides are constant, and their means differ by the rounding of sums.
+        still = np.ones((k, p), dtype=bool)
+        for part, places in ((self, mine), (other, its)):
+            still[places] &= np.einsum("kpp->kp", part.scatters) == 0
+        rounding = np.finfo(np.float64).eps * both.counts[:, None] * np.abs(both.means)
+        difference[still & (np.abs(difference) <= rounding)] = 0
         both.means = both.means + difference * (m / both.counts)[:, None]
         both.scatters = np.zeros((k, p, p))
         both.scatters[mine] += self.scatters
@@ -107,7 +113,6 @@ class ContextMoments:
         shared = np.flatnonzero((n > 0) & (m > 0))
         weighted = difference[shared] * (n * m / both.counts)[shared, None]
         both.scatters[shared] += weighted[:, :, None] * difference[shared, None, :]
-        silence(both.scatters, both.means, np.maximum(both.counts - 1.0, 1.0)[:, None])
         return both
 
     def covariances(self) -> ContextCovariances:

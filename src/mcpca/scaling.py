@@ -17,7 +17,7 @@ from ._blocks import Rows, Source, largest, times_power
 from ._check import Array
 from ._namespace import namespace, to_host
 from .contexts import Contexts
-from .sources import CSCDiskSource, CSCSource
+from .sources import CSCDiskSource, CSCSource, CSRDiskSource, DenseDiskSource
 
 # Sizes from 2^-bits to 2^bits stay as they are. Powers up to the sixth are then numbers, also of what is smaller than
 # the largest entry by all digits that there are; in single precision up to the fourth.
@@ -54,11 +54,11 @@ def exponent(size: float, dtype: Any) -> int:
 
 
 def in_range(contexts: Contexts) -> tuple[Contexts, int]:
-    """Return the contexts with rows times ``2^-e``, and e, from a look at the first rows.
+    """Return the contexts with rows times ``2^-e``, and e, from a look at some rows.
 
     Raises where variances of such rows, which are results, would be no numbers.
     """
-    size = _first_size(contexts)
+    size = _size_of_some(contexts)
     e = exponent(size, contexts.dtype)
     if e == 0:
         return contexts, 0
@@ -97,8 +97,8 @@ def stack_in_range(S: Any) -> tuple[Any, int]:
     return (S, 0) if e == 0 else (times_power(S, -2 * e), e)
 
 
-def _first_size(contexts: Contexts) -> float:
-    """Return the size of the largest entry of the first rows that are not all zero, of some sources."""
+def _size_of_some(contexts: Contexts) -> float:
+    """Return the size of the largest of some entries of some sources, 0 only where all are 0."""
     if contexts.engine is not None:
         return float(contexts.engine.size)
     sources = list({id(source): source for source in contexts.sources}.values())
@@ -106,10 +106,15 @@ def _first_size(contexts: Contexts) -> float:
 
 
 def _size_of(source: Source) -> float:
-    first = source.first_entries(_FIRST) if isinstance(source, (CSCSource, CSCDiskSource)) else None
-    if first is None:
-        first = source.gather(slice(0, min(source.shape[0], max(1, _FIRST // source.shape[1]))))
-    size = largest(first)
+    """Return the size of the largest of some entries: at the beginning, in the middle and at the end where it can."""
+    if isinstance(source, (CSCSource, CSCDiskSource)):
+        size = largest(source.first_entries(_FIRST))
+    else:
+        n = source.shape[0]
+        few = min(n, max(1, _FIRST // source.shape[1]))
+        anywhere = source.in_memory or isinstance(source, (CSRDiskSource, DenseDiskSource))
+        starts = {0, (n - few) // 2, n - few} if anywhere else {0}
+        size = max(largest(source.gather(slice(start, start + few))) for start in sorted(starts))
     if size == 0:
         size = next((found for _, block in source.scan(2**24) if (found := largest(block))), 0.0)
     return size
