@@ -17,7 +17,7 @@ from ._blocks import Rows, Source, largest, times_power
 from ._check import Array
 from ._namespace import namespace, to_host
 from .contexts import Contexts
-from .sources import CSCDiskSource, CSCSource, CSRDiskSource, DenseDiskSource
+from .sources import ChunkSource, CSCDiskSource, CSCSource, CSRDiskSource, DenseDiskSource
 
 # Sizes from 2^-bits to 2^bits stay as they are. Powers up to the sixth are then numbers, also of what is smaller than
 # the largest entry by all digits that there are; in single precision up to the fourth.
@@ -82,11 +82,10 @@ def scaled_rows(contexts: Contexts, e: int) -> Contexts:
 
 def out_of_range(size: float, dtype: Any) -> ValueError:
     """Return the error for rows of this size."""
-    large = size > 1
+    what, how, way = ("large", "overflow", "Divide") if size > 1 else ("small", "underflow", "Multiply")
     return ValueError(
-        f"X is too {'large' if large else 'small'} for {np.dtype(dtype)}: its values are about {size:.1g}, and their "
-        f"squares {'overflow' if large else 'underflow'}. {'Divide' if large else 'Multiply'} it by a constant"
-        f"{', or pass float64' if np.dtype(dtype) == np.float32 else ''}."
+        f"X is too {what} for {np.dtype(dtype)}: its squares {how} (its values are about {size:.0e}). {way} it by a "
+        f"constant{', or pass float64' if np.dtype(dtype) == np.float32 else ''}."
     )
 
 
@@ -107,7 +106,9 @@ def _size_of_some(contexts: Contexts) -> float:
 
 def _size_of(source: Source) -> float:
     """Return the size of the largest of some entries: at the beginning, in the middle and at the end where it can."""
-    if isinstance(source, (CSCSource, CSCDiskSource)):
+    if isinstance(source, ChunkSource):
+        size = source.size
+    elif isinstance(source, (CSCSource, CSCDiskSource)):
         size = largest(source.first_entries(_FIRST))
     else:
         n = source.shape[0]
