@@ -11,7 +11,7 @@ from .covariances import Covariances
 from .likelihood import Likelihood, fit_contexts, likelihood_of
 from .scaling import exponent
 
-_FLOOR = 1e-9  # of the mean variance of a feature, as in the solver
+FLOOR = 1e-9  # of the mean variance of a feature, as in the solver
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class GaussianModel:
         floor = 0.0
         if not self.diagonal:
             variance = S.variances().sum(axis=1) / len(self.A)
-            floor = max(float(variance.max()) * _FLOOR, np.finfo(float).tiny)
+            floor = max(float(variance.max()) * FLOOR, np.finfo(float).tiny)
             s = np.maximum(start.rest / start.outside if start.outside else variance / 2, floor)
         B = np.maximum(np.einsum("kjj->kj", start.R) - s[:, None] * np.diag(start.N), 0)
         start = likelihood_of(S, self.white, B, s, np.ones(k), scale=self.scale)

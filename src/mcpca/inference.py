@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ._check import Array, as_generator, as_report, check_integer, check_real
 from ._namespace import to_host
 from .bootstrap import Bootstrap, resample
 from .contexts import Contexts, read_contexts
+from .gaussian import FLOOR
 from .likelihood import Likelihood, fit_contexts
 from .precision import Precision, precision_of
 from .replication import REPLICATES, Replicability, replicate
@@ -50,13 +51,18 @@ class Presence:
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str) -> Presence:
     """Test every loading of ``model``, with A as it is and the rest of the context fitted anew."""
     k, r = model.B.shape
-    full = fit_contexts(model, noise_free=noise_free)
+    p = r + model.outside
+    variance = (np.einsum("kab,ab->k", model.R, model.G) + model.rest) / p
+    floor = max(float(variance.max()) * FLOOR, np.finfo(float).tiny) if noise_free else 0.0
+    full = fit_contexts(model, noise_free=noise_free, floor=floor)
     statistics = np.empty((k, r))
     allowed = np.ones((k, r), dtype=bool)
     for j in range(r):
         allowed[:, j] = False
-        # A context that does without the component anyway has nothing to lose.
-        without = fit_contexts(full, allowed=allowed, noise_free=noise_free)
+        # Noise has to take over what the component had, of which there may be none to start from (r = p). A context
+        # that does without the component anyway has nothing to lose.
+        start = replace(full, s=np.maximum(full.s, full.B[:, j] / p)) if noise_free else full
+        without = fit_contexts(start, allowed=allowed, noise_free=noise_free, floor=floor)
         statistics[:, j] = model.n * np.maximum(without.deviances - full.deviances, 0)
         allowed[:, j] = True
     statistics[full.B <= 0] = 0
