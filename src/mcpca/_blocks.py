@@ -133,6 +133,23 @@ def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, ca
     return as_canonical(block, canonical)
 
 
+def times_power(block: Any, e: int) -> Any:
+    """Return a dense or CSR block, or an array on a device, times ``2^e``: a copy, exact within the range of floats."""
+    if isinstance(block, np.ndarray):
+        return np.ldexp(block, e)
+    if not scipy.sparse.issparse(block):
+        return block * 2.0 ** (e // 2) * 2.0 ** (e - e // 2)  # each within the range of single precision
+    data = np.ldexp(block.data, e)
+    return csr_block(data, block.indices, block.indptr, block.shape[1], block.dtype, canonical=True)
+
+
+def largest(block: Any) -> float:
+    """Return the size of the largest finite entry of a dense or CSR block, 0 where there is none."""
+    values = block.data if scipy.sparse.issparse(block) else np.asarray(block)
+    size = float(max(values.max(initial=0), -values.min(initial=0)))
+    return size if np.isfinite(size) else float(np.abs(values[np.isfinite(values)]).max(initial=0))
+
+
 def csr_rows(X: Any, start: int, stop: int, dtype: Any, canonical: bool) -> Any:
     """Return rows ``start`` to ``stop`` of a CSR matrix as ``csr_block`` does, around views of its arrays."""
     pointers = X.indptr[start : stop + 1]

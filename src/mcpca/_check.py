@@ -22,6 +22,7 @@ Report = Callable[[str, int, int], None]
 # the caller's mistake and not arithmetic's.
 SYMMETRY_ULPS = 1e4
 NEGATIVE_ULPS = 1e2
+_FAR = 1e200  # a squared norm beyond which, and below the inverse of which, powers may be no numbers
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
 _BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
 
@@ -183,6 +184,12 @@ def check_covariances(S: Any, name: str = "S") -> Array:
             A = A.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name} has dtype {A.dtype}, which is not numeric ({error}).") from error
+    _check_stack_values(A, name)
+    return A
+
+
+def _check_stack_values(A: Array, name: str) -> None:
+    """Raise where a float (k, p, p) stack has a matrix that is not finite, symmetric and positive semi-definite."""
     p = A.shape[1]
     # Between 0.5 and 1.5 a rounding error is not amplified; the seed is fixed, since the probe decides no result.
     x = np.asarray(np.random.default_rng(0).uniform(0.5, 1.5, p), dtype=A.dtype)
@@ -197,7 +204,17 @@ def check_covariances(S: Any, name: str = "S") -> Array:
                 "recompute those covariances from finite data."
             )
     eps = float(np.finfo(A.dtype).eps)
-    scale: Array = np.sqrt(np.einsum("kpq,kpq->k", A, A, dtype=np.float64))
+    with np.errstate(over="ignore", under="ignore"):
+        squares: Array = np.einsum("kpq,kpq->k", A, A, dtype=np.float64)
+    far = ~((squares > 1 / _FAR) & (squares < _FAR)) | ~np.isfinite(right).all(axis=1)
+    if far.any():
+        # Squares may be no numbers: contexts are looked at in a size where they are.
+        sizes = np.maximum(A.max(axis=(1, 2)), -A.min(axis=(1, 2))).astype(np.float64)
+        if sizes[far].max() > 0:
+            powers = np.where(far & (sizes > 0), -np.frexp(sizes)[1], 0)
+            _check_stack_values(np.ldexp(A, powers[:, None, None]), name)
+            return
+    scale: Array = np.sqrt(squares)
     skew = np.abs(np.subtract(right, left, dtype=np.float64)).max(axis=1)
     bad_context = np.flatnonzero(skew > SYMMETRY_ULPS * eps * np.sqrt(p) * scale)
     if bad_context.size:
@@ -208,7 +225,6 @@ def check_covariances(S: Any, name: str = "S") -> Array:
             "pass covariances, or (S + S.transpose(0, 2, 1)) / 2 if the asymmetry is only noise."
         )
     _check_definite(A, scale, eps, name)
-    return A
 
 
 def check_stack_form(A: Array, name: str) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ._blocks import Rows, as_canonical, block_dtype, check_shape, csr_blocks, equal_blocks, in_asked_order, row_numbers
+from ._blocks import (
+    Rows,
+    as_canonical,
+    block_dtype,
+    check_shape,
+    csr_blocks,
+    equal_blocks,
+    in_asked_order,
+    largest,
+    row_numbers,
+)
 from ._check import Array, check_rows
 from ._columns import frame_columns, positions_of
 
@@ -18,7 +28,7 @@ class ChunkSource:
     """Rows of one matrix that come as 2-D blocks: arrays, DataFrames, or sparse matrices.
 
     Columns of DataFrames go by the names of the first block's, ``feature_names``, None where that has none.
-    It is read once here, to learn the numbers of rows, the width and the type, of which only the counts are kept.
+    It is read once here, to learn the numbers of rows, the width, the type and the ``size`` of the largest entry.
     Every later pass is checked against them. Where some blocks are sparse all are given as CSR: a dense block as CSR
     takes up to twice its room, while a sparse one that is made dense has no bound.
 
@@ -41,7 +51,7 @@ class ChunkSource:
             _check_no_arguments(chunks, where)
         counts: list[int] = []
         n = p = nnz = 0
-        dtype, self.sparse = np.dtype(np.float32), False
+        dtype, self.sparse, self.size = np.dtype(np.float32), False, 0.0
         self.feature_names: list[Any] | None = None
         for X in self._iterate():
             if not counts and hasattr(X, "columns"):
@@ -57,6 +67,7 @@ class ChunkSource:
             n += block.shape[0]
             dtype = np.result_type(dtype, block.dtype)
             self.sparse |= scipy.sparse.issparse(block)
+            self.size = max(self.size, largest(block))
             nnz += block.nnz if scipy.sparse.issparse(block) else block.size
         if not counts:
             raise ValueError(

@@ -312,6 +312,10 @@ class CSCDiskSource(_SparseDisk):
         super().__init__(dataset, where)
         self._indptr: Array | None = None
 
+    def first_entries(self, n: int) -> Array:
+        """Return about ``n`` entries, of the first columns."""
+        return self._entries(0, min(n, int(self._major[-1])), "its first columns", self.shape[0])[0]
+
     def gather(self, rows: slice | Array) -> Rows:
         """Return these rows in this order; cost: a read of the whole file."""
         numbers = row_numbers(rows, self.shape[0], self._where)

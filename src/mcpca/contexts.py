@@ -23,6 +23,13 @@ from .sources import Rows, Source, as_source, is_dask, is_source_like
 class Engine(Protocol):
     """Who makes passes over rows that are not in this process."""
 
+    @property
+    def size(self) -> float:
+        """The size of the largest entry seen so far."""
+
+    def scaled(self, e: int) -> Engine:
+        """Return the engine for the same rows times ``2^-e``."""
+
     def add(self, kernel: Callable[[Any, Array], list[Sum]], totals: list[Array]) -> None:
         """Add what ``kernel`` makes of all rows to ``totals``."""
 

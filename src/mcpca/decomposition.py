@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from .exceptions import RankExceedsDataError
 from .loadings import solve_loadings
 from .progress import reporting
 from .quality import Facets, complete, score_moments
+from .scaling import stack_in_range
 from .solvers import Settings, SolverResult, check_solver, get_solver
 from .subspace import Core, compress, numerical_rank
 
@@ -70,6 +71,12 @@ class Decomposition(Shown):
     noise: Array | None = None
     gradient: float | None = None
     basis_residual: float = 0.0
+
+    def times_power(self, e: int) -> Decomposition:
+        """Return the decomposition of covariances times ``4^e``."""
+        noise = None if self.noise is None else np.ldexp(self.noise, 2 * e)
+        scaled = np.ldexp(self.loadings, 2 * e), np.ldexp(self.singular_values, 2 * e)
+        return replace(self, loadings=scaled[0], singular_values=scaled[1], noise=noise)
 
     def _words(self) -> list[str]:
         (p, r), k = self.components.shape, len(self.loadings)
@@ -145,10 +152,11 @@ def decompose(
     r = check_rank(r, p, "r")
     counts = None if n_samples is None else check_counts(n_samples, k)
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
+    scaled, e = stack_in_range(S)
     options |= {"counts": counts, "weights": weights, "rng": as_generator(random_state), "tol": tol}
     with reporting(verbose, "decomposition") as report:
-        found, _ = decompose_checked(as_stack(S), r, **options, report=report, max_iter=max_iter)
-    return on_device(found, S)
+        found, _ = decompose_checked(as_stack(scaled), r, **options, report=report, max_iter=max_iter)
+    return on_device(found.times_power(e), S)
 
 
 def decompose_checked(

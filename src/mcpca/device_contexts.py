@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._blocks import check_shape, equal_blocks
+from ._blocks import check_shape, equal_blocks, times_power
 from ._check import Array, Report, check_finite
 from ._namespace import (
     as_float,
@@ -43,6 +43,10 @@ class DeviceSource:
         self.shape = check_shape(self.array.shape, where)
         self.dtype = np.dtype(np.float32 if self.array.dtype == namespace(self.array).float32 else np.float64)
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def scaled(self, e: int) -> DeviceSource:
+        """Return the rows times ``2^-e``: a copy on the device."""
+        return DeviceSource(times_power(self.array, -e), "X")
 
     def gather(self, rows: slice | Array) -> Array:
         """Return these rows in this order."""
@@ -132,10 +136,15 @@ def _moments_of(contexts: Contexts, i: int, wide: Any, dtype: Any) -> tuple[Any,
     mean: Any = sum(xp.sum(x, axis=0, dtype=wide) for x in _chunks(contexts, i)) / n
     middle = xp.astype(mean, dtype, copy=False)
     scatter: Any = 0
+    left: Any = 0
     for x in _chunks(contexts, i):
         centred = xp.astype(x, dtype, copy=False) - middle
+        left = left + xp.sum(centred, axis=0, dtype=wide)
         scatter = scatter + xp.astype(centred.T @ centred, wide, copy=False)
-    return mean, scatter
+    scatter = scatter - left[:, None] * (left / n)[None, :]  # what the rounding of the mean has added
+    varies = xp.linalg.diagonal(scatter) > (n - 1) * (mean * float(np.finfo(contexts.dtype).eps)) ** 2
+    varies = xp.astype(varies, wide)  # not so where a feature is constant up to the rounding of its mean
+    return mean, scatter * varies[:, None] * varies[None, :]
 
 
 def _chunks(contexts: Contexts, i: int) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -274,7 +275,7 @@ class MCPCA(
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
     def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:
-        S, counts = evidence.covariances, evidence.counts
+        S, counts, e = evidence.covariances, evidence.counts, evidence.exponent
         rng = as_generator(seed if self.random_state is None else self.random_state)
         weights = None if self.context_weights is None else check_weights(self.context_weights, evidence.names)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
@@ -302,14 +303,15 @@ class MCPCA(
             beside = model.likelihood(S, np.ones(S.n_contexts))
         plain = self.solver == "mspm" and not self.orthogonal and weights is None
         told = None if choice is None else choice.told(to_host(A) if plain else None)
+        result = result.times_power(e)
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
         self.__dict__.update(vars(features))
         self.components_ = A
-        self.loadings_ = B
+        self.loadings_ = result.loadings
         self.projection_ = np.linalg.pinv(A)
         self.n_components_ = int(r)
-        self.rank_choice_ = told
+        self.rank_choice_ = None if told is None else told.times_power(e)
         self.contexts_ = evidence.names
         self.means_ = evidence.means
         self.n_samples_per_context_ = counts
@@ -318,8 +320,9 @@ class MCPCA(
         self.n_iter_ = max(1, result.n_iter)
         self.n_passes_ = None if evidence.passes is None else evidence.passes.count[0]
         self.basis_residual_ = result.basis_residual
-        self._facets = measured  # type: ignore[assignment]  # asked for above
-        self._evidence = None if beside is None else (beside.R, beside.rest)
+        assert measured is not None  # asked for above
+        self._facets = replace(measured, exponent=e)
+        self._evidence = None if beside is None else (np.ldexp(beside.R, 2 * e), np.ldexp(beside.rest, 2 * e))
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
         warn_if_proportional(B, component_names(self))

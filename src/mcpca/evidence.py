@@ -21,6 +21,7 @@ from .fingerprints import digest
 from .passes import Passes, compare
 from .pieces import memory_limit
 from .rows import Rows
+from .scaling import in_range, scaled_rows, stack_in_range
 from .scatters import ContextCovariances, covariances_of
 from .subspace import width
 
@@ -35,7 +36,7 @@ class Evidence:
 
     ``means`` (k, p) and ``counts`` (k,) are None where only covariances are known, ``contexts`` where rows are not at
     hand; ``moments`` are the covariances where they are an array, here or on a device, ``passes`` those made where they
-    are not.
+    are not. All but ``means`` are of rows times ``2^-exponent``.
     """
 
     covariances: Covariances
@@ -45,6 +46,7 @@ class Evidence:
     contexts: Contexts | None = None
     moments: ContextCovariances | None = None
     passes: Passes | None = None
+    exponent: int = 0
 
     @property
     def home(self) -> Any:
@@ -56,45 +58,59 @@ class Evidence:
         if self.moments is None or not is_device_array(self.home):
             return self
         contexts = None if self.contexts is None else rows_on_host(self.contexts)
-        return of_covariances(replace(self.moments, covariances=to_host(self.home)), self.counts, contexts)
+        moments = replace(self.moments, covariances=to_host(self.home))
+        return replace(self, covariances=as_stack(moments.covariances), contexts=contexts, moments=moments)
 
 
-def of_covariances(moments: ContextCovariances, counts: Array | None, contexts: Contexts | None = None) -> Evidence:
-    """Return the evidence in covariances as an array, here or on a device, with means where there are any."""
-    means = moments.means if len(moments.means) else None
-    return Evidence(as_stack(moments.covariances), moments.contexts, means, counts, contexts, moments)
+def of_covariances(
+    moments: ContextCovariances, counts: Array | None, contexts: Contexts | None = None, exponent: int = 0
+) -> Evidence:
+    """Return the evidence in covariances as an array, here or on a device, with means where there are any.
+
+    They are of rows times ``2^-exponent``, and are brought into range where they are not.
+    """
+    means = np.ldexp(moments.means, exponent) if len(moments.means) else None
+    S, e = stack_in_range(moments.covariances)
+    if e:
+        moments = replace(moments, covariances=S, means=np.ldexp(moments.means, -e))
+        contexts = None if contexts is None else scaled_rows(contexts, e)
+    return Evidence(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent=exponent + e)
 
 
 def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> Evidence:
     """Return the evidence in rows, after one pass over them or, for covariances as an array, all that is needed."""
     if is_on_device(contexts) or not by_passes(contexts, r):
-        return _formed(contexts, report)
+        return formed(contexts, report)
+    contexts, e = in_range(contexts)
     rank, k = r or _TYPICAL_RANK, len(contexts.names)
     columns = max(rank + range_finder.SPARE, -(-width(rank, k) // 2))
     passes = Passes(report, checkpoint, tol)
     compare(contexts, passes)
-    return _passed_over(Rows.of(contexts, columns, passes))
+    return _passed_over(Rows.of(contexts, columns, passes), e)
 
 
 def without_basis(contexts: Contexts, r: int | None, report: Report) -> Evidence:
     """Return what ``of_rows`` does where no basis will be asked for: the pass is for means alone."""
     if is_on_device(contexts) or not by_passes(contexts, r):
-        return _formed(contexts, report)
-    return _passed_over(Rows.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)))
+        return formed(contexts, report)
+    contexts, e = in_range(contexts)
+    return _passed_over(Rows.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)), e)
 
 
-def _formed(contexts: Contexts, report: Report) -> Evidence:
+def formed(contexts: Contexts, report: Report) -> Evidence:
+    """Return the evidence in rows by way of covariances as an array."""
+    contexts, e = in_range(contexts)
     if is_on_device(contexts):
-        return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts)
+        return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
     # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
     at_hand = contexts if contexts.engine is None else None
-    return of_covariances(covariances_of(contexts, report), contexts.n_samples, at_hand)
+    return of_covariances(covariances_of(contexts, report), contexts.n_samples, at_hand, e)
 
 
-def _passed_over(rows: Rows) -> Evidence:
+def _passed_over(rows: Rows, e: int) -> Evidence:
     contexts = rows.contexts
-    means = rows.means.astype(contexts.dtype, copy=False)
-    return Evidence(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes)
+    means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
+    return Evidence(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes, exponent=e)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:

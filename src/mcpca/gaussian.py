@@ -9,8 +9,9 @@ import numpy as np
 from ._check import Array
 from .covariances import Covariances
 from .likelihood import Likelihood, fit_contexts, likelihood_of
+from .scaling import exponent
 
-_FLOOR = 1e-9  # of the mean variance of a feature, as in the solver
+FLOOR = 1e-9  # of the mean variance of a feature, as in the solver
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,16 @@ class GaussianModel:
     B: Array
     noise: Array
     diagonal: bool
+
+    @property
+    def exponent(self) -> int:
+        """The power of two of data that this is a model of; 0 unless they are far from 1."""
+        largest = max(float(self.B.max(initial=0)), float(self.noise.max(initial=0)))
+        return exponent(float(np.sqrt(largest)), np.float64)
+
+    def times_power(self, e: int) -> GaussianModel:
+        """Return the model of data times ``2^e``."""
+        return GaussianModel(self.A, np.ldexp(self.B, 2 * e), np.ldexp(self.noise, 2 * e), self.diagonal)
 
     @property
     def scale(self) -> Array | None:
@@ -60,7 +71,7 @@ class GaussianModel:
         floor = 0.0
         if not self.diagonal:
             variance = S.variances().sum(axis=1) / len(self.A)
-            floor = max(float(variance.max()) * _FLOOR, np.finfo(float).tiny)
+            floor = max(float(variance.max()) * FLOOR, np.finfo(float).tiny)
             s = np.maximum(start.rest / start.outside if start.outside else variance / 2, floor)
         B = np.maximum(np.einsum("kjj->kj", start.R) - s[:, None] * np.diag(start.N), 0)
         start = likelihood_of(S, self.white, B, s, np.ones(k), scale=self.scale)

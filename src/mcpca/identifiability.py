@@ -31,9 +31,10 @@ def proportional_loadings(B: Array, max_degrees: float = DEFAULT_DEGREES) -> lis
     is not when two are (or when one is zero, which is proportional to all: such columns are paired with themselves).
     """
     B = np.asarray(to_host(B), dtype=np.float64)
-    norms = np.linalg.norm(B, axis=0)
-    zero = norms == 0
-    unit = B / np.where(zero, 1, norms)
+    top = np.abs(B).max(axis=0, initial=0)
+    zero = top == 0
+    B = np.ldexp(B, -np.frexp(top)[1])  # squares of very small numbers would be none
+    unit = B / np.where(zero, 1, np.linalg.norm(B, axis=0))
     # From the difference of unit vectors: arccos of a cosine near 1 has half the digits.
     cosines = unit.T @ unit
     gaps = np.sqrt(np.maximum(2 - 2 * cosines, 0))

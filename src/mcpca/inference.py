@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ._namespace import to_host
 from ._shown import Shown, counted, listed_mcpcs, mcpcs
 from .bootstrap import Bootstrap, resample
 from .contexts import Contexts
+from .gaussian import FLOOR
 from .likelihood import Likelihood, fit_contexts
 from .precision import Precision, precision_of
 from .progress import reporting, silent
@@ -70,13 +71,18 @@ class Presence(Shown):
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str, report: Report = silent) -> Presence:
     """Test every loading of ``model``, with A as it is and the rest of the context fitted anew."""
     k, r = model.B.shape
-    full = fit_contexts(model, noise_free=noise_free)
+    p = r + model.outside
+    variance = (np.einsum("kab,ab->k", model.R, model.G) + model.rest) / p
+    floor = max(float(variance.max()) * FLOOR, np.finfo(float).tiny) if noise_free else 0.0
+    full = fit_contexts(model, noise_free=noise_free, floor=floor)
     statistics = np.empty((k, r))
     allowed = np.ones((k, r), dtype=bool)
     for j in range(r):
         allowed[:, j] = False
-        # A context that does without the component anyway has nothing to lose.
-        without = fit_contexts(full, allowed=allowed, noise_free=noise_free)
+        # Noise has to take over what the component had, of which there may be none to start from (r = p). A context
+        # that does without the component anyway has nothing to lose.
+        start = replace(full, s=np.maximum(full.s, full.B[:, j] / p)) if noise_free else full
+        without = fit_contexts(start, allowed=allowed, noise_free=noise_free, floor=floor)
         statistics[:, j] = model.n * np.maximum(without.deviances - full.deviances, 0)
         allowed[:, j] = True
         report("tests of MCPCs", j + 1, r)
@@ -123,8 +129,10 @@ class UncertaintyMethods:
         check_is_fitted(self)
         model = self._gaussian("standard_errors()")
         counts = self._counts("standard_errors()")
+        e = model.exponent
         with reporting(self.verbose, "standard errors"):
-            return precision_of(model, counts, pooled=self.noise == "pooled", orthogonal=self.orthogonal)
+            options = {"pooled": self.noise == "pooled", "orthogonal": self.orthogonal}
+            return precision_of(model.times_power(-e), counts, **options).times_power(e)
 
     def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is there at all.
@@ -148,6 +156,8 @@ class UncertaintyMethods:
         R, rest = self._evidence or (None, None)
         if R is None or rest is None:
             raise ValueError("This model was saved by an older mcpca, without what the test needs; fit it again.")
+        e = model.exponent
+        model, R, rest = model.times_power(-e), np.ldexp(R, -2 * e), np.ldexp(rest, -2 * e)
         white = model.white
         beside = Likelihood(white.T @ white, model.B, model.s, R, rest, counts - 1.0, len(white) - white.shape[1])
         with reporting(self.verbose, "tests of MCPCs") as report:

@@ -23,7 +23,8 @@ class Known:
 
     ``basis`` U (p, t) and ``multiplied`` V (p, s) are orthonormal; ``core`` (k, t, t) are the ``U^T S_i U`` and
     ``products`` are G V. ``squared_norms`` (k,) of the S_i are estimates, ``norm_errors`` their standard errors,
-    ``variances`` (k, p) their diagonals.
+    ``variances`` (k, p) their diagonals. ``inside`` (k,) is the part of the squared norms in ``n_inside`` directions,
+    which is exact.
     """
 
     basis: Array | None = None
@@ -33,6 +34,8 @@ class Known:
     squared_norms: Array | None = None
     norm_errors: Array | None = None
     variances: Array | None = None
+    inside: Array | None = None
+    n_inside: int = 0
 
     def product(self, V: Array) -> Array | None:
         """Return G V where V is in the span of what has been multiplied."""
@@ -53,6 +56,24 @@ class Known:
             before = V[:, :0]
         wider = np.hstack([before, V])
         return wider if k * wider.shape[1] ** 2 <= _MOST else V[:, :0]
+
+    def norms_are_rough(self, tolerance: float) -> bool:
+        """Whether squared norms are not known, or in total not up to this share."""
+        if self.squared_norms is None or self.norm_errors is None:
+            return True
+        return bool(np.sqrt((self.norm_errors**2).sum()) > tolerance * self.squared_norms.sum())
+
+    def estimate_norms(self, lengths: Array, probes: Array, width: int, more: bool) -> None:
+        """Learn from squared lengths (k,) of the S_i V, in total, and of S_i x (k, m) for random x outside U.
+
+        U has ``width`` columns, and those of V alone unless there are ``more``. What is known from a wider U stays.
+        """
+        if width < self.n_inside:
+            return
+        inside = lengths if not more or self.inside is None else self.inside + lengths
+        self.inside, self.n_inside = inside, width
+        self.squared_norms = inside + probes.mean(axis=1)
+        self.norm_errors = probes.std(axis=1, ddof=1) / np.sqrt(probes.shape[1])
 
     def widen(self, basis: Array, columns: Array) -> None:
         """Take what ``basis_with`` gave, U, for the basis; the last ``columns`` (k, t, s) of ``U^T S_i U`` are new."""

@@ -25,6 +25,7 @@ from .exceptions import DuplicateRowsError
 from .labels import name_array
 from .moment_fingerprints import fingerprints_of, from_json, to_json, union
 from .progress import reporting
+from .scaling import in_range
 from .scatters import ContextCovariances, scatters
 
 FORMAT = "mcpca-moments"
@@ -133,6 +134,12 @@ class ContextMoments(Shown):
         difference[its] = other.means
         # Where only one side has rows its mean is the mean, and there is no difference between two.
         difference = np.where((m > 0)[:, None], difference - both.means, 0)
+        # Nor where both sides are constant, and their means differ by the rounding of sums.
+        still = np.ones((k, p), dtype=bool)
+        for part, places in ((self, mine), (other, its)):
+            still[places] &= np.einsum("kpp->kp", part.scatters) == 0
+        rounding = np.finfo(np.float64).eps * both.counts[:, None] * np.abs(both.means)
+        difference[still & (np.abs(difference) <= rounding)] = 0
         both.means = both.means + difference * (m / both.counts)[:, None]
         both.scatters = np.zeros((k, p, p))
         both.scatters[mine] += self.scatters
@@ -250,7 +257,9 @@ def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
     contexts, moments = read_contexts(X, y, min_samples=1), ContextMoments()
     moments.contexts, moments.counts = contexts.names, contexts.n_samples.astype(np.intp)
     moments.feature_names = contexts.feature_names
-    moments.means, moments.scatters = scatters(contexts, report)
+    scaled, e = in_range(contexts)
+    means, found = scatters(scaled, report)
+    moments.means, moments.scatters = np.ldexp(means, e), np.ldexp(found, 2 * e)
     return moments
 
 

@@ -19,6 +19,7 @@ from .labels import encode_labels, rows_by_context, take_labels, without_columns
 from .loadings import solve_loadings
 from .progress import reporting
 from .quality import measure
+from .scaling import in_range, stack_in_range
 from .scatters import second_moment
 from .sources import as_source, is_dask, is_source_like
 from .stack import Stack
@@ -59,14 +60,15 @@ class NewContextMethods:
         """
         check_is_fitted(self)
         with reporting(self.verbose, "loadings") as report:
-            S, single = self._covariances_of(X, y, report)
-            B = self._loadings_on(S)
+            S, e, single = self._covariances_of(X, y, report)
+            B = np.ldexp(self._loadings_on(S, e), 2 * e)
         return np.asarray(B[0] if single else B)
 
-    def _loadings_on(self, S: Covariances) -> Array:
+    def _loadings_on(self, S: Covariances, e: int) -> Array:
+        """Return loadings of covariances of rows times ``2^-e``."""
         A = to_host(self.components_).astype(np.float64)
         if self.noise_variance_ is not None:
-            B = self._gaussian("").fit_new(S).B
+            B = self._gaussian("").times_power(-e).fit_new(S).B
         else:
             B = solve_loadings((A.T @ A) ** 2, S.variances_along(A))
         return B.astype(to_host(self.loadings_).dtype, copy=False)
@@ -92,6 +94,7 @@ class NewContextMethods:
     def _posterior_by_context(self, names: list[Any] | None) -> list[Array]:
         """Return the (r, p) matrix of expected scores for each of the contexts ``names``, or one for the average."""
         model = self._gaussian("posterior=True")
+        model = model.times_power(-model.exponent)
         counts = self.n_samples_per_context_
         weights = np.ones(len(self.contexts_)) if counts is None else counts
         if names is None:
@@ -105,13 +108,14 @@ class NewContextMethods:
             )
         return [model.posterior_projection(position[name], weights) for name in names]
 
-    def _covariances_of(self, X: Any, y: Any, report: Report) -> tuple[Covariances, bool]:
-        """Return covariances of new contexts, and whether there is just one and it was not labelled."""
+    def _covariances_of(self, X: Any, y: Any, report: Report) -> tuple[Covariances, int, bool]:
+        """Return covariances of new rows times ``2^-e``, e, and whether there is one context that was not labelled."""
         X, p = to_host(X), self.n_features_in_
         if isinstance(X, np.ndarray) and X.ndim == 3:
             S = check_covariances(X, "X")
             self._check_n_features(S.shape[1])
-            return Stack(S), False
+            S, e = stack_in_range(S)
+            return Stack(S), e, False
         single = y is None and not isinstance(X, Contexts) and named_blocks(X) is None
         if not single:
             contexts = self._read_new(X, y, min_samples=2)
@@ -119,9 +123,11 @@ class NewContextMethods:
             A = self._check_new_rows(square_in_order(X, getattr(self, "feature_names_in_", None)))
             dense = isinstance(A, np.ndarray) and A.shape == (p, p)
             if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
-                return Stack(check_covariances(A[None], "X")), True
+                S, e = stack_in_range(check_covariances(A[None], "X"))
+                return Stack(S), e, True
             contexts = self._read_new(A, None, min_samples=2) if is_dask(A) else read_contexts(A)
-        return without_basis(contexts, self.components_.shape[1], report).covariances, single
+        found = without_basis(contexts, self.components_.shape[1], report)
+        return found.covariances, found.exponent, single
 
     def _check_new_rows(self, X: Any) -> Any:
         """Return new rows as an array, on the host or on their device; as a ``Source`` where that is no dense array."""
@@ -186,7 +192,8 @@ class NewContextMethods:
         fitted = self._means()
         new = not contexts.by_name and len(contexts.names) == 1 < len(self.contexts_)
         if new:
-            index, S = np.zeros(1, dtype=int), self._covariances_of(X, None, report)[0]
+            index = np.zeros(1, dtype=int)
+            S, e, _ = self._covariances_of(X, None, report)
         else:
             if contexts.by_name:
                 way_out = "Cross-validate with StratifiedKFold, so that every fold has rows of every context."
@@ -200,16 +207,19 @@ class NewContextMethods:
                     f"{self.n_features_in_} features are more than {MOST_NUMBERS} numbers; score some contexts or "
                     "features at a time."
                 )
+            scaled, e = in_range(contexts)
             moments = []
             for i, mean in enumerate(means):
-                moments.append(second_moment(contexts, i, mean))
+                moments.append(second_moment(scaled, i, np.ldexp(mean, -e)))
                 report("contexts", i + 1, len(means))
             S = Stack(np.stack(moments))
         if self.noise_variance_ is not None:
-            model = self._gaussian("score")
+            model = self._gaussian("score").times_power(-e)
             beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)
-            return float(np.average(model.log_likelihoods(beside), weights=contexts.n_samples))
-        A, B = to_host(self.components_), self._loadings_on(S) if new else to_host(self.loadings_)[index]
+            densities = model.log_likelihoods(beside) - self.n_features_in_ * e * np.log(2)
+            return float(np.average(densities, weights=contexts.n_samples))
+        A = to_host(self.components_)
+        B = self._loadings_on(S, e) if new else np.ldexp(to_host(self.loadings_)[index], -2 * e)
         result = measure(S, A, B)
         total = float(result.squared_norms.sum())
         return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0

@@ -25,7 +25,7 @@ _ARRAYS = (
     "noise_variance_",
 )
 _OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
-_FACETS = tuple(Facets.__dataclass_fields__)
+_FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
 # Shapes, with k contexts, p features and r components; none where the length is free.
 _SHAPES = {
@@ -53,6 +53,7 @@ def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
         "n_iter": model.n_iter_,
         "n_passes": model.n_passes_,
         "basis_residual": model.basis_residual_,
+        "exponent": model._facets.exponent,
     }
     if model._evidence is not None:
         arrays |= {"score_covariances": model._evidence[0], "variance_outside": model._evidence[1]}
@@ -129,7 +130,8 @@ def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> An
     model.n_iter_ = header["n_iter"]
     model.n_passes_ = header.get("n_passes")
     model.basis_residual_ = header.get("basis_residual", 0.0)
-    model._facets = Facets(*(arrays[f"facet_{name}"] for name in _FACETS))
+    facets: dict[str, Any] = {name: arrays[f"facet_{name}"] for name in _FACETS}
+    model._facets = Facets(**facets, exponent=int(header.get("exponent") or 0))
     evidence = arrays.get("score_covariances"), arrays.get("variance_outside")
     model._evidence = None if evidence[0] is None else evidence
     model.rank_choice_ = RankSelection.from_json(header["selection"]) if "selection" in header else None

@@ -12,7 +12,7 @@ length: ``db_ij`` then gains ``2 b_ij a_j . da_j``, and ``da_j`` loses its part 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,10 @@ class Precision(Shown):
     loadings: Array
     ascore_loss: float
     n_samples: Array
+
+    def times_power(self, e: int) -> Precision:
+        """Return the standard errors for data times ``2^e``."""
+        return replace(self, loadings=np.ldexp(self.loadings, 2 * e))
 
     def intervals(self, loadings: Any, confidence: float = 0.95) -> tuple[Array, Array]:
         """Return the ends (k, r) of intervals for the given loadings, those that the standard errors belong to.

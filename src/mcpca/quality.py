@@ -5,7 +5,7 @@ All four need only ``A^T S_i A`` (r, r) and ``||S_i||_F`` of each context.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,10 @@ from ._check import Array, check_covariances
 from ._namespace import to_host
 from ._shown import Shown, counted, span
 from .covariances import Covariances
+from .scaling import stack_in_range
 from .stack import Stack
+
+_SQUARES = ("squared_norms", "squared_norm_errors", "reconstruction_errors", "variance_shares", "offdiagonals")
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,14 +34,16 @@ class Facets(Shown):
     reconstruction_errors : ndarray (k,)
         ``||S_i - A diag(b_i) A^T||_F^2``.
     variance_shares : ndarray (k, r)
-        ``<S_i, beta_ij a_j a_j^T>``, which add up over j to ``||P(S_i)||_F^2``; P projects on the span of the
-        ``a_j a_j^T`` and beta are its coefficients.
+        What each component adds to ``||S_i||_F^2 - ||S_i - A diag(b_i) A^T||_F^2``, the part that is explained:
+        ``b_ij (2 a_j^T S_i a_j - sum_l b_il (a_j . a_l)^2)``, which is ``b_ij a_j^T S_i a_j`` where b_i is the best.
     offdiagonals : ndarray (k,)
         ``||offdiag(A^+ S_i A^+T)||_F^2``.
     offdiagonal_correlations : ndarray (k,)
         Root mean square of the correlations between different scores; free of units.
     likelihood_losses : ndarray (k,)
         ``log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``, twice a Kullback-Leibler divergence.
+    exponent : int
+        All squares are in units of ``16^exponent``, the fourth power of the data's; 0 unless data are far from 1.
     """
 
     squared_norms: Array
@@ -48,6 +53,27 @@ class Facets(Shown):
     offdiagonals: Array
     offdiagonal_correlations: Array
     likelihood_losses: Array
+    exponent: int = 0
+
+    def in_units(self, name: str) -> Array:
+        """Return the squares called ``name`` in units of the data; raise where they are no numbers there."""
+        values: Array = getattr(self, name)
+        found = np.ldexp(values, 4 * self.exponent)
+        if np.isfinite(found).sum() < np.isfinite(values).sum() or (found == 0).sum() > (values == 0).sum():
+            raise ValueError(
+                f"{name} are fourth powers of the data, of about 2^{self.exponent}, and no numbers of float64. Divide "
+                "the data by a constant, or ask for shares: explained_share()."
+            )
+        return found
+
+    def explained_shares(self, total: bool) -> tuple[Any, Any]:
+        """Return the share explained of each context (k,), or of all in ``total``, and its standard error."""
+        explained, norms, errors = self.variance_shares.sum(axis=1), self.squared_norms, self.squared_norm_errors
+        if total:
+            explained, norms, errors = explained.sum(), norms.sum(), np.sqrt((errors**2).sum())
+        norm = np.where(norms > 0, norms, np.nan)  # what does not vary has no share
+        share = explained / norm
+        return share, np.abs(share) * errors / norm
 
     def _words(self) -> list[str]:
         k, r = self.variance_shares.shape
@@ -97,7 +123,9 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
         raise ValueError(
             f"S {S.shape}, A {A.shape} and B {B.shape} do not fit: (k, p, p), (p, r) and (k, r) are needed."
         )
-    return measure(Stack(S), A, B)
+    S, e = stack_in_range(S)
+    found = replace(measure(Stack(S), A, np.ldexp(B, -2 * e)), exponent=e)
+    return replace(found, exponent=0, **{name: found.in_units(name) for name in _SQUARES}) if e else found
 
 
 def measure(S: Covariances, A: Array, B: Array) -> Facets:
@@ -129,10 +157,10 @@ def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
     """Add what depends on the loadings."""
     A, B = A.astype(np.float64), B.astype(np.float64)
     h, norms, norm_errors, *rest = moments
-    G = (A.T @ A) ** 2
-    errors = norms - 2 * np.einsum("kj,kj->k", h, B) + np.einsum("kj,kj->k", B @ G, B)
-    shares = h * np.linalg.lstsq(G, h.T, rcond=None)[0].T
-    return Facets(norms, norm_errors, np.maximum(errors, 0), shares, *rest)
+    shares = B * (2 * h - B @ (A.T @ A) ** 2)
+    explained = shares.sum(axis=1)
+    norms = np.maximum(norms, explained)  # which they are, also where they were estimated
+    return Facets(norms, norm_errors, norms - explained, shares, rest[0], rest[1], rest[2])
 
 
 def _moments_of_chunk(cross: Array, inverse: Array) -> tuple[Array, ...]:
@@ -179,7 +207,7 @@ class FacetMethods:
         Minimising it is finding the closest rank-r partially symmetric tensor. ``per="context"`` gives the k terms
         ``||S_i - A B_i A^T||_F^2``; divide by ``squared_norms()`` for relative ones.
         """
-        return _aggregate(self._measured().reconstruction_errors, per)
+        return _aggregate(self._measured().in_units("reconstruction_errors"), per)
 
     def squared_norms(self) -> Array:
         """Return ``||S_i||_F^2`` of each context: the yardstick for the error and the variance explained.
@@ -187,26 +215,44 @@ class FacetMethods:
         Where the fit went by passes over the rows (``n_passes_``) these are estimates from random directions, with the
         standard errors ``squared_norm_errors()``, and so is what is made of them, the reconstruction error.
         """
-        return self._measured().squared_norms
+        return self._measured().in_units("squared_norms")
 
     def squared_norm_errors(self) -> Array:
         """Return the standard error of each of ``squared_norms()``; 0 where they are exact."""
-        return self._measured().squared_norm_errors
+        return self._measured().in_units("squared_norm_errors")
 
     def variance_explained(self, per: str | None = None) -> Any:
-        """Return the average squared variance explained, ``(1/k) sum_i ||P(S_i)||_F^2``.
+        """Return the average squared variance explained, ``(1/k) sum_i ||S_i||_F^2 - ||S_i - A B_i A^T||_F^2``.
 
-        P is the projection on ``span{a_j a_j^T}``, and ``||S_i||^2 = ||S_i - P(S_i)||^2 + ||P(S_i)||^2``.
-        ``per="context"`` gives the k terms. ``per="component"`` gives r shares that add up to the average: with
-        ``P(S_i) = sum_j beta_ij a_j a_j^T`` the share of MCPC j is the average over contexts of
-        ``<S_i, beta_ij a_j a_j^T> = beta_ij a_j^T S_i a_j``. For orthogonal MCPCs this is ``(a_j^T S_i a_j)^2``.
-        Otherwise variance that two MCPCs could both explain is divided between them by the least-squares coefficients,
-        and a share can be negative where a coefficient is.
+        Where the loadings are those of least squares and none is held at 0, this is the paper's ``||P(S_i)||_F^2``, P
+        being the projection on ``span{a_j a_j^T}``; it adds up with ``reconstruction_error`` to ``squared_norms``
+        always. ``per="context"`` gives the k terms. ``per="component"`` gives r shares that add up to the average:
+        MCPC j has the average over contexts of ``b_ij a_j^T S_i a_j``, for orthogonal MCPCs ``(a_j^T S_i a_j)^2``.
+        (With ``solver="ml"``, whose loadings are not those of least squares,
+        ``b_ij (2 a_j^T S_i a_j - sum_l b_il (a_j . a_l)^2)``, which may be negative.)
         """
-        shares = self._measured().variance_shares
+        shares = self._measured().in_units("variance_shares")
         if per == "component":
             return shares.mean(axis=0)
         return _aggregate(shares.sum(axis=1), per, also="'component'")
+
+    def explained_share(self, per: str | None = None) -> Any:
+        """Return the share of squared covariance that is explained: of all contexts, or ``per="context"`` of each (k,).
+
+        ``1 - ||S_i - A B_i A^T||_F^2 / ||S_i||_F^2``, in total with sums above and below; NaN for what does not vary.
+        An estimate with the standard error ``explained_share_error`` where the fit went by passes over the rows.
+        """
+        return self._share(per, 0)
+
+    def explained_share_error(self, per: str | None = None) -> Any:
+        """Return the standard error of ``explained_share``; 0 where that is exact."""
+        return self._share(per, 1)
+
+    def _share(self, per: str | None, which: int) -> Any:
+        if per not in (None, "context"):
+            raise ValueError(f"per={per!r}; choose None or 'context'.")
+        found = self._measured().explained_shares(per is None)[which]
+        return float(found) if per is None else np.asarray(found)
 
     def offdiagonal_correlation(self, per: str | None = None, *, normalized: bool = False) -> Any:
         """Return the correlation left after projection, ``sum_i ||offdiag(A^+ S_i A^+T)||_F^2``.
@@ -218,7 +264,7 @@ class FacetMethods:
         measured = self._measured()
         if normalized:
             return _aggregate(measured.offdiagonal_correlations, per)
-        return _aggregate(measured.offdiagonals, per, total=np.sum)
+        return _aggregate(measured.in_units("offdiagonals"), per, total=np.sum)
 
     def likelihood_loss(self, per: str | None = None) -> Any:
         """Return the common log-likelihood loss, ``sum_i log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``.

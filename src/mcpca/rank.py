@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ._shown import Shown, around, counted, span
 from .canonical import ascore
 from .covariances import Covariances
 from .progress import reporting
+from .scaling import stack_in_range
 from .solvers._plain import plain_runs
 from .stack import Stack
 from .subspace import Core, compress, numerical_rank
@@ -54,6 +55,10 @@ class RankChoice(Shown):
     def mean_scores(self) -> Array:
         """Mean over pairs of runs (m,): the curve that is compared with the threshold."""
         return np.asarray(self.scores.mean(axis=1))
+
+    def times_power(self, e: int) -> RankChoice:
+        """Return the choice for covariances times ``4^e``."""
+        return replace(self, singular_values=np.ldexp(self.singular_values, 2 * e))
 
     def _words(self) -> list[str]:
         pairs = counted(self.scores.shape[1], "pair")
@@ -111,9 +116,9 @@ def choose_rank(
     -----
     Cost one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
     """
-    S = check_covariances(S)
+    S, e = stack_in_range(check_covariances(S))
     with reporting(verbose, "choice of the rank") as report:
-        return choose_rank_checked(
+        choice, _ = choose_rank_checked(
             Stack(S),
             ranks,
             n_seed_pairs=n_seed_pairs,
@@ -122,7 +127,8 @@ def choose_rank(
             tol=tol,
             max_iter=max_iter,
             report=report,
-        )[0]
+        )
+    return choice.times_power(e)
 
 
 def choose_rank_checked(

@@ -32,7 +32,7 @@ from .passes import Passes, run, run_there
 from .pieces import memory_limit, sample_of
 
 _MOST_PRODUCTS = 40
-_PROBES = 8
+_PROBES, _ROUGH = 8, 5e-3  # random directions, and the error of squared norms from which on they are asked
 _TOL = 1e-7
 _CENTRED = 2**20  # numbers in a centred copy of rows
 _MANY = 200  # contexts, of which a block of rows then has few each
@@ -161,20 +161,22 @@ class Rows:
     def _gram_times(self, V: Array, row_sums: Array | None = None) -> Array:
         """Return ``sum_i S_i S_i V`` (p, s) for orthonormal V, and learn two things on the way.
 
-        Once, estimates of ``||S_i||^2 = ||S_i V||^2 + ||S_i (I - V V^T)||^2``; the second is estimated without bias by
-        ``||S_i x||^2`` of random x outside V (Hutchinson), eight of them. And ``V^T S_i V``, with all V that came
-        before and are orthogonal to this one: whatever is asked for in their span later needs no pass.
+        Estimates of ``||S_i||^2 = ||S_i U||^2 + ||S_i (I - U U^T)||^2``, U being V with all that came before. The
+        second is estimated without bias by ``||S_i x||^2`` of random x outside U (Hutchinson), eight of them, in every
+        pass as long as it is worthwhile: the more U holds, the less is left to chance. And ``V^T S_i V``, with all V
+        that came before and are orthogonal to this one: whatever is asked for in their span later needs no pass.
 
         Where means are not known yet, the sums of rows are added to ``row_sums`` (k, p); each context has to fit into
         memory for that.
         """
-        s, block, probing = V.shape[1], V, self._known.squared_norms is None
+        s, block, probing = V.shape[1], V, self._known.norms_are_rough(_ROUGH)
+        seen = self._known.basis_with(V, self.n_contexts)
+        U = seen if seen.size else V
         if probing:
             x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
-            block = np.hstack([V, x - V @ (V.T @ x)])
+            block = np.hstack([V, x - U @ (U.T @ x)])
         scaled = block if self.scale is None else self.scale[:, None] * block
         typed, offsets = scaled.astype(self.dtype), self.means @ scaled
-        seen = self._known.basis_with(V, self.n_contexts)
         gram = Gram(typed, offsets, self.means, self._factors, self.scale, s, seen.astype(self.dtype))
         core = np.zeros((self.n_contexts, seen.shape[1], s), dtype=self.dtype)
         totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1])), core]
@@ -191,9 +193,7 @@ class Rows:
             for i in np.flatnonzero(sizes > limit).tolist():
                 self._large_gram(i, gram, totals)
         if probing:
-            estimates = totals[1][:, s:]
-            self._known.squared_norms = totals[1][:, :s].sum(axis=1) + estimates.mean(axis=1)
-            self._known.norm_errors = estimates.std(axis=1, ddof=1) / np.sqrt(_PROBES)
+            self._known.estimate_norms(totals[1][:, :s].sum(axis=1), totals[1][:, s:], U.shape[1], U.shape[1] > s)
         if seen.size:
             self._known.widen(seen, totals[2])
         return totals[0] if self.scale is None else self.scale[:, None] * totals[0]
@@ -232,7 +232,7 @@ class Rows:
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
             present, rows = _kernels.rows_of(codes, 0, len(means))
-            out = np.zeros((len(present), p, p))
+            out, left = np.zeros((len(present), p, p)), np.zeros((len(present), p))
             for j, i in enumerate(present.tolist()):
                 Xi = X[rows[j]]
                 uncentred = _kernels.scatter_uncentred(Xi, means[i])
@@ -242,12 +242,15 @@ class Rows:
                 for start in range(0, Xi.shape[0], step):
                     Z = Xi[start : start + step]
                     Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
+                    left[j] += Z.sum(axis=0, dtype=np.float64)
                     out[j] += Z.T @ Z
-            return [_Sum(0, present, out)]
+            return [_Sum(0, present, out), _Sum(1, present, left)]
 
-        total = np.zeros((self.n_contexts, p, p))
-        run(self.contexts, self.passes, "covariances", kernel, [total])
+        total, left = np.zeros((self.n_contexts, p, p)), np.zeros((self.n_contexts, p))
+        run(self.contexts, self.passes, "covariances", kernel, [total, left])
         S = total * self._factors[:, None, None]
+        for Si, rounding, factor in zip(S, left, self._factors / self.contexts.n_samples, strict=True):
+            Si -= np.outer(factor * rounding, rounding)  # what the rounding of the mean has added
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
     def congruences(self, A: Array) -> Iterator[Array]:

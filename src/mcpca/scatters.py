@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from .contexts import Contexts, read_contexts
 from .passes import Passes, overflow, run
 from .progress import reporting
 from .rows import Rows
+from .scaling import in_range
 
 _OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
@@ -72,8 +73,10 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> Contex
     Cost O(n p^2), memory O(k p^2). Rows with large means are centred before they are squared: that costs no accuracy.
     float32 rows give float32 covariances (half the memory, about six digits), with means summed in float64.
     """
+    contexts, e = in_range(read_contexts(X, y))
     with reporting(verbose, "covariances") as report:
-        return covariances_of(read_contexts(X, y), report)
+        found = covariances_of(contexts, report)
+    return replace(found, covariances=np.ldexp(found.covariances, 2 * e), means=np.ldexp(found.means, e))
 
 
 def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
@@ -108,9 +111,26 @@ def second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
 
 def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) -> tuple[Array, Array]:
     """Return means (k, p) in float64 and ``sum (x - mean)(x - mean)^T`` (k, p, p), each divided by its divisor."""
+    means, S = (_in_memory if contexts.dense else _from_passes)(contexts, report, divisors)
+    degrees = 1.0 if divisors is not None else np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
+    silence(S, means, degrees)
+    return means, S
+
+
+def silence(S: Array, means: Array, degrees: Any = 1.0) -> None:
+    """Set to 0 what features that do not vary have in ``S`` (k, p, p), scatters with these degrees of freedom.
+
+    A feature whose standard deviation is below the rounding of its mean (k, p) is constant.
+    """
+    rounding = np.finfo(S.dtype).eps * np.abs(means)
+    for i, j in np.argwhere(np.einsum("kpp->kp", S) <= degrees * rounding**2).tolist():
+        S[i, j] = 0
+        S[i, :, j] = 0
+
+
+def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tuple[Array, Array]:
+    """Return what ``scatters`` does for dense rows in memory."""
     k, p = len(contexts.names), contexts.n_features
-    if not contexts.dense:
-        return _from_passes(contexts, report, divisors)
     means = np.empty((k, p))
     S = np.empty((k, p, p), dtype=contexts.dtype)
     in_place = contexts.dtype == np.float64 and all(isinstance(rows, slice) for rows in contexts.rows)
@@ -175,13 +195,16 @@ def _scatter(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | 
             return
     mean = mean.astype(contexts.dtype)
     work = _work(contexts) if work is None else work
+    left = np.zeros(len(mean))
     for j in range(0, n, len(work)):
         centred = work[: min(len(work), n - j)]
         np.subtract(contexts.block_rows(i, j, j + len(centred)), mean, out=centred)
+        left += centred.sum(axis=0, dtype=np.float64)
         if j == 0:
             np.matmul(centred.T, centred, out=out)
         else:
             out += centred.T @ centred
+    _add_outer(out, -1.0, left / np.sqrt(n))  # what the rounding of the mean has added
 
 
 def _add_outer(out: Array, factor: float, x: Array) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +26,9 @@ from ._parallel import n_workers
 from ._shown import Shown, around, span
 from .contexts import read_contexts
 from .decomposition import decompose_checked
-from .evidence import without_basis
+from .evidence import of_covariances, without_basis
 from .progress import reporting, silent
-from .rank_evidence import RankEvidence, rank_evidence
+from .rank_evidence import rank_evidence
 from .recommendation import Recommendation, recommend
 from .replication import Replicability
 from .residual import NULLS
@@ -100,6 +100,19 @@ class RankSelection(Shown):
             return require("pandas", "pandas").DataFrame(content).set_index("rank")
         except ImportError:
             return content
+
+    def times_power(self, e: int, n: int = 0, p: int = 0) -> RankSelection:
+        """Return the choice for the n rows of p features times ``2^e``: densities per row fall by ``2^(p e)``."""
+        if e == 0:
+            return self
+        change = dict.fromkeys(("singular value", "null mean", "null upper"), lambda v: np.ldexp(v, 2 * e))
+        change["held-out log-likelihood"] = lambda v: v - p * e * np.log(2)
+        change["BIC"] = lambda v: v + 2 * n * p * e * np.log(2)
+        columns, scree = (
+            {name: change[name](values) if name in change else values for name, values in curves.items()}
+            for curves in (self.columns, self.scree)
+        )
+        return replace(self, columns=columns, scree=scree)
 
     def plot(self) -> Figure:
         """Draw all curves with the choice marked, and the rank x rank heatmaps where they were asked for."""
@@ -265,21 +278,23 @@ def _select(
         S = check_covariances(X, "X")
         counts = check_counts(n_samples, len(S))
         moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        found = recommend(RankEvidence(moments, None), rng=rng, report=report, **options)
-        found.warn(stacklevel=3)
-        return selected(found, None)
-    if n_samples is not None:
-        raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
-    contexts = read_contexts(X, y)
-    if contexts.engine is not None:
-        contexts.block(0)  # raises: rows are needed
-    evidence = rank_evidence(without_basis(contexts, None, report), contexts.n_samples, report)
+        whole = of_covariances(moments, counts)
+        evidence = rank_evidence(whole, counts, report)
+    else:
+        if n_samples is not None:
+            raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
+        contexts = read_contexts(X, y)
+        if contexts.engine is not None:
+            contexts.block(0)  # raises: rows are needed
+        whole = without_basis(contexts, None, report)
+        evidence = rank_evidence(whole, contexts.n_samples, report)
     found = recommend(evidence, rng=rng, report=report, **options)
     found.warn(stacklevel=3)
-    A = None
-    if found.outcome in ("agreed", "at odds") and evidence.of_features is None:
-        A = _model_of_all_rows(evidence.moments.covariances, found.rank, random_state, int(rng.integers(2**62)))
-    return selected(found, A)
+    A, S = None, evidence.moments.covariances
+    if evidence.contexts is not None and found.outcome in ("agreed", "at odds") and evidence.of_features is None:
+        A = _model_of_all_rows(S, found.rank, random_state, int(rng.integers(2**62)))
+    # Chosen in the units of the evidence, and told in those of the data.
+    return selected(found, A).times_power(whole.exponent, int(evidence.moments.n_samples.sum()), S.shape[1])
 
 
 def _check_options(

@@ -136,6 +136,10 @@ class CSCSource:
         self.nbytes = entries * self._entry_bytes + (self.shape[0] + 1) * self.matrix.indptr.itemsize
         self._indptr: Array | None = None
 
+    def first_entries(self, n: int) -> Array:
+        """Return about ``n`` entries, of the first columns."""
+        return np.asarray(self.matrix.data[:n])
+
     def gather(self, rows: slice | Array) -> Rows:
         """Return these rows in this order. Cost: a look at all entries."""
         if not isinstance(rows, slice):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from .._blocks import as_canonical, check_block
+from .._blocks import as_canonical, check_block, largest, times_power
 from .._check import Array
 from .._kernels import Sum
 from ..fingerprints import marks_of
@@ -20,7 +20,10 @@ _PIECE = 2**26  # bytes of rows that a kernel is given at a time
 
 @dataclass(frozen=True)
 class Place:
-    """What rows of a block should be like: rows ``first`` to ``first + n_rows`` of the matrix called ``where``."""
+    """What rows of a block should be like: rows ``first`` to ``first + n_rows`` of the matrix called ``where``.
+
+    They are multiplied by ``2^-e``.
+    """
 
     first: int
     n_rows: int
@@ -28,6 +31,7 @@ class Place:
     dtype: np.dtype[Any]
     sparse: bool
     where: str
+    e: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,11 @@ def _load(block: Any, place: Place) -> Any:
         # Arrays from another worker may begin at any byte, for which NumPy takes another way to the same product: one
         # that rounds differently.
         rows = np.require(rows, requirements="A")
-    if not place.sparse:
-        return rows.toarray() if sparse else rows
-    return as_canonical(rows) if sparse else scipy.sparse.csr_array(rows)
+    if place.sparse:
+        rows = as_canonical(rows) if sparse else scipy.sparse.csr_array(rows)
+    elif sparse:
+        rows = rows.toarray()
+    return times_power(rows, -place.e) if place.e else rows
 
 
 def _codes_of(codes: Any, n: int) -> Array:
@@ -173,11 +179,12 @@ def _joined(sums: list[Sum]) -> Sum:
 
 
 class Look(NamedTuple):
-    """Number of rows, size and kind of a block."""
+    """Number of rows, bytes and kind of a block, and the size of its largest entry."""
 
     n_rows: int
     nbytes: float
     sparse: bool
+    size: float
 
 
 def look(block: Any) -> Look:
@@ -186,7 +193,7 @@ def look(block: Any) -> Look:
     rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
     if rows.ndim != 2:
         raise ValueError(f"X has a block of shape {rows.shape}; blocks must be 2-D (rows, features).")
-    return Look(int(rows.shape[0]), _bytes_of(rows), sparse)
+    return Look(int(rows.shape[0]), _bytes_of(rows), sparse, largest(rows))
 
 
 def listed(items: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -108,6 +108,12 @@ class DaskEngine:
     rows: list[Any]
     codes: list[Any | None]
     n_contexts: int
+    size: float
+
+    def scaled(self, e: int) -> DaskEngine:
+        """Return the engine for the same rows times ``2^-e``, multiplied as they are loaded."""
+        blocks = [replace(block, place=replace(block.place, e=e + block.place.e)) for block in self.blocks]
+        return replace(self, blocks=blocks)
 
     def add(self, kernel: Callable[[Any, Array], list[Sum]], totals: list[Array]) -> None:
         """Add what ``kernel`` makes of all rows to ``totals``: one computation, about 1.2 tasks for each block."""
@@ -207,7 +213,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     sources = [DaskSource((own.n_rows, p), own.dtype, own.sparse, own.nbytes) for own in places]
     if named is not None:
         blocks = [_Block(i, j, place, np.array([i]), i) for i, own in enumerate(places) for j, place in own.filled()]
-        engine = DaskEngine(blocks, rows, [None] * len(rows), len(rows))
+        engine = DaskEngine(blocks, rows, [None] * len(rows), len(rows), max(own.size for own in places))
         counts = np.array([own.n_rows for own in places])
         known: Sequence[Any] = [slice(0, n) for n in counts.tolist()]
         return Contexts(named.names, named.by_name, feature_names, sources, known, counts, engine=engine)
@@ -220,7 +226,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     context = 0 if y is None else None
     blocks = [_Block(0, j, place, labels.present[j], context) for j, place in own.filled()]
     k = len(labels.names)
-    engine = DaskEngine(blocks, rows, [labels.codes], k)
+    engine = DaskEngine(blocks, rows, [labels.codes], k, own.size)
     elsewhere = _RowsElsewhere(k)
     return Contexts(labels.names, y is not None, feature_names, sources * k, elsewhere, labels.counts, engine=engine)
 
@@ -276,12 +282,13 @@ def whole_rows(X: Any, where: str) -> Any:
 
 @dataclass(frozen=True)
 class _Places:
-    """The blocks of one matrix, and about what they take in memory."""
+    """The blocks of one matrix, about what they take in memory, and the size of the largest entry seen."""
 
     blocks: list[Place]
     dtype: np.dtype[Any]
     sparse: bool
     nbytes: int
+    size: float
 
     @property
     def n_rows(self) -> int:
@@ -307,7 +314,8 @@ def _places(arrays: list[Any], wheres: list[str]) -> list[_Places]:
         firsts = np.cumsum([0, *lengths]).tolist()
         blocks = [Place(firsts[j], n, p, dtype, sparse, where) for j, n in enumerate(lengths)]
         row = sum(found.nbytes for found in seen) / max(sum(found.n_rows for found in seen), 1)
-        places.append(_Places(blocks, dtype, sparse, int(firsts[-1] * (row if sparse else p * dtype.itemsize))))
+        nbytes = int(firsts[-1] * (row if sparse else p * dtype.itemsize))
+        places.append(_Places(blocks, dtype, sparse, nbytes, max((found.size for found in seen), default=0.0)))
     return places
 
 

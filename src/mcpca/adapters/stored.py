@@ -23,8 +23,9 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   - "noise_variance", "score_covariances", "variance_outside" with ``solver="ml"``;
   - "params": all that is needed to repeat the run, and "version";
   - "diagnostics": "n_samples", "reconstruction_error", "relative_error" (its share of the squared norms),
-    "variance_explained", "offdiagonal_correlation", "likelihood_loss", "n_iter", "n_passes", "basis_residual", and
-    "warnings" (texts);
+    "explained_share" with its standard error "explained_share_error", "variance_explained",
+    "offdiagonal_correlation", "likelihood_loss", "n_iter", "n_passes", "basis_residual", "exponent" (squares are in
+    units of ``16^exponent``; 0 unless data are far from 1), and "warnings" (texts);
   - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
   - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
     on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found.
@@ -154,7 +155,10 @@ def _content(
     """Return what goes into ``uns``, without what was dropped and how the rank was chosen."""
     arrays, header = state_of(model)
     labels = component_names(model)
-    table = {"n_samples": model.n_samples_per_context_, "variance_explained": model.variance_explained(per="context")}
+    table = {
+        "n_samples": model.n_samples_per_context_,
+        "variance_explained": arrays["facet_variance_shares"].sum(axis=1),
+    }
     table |= {column: arrays[f"facet_{facet}"] for column, facet in _FACETS.items()}
     noise = {name: arrays[source] for name, source in _NOISE.items() if source in arrays}
     if model.noise_variance_ is not None and model.noise != "diagonal":
@@ -182,18 +186,20 @@ def _content(
 
 
 def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    total = float(model.squared_norms().sum())
-    error = float(model.reconstruction_error(per="context").sum())
+    share = model.explained_share()
     return {
         "n_samples": int(model.n_samples_per_context_.sum()),
         "reconstruction_error": model.reconstruction_error(),
-        "relative_error": error / total if total > 0 else 0.0,
+        "relative_error": 1 - share if np.isfinite(share) else 0.0,
+        "explained_share": share if np.isfinite(share) else 0.0,
+        "explained_share_error": float(np.nan_to_num(model.explained_share_error())),
         "variance_explained": model.variance_explained(),
         "offdiagonal_correlation": model.offdiagonal_correlation(),
         "likelihood_loss": model.likelihood_loss(),
         "n_iter": int(header["n_iter"]),
         "n_passes": header["n_passes"],
         "basis_residual": float(header["basis_residual"]),
+        "exponent": int(header["exponent"]),
         "warnings": np.array(notes, dtype=object),
     }
 
@@ -277,7 +283,7 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
         "parameters": _parameters(cls, stored["params"]),
         "contexts": [str(name) for name in stored["loadings"].index],
         "feature_names": None if features is None else [str(name) for name in features],
-        **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual")},
+        **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual", "exponent")},
     }
     rank = stored.get("rank")
     if header["parameters"]["n_components"] is None and rank is not None:

@@ -13,6 +13,7 @@ from ..canonical import canonical_order
 from ..contexts import read_contexts
 from ..loadings import solve_loadings
 from ..progress import reporting, silent
+from ..scaling import in_range, stack_in_range
 from ..scatters import covariances_of
 from ..stack import variances_along
 from . import als, ffdiag, hogsvd, jennrich, minf, mspm, nls, orthogonal, parafac2, pca, pham, qrj1d, two_contexts
@@ -117,10 +118,10 @@ def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) ->
     if isinstance(X, np.ndarray) and X.ndim == 3:
         if y is not None:
             raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
-        S = check_covariances(X, "X")
+        S, e = stack_in_range(check_covariances(X, "X"))
         names, freedom = list(range(len(S))), np.ones(len(S))
     else:
-        rows = read_contexts(X, y)
+        rows, e = in_range(read_contexts(X, y))
         S = covariances_of(rows, report).covariances
         names, freedom = rows.names.tolist(), rows.n_samples - 1.0
     p = S.shape[1]
@@ -139,7 +140,7 @@ def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) ->
             f"r={r} exceeds the numerical rank of the data, {rank}: the covariances together vary in {rank} directions "
             f"only. Choose r <= {rank}."
         )
-    return Problem(S, r, freedom / freedom.sum(), names, rows, as_generator(random_state)), size
+    return Problem(S, r, freedom / freedom.sum(), names, rows, as_generator(random_state)), float(np.ldexp(size, 2 * e))
 
 
 def _unit_columns(found: Found, problem: Problem, name: str) -> tuple[Array, tuple[str, ...]]:

@@ -271,9 +271,11 @@ def _tell(model: MCPCA, data: Data, found: dict[str, Any], out: Path, files: lis
         f"{n}\n{plural(model.n_components_, 'MCPC')}. {found['rank_reason'] if model.rank_choice_ else ''}".rstrip()
     )
     if found["variance_explained"] is not None:
+        error = found["variance_explained_error"]
+        estimated = f" (an estimate, +- {error:.1%}: covariances were not formed)" if error else ""
         console.say(
-            f"They explain {found['variance_explained']:.0%} of the squared covariance; scores are correlated by "
-            f"{found['score_correlation']:.2f} within contexts."
+            f"They explain {found['variance_explained']:.0%}{estimated} of the squared covariance; scores are "
+            f"correlated by {found['score_correlation']:.2f} within contexts."
         )
     console.say(f"\n{loadings_text(model)}\n")
     console.say(f"Wrote {out}: {', '.join(files)}")

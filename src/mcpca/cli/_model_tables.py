@@ -48,16 +48,17 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
 
 def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
     """Return one row per context: how many rows it has, and how well the model holds there."""
-    norms, k = model.squared_norms(), len(model.contexts_)
+    k, share = len(model.contexts_), model.explained_share(per="context")
     counts = model.n_samples_per_context_
     columns: dict[str, Any] = {"context": [str(name) for name in model.contexts_]}
     if counts is not None:
         columns["n_samples"] = np.asarray(counts)
     columns |= {
-        "squared_norm": norms,
+        "squared_norm": model.squared_norms(),
         "reconstruction_error": model.reconstruction_error(per="context"),
-        "relative_error": _ratio(model.reconstruction_error(per="context"), norms),
-        "variance_explained": _ratio(model.variance_explained(per="context"), norms),
+        "relative_error": 1 - share,
+        "variance_explained": share,
+        "variance_explained_error": model.explained_share_error(per="context"),
         "score_correlation": model.offdiagonal_correlation(per="context", normalized=True),
         "likelihood_loss": model.likelihood_loss(per="context"),
     }
@@ -68,8 +69,9 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
 
 def diagnostics(model: MCPCA, data: Data, warnings: list[str]) -> dict[str, Any]:
     """Return what is said of the whole fit."""
-    norms = float(np.mean(model.squared_norms()))
-    names = component_names(model)
+    share, names = model.explained_share(), component_names(model)
+    varies = bool(np.isfinite(share))
+    of_components = model.variance_explained(per="component") / np.mean(model.squared_norms()) if varies else []
     choice = model.rank_choice_
     pairs = [
         {"components": [names[pair.first], names[pair.second]], "degrees": pair.degrees}
@@ -81,11 +83,10 @@ def diagnostics(model: MCPCA, data: Data, warnings: list[str]) -> dict[str, Any]
         "contexts": len(model.contexts_),
         "features": model.n_features_in_,
         "rows": None if model.n_samples_per_context_ is None else int(model.n_samples_per_context_.sum()),
-        "relative_error": model.reconstruction_error() / norms if norms else None,
-        "variance_explained": model.variance_explained() / norms if norms else None,
-        "variance_explained_by_component": dict(
-            zip(names, (model.variance_explained(per="component") / (norms or 1)).tolist(), strict=True)
-        ),
+        "relative_error": 1 - share if varies else None,
+        "variance_explained": share if varies else None,
+        "variance_explained_error": model.explained_share_error() if varies else None,
+        "variance_explained_by_component": dict(zip(names, map(float, of_components), strict=varies)),
         "score_correlation": model.offdiagonal_correlation(normalized=True),
         "likelihood_loss": model.likelihood_loss(),
         "proportional_loadings": pairs,
@@ -120,7 +121,3 @@ def _fit(name: str) -> str:
     """Return a name for a terminal: one line, without control characters, of bounded length."""
     line = "".join(c if c.isprintable() else "?" for c in name)
     return line if len(line) <= _NAME else line[: _NAME - 3] + "..."
-
-
-def _ratio(values: Array, norms: Array) -> Array:
-    return np.asarray(np.divide(values, norms, out=np.full(len(norms), np.nan), where=norms > 0))

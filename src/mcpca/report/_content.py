@@ -45,7 +45,7 @@ def content_of(
 ) -> dict[str, Any]:
     """Return all that the page shows; names are as given, and escaped only where they are written."""
     B, relative = fit.loadings, normalized(fit.loadings, "component")
-    shares = np.divide(fit.explained, fit.squared_norms, out=np.full(len(B), np.nan), where=fit.squared_norms > 0)
+    shares = model.explained_share(per="context")
     reason = _reason(model, selection)
     return {
         "title": title,
@@ -81,15 +81,11 @@ def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any]
 
 
 def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
-    norms = fit.squared_norms
-    error = np.divide(
-        model.reconstruction_error(per="context"), norms, out=np.full(len(norms), np.nan), where=norms > 0
-    )
     noise = model.noise_variance_
     return {
         "rows": None if fit.n_samples is None else [int(n) for n in fit.n_samples],
         "explained": rounded(shares),
-        "error": rounded(error),
+        "error": rounded(1 - shares),
         "correlation": rounded(model.offdiagonal_correlation(per="context", normalized=True)),
         "loss": rounded(model.likelihood_loss(per="context")),
         "noise": None if noise is None or model.noise == "diagonal" else rounded(noise),

@@ -158,12 +158,14 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
 
 
 def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]:
-    overall = float(fit.explained.sum()) / (float(fit.squared_norms.sum()) or 1.0)
-    text = f"The MCPCs explain {overall:.1%} of the squared covariances of all contexts together"
+    overall, error = np.nan_to_num([model.explained_share(), model.explained_share_error()])
+    errors = model.explained_share_error(per="context")
+    estimated = [f" +- {e:.1%}" if e > 0 else "" for e in [error, *errors]]
+    text = f"The MCPCs explain {overall:.1%}{estimated[0]} of the squared covariances of all contexts together"
     known = np.flatnonzero(np.isfinite(shares))
     if len(fit.contexts) > 1 and len(known):
         worst = known[np.argsort(shares[known], kind="stable")[:3]]
-        each = ", ".join(f"{shortened(fit.contexts[i])} ({shares[i]:.1%})" for i in worst)
+        each = ", ".join(f"{shortened(fit.contexts[i])} ({shares[i]:.1%}{estimated[i + 1]})" for i in worst)
         text += f", {np.median(shares[known]):.1%} in the median context. Fitted worst: {each}"
     found = [_finding("note", "How much is explained", text + ".")]
     if len(fit.names) > 1:
@@ -176,12 +178,10 @@ def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]
             text += " So the axes do not describe every context: look at the contexts that are fitted worst."
         level = "warning" if correlation > _CORRELATED else "note" if correlation > _HARDLY else "good"
         found.append(_finding(level, "Correlation left over", text))
-    errors = model.squared_norm_errors()
-    if (errors > 0).any():
-        relative = float(np.sqrt((errors**2).sum()) / (fit.squared_norms.sum() or 1))
+    if error > 0:
         text = (
-            "Covariances were not formed, so the share explained is an estimate from random directions, with a "
-            f"relative standard error of {relative:.1%} in total."
+            "Covariances were not formed: their squared norms are estimates from random directions, and so are shares "
+            "explained; +- is one standard error."
         )
         found.append(_finding("note", "Estimated shares", text))
     return found
