@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from ._check import Array
+from .label_kinds import labels_to_json
 
 VERSION = 1
 _HEADER = "header"
@@ -88,11 +89,5 @@ def read_file(path: Any, kind: str, content_name: str, writer: str) -> tuple[dic
 
 
 def names_to_json(names: Array | None) -> list[Any] | None:
-    """Names as JSON values; strings, integers, floats and booleans come back as they were."""
-    if names is None:
-        return None
-    values = [n.item() if isinstance(n, np.generic) else n for n in names]
-    odd = sorted({type(v).__name__ for v in values if not isinstance(v, (str, int, float, bool))})
-    if odd:
-        raise TypeError(f"Names of type {odd} cannot be saved; rename contexts and features with strings or integers.")
-    return values
+    """Names as JSON values, which ``label_kinds.labels_from_json`` reads."""
+    return None if names is None else labels_to_json(names.tolist())

@@ -13,6 +13,7 @@ import scipy.sparse
 from ._check import Array, check_finite
 from ._kernels import Sum
 from .adapters.anndata import anndata_parts, is_anndata
+from .label_kinds import plain_label
 from .labels import columns_of, encode_labels, name_array, rows_by_context, take_labels
 from .sources import Rows, Source, as_source, is_dask, is_source_like
 
@@ -174,7 +175,7 @@ def named_blocks(X: Any) -> NamedBlocks | None:
         return None
     if not blocks:
         raise ValueError(f"X is an empty {type(X).__name__}: 0 contexts. Pass at least one array of rows.")
-    return NamedBlocks(name_array(names), blocks, by_name)
+    return NamedBlocks(name_array([plain_label(name, "X") for name in names]), blocks, by_name)
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:

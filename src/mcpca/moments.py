@@ -18,7 +18,8 @@ import numpy as np
 from ._check import Array, as_report
 from ._files import names_to_json, read_file, write_file
 from .contexts import Contexts, read_contexts
-from .labels import name_array
+from .label_kinds import labels_from_json
+from .labels import name_array, sorted_names
 from .scatters import ContextCovariances, scatters
 
 FORMAT = "mcpca-moments"
@@ -85,7 +86,7 @@ class ContextMoments:
         if not len(other.contexts) or not len(self.contexts):
             return _copy(self if len(self.contexts) else other)
         other = _aligned(other, self)
-        names = _sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
+        names = sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
         position = {name: i for i, name in enumerate(names)}
         mine, its = (np.array([position[name] for name in part.contexts.tolist()]) for part in (self, other))
         k, p = len(names), self.means.shape[1]
@@ -131,10 +132,10 @@ class ContextMoments:
         """Read what ``save`` wrote; no code can run from the file."""
         arrays, header = read_file(path, FORMAT, "set of moments", "ContextMoments.save")
         moments = cls()
-        moments.contexts = name_array(header["contexts"])
+        moments.contexts = name_array(labels_from_json(header["contexts"]))
         moments.counts, moments.means, moments.scatters = (arrays[n] for n in ("counts", "means", "scatters"))
         names = header["feature_names"]
-        moments.feature_names = None if names is None else name_array(names)
+        moments.feature_names = None if names is None else name_array(labels_from_json(names))
         return moments
 
     def _become(self, other: ContextMoments) -> None:
@@ -174,8 +175,3 @@ def _aligned(other: ContextMoments, like: ContextMoments) -> ContextMoments:
     turned.scatters = other.scatters[:, order][:, :, order]
     turned.feature_names = like.feature_names
     return turned
-
-
-def _sorted_names(names: list[Any]) -> list[Any]:
-    """Each name once, in the order that labels have in ``fit``: mixed types by type first."""
-    return sorted(set(names), key=lambda name: (type(name).__name__, name))

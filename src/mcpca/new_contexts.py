@@ -18,7 +18,7 @@ from .gaussian import GaussianModel
 from .labels import encode_labels, rows_by_context, take_labels, without_columns
 from .loadings import solve_loadings
 from .quality import measure
-from .scatters import second_moment
+from .scatters import second_moments
 from .sources import as_source, is_dask, is_source_like
 from .stack import Stack
 
@@ -190,7 +190,7 @@ class NewContextMethods:
                     f"{self.n_features_in_} features are more than {MOST_NUMBERS} numbers; score some contexts or "
                     "features at a time."
                 )
-            S = Stack(np.stack([second_moment(contexts, i, mean) for i, mean in enumerate(means)]))
+            S = Stack(second_moments(contexts, means))
         if self.noise_variance_ is not None:
             model = self._gaussian("score")
             beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)

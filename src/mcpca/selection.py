@@ -158,8 +158,9 @@ def select_rank(
     Parameters
     ----------
     X, y
-        Rows and contexts in any form that ``MCPCA.fit`` takes; or a (k, p, p) stack of covariances with ``n_samples``,
-        for which only criteria that need no rows are known and the noise test alone decides.
+        Rows and contexts in any form that ``MCPCA.fit`` takes; or a (k, p, p) stack of covariances with ``n_samples``.
+        For these, and for rows on Dask, which stay there, only criteria that need no rows are known and the noise test
+        alone decides.
     ranks : iterable of int, optional
         Ranks to look at, in any order; the recommendation is one of them, or the number of directions above noise where
         all of them exceed it. By default up to some 25, from 1 to a little above that number or to 100.
@@ -230,7 +231,9 @@ def select_rank(
         raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
     contexts = read_contexts(X, y)
     check_halves(contexts, "choose a rank yourself")
-    return select_rank_checked(contexts, covariances_of(contexts, report), rng=rng, report=report, **options)
+    moments = covariances_of(contexts, report)
+    at_hand = contexts if contexts.engine is None else None  # rows that are elsewhere stay there
+    return select_rank_checked(at_hand, moments, rng=rng, report=report, **options)
 
 
 def _check_options(

@@ -91,7 +91,7 @@ def _read(model: Any, X: Any, y: Any) -> Contexts:
     X, y = take_labels(X, y)
     if is_anndata(X):
         X, features = anndata_parts(X)
-        X = as_source(X, "X")
+        X = X if is_dask(X) else as_source(X, "X")
     named = named_blocks(X)
     if named is None:
         X, y = _chunks_of_dask(X, y) if is_dask(X) else (to_host(X), y)
