@@ -253,6 +253,54 @@ def test_transform(data):
     np.testing.assert_allclose(fitted.loadings_for(rows), fitted.loadings_for(X), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("labels", ["none", "here", "there"])
+def test_inverse_transform(data, labels):
+    X, y = data
+    fitted = model().fit(X, y)
+    Z = fitted.transform(X)
+    scores = da.from_array(Z, chunks=(150, R))
+    given = {"none": (None, None), "here": (y, y), "there": (y, da.from_array(y, chunks=97))}[labels]
+    cases = [{}, {"center": X.mean(axis=0)}, {"center": "overall"}]
+    cases += [] if labels == "none" else [{"center": {y[0]: X.mean(axis=0)}}]
+    for options in cases:
+        rows = fitted.inverse_transform(scores, given[1], **options)
+        assert isinstance(rows, da.Array)
+        assert rows.chunks == (scores.chunks[0], (P,))
+        np.testing.assert_allclose(rows.compute(), fitted.inverse_transform(Z, given[0], **options), atol=1e-12)
+    there = fitted.inverse_transform(fitted.transform(da.from_array(X, chunks=(150, P)), y), y)
+    np.testing.assert_allclose(there.compute(), fitted.inverse_transform(fitted.transform(X, y), y), atol=1e-10)
+    with pytest.raises(ValueError, match="X has 3 columns, but scores of this model have 4"):
+        fitted.inverse_transform(scores[:, :3])
+    with pytest.raises(ValueError, match="center='own' is not known from scores"):
+        fitted.inverse_transform(scores, center="own")
+
+
+def test_inverse_transform_of_contexts(data):
+    X, y = data
+    parts = {f"c{v}": X[y == v] for v in np.unique(y)}
+    fitted = model().fit(parts)
+    Z = fitted.transform(parts)
+    remote = fitted.inverse_transform({name: da.from_array(own, chunks=(37, R)) for name, own in Z.items()})
+    for name, rows in fitted.inverse_transform(Z).items():
+        assert isinstance(remote[name], da.Array)
+        np.testing.assert_allclose(remote[name].compute(), rows, atol=1e-12)
+
+
+@pytest.mark.parametrize("told", [0, 2], ids=["the first partition's", "the last partition's"])
+@pytest.mark.parametrize("as_column", [False, True])
+def test_categories_that_differ_between_partitions(data, told, as_column):
+    """Contexts are those of all partitions, sorted as pandas has them once it puts the partitions together."""
+    X, y = data
+    order = np.argsort(y, kind="stable")
+    X, y = X[order], y[order]
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(P)]).assign(g=[f"c{v}" for v in y])
+    parts = [frame[i : i + 200].assign(g=lambda part: part["g"].astype("category")) for i in (0, 200, 400)]
+    table = dd.from_map(lambda i: parts[i], range(3), meta=parts[told].iloc[:0])
+    expected = model().fit(frame, "g")
+    found = model().fit(table, "g") if as_column else model().fit(table.drop(columns="g"), table["g"])
+    assert_same_model(found, expected)
+
+
 # What goes over the wire
 
 
@@ -348,6 +396,108 @@ def test_blocks_of_another_shape(client, data):
     assert unfitted(failed)
 
 
+def _told_float(rows, function, dtype=np.float64):
+    return rows.astype(dtype).map_blocks(function, meta=np.zeros((0, 0), dtype))
+
+
+def _wider_than_told(block, block_info=None):
+    return block if block_info[0]["chunk-location"][0] == 0 else block.astype(np.float64)
+
+
+ANNOUNCED = [
+    (
+        lambda rows, y: (da.Array(rows.dask, rows.name, ((150,) * 4, (15, 15)), dtype=float), y),
+        r"X announces 8 blocks and has no task for 4 of them; the first is block \(0, 1\)",
+    ),
+    (lambda rows, y: (da.Array(rows.dask, rows.name, ((150,) * 5, (P,)), dtype=float), y), "X announces 5 blocks"),
+    (lambda rows, y: (rows, da.Array(rows.dask, rows.name, ((120,) * 5,), dtype=float)), "y announces 5 blocks"),
+    (
+        lambda rows, y: (_told_float(rows, lambda b: b + 1j), y),
+        r"Complex data not supported: X, the block from row \d+",
+    ),
+    (lambda rows, y: (_told_float(rows, lambda b: np.full(b.shape, "a")), y), "X, the block from .* is not numeric"),
+    (
+        lambda rows, y: (_told_float(rows, _wider_than_told, np.float32), y),
+        "X announces float32 and its block from row .* on is float64: digits would be lost",
+    ),
+    (
+        lambda rows, y: (rows, da.from_array(y, chunks=150).map_blocks(lambda b: np.stack([b, b]), dtype=int)),
+        r"y has a block of shape \(2, 150\); pass one",
+    ),
+]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["threads", "cluster"])
+@pytest.mark.parametrize(("make", "message"), ANNOUNCED, ids=[message[:25] for _, message in ANNOUNCED])
+def test_what_is_announced_wrongly_is_named(request, data, there, make, message):
+    """The cluster is there, and is not said to be lost."""
+    if there:
+        request.getfixturevalue("client")
+    X, y = data
+    failed = model()
+    with pytest.raises(ValueError, match=message):
+        failed.fit(*make(da.from_array(X, chunks=(150, P)), y))
+    assert unfitted(failed)
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["threads", "cluster"])
+@pytest.mark.parametrize("error", [ConnectionRefusedError, TimeoutError])
+def test_errors_of_blocks_are_not_those_of_the_cluster(request, data, there, error):
+    if there:
+        request.getfixturevalue("client")
+
+    def read(block):
+        raise error("no such bucket")
+
+    rows = da.from_array(data[0], chunks=(150, P)).map_blocks(read, meta=np.zeros((0, 0)))
+    with pytest.raises(error, match="no such bucket") as caught:
+        model().fit(rows, data[1])
+    assert type(caught.value) is error
+
+
+def test_persisted_rows_that_were_cancelled(data):
+    with cluster_here() as cluster, distributed.Client(cluster, set_as_default=False) as own:
+        rows = own.persist(da.from_array(data[0], chunks=(150, P)))
+        own.cancel(rows, force=True)
+        with pytest.raises(ValueError, match=r"what was persisted was cancelled.*The cluster is there"):
+            model().fit(rows, data[1])
+
+
+def _without_mcpca():
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mcpca"]:
+        del sys.modules[name]
+    sys.modules["mcpca"] = None
+
+
+def test_workers_without_mcpca(client, data):
+    X, y = data
+    rows = da.from_array(X, chunks=(300, P)).persist()
+    fitted = model().fit(rows, y)
+    client.run(_without_mcpca)
+    try:
+        for method in (model().fit, fitted.transform, fitted.loadings_for):
+            message = r"lacks the package mcpca: .* worker tcp.* and 1 more \(.*install mcpca on every worker"
+            with pytest.raises(ModuleNotFoundError, match=message):
+                method(rows, y)
+    finally:
+        client.run(lambda: sys.modules.pop("mcpca"))
+    assert_same_model(model().fit(rows, y), fitted)
+
+
+def test_masks_are_not_dropped(data):
+    X, y = data
+    hidden = np.zeros(X.shape, dtype=bool)
+    hidden[123, 4] = True
+    rows = da.from_array(X, chunks=(100, P))
+    masked = da.ma.masked_array(rows, da.from_array(hidden, chunks=(100, P)))
+    with pytest.raises(ValueError, match="X, the block from row 100 on, has 1 masked values; fill them"):
+        model().fit(masked, y)
+    assert_same_model(model().fit(da.ma.masked_array(rows, False), y), model().fit(X, y))
+    labels = da.ma.masked_array(da.from_array(y, chunks=100), da.from_array(y == 1, chunks=100))
+    with pytest.raises(ValueError, match="y has 120 missing labels"):
+        model().fit(rows, labels)
+
+
 def frame_of(X, y):
     return dd.from_pandas(pd.DataFrame(X).rename(columns=str).assign(g=[f"c{v}" for v in y]), npartitions=2, sort=False)
 
@@ -384,7 +534,7 @@ def test_methods_that_need_rows_here(data):
     X, y = data
     rows = da.from_array(X, chunks=(150, P))
     fitted = model().fit(rows, y)
-    for method in (fitted.bootstrap, fitted.replicability, fitted.score, select_rank):
+    for method in (fitted.bootstrap, fitted.replicability):
         with pytest.raises(ValueError, match="needs its rows in the memory of this process"):
             method(rows, y)
     with pytest.raises(ValueError, match="X has 29 features, but MCPCA is expecting 30"):
@@ -393,6 +543,26 @@ def test_methods_that_need_rows_here(data):
     named = model().fit(frame, "g")
     other_way = named.transform(frame[[*[str(i) for i in range(P)][::-1], "g"]], "g")  # by name
     np.testing.assert_array_equal(other_way.compute(), named.transform(frame, "g").compute())
+
+
+@pytest.mark.parametrize("solver", ["mspm", "ml"])
+def test_score(data, solver):
+    X, y = data
+    rows, fitted = da.from_array(X, chunks=(97, P)), model(solver=solver).fit(X[::2], y[::2])
+    assert fitted.score(rows, y) == pytest.approx(fitted.score(X, y), rel=1e-9)
+    assert fitted.score(rows[1:90], y[1:90]) == pytest.approx(fitted.score(X[1:90], y[1:90]), rel=1e-9)
+    assert fitted.score(rows) == pytest.approx(fitted.score(X), rel=1e-9)
+    small, few = X.astype(np.float32), model().fit(X.astype(np.float32), y)
+    assert few.score(da.from_array(small, chunks=(97, P)), y) == pytest.approx(few.score(small, y), rel=1e-4)
+
+
+def test_select_rank_asks_covariances(data):
+    X, y = data
+    S = context_covariances(X, y)
+    found = select_rank(da.from_array(X, chunks=(97, P)), y, criteria=(), random_state=0)
+    expected = select_rank(S.covariances, n_samples=S.n_samples, criteria=(), random_state=0)
+    assert found.rank == expected.rank == R
+    assert found.reason == expected.reason
 
 
 def test_a_checkpoint_keeps_finished_passes(client, data, tmp_path, monkeypatch):

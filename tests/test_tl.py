@@ -571,13 +571,6 @@ def test_bad_input(adata, change, arguments, error, message):
     assert (set(adata.uns), set(adata.obsm), set(adata.varm), set(adata.obs)) == keys
 
 
-def test_matrices_on_dask_are_not_loaded(adata):
-    da = pytest.importorskip("dask.array")
-    adata.X = da.from_array(dense(adata), chunks=(100, P))
-    with pytest.raises(TypeError, match=r"adata\.X is a Dask array.*adata\.to_memory\(\)"):
-        mcpca.tl.mcpca(adata, "patient", n_comps=R)
-
-
 def test_files_of_older_anndata_have_no_none(adata):
     mcpca.tl.rank(adata, "patient", criteria=())
     mcpca.tl.mcpca(adata, "patient", n_comps=R, solver="ml", noise=None)

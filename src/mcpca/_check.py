@@ -22,6 +22,7 @@ Report = Callable[[str, int, int], None]
 # the caller's mistake and not arithmetic's.
 SYMMETRY_ULPS = 1e4
 NEGATIVE_ULPS = 1e2
+FINITE = "pass finite numbers"
 _FAR = 1e200  # a squared norm beyond which, and below the inverse of which, powers may be no numbers
 _CHUNK = 2**18  # numbers in a temporary: 2 MB
 _BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
@@ -89,6 +90,14 @@ def check_rank(r: Any, p: int, name: str = "n_components") -> int:
     return check_integer(r, name, 1, p, f"MCPCA needs 1 <= {name} <= n_features; choose a rank of at most {p}.")
 
 
+def check_unmasked(X: Any, where: str, way_out: str = "fill them, or drop those rows") -> Any:
+    """Return X; raise where it is an array with masked values, which NumPy would take for their numbers."""
+    masked = int(np.ma.getmaskarray(X).sum()) if isinstance(X, np.ma.MaskedArray) else 0
+    if masked:
+        raise ValueError(f"{where} has {masked} masked values; {way_out}.")
+    return X
+
+
 def check_rows(X: Any, where: str) -> Array:
     """Return one context's rows as a finite 2-D float32 or float64 array, without a copy where possible."""
     if scipy.sparse.issparse(X):
@@ -97,11 +106,8 @@ def check_rows(X: Any, where: str) -> Array:
     non_numeric = _non_numeric_columns(X)
     if non_numeric:
         raise ValueError(f"{where} has non-numeric columns {non_numeric}; drop or encode them.")
-    masked = int(np.ma.getmaskarray(X).sum()) if isinstance(X, np.ma.MaskedArray) else 0
-    if masked:
-        raise ValueError(f"{where} has {masked} masked values; fill them, or drop those rows.")
     try:
-        A = np.asarray(X)
+        A = np.asarray(check_unmasked(X, where))
     except ValueError as error:
         raise ValueError(f"{where} has rows of different lengths ({error}); pass a rectangular array.") from error
     if A.dtype.kind == "c":
@@ -177,7 +183,7 @@ def check_covariances(S: Any, name: str = "S") -> Array:
     Symmetry and finiteness are tested by one random probe, ``S_i x`` against ``S_i^T x``: O(k p^2) without a
     temporary of the stack's size. Definiteness is a Cholesky factorisation of ``S_i`` shifted by rounding.
     """
-    A = np.asarray(to_host(S))
+    A = np.asarray(check_unmasked(to_host(S), name, "recompute those covariances without them"))
     check_stack_form(A, name)
     if A.dtype not in (np.float32, np.float64):
         try:
@@ -240,7 +246,7 @@ def check_stack_form(A: Array, name: str) -> None:
 
 def check_counts(n_samples: Any, k: int) -> Array:
     """Return numbers of samples (k,) of contexts."""
-    counts = np.asarray(to_host(n_samples))
+    counts = np.asarray(check_unmasked(to_host(n_samples), "n_samples", "every context needs its number"))
     counts = np.full(k, counts) if counts.ndim == 0 else counts
     if counts.shape != (k,) or counts.dtype.kind not in "iu" or (counts < 2).any():
         raise ValueError(

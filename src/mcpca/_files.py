@@ -17,6 +17,7 @@ import numpy as np
 
 from ._check import Array
 from ._npz import NpzArchive, NpzError
+from .label_kinds import labels_from_json, labels_to_json
 
 VERSION = 1
 _HEADER = "header"
@@ -139,21 +140,18 @@ def _json(array: Array) -> dict[str, Any]:
 
 
 def names_to_json(names: Array | None) -> list[Any] | None:
-    """Names as JSON values; strings, integers, floats and booleans come back as they were."""
-    if names is None:
-        return None
-    values = [n.item() if isinstance(n, np.generic) else n for n in names]
-    odd = sorted({type(v).__name__ for v in values if not isinstance(v, (str, int, float, bool))})
-    if odd:
-        raise TypeError(f"Names of type {odd} cannot be saved; rename contexts and features with strings or integers.")
-    return values
+    """Names as JSON values, which ``label_kinds.labels_from_json`` reads."""
+    return None if names is None else labels_to_json(names.tolist())
 
 
 def checked_names(names: Any, what: str) -> list[Any]:
     """Return names that ``names_to_json`` wrote, or raise where they are no list of different names."""
-    if not isinstance(names, list) or not all(isinstance(name, (str, int, float, bool)) for name in names):
+    if not isinstance(names, list):
         raise ValueError(f"{what} is no list of names")
     twice = [name for name, n in Counter(map(repr, names)).items() if n > 1]
     if twice:
         raise ValueError(f"{what} has {twice[0][:40]} more than once")
-    return names
+    try:
+        return labels_from_json(names)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise ValueError(f"{what} has a name that cannot be read ({error})") from error

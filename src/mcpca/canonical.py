@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from ._check import Array
+from ._check import FINITE, Array, check_unmasked
 from ._namespace import to_host
 from ._shown import Shown, counted, span
 
@@ -108,7 +108,7 @@ def ascore(A: Any, A_ref: Any, *, method: str = "greedy") -> float:
 
 
 def _columns(value: Any, name: str) -> Array:
-    A: Array = np.asarray(to_host(value), dtype=np.float64)
+    A: Array = np.asarray(check_unmasked(to_host(value), name, FINITE), dtype=np.float64)
     if A.ndim != 2 or 0 in A.shape:
         raise ValueError(f"{name} must be a non-empty (p, r) matrix, got shape {A.shape}.")
     if not np.isfinite(A).all():

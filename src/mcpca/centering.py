@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array, Report
+from ._check import Array, Report, check_unmasked
 from ._namespace import is_device_array, namespace, take_rows, to_host
 from .device_contexts import map_rows
 from .labels import encode_labels, rows_by_context
@@ -100,7 +100,8 @@ class ContextMeans:
         return self.means.astype(np.float64, copy=False)
 
     def _check(self, mean: Any) -> Array:
-        m = np.asarray(to_host(mean), dtype=np.float64)
+        way_out = "every feature needs its number"
+        m = np.asarray(check_unmasked(to_host(mean), "center", way_out), dtype=np.float64)
         if m.shape != (self.n_features,) or not np.isfinite(m).all():
             raise ValueError(f"center has shape {m.shape}; a finite mean of shape ({self.n_features},) is needed.")
         return m

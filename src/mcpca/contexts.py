@@ -16,6 +16,7 @@ from ._kernels import Sum
 from .adapters.anndata import is_anndata
 from .alignment import matrix_and_names, with_columns
 from .doubtful_labels import warn_of_doubtful
+from .label_kinds import plain_label
 from .labels import encode_labels, name_array, rows_by_context, take_labels
 from .sources import Rows, Source, as_source, is_dask, is_source_like
 
@@ -194,7 +195,7 @@ def named_blocks(X: Any) -> NamedBlocks | None:
         return None
     if not blocks:
         raise ValueError(f"X is an empty {type(X).__name__}: 0 contexts. Pass at least one array of rows.")
-    return NamedBlocks(name_array(names), blocks, by_name)
+    return NamedBlocks(name_array([plain_label(name, "X") for name in names]), blocks, by_name)
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:

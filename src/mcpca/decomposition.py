@@ -18,6 +18,7 @@ from ._check import (
     check_integer,
     check_rank,
     check_real,
+    check_unmasked,
 )
 from ._namespace import to_host
 from ._shown import Shown, counted, mcpcs
@@ -261,6 +262,7 @@ def check_weights(context_weights: Any, contexts: Array) -> Array:
                 f"of the {len(names)} contexts."
             )
         context_weights = [context_weights[name] for name in names]
+    check_unmasked(context_weights, "context_weights", "give one positive number to each context")
     try:
         weights = np.asarray(to_host(context_weights), dtype=np.float64)
     except (TypeError, ValueError):

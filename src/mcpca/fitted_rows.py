@@ -107,7 +107,7 @@ def _of_anndata(adata: Any, fit: Fitted, key: str) -> Space:
     k, counts = len(fit.contexts), np.bincount(codes[codes >= 0], minlength=len(fit.contexts))
     numbers = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
     rows = np.split(numbers, np.cumsum(counts)[:-1])
-    read = as_source(matrix, "adata")
+    read = as_source(matrix, "The matrix of adata")
     return Space(Contexts(np.array(fit.contexts), True, None, [read] * k, rows, counts), list(range(k)), A, P, columns)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._check import Array
+from ._check import FINITE, Array, check_unmasked
 from ._namespace import to_host
 from .exceptions import IdentifiabilityWarning
 
@@ -30,7 +30,7 @@ def proportional_loadings(B: Array, max_degrees: float = DEFAULT_DEGREES) -> lis
     The model is identifiable when the MCPCs are linearly independent and no two columns of B are proportional, and it
     is not when two are (or when one is zero, which is proportional to all: such columns are paired with themselves).
     """
-    B = np.asarray(to_host(B), dtype=np.float64)
+    B = np.asarray(check_unmasked(to_host(B), "B", FINITE), dtype=np.float64)
     top = np.abs(B).max(axis=0, initial=0)
     zero = top == 0
     B = np.ldexp(B, -np.frexp(top)[1])  # squares of very small numbers would be none

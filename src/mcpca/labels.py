@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +12,15 @@ from ._check import Array
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .alignment import columns_of, in_row_order
+from .label_kinds import plain_label, plain_labels, sort_key
 
 SEPARATOR = " / "  # between the names of crossed contexts
 # What other programs write where a value is missing; as a label it is a text like any other.
 MISSING_TEXTS = frozenset({"NA", "N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"})
 _SHOWN = 10
+_ONE_EACH = (
+    "pass one context label per row, text or a number say, tuple(label) for a list and str(sorted(label)) for a set."
+)
 
 
 class Coded(NamedTuple):
@@ -126,34 +130,57 @@ def distinct(names: list[str]) -> list[str]:
 
 
 def read_labels(y: Any) -> Coded:
-    """Return the labels that occur, and the position of each row's among them; -1 where it is missing.
+    """Return the labels that occur, and the position of each row's among them; -1 where it is missing or masked.
 
     Names are sorted, or in the order of a categorical's categories; unused categories are left out.
     """
-    y = _polars_enum(y)
+    y = _polars_enum(_from_xarray(y))
     accessor = getattr(y, "cat", y)
     codes, categories = getattr(accessor, "codes", None), getattr(accessor, "categories", None)
     if codes is not None and categories is not None:
         codes = np.asarray(codes)
         used, index = np.unique(codes, return_inverse=True)
         first = int((used < 0).any())  # the code of what is missing sorts first
-        return Coded(index - first, name_array([categories[c] for c in used[first:]]))
-    labels = np.asarray(to_host(y))
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        return Coded(np.zeros(labels.shape, dtype=np.intp), name_array([]))
-    missing = _missing(labels)
+        return Coded(index - first, name_array([plain_label(categories[c]) for c in used[first:]]))
+    try:
+        given = np.asarray(to_host(y))
+    except ValueError as error:
+        raise ValueError(f"y has labels of different lengths ({error}); {_ONE_EACH}") from error
+    masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(given.shape, dtype=bool)
+    if given.ndim == 2 and given.shape[1] == 1:
+        given, masked = given[:, 0], masked[:, 0]
+    if given.ndim != 1:
+        return Coded(np.zeros(given.shape, dtype=np.intp), name_array([]))
+    labels = plain_labels(given)
+    missing = masked | _missing(labels)
     index = np.full(len(labels), -1, dtype=np.intp)
     known = labels[~missing]
     if labels.dtype != object:
         names, index[~missing] = np.unique(known, return_inverse=True)
         return Coded(index, names)
-    # Mixed types cannot be sorted with one another: by type first, then by value.
-    ordered = sorted(set(known.tolist()), key=lambda v: (type(v).__name__, v))
+    plain = {label: plain_label(label) for label in _hashable(known.tolist())}
+    ordered = sorted_names(plain.values())
     position = {name: i for i, name in enumerate(ordered)}
-    index[~missing] = [position[v] for v in known.tolist()]
+    places = {label: position[name] for label, name in plain.items()}
+    index[~missing] = [places[v] for v in known.tolist()]
     return Coded(index, name_array(ordered))
+
+
+def sorted_names(names: Iterable[Any]) -> list[Any]:
+    """Return each name once, in the order of contexts: mixed types by type first."""
+    try:
+        return sorted(set(names), key=sort_key)
+    except TypeError as error:
+        raise TypeError(f"y has labels that have no order ({error}); pass them as text: y.astype(str).") from error
+
+
+def _hashable(labels: list[Any]) -> set[Any]:
+    """Return the labels that occur; raise where they are lists, sets or anything else that cannot be looked up."""
+    try:
+        return set(labels)
+    except TypeError as error:
+        kinds = sorted({type(v).__name__ for v in labels if getattr(type(v), "__hash__", None) is None})
+        raise TypeError(f"y has labels of type {', '.join(kinds) or 'unknown'} ({error}); {_ONE_EACH}") from error
 
 
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
@@ -198,6 +225,14 @@ def _polars_enum(y: Any) -> Any:
     return Coded(np.where(np.isnan(physical), -1, physical).astype(np.intp), np.array(y.dtype.categories.to_list()))
 
 
+def _from_xarray(y: Any) -> Any:
+    """Return what a DataArray of xarray holds, read into memory; so are columns of an AnnData that is read lazily."""
+    if type(y).__module__.partition(".")[0] != "xarray":
+        return y
+    y = y.data
+    return y.compute() if hasattr(y, "compute") else y
+
+
 def _missing(labels: Array) -> Array:
     """Which labels are NaN, None, NaT or pandas' NA (n,)."""
     if labels.dtype.kind == "f":
@@ -211,5 +246,10 @@ def _missing(labels: Array) -> Array:
 
 def is_missing(value: Any) -> bool:
     """Whether a label equals nothing, not itself either; pandas' NA does not even say that."""
+    if isinstance(value, tuple):
+        return any(map(is_missing, value))
+    if value is np.ma.masked:
+        return True
     different = value is None or value != value
-    return type(different).__name__ == "NAType" or bool(different)
+    # Arrays as labels differ element by element: what they are is told where labels are looked up.
+    return type(different).__name__ == "NAType" or (np.ndim(different) == 0 and bool(different))

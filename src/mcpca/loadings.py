@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from ._check import Array, check_covariances
+from ._check import FINITE, Array, check_covariances, check_unmasked
 from ._namespace import to_host
 from .stack import variances_along
 
@@ -38,7 +38,7 @@ def nonnegative_loadings(S: Any, A: Any) -> Array:
     Cost O(k p^2 r + k r^3), memory O(p r + k r) beside the input.
     """
     S = check_covariances(S)
-    A = np.asarray(to_host(A), dtype=np.float64)
+    A = np.asarray(check_unmasked(to_host(A), "A", FINITE), dtype=np.float64)
     if A.ndim != 2 or A.shape[0] != S.shape[1]:
         raise ValueError(f"A must be (p, r) with p={S.shape[1]} as in S, got shape {A.shape}.")
     if not np.isfinite(A).all():

@@ -22,7 +22,7 @@ from ._shown import Shown, contexts_in_words
 from .contexts import read_contexts
 from .doubtful_labels import warn_of_doubtful
 from .exceptions import DuplicateRowsError
-from .labels import name_array
+from .labels import name_array, sorted_names
 from .moment_fingerprints import fingerprints_of, from_json, to_json, union
 from .progress import reporting
 from .scaling import in_range
@@ -118,7 +118,7 @@ class ContextMoments(Shown):
         other = _aligned(other, self)
         if not allow_duplicates:
             _check_duplicates(self, other)
-        names = _sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
+        names = sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
         if len(names) > len(self.contexts):
             warn_of_doubtful(names)
         position = {name: i for i, name in enumerate(names)}
@@ -285,8 +285,3 @@ def _aligned(other: ContextMoments, like: ContextMoments) -> ContextMoments:
     turned.scatters = other.scatters[:, order][:, :, order]
     turned.feature_names = like.feature_names
     return turned
-
-
-def _sorted_names(names: list[Any]) -> list[Any]:
-    """Each name once, in the order that labels have in ``fit``: mixed types by type first."""
-    return sorted(set(names), key=lambda name: (type(name).__name__, name))

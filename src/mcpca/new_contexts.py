@@ -20,7 +20,7 @@ from .loadings import solve_loadings
 from .progress import reporting
 from .quality import measure
 from .scaling import in_range, stack_in_range
-from .scatters import second_moment
+from .scatters import second_moments
 from .sources import as_source, is_dask, is_source_like
 from .stack import Stack
 
@@ -208,11 +208,7 @@ class NewContextMethods:
                     "features at a time."
                 )
             scaled, e = in_range(contexts)
-            moments = []
-            for i, mean in enumerate(means):
-                moments.append(second_moment(scaled, i, np.ldexp(mean, -e)))
-                report("contexts", i + 1, len(means))
-            S = Stack(np.stack(moments))
+            S = Stack(second_moments(scaled, [np.ldexp(mean, -e) for mean in means], report))
         if self.noise_variance_ is not None:
             model = self._gaussian("score").times_power(-e)
             beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ._check import Array
 from ._files import checked_names, names_to_json, read_file, write_file
 from ._namespace import to_host
+from .label_kinds import labels_from_json, labels_to_json
 from .labels import name_array
 from .quality import Facets
 from .rank import RankChoice
@@ -25,6 +27,7 @@ _ARRAYS = (
     "noise_variance_",
 )
 _OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
+_BY_CONTEXT = "by context"  # a dict in JSON
 _FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
 # Shapes, with k contexts, p features and r components; none where the length is free.
@@ -118,13 +121,14 @@ def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> An
     """Return the model that ``state_of`` told of."""
     known = cls().get_params(deep=False)
     # None stands for what was not kept, and is the default wherever that can be.
-    model = cls(**{n: v for n, v in header["parameters"].items() if n in known})
+    given = {name: _parameter_from_json(value) for name, value in header["parameters"].items()}
+    model = cls(**{n: v for n, v in given.items() if n in known})
     for name in _ARRAYS:
         setattr(model, name, arrays.get(name))
     model.n_features_in_, model.n_components_ = map(int, model.components_.shape)
-    model.contexts_ = name_array(header["contexts"])
+    model.contexts_ = name_array(labels_from_json(header["contexts"]))
     if header["feature_names"] is not None:
-        model.feature_names_in_ = name_array(header["feature_names"]).astype(object)
+        model.feature_names_in_ = name_array(labels_from_json(header["feature_names"])).astype(object)
     if header.get("label_columns"):
         model.label_columns_ = header["label_columns"]
     model.n_iter_ = header["n_iter"]
@@ -148,6 +152,13 @@ def _parameter_to_json(value: Any) -> Any:
         value = value.item()
     if isinstance(value, (range, tuple, np.ndarray)):
         value = [_parameter_to_json(v) for v in value]
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        value = {name: _parameter_to_json(v) for name, v in value.items()}
-    return value if isinstance(value, (str, int, float, bool, list, dict, type(None))) else None
+    if isinstance(value, Mapping):  # by context, whose names need not be text
+        return {_BY_CONTEXT: [labels_to_json(value), [_parameter_to_json(v) for v in value.values()]]}
+    return value if isinstance(value, (str, int, float, bool, list, type(None))) else None
+
+
+def _parameter_from_json(value: Any) -> Any:
+    if not isinstance(value, dict) or list(value) != [_BY_CONTEXT]:
+        return value
+    names, values = value[_BY_CONTEXT]
+    return dict(zip(labels_from_json(names), values, strict=True))

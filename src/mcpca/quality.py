@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._check import Array, check_covariances
+from ._check import FINITE, Array, check_covariances, check_unmasked
 from ._namespace import to_host
 from ._shown import Shown, counted, span
 from .covariances import Covariances
@@ -118,7 +118,8 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
     Cost O(k p^2 r + k r^3), memory O(p r) beside the result.
     """
     S = check_covariances(S)
-    A, B = np.asarray(to_host(A), dtype=np.float64), np.asarray(to_host(B), dtype=np.float64)
+    given = check_unmasked(to_host(A), "A", FINITE), check_unmasked(to_host(B), "B", FINITE)
+    A, B = (np.asarray(x, dtype=np.float64) for x in given)
     if A.ndim != 2 or B.ndim != 2 or A.shape[0] != S.shape[1] or B.shape != (len(S), A.shape[1]):
         raise ValueError(
             f"S {S.shape}, A {A.shape} and B {B.shape} do not fit: (k, p, p), (p, r) and (k, r) are needed."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -96,8 +97,22 @@ def covariances_among(rows: Rows, features: Array) -> ContextCovariances:
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 
-def second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
-    """``(X_i - mean)^T (X_i - mean) / n_i`` about a mean that was estimated elsewhere."""
+def second_moments(contexts: Contexts, means: Sequence[Array], report: Report) -> Array:
+    """``(X_i - mean_i)^T (X_i - mean_i) / n_i`` (k, p, p) about means that were estimated elsewhere."""
+    if contexts.engine is None:
+        moments = []
+        for i, mean in enumerate(means):
+            moments.append(_second_moment(contexts, i, mean))
+            report("contexts", i + 1, len(means))
+        return np.stack(moments)
+    own, S = scatters(contexts, report)
+    for moment, n, mine, mean in zip(S, contexts.n_samples.tolist(), own, means, strict=True):
+        moment /= n
+        _add_outer(moment, 1, mine - mean)
+    return S
+
+
+def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
     moment = np.empty((contexts.n_features, contexts.n_features), dtype=contexts.dtype)
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
         own = _mean(contexts, i)

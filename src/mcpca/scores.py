@@ -14,7 +14,7 @@ from ._check import Array, Report, check_rows
 from ._namespace import stand_in, to_host
 from .alignment import by_name, in_row_order
 from .centering import ContextMeans, rows_of, scores_of
-from .contexts import named_blocks
+from .contexts import named_blocks, read_contexts
 from .device_contexts import finite_rows
 from .labels import name_array, take_labels
 from .progress import reporting
@@ -143,15 +143,20 @@ class ScoreMethods(TransformerMixin):
         return contexts.engine.scores(np.array([mean @ P.T for mean, P in pairs]), projections)
 
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
-        """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``."""
+        """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``.
+
+        Scores on Dask give a Dask array, which is computed when asked for.
+        """
         check_is_fitted(self)
-        Z = check_rows(stand_in(X), "X")
-        if Z.shape[1] != self.n_components_:
-            raise ValueError(f"X has {Z.shape[1]} columns, but scores of this model have {self.n_components_}.")
-        Z = finite_rows(X, Z, "X", None)
         if isinstance(center, str) and center == "own":
             raise ValueError("center='own' is not known from scores; pass the mean itself.")
-        groups = self._means().by_rows(Z, in_row_order(X, y), self._center(center))
+        center = self._center(center)
+        if is_dask(X):
+            return self._inverse_there(X, y, center)
+        Z = check_rows(stand_in(X), "X")
+        self._check_scores(Z.shape[1])
+        Z = finite_rows(X, Z, "X", None)
+        groups = self._means().by_rows(Z, in_row_order(X, y), center)
         return rows_of(Z, groups, to_host(self.components_))
 
     def _center(self, center: Any) -> Any:
@@ -162,6 +167,17 @@ class ScoreMethods(TransformerMixin):
         if isinstance(center, Mapping):
             return {label: self._center(mean) for label, mean in center.items()}
         return by_name(center, names.tolist(), "center", "the features of the fit")
+
+    def _inverse_there(self, Z: Any, y: Any, center: Any) -> Any:
+        contexts = read_contexts(Z, y, min_samples=1)
+        self._check_scores(contexts.n_features)
+        assert contexts.engine is not None
+        means = self._means().by_context(None if y is None else contexts.names.tolist(), center, list)
+        return contexts.engine.scores(-np.array(means), [to_host(self.components_)])
+
+    def _check_scores(self, r: int) -> None:
+        if r != self.n_components_:
+            raise ValueError(f"X has {r} columns, but scores of this model have {self.n_components_}.")
 
     def _means(self) -> ContextMeans:
         return ContextMeans(self.contexts_, to_host(self.means_), self.n_samples_per_context_, self.n_features_in_)

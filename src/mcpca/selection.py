@@ -200,8 +200,9 @@ def select_rank(
     Parameters
     ----------
     X, y
-        Rows and contexts in any form that ``MCPCA.fit`` takes; or a (k, p, p) stack of covariances with ``n_samples``,
-        for which only criteria that need no rows are known and the noise test alone decides.
+        Rows and contexts in any form that ``MCPCA.fit`` takes; or a (k, p, p) stack of covariances with ``n_samples``.
+        For these, and for rows on Dask, which stay there, only criteria that need no rows are known and the noise test
+        alone decides.
     ranks : iterable of int, optional
         Ranks to look at, in any order; the recommendation is one of them, or the number of directions above noise where
         all of them exceed it. By default up to some 25, from 1 to a little above that number or to 100.
@@ -284,8 +285,6 @@ def _select(
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
         contexts = read_contexts(X, y)
-        if contexts.engine is not None:
-            contexts.block(0)  # raises: rows are needed
         whole = without_basis(contexts, None, report)
         evidence = rank_evidence(whole, contexts.n_samples, report)
     found = recommend(evidence, rng=rng, report=report, **options)

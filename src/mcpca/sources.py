@@ -180,6 +180,11 @@ def as_source(X: Any, where: str) -> Source:
     where : str
         What to call it in errors.
     """
+    if is_dask(X):
+        raise TypeError(
+            f"{where} is on Dask, and this needs its rows in the memory of this process, which they may not fit. Pass "
+            "a sample of them: some blocks, computed."
+        )
     kind = _kind(X)
     if kind == "source":
         return X  # type: ignore[no-any-return]
@@ -216,7 +221,10 @@ def columns_source(X: Any, columns: Array | None, where: str) -> Source:
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is an array, DataFrame or Series of Dask; told by its type, so that Dask is not imported."""
+    """Whether X is an array, DataFrame or Series of Dask, or an AnnData whose matrix is; Dask is not imported."""
+    if is_anndata(X):
+        # The matrix of a view is a copy, unless no row is in it; one in a file may be closed.
+        return not getattr(X, "isbacked", False) and is_dask((X[:0] if getattr(X, "is_view", False) else X).X)
     libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
     return bool(libraries & {"dask", "dask_expr"}) and hasattr(type(X), "ndim")
 

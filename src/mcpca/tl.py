@@ -15,6 +15,7 @@ import numpy as np
 from ._check import Array, as_generator, check_integer, refuse_without_effect
 from ._names import component_names
 from ._optional import require
+from .adapters._dask_graph import computed
 from .adapters.anndata import is_anndata
 from .adapters.anndata_new import features_by_name, rows_on_components
 from .adapters.anndata_rows import (
@@ -338,7 +339,7 @@ def _weights(weights: Any, contexts: ObsContexts) -> Array:
 
 
 def _scores(fitted: MCPCA, space: Space, contexts: ObsContexts, center: str) -> Array:
-    scores = np.asarray(fitted.transform(space.source, center="overall"))
+    scores = np.asarray(computed(fitted.transform(space.source, center="overall")))
     if center == "overall":
         return scores
     means = np.asarray(fitted.means_, dtype=np.float64)

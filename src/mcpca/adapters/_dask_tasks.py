@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-from .._blocks import as_canonical, check_block, largest, times_power
-from .._check import Array
+from .._blocks import as_canonical, block_dtype, check_block, largest, times_power
+from .._check import Array, check_rows
 from .._kernels import Sum
 from ..fingerprints import marks_of
+from ..labels import Coded, read_labels
 
 _PIECE = 2**26  # bytes of rows that a kernel is given at a time
 
@@ -43,15 +45,22 @@ class Projections:
 
 
 def _load(block: Any, place: Place) -> Any:
-    """Return a block as dense or CSR rows of the right type, after a look at its shape."""
+    """Return a block as dense or CSR rows of the right type, after a look at what it is."""
     sparse = scipy.sparse.issparse(block)
-    rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
+    if not sparse and (type(block) is not np.ndarray or block.dtype.kind not in "biuf"):
+        block = check_rows(block, f"{place.where}, the block from row {place.first} on,")
+    rows: Any = scipy.sparse.csr_array(block) if sparse else block
     expected = place.n_rows, place.n_features
     if rows.shape != expected:
         raise ValueError(
             f"{place.where} has a block of shape {rows.shape} in place of rows {place.first} to "
             f"{place.first + place.n_rows - 1}, where {expected} was announced; give every block the same features, "
             "and from_delayed and map_blocks the true shapes."
+        )
+    if not np.can_cast(block_dtype(rows.dtype, place.where), place.dtype):
+        raise ValueError(
+            f"{place.where} announces {place.dtype} and its block from row {place.first} on is {rows.dtype}: digits "
+            "would be lost. Give from_delayed and map_blocks the true dtype, or call X.astype."
         )
     rows = rows.astype(place.dtype, copy=False)
     if sparse and not (rows.data.flags.aligned and rows.indices.flags.aligned and rows.indptr.flags.aligned):
@@ -71,25 +80,40 @@ def _codes_of(codes: Any, n: int) -> Array:
     return np.full(n, codes, dtype=np.intp) if isinstance(codes, int) else codes.astype(np.intp)
 
 
+class _Labelled(NamedTuple):
+    """Rows of a block that are in a context, their contexts, and their numbers in the block."""
+
+    X: Any
+    codes: Array
+    numbers: Array
+
+
+def _labelled(block: Any, codes: Any, place: Place) -> _Labelled:
+    X, codes = _load(block, place), _codes_of(codes, place.n_rows)
+    kept = np.flatnonzero(codes >= 0)
+    return _Labelled(X, codes, kept) if len(kept) == len(codes) else _Labelled(X[kept], codes[kept], kept)
+
+
 def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any, place: Place) -> list[Sum]:
     """Return what ``kernel`` makes of a block, some rows at a time. Raises where that is not finite."""
-    X, codes = _load(block, place), _codes_of(codes, place.n_rows)
-    step = max(1, int(_PIECE // max(_bytes_of(X) / max(place.n_rows, 1), 1)))
+    own = _labelled(block, codes, place)
+    n = len(own.codes)
+    step = max(1, int(_PIECE // max(_bytes_of(own.X) / max(n, 1), 1)))
     sums: list[Sum] = []
     with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
-        for start in range(0, place.n_rows, step):
-            part = slice(start, min(start + step, place.n_rows))
-            sums = combined([sums, kernel(X[part], codes[part])])
-    _check_sums(sums, X, place)
+        for start in range(0, n, step):
+            part = slice(start, min(start + step, n))
+            sums = combined([sums, kernel(own.X[part], own.codes[part])])
+    _check_sums(sums, own, place)
     return sums
 
 
 def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:
     """Return parts of ``X_i^T Z_i`` for contexts ``start`` to ``stop``; ``before`` is what had to be done first."""
-    X = _load(block, place)
+    own = _labelled(block, codes, place)
     with np.errstate(invalid="ignore", over="ignore"):
-        sums: list[Sum] = gram.parts(X, _codes_of(codes, place.n_rows), start, stop)
-    _check_sums(sums, X, place)
+        sums: list[Sum] = gram.parts(own.X, own.codes, start, stop)
+    _check_sums(sums, own, place)
     return sums
 
 
@@ -98,10 +122,10 @@ def gram_images(gram: Any, parts: list[Sum]) -> Any:
 
 
 def gram_sums(gram: Any, block: Any, codes: Any, place: Place, images: Any) -> list[Sum]:
-    X = _load(block, place)
+    own = _labelled(block, codes, place)
     with np.errstate(invalid="ignore", over="ignore"):
-        sums: list[Sum] = gram.sums(X, _codes_of(codes, place.n_rows), images)
-    _check_sums(sums, X, place)
+        sums: list[Sum] = gram.sums(own.X, own.codes, images)
+    _check_sums(sums, own, place)
     return sums
 
 
@@ -133,11 +157,26 @@ def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
     return present, own, zlib.crc32(codes.astype(np.int64).tobytes())
 
 
-def _check_sums(sums: list[Sum], X: Any, place: Place) -> None:
+def take_columns(block: Any, columns: Array) -> Any:
+    return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else block)[:, columns]
+
+
+def head(block: Any, n: int) -> Any:
+    return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else np.asarray(block))[:n]
+
+
+def matmul(block: Any, right: Array) -> Array:
+    return np.asarray(block @ right)
+
+
+def _check_sums(sums: list[Sum], own: _Labelled, place: Place) -> None:
     values = (s.value.data if scipy.sparse.issparse(s.value) else s.value for s in sums)
     if all(np.isfinite(value).all() for value in values):
         return
-    check_block(X, place.first, place.where)
+    # Rows between which others are in no context are told by their own numbers.
+    bounds = [0, *(np.flatnonzero(np.diff(own.numbers) > 1) + 1).tolist(), len(own.numbers)]
+    for start, stop in pairwise(bounds):
+        check_block(own.X[start:stop], place.first + int(own.numbers[start]), place.where)
     raise ValueError(
         f"{place.where} is too large for {place.dtype}: its squares overflow in rows {place.first} to "
         f"{place.first + place.n_rows - 1}. Divide it by a constant, or pass float64."
@@ -179,12 +218,13 @@ def _joined(sums: list[Sum]) -> Sum:
 
 
 class Look(NamedTuple):
-    """Number of rows, bytes and kind of a block, and the size of its largest entry."""
+    """Number of rows, bytes and kind of a block, the size of its largest entry, and the type of its numbers."""
 
     n_rows: int
     nbytes: float
     sparse: bool
     size: float
+    dtype: np.dtype[Any]
 
 
 def look(block: Any) -> Look:
@@ -193,7 +233,9 @@ def look(block: Any) -> Look:
     rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
     if rows.ndim != 2:
         raise ValueError(f"X has a block of shape {rows.shape}; blocks must be 2-D (rows, features).")
-    return Look(int(rows.shape[0]), _bytes_of(rows), sparse, largest(rows))
+    dtype = rows.dtype if rows.dtype.kind in "biuf" else np.dtype(np.float64)  # all else is looked at where it is read
+    size = largest(rows) if rows.dtype.kind in "biuf" else 1.0
+    return Look(int(rows.shape[0]), _bytes_of(rows), sparse, size, dtype)
 
 
 def listed(items: Any) -> Any:
@@ -208,31 +250,16 @@ class Seen(NamedTuple):
     values: Array
 
 
-def _plain_labels(block: Any) -> tuple[Array, int]:
-    """Return labels as a NumPy array (n,), and how many are missing."""
-    labels = np.asarray(block)
-    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if labels.dtype.kind == "f":
-        return labels, int(np.isnan(labels).sum())
-    if labels.dtype == object:
-        # A comparison with pandas' NA is neither true nor false.
-        return labels, sum(v is None or type(v).__name__ == "NAType" or v != v for v in labels.tolist())
-    return labels, 0
+def _read(block: Any) -> Coded:
+    coded = read_labels(block)
+    if coded.codes.ndim != 1:
+        raise ValueError(f"y has a block of shape {coded.codes.shape}; pass one context label per row.")
+    return coded
 
 
 def see_labels(block: Any) -> Seen:
-    labels, missing = _plain_labels(block)
-    if missing:
-        return Seen(len(labels), missing, labels[:0])
-    values = list(dict.fromkeys(labels.tolist())) if labels.dtype == object else np.unique(labels)
-    return Seen(len(labels), missing, objects(values) if labels.dtype == object else np.asarray(values))
-
-
-def objects(values: Iterable[Any]) -> Array:
-    listed = list(values)
-    array = np.empty(len(listed), dtype=object)
-    array[:] = listed
-    return array
+    coded = _read(block)
+    return Seen(len(coded.codes), int((coded.codes < 0).sum()), coded.categories)
 
 
 @dataclass(frozen=True)
@@ -244,13 +271,12 @@ class Coder:
 
 
 def encode(coder: Coder, block: Any) -> Array:
-    labels, _ = _plain_labels(block)
-    if labels.dtype != object and coder.names.dtype != object and (np.diff(np.argsort(coder.names)) == 1).all():
-        return np.searchsorted(coder.names, labels).astype(coder.dtype)
+    coded = _read(block)
     position = {name: i for i, name in enumerate(coder.names.tolist())}
-    return np.array([position[v] for v in labels.tolist()], dtype=coder.dtype)
+    own = np.array([position[name] for name in coded.categories.tolist()], dtype=coder.dtype)
+    return own[coded.codes]
 
 
 def count(codes: Array) -> tuple[Array, Array]:
-    present, counts = np.unique(codes, return_counts=True)
+    present, counts = np.unique(codes[codes >= 0], return_counts=True)
     return present.astype(np.intp), counts

@@ -8,30 +8,31 @@ import numpy as np
 
 from .._check import Array
 from .._columns import positions_of
-from ..sources import Source, as_source, columns_source
-from .anndata_rows import axes_of, check_unique, matrix_of
+from ..sources import as_source, is_dask
+from .anndata_rows import axes_of, check_unique, matrix_of, rows_of
+from .dask import product_there
 from .stored import keys_of
 
 _BLOCK = 2**26  # bytes of rows at a time
 
 
-def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Source:
-    """Return the named features of ``adata``, in this order; others are left out."""
+def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Any:
+    """Return the named features of ``adata``, in this order, as ``rows_of`` does; others are left out."""
     matrix, names = matrix_of(adata, layer)
     check_unique(names, "adata")
     way_out = "Loadings need them all; add them, or fit on the features that both have."
-    return columns_source(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
+    return rows_of(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
 
 
-def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, key: str, A: Array) -> Source:
+def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, key: str, A: Array) -> Any:
     """Return new rows on the principal components of a fit: those in ``adata.obsm``, or else made from features.
 
-    ``fitted`` is the AnnData with the fit, A (p, r) its MCPCs in terms of the components.
+    As ``rows_of`` does. ``fitted`` is the AnnData with the fit, A (p, r) its MCPCs in terms of the components.
     """
     axes = _axes_of_fit(fitted, obsm, key, A)
     if obsm in adata.obsm and adata.obsm[obsm].shape[1] == len(A):
         _check_same_axes(adata, obsm, fitted, axes, len(A))
-        return as_source(adata.obsm[obsm], f"adata.obsm[{obsm!r}]")
+        return rows_of(adata.obsm[obsm], None, f"adata.obsm[{obsm!r}]")
     if axes is None:
         found = f"has shape {adata.obsm[obsm].shape}" if obsm in adata.obsm else "is not there"
         raise ValueError(
@@ -42,6 +43,8 @@ def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, ke
     used = np.flatnonzero((axes != 0).any(axis=1))
     source = features_by_name(adata, layer, [str(name) for name in fitted.var_names[used]])
     # Centring is left to the contexts, each of which has its own mean taken off.
+    if is_dask(source):
+        return product_there(source, axes[used])
     parts = [block @ axes[used] for _, block in source.scan(_BLOCK)]
     return as_source(np.concatenate(parts), "adata")
 

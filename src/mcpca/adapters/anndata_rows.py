@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .._check import Array, check_integer
+from .._check import Array, check_integer, check_unmasked
 from .._optional import require
 from ..alignment import columns_of
 from ..contexts import Contexts
 from ..exceptions import DroppedContextsWarning, RawCountsWarning
 from ..labels import Coded, check_columns, crossed, distinct, read_labels, rows_by_context
-from ..sources import Source, as_source, columns_source, is_dask
+from ..sources import columns_source, is_dask
 from .anndata import anndata_parts, is_anndata
+from .dask import coded_contexts, columns_there, first_rows
 
 EXTRA = "anndata"
 _LOOKED_AT = 200  # rows, to tell counts from normalised values
@@ -37,7 +38,7 @@ class Space:
 
     Attributes
     ----------
-    source : Source
+    source : Source or Dask array
         Rows (n, p), all of the AnnData's.
     names : ndarray (p,) of str, or None
         Of the features; None for the columns of an array in ``obsm``.
@@ -51,7 +52,7 @@ class Space:
         What was selected by, with "auto" resolved.
     """
 
-    source: Source
+    source: Any
     names: Array | None
     columns: Array | None
     axes: Array | None
@@ -78,8 +79,13 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
     mask_var = ("highly_variable" if "highly_variable" in adata.var else None) if _is(mask_var, "auto") else mask_var
     columns = None if mask_var is None else _columns(adata, mask_var)
     if columns is None or len(columns) == len(names):
-        return Space(as_source(matrix, _where(layer)), names, None, None, True, mask_var)
-    return Space(columns_source(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
+        return Space(rows_of(matrix, None, _where(layer)), names, None, None, True, mask_var)
+    return Space(rows_of(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
+
+
+def rows_of(matrix: Any, columns: Array | None, where: str) -> Any:
+    """Return these columns of a matrix as a ``Source``, of one on Dask as a Dask array; None is all of them."""
+    return columns_there(matrix, columns) if is_dask(matrix) else columns_source(matrix, columns, where)
 
 
 def matrix_of(adata: Any, layer: str | None) -> tuple[Any, Array]:
@@ -89,11 +95,6 @@ def matrix_of(adata: Any, layer: str | None) -> tuple[Any, Array]:
     else:
         check_columns([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
         matrix, names = adata.layers[layer], np.asarray(adata.var_names).astype(str)
-    if is_dask(matrix):
-        raise TypeError(
-            f"{_where(layer)} is a Dask array, whose rows would be loaded here. MCPCA().fit(X, y) leaves them on the "
-            "workers, with X this array and y the labels; or call adata.to_memory() first."
-        )
     return matrix, names
 
 
@@ -123,7 +124,7 @@ def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> S
     check_columns([obsm], list(adata.obsm), "obsm", "adata.obsm", "as in obsm='X_pca'", "is not in")
     matrix = adata.obsm[obsm]
     columns = columns_of(matrix)
-    source = as_source(matrix, f"adata.obsm[{obsm!r}]")
+    source = rows_of(matrix, None, f"adata.obsm[{obsm!r}]")
     names = None if columns is None else np.array([str(c) for c in columns])
     return Space(source, names, None, axes_of(adata, obsm, source.shape[1]), False, None)
 
@@ -146,7 +147,7 @@ def _columns(adata: Any, mask_var: Any) -> Array:
         otherwise = "a mask (n_vars,), or None for all features"
         check_columns([mask_var], list(adata.var.columns), "mask_var", "adata.var", otherwise)
         mask_var = adata.var[mask_var]
-    mask = np.asarray(mask_var)
+    mask = np.asarray(check_unmasked(mask_var, "mask_var", "True or False is needed for each feature"))
     if mask.dtype == object and all(isinstance(v, (bool, np.bool_)) for v in mask.ravel().tolist()):
         mask = mask.astype(bool)
     if mask.dtype != bool or mask.shape != (adata.n_vars,):
@@ -161,7 +162,8 @@ def _columns(adata: Any, mask_var: Any) -> Array:
 
 def counts_in(source: Any) -> tuple[int, float] | None:
     """Return how many rows were looked at and their largest value, where these look like counts, and None elsewhere."""
-    block: Any = source.gather(slice(0, min(_LOOKED_AT, source.shape[0])))
+    n = min(_LOOKED_AT, source.shape[0])
+    block: Any = first_rows(source, n) if is_dask(source) else source.gather(slice(0, n))
     values = block.data if scipy.sparse.issparse(block) else np.asarray(block).ravel()
     largest = float(values.max(initial=0.0))
     # NaN and infinite values are for the fit to tell.
@@ -219,6 +221,8 @@ class ObsContexts:
 
     def of_rows(self, space: Space) -> Contexts:
         """Return the contexts with their rows."""
+        if is_dask(space.source):
+            return coded_contexts(space.source, Coded(self.codes, self.names), space.names, "adata")
         kept = np.flatnonzero(self.codes >= 0)
         groups: Sequence[slice | Array] = rows_by_context(self.codes[kept])
         if len(kept) < len(self.codes):

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -21,32 +22,32 @@ from .._check import Array
 from .._kernels import Sum
 from .._optional import require
 from ..contexts import Contexts, NamedBlocks
-from ..labels import check_labels, encode_labels, name_array, take_labels
+from ..labels import Coded, name_array, take_labels
 from ..sources import is_dask
-from ._dask_graph import Graph, kept, optimised, persisted
+from ._dask_graph import Graph, check_announced, check_workers, kept, optimised
+from ._dask_labels import Labels, codes_there, labels_there
 from ._dask_tasks import (
-    Coder,
     Place,
     Projections,
-    Seen,
     block_scores,
     block_sums,
-    count,
-    encode,
     gram_images,
     gram_norms,
     gram_parts,
     gram_sums,
+    head,
     listed,
     look,
     marked,
-    objects,
-    see_labels,
+    matmul,
+    take_columns,
 )
+from .anndata import anndata_parts, is_anndata
 
 _GATHERED = 4  # sums that one task adds where they are large: those of ``X_i^T Z_i``
 _GROUP = 2**27  # bytes of ``S_i V`` of the contexts of a group
 _ABREAST = 2  # groups under way at a time
+_Reader: TypeAlias = Callable[[int, tuple[int, ...], list[Any]], Labels]
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def _add(totals: list[Array], sums: list[Sum]) -> None:
 
 
 def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
-    """Return Dask arrays or DataFrames as ``Contexts`` whose passes are made on the workers.
+    """Return Dask arrays, DataFrames or AnnData with a Dask array as ``Contexts`` whose passes are made on the workers.
 
     One matrix with labels ``y``, or the contexts in ``named``. One look at the first block of each matrix, or at all
     blocks where their lengths are not known; with labels that are a Dask collection two more, at labels alone. Labels
@@ -203,32 +204,43 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     """
     if named is None:
         X, y = take_labels(X, y)
-        matrices, wheres = [X], ["X"]
-    else:
-        matrices, wheres = named.blocks, [f"X, context {name!r}," for name in named.names.tolist()]
-    arrays, feature_names = _arrays(matrices, wheres)
+        arrays, feature_names = _arrays([X], ["X"])
+        return _one_matrix(arrays[0], "X", feature_names, None if y is None else partial(labels_there, y))
+    wheres = [f"X, context {name!r}," for name in named.names.tolist()]
+    arrays, feature_names = _arrays(named.blocks, wheres)
     places = _places(arrays, wheres)
     rows = [_sized(array, own.blocks) for array, own in zip(arrays, places, strict=True)]
-    p = int(arrays[0].shape[1])
-    sources = [DaskSource((own.n_rows, p), own.dtype, own.sparse, own.nbytes) for own in places]
-    if named is not None:
-        blocks = [_Block(i, j, place, np.array([i]), i) for i, own in enumerate(places) for j, place in own.filled()]
-        engine = DaskEngine(blocks, rows, [None] * len(rows), len(rows), max(own.size for own in places))
-        counts = np.array([own.n_rows for own in places])
-        known: Sequence[Any] = [slice(0, n) for n in counts.tolist()]
-        return Contexts(named.names, named.by_name, feature_names, sources, known, counts, engine=engine)
-    (own,) = places
+    blocks = [_Block(i, j, place, np.array([i]), i) for i, own in enumerate(places) for j, place in own.filled()]
+    engine = DaskEngine(blocks, rows, [None] * len(rows), len(rows), max(own.size for own in places))
+    sources = [own.source() for own in places]
+    counts = np.array([own.n_rows for own in places])
+    known: Sequence[Any] = [slice(0, n) for n in counts.tolist()]
+    return Contexts(named.names, named.by_name, feature_names, sources, known, counts, engine=engine)
+
+
+def coded_contexts(X: Any, coded: Coded, feature_names: Array | None, where: str) -> Contexts:
+    """Return a Dask array as ``Contexts``: of the rows whose codes are not -1."""
+    return _one_matrix(
+        whole_rows(X, where), where, feature_names, lambda n, lengths, rows: codes_there(coded, lengths, rows)
+    )
+
+
+def _one_matrix(array: Any, where: str, feature_names: Array | None, read: _Reader | None) -> Contexts:
+    """Return one matrix as ``Contexts``; ``read`` finds the labels of its rows, None is one context of all of them."""
+    (own,) = _places([array], [where])
+    rows = [_sized(array, own.blocks)]
     if own.n_rows == 0:
-        raise ValueError(f"X has 0 samples (shape={sources[0].shape}) while a minimum of 2 is required.")
-    labels = _Labels(np.array([0]), None, [np.array([0])] * len(own.blocks), np.array([own.n_rows]))
-    if y is not None:
-        labels = _labels(y, own.n_rows, tuple(place.n_rows for place in own.blocks), rows)
-    context = 0 if y is None else None
+        raise ValueError(f"{where} has 0 samples (shape={own.source().shape}) while a minimum of 2 is required.")
+    labels = Labels(np.array([0]), None, [np.array([0])] * len(own.blocks), np.array([own.n_rows]))
+    if read is not None:
+        labels = read(own.n_rows, tuple(place.n_rows for place in own.blocks), rows)
+    context = 0 if read is None else None
     blocks = [_Block(0, j, place, labels.present[j], context) for j, place in own.filled()]
-    k = len(labels.names)
+    k, by_name = len(labels.names), read is not None
     engine = DaskEngine(blocks, rows, [labels.codes], k, own.size)
     elsewhere = _RowsElsewhere(k)
-    return Contexts(labels.names, y is not None, feature_names, sources * k, elsewhere, labels.counts, engine=engine)
+    sources = [own.source()] * k
+    return Contexts(labels.names, by_name, feature_names, sources, elsewhere, labels.counts, engine=engine)
 
 
 def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | None]:
@@ -239,7 +251,7 @@ def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | 
             f"X has contexts on Dask and others that are not ({' '.join(strangers[:5]).strip(',')}); make them Dask "
             "arrays with dask.array.from_array, or compute the others."
         )
-    names = [name_array(list(M.columns)) if hasattr(M, "columns") else None for M in matrices]
+    names = [_names_of(M) for M in matrices]
     reference = next((own.tolist() for own in names if own is not None), None)
     arrays = []
     for M, where, own in zip(matrices, wheres, names, strict=True):
@@ -249,14 +261,47 @@ def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | 
                     f"Contexts must share their features: {where} has columns {own.tolist()[:5]} and the first has "
                     f"{reference[:5]} (5 of each shown). Select the common columns."
                 )
-            M = M[reference]
-        arrays.append(whole_rows(M, where))
+            order = [own.tolist().index(name) for name in reference]
+            M = M[reference] if hasattr(M, "columns") else columns_there(_matrix(M), np.array(order))
+        arrays.append(whole_rows(_matrix(M), where))
         if arrays[-1].shape[1] != arrays[0].shape[1]:
             raise ValueError(
                 f"Contexts must share their features: {wheres[0]} has {arrays[0].shape[1]} and {where} has "
                 f"{arrays[-1].shape[1]}. Select the common ones."
             )
     return arrays, None if reference is None else name_array(reference)
+
+
+def _names_of(M: Any) -> Array | None:
+    if is_anndata(M):
+        return anndata_parts(M)[1]
+    return name_array(list(M.columns)) if hasattr(M, "columns") else None
+
+
+def _matrix(M: Any) -> Any:
+    return anndata_parts(M)[0] if is_anndata(M) else M
+
+
+def columns_there(X: Any, columns: Array | None) -> Any:
+    """Return these columns of a Dask array, in this order; None is all of them."""
+    if columns is None:
+        return X
+    X = X.rechunk({1: -1})
+    return X.map_blocks(take_columns, columns, chunks=(X.chunks[0], (len(columns),)), meta=X._meta)
+
+
+def product_there(X: Any, right: Array) -> Any:
+    """Return the product of a Dask array and a matrix (p, q)."""
+    X = X.rechunk({1: -1})
+    dtype = np.result_type(X.dtype, right)
+    return X.map_blocks(matmul, right, chunks=(X.chunks[0], (right.shape[1],)), meta=np.zeros((0, 0), dtype))
+
+
+def first_rows(X: Any, n: int) -> Any:
+    """Return the first rows of a Dask array, n at most: those that are in its first block with any."""
+    graph = Graph([X := whole_rows(X, "X")])
+    number = next((j for j, length in enumerate(X.chunks[0]) if length), 0)
+    return graph.compute(graph.call(head, (X.name, number, 0), n))
 
 
 def whole_rows(X: Any, where: str) -> Any:
@@ -275,6 +320,7 @@ def whole_rows(X: Any, where: str) -> Any:
         raise ValueError(f"{where} has an unknown number of features; call compute_chunk_sizes() on it first.")
     check_shape((0, X.shape[1]), where)
     block_dtype(X.dtype, where)
+    check_announced(X, where)
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
     return optimised(X)
@@ -294,6 +340,10 @@ class _Places:
     def n_rows(self) -> int:
         return sum(place.n_rows for place in self.blocks)
 
+    def source(self) -> DaskSource:
+        """Return what is told of rows that are elsewhere."""
+        return DaskSource((self.n_rows, self.blocks[0].n_features), self.dtype, self.sparse, self.nbytes)
+
     def filled(self) -> list[tuple[int, Place]]:
         """Blocks with rows in them, and their numbers."""
         return [(j, place) for j, place in enumerate(self.blocks) if place.n_rows]
@@ -301,6 +351,7 @@ class _Places:
 
 def _places(arrays: list[Any], wheres: list[str]) -> list[_Places]:
     """Look at the first block of each array, or at all where their lengths are not known: one small computation."""
+    check_workers(arrays)
     graph = Graph(arrays)
     looks = []
     for array in arrays:
@@ -310,7 +361,8 @@ def _places(arrays: list[Any], wheres: list[str]) -> list[_Places]:
     places = []
     for array, where, seen in zip(arrays, wheres, graph.compute(graph.call(listed, looks)), strict=True):
         lengths = [found.n_rows for found in seen] if _unknown(array) else [int(n) for n in array.chunks[0]]
-        sparse, dtype, p = any(found.sparse for found in seen), block_dtype(array.dtype, where), int(array.shape[1])
+        sparse, p = any(found.sparse for found in seen), int(array.shape[1])
+        dtype = np.result_type(*(block_dtype(one, where) for one in {array.dtype, *(found.dtype for found in seen)}))
         firsts = np.cumsum([0, *lengths]).tolist()
         blocks = [Place(firsts[j], n, p, dtype, sparse, where) for j, n in enumerate(lengths)]
         row = sum(found.nbytes for found in seen) / max(sum(found.n_rows for found in seen), 1)
@@ -327,64 +379,3 @@ def _sized(array: Any, places: list[Place]) -> Any:
     """Return the array with the lengths of its blocks, where they were not known."""
     chunks = tuple(place.n_rows for place in places), array.chunks[1]
     return require("dask.array", "dask").Array(array.dask, array.name, chunks, meta=array._meta)
-
-
-@dataclass(frozen=True)
-class _Labels:
-    """Names of contexts; codes of rows as a Dask array; the contexts of each block; rows of each context."""
-
-    names: Array
-    codes: Any
-    present: list[Array]
-    counts: Array
-
-
-def _labels(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> _Labels:
-    """Read labels of n rows in blocks of these lengths, and keep them on the workers as small integers."""
-    if is_dask(y):
-        names, codes = _coded(y, n, lengths)
-    else:
-        names, index = encode_labels(y, n)
-        small = index.astype(np.min_scalar_type(max(len(names) - 1, 0)))
-        codes = require("dask.array", "dask").from_array(small, chunks=(lengths,))
-    codes = persisted(codes, rows)
-    graph = Graph([codes])
-    counted = graph.compute(graph.call(listed, [graph.call(count, (codes.name, j)) for j in range(len(lengths))]))
-    counts = np.zeros(len(names), dtype=np.intp)
-    for present, own in counted:
-        counts[present] += own
-    return _Labels(names, codes, [present for present, _ in counted], counts)
-
-
-def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
-    """Return the names in labels that are a Dask collection, and these labels as numbers, not computed yet."""
-    da = require("dask.array", "dask")
-    frame = hasattr(y, "to_dask_array")
-    dtype = getattr(y, "dtype", None)
-    categories = list(y.cat.categories) if frame and str(dtype) == "category" and y.cat.known else None
-    if frame and dtype is not None and not isinstance(dtype, np.dtype):
-        y = y.astype(object)  # types of pandas, which are none of NumPy's
-    labels = y.to_dask_array() if frame else y
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise ValueError(f"y has {labels.ndim} dimensions; pass one context label per row.")
-    labels = optimised(labels)
-    graph = Graph([labels])
-    looks = [graph.call(see_labels, (labels.name, j)) for j in range(labels.numblocks[0])]
-    seen: list[Seen] = graph.compute(graph.call(listed, looks))
-    check_labels((sum(s.n for s in seen),), n, sum(s.missing for s in seen))
-    values = [s.values for s in seen if s.n]
-    mixed = any(v.dtype == object for v in values)
-    distinct = objects(v for part in values for v in part.tolist()) if mixed else np.concatenate(values)
-    names, _ = encode_labels(distinct, len(distinct))
-    if categories is not None:
-        used = set(names.tolist())
-        names = name_array([c for c in categories if c in used])
-    labels = da.Array(labels.dask, labels.name, (tuple(s.n for s in seen),), dtype=labels.dtype)
-    labels = labels if labels.chunks[0] == lengths else labels.rechunk((lengths,))
-    small = np.min_scalar_type(max(len(names) - 1, 0))
-    graph = Graph([labels])
-    coder = graph.put(Coder(names, small))
-    graph.tasks |= {(graph.name, j): (encode, coder, (labels.name, j)) for j in range(len(lengths))}
-    return names, da.Array(graph.layers(), graph.name, (lengths,), dtype=small)

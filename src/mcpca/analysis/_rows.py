@@ -183,6 +183,8 @@ def per_row(given: Any, n: int, names: Array | None, argument: str, source: Any)
                 unknown(given, argument, source.obs.columns, "a column of adata.obs") + " Pass one, or values."
             )
         given = source.obs[given]
+    if np.ma.is_masked(given):
+        given = given.astype(object).filled(None)
     values = np.asarray(table_in_row_order(given, names, argument))
     if values.dtype.kind in "SU":
         values = values.astype(object)

@@ -14,6 +14,7 @@ import scipy.sparse
 from .._check import Array, check_finite
 from .._namespace import to_host
 from .._parallel import each, n_workers
+from ..adapters.anndata import anndata_parts, is_anndata
 from ..contexts import Contexts, named_blocks
 from ..labels import take_labels
 from ..sources import is_dask
@@ -87,6 +88,8 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
 def _read(model: Any, X: Any, y: Any) -> Contexts:
     X, y = take_labels(X, y)
+    if is_anndata(X) and is_dask(anndata_parts(X)[0]):
+        X = model._in_fitted_order(X, "X")[0]
     named = named_blocks(X)
     if named is None:
         X, y = _chunks_of_dask(model, X, y) if is_dask(X) else (to_host(X), y)
