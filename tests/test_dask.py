@@ -231,8 +231,8 @@ def test_rank_is_chosen_on_the_most_variable_features(client, data, monkeypatch)
     assert (
         found.rank_choice_.reason == f"{twin.reason} This was looked at on the {P - 2} most variable of {P} features."
     )
-    with pytest.raises(NothingAboveNoiseError):
-        noise = np.random.default_rng(0).standard_normal((400, 30))
+    noise = np.random.default_rng(0).standard_normal((400, 30))
+    with pytest.raises(NothingAboveNoiseError, match="most variable of 30 features"):
         MCPCA(random_state=0).fit(da.from_array(noise, chunks=(100, 30)), np.repeat([0, 1], 200))
 
 

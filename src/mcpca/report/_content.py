@@ -124,7 +124,7 @@ def _of_mcpcs(
         else {
             "cosines": rounded(replicability.cosines.T),
             "mean": rounded(replicability.agreement),
-            "said": [beside(mean, replicability.threshold, 3) for mean in replicability.agreement],
+            "said": [beside(mean, replicability.threshold, 3, "g") for mean in replicability.agreement],
             "spread": rounded(replicability.spread),
             "replicates": replicability.replicates.tolist(),
             "threshold": replicability.threshold,
