@@ -208,8 +208,8 @@ def select_rank(
         * "spread", "noise spread", "noise sd", "excess": the noise test (module ``residual`` has the formula); the last
           in standard deviations. Known at the ranks that the search came to, and with "scree" at all of them.
         * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; how many components
-          have ``|cos| > 0.9``, mean over splits; squared error of one half's model in the other half's covariances, relative to their squared
-          norm.
+          have ``|cos| > 0.9``, mean over splits; squared error of one half's model in the other half's covariances,
+          relative to their squared norm.
         * "singular value", "null mean", "null upper" ("scree"): of the flattening, beside those of the rows with random
           signs at the same index, and 5 standard deviations above. The sum of variances is kept by the signs, so strong
           components hide weak ones behind this band; the noise test takes them out first.
