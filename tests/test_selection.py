@@ -219,7 +219,7 @@ def test_one_feature_has_one_rank(planted):
 def test_halves_that_agree_at_no_rank_are_told(rng):
     """Six equal eigenvalues in one context: above noise, and no two halves find the same axes."""
     Q = np.linalg.qr(rng.standard_normal((12, 12)))[0]
-    X = rng.standard_normal((150, 12)) * np.sqrt([4.0] * 6 + [0.2] * 6) @ Q
+    X = rng.standard_normal((300, 12)) * np.sqrt([4.0] * 6 + [0.2] * 6) @ Q
     with pytest.warns(UncertainRankWarning, match=r"Halves of the rows agree on the components at no rank"):
         model = MCPCA(random_state=1).fit(X)
     assert model.rank_choice_.outcome == "at odds"

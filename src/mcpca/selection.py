@@ -217,7 +217,8 @@ def select_rank(
         components, whose unequal variances are what is to be explained. "auto" is "isotropic" where the features are
         uncorrelated over all rows to six digits, as PCA leaves them, and "features" otherwise.
     n_splits : int
-        Random splits into halves, over which agreement is averaged.
+        Random splits into halves, over which agreement is averaged; at the recommended rank more are made, up to ten,
+        until others would hardly change which components come back.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters; the first is for the criterion "seeds" alone.
     n_jobs : int, optional
@@ -234,9 +235,9 @@ def select_rank(
 
         * "spread", "noise spread", "noise sd", "excess": the noise test (module ``residual`` has the formula); the last
           in standard deviations. Known at the ranks that the search came to, and with "scree" at all of them.
-        * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; components with
-          ``|cos| > 0.9``; squared error of one half's model in the other half's covariances, relative to their squared
-          norm.
+        * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; how many components
+          have ``|cos| > 0.9``, mean over splits; squared error of one half's model in the other half's covariances,
+          relative to their squared norm.
         * "singular value", "null mean", "null upper" ("scree"): of the flattening, beside those of the rows with random
           signs at the same index, and 5 standard deviations above. The sum of variances is kept by the signs, so strong
           components hide weak ones behind this band; the noise test takes them out first.
@@ -251,8 +252,10 @@ def select_rank(
     One basis per set of rows serves all ranks. The noise test costs some 20 to 100 products O(n p^2); a rank
     ``2 n_splits + 1`` fits in the core, ``2 n_seed_pairs`` plain runs, one more fit for "holdout", and three of
     ``solver="ml"`` for "likelihood", which dominate. Memory three stacks of covariances, ``2 n_splits + 2`` cores, and
-    two copies of a context's rows for each job. At least 2 features and 4 rows in every context are needed. A half with
-    too few rows for a rank has NaN there.
+    two copies of a context's rows for each job. Contexts with fewer than 4 rows are left out of all of it, with a
+    ``SmallContextsWarning``; where rows are too few to tell anything from noise, or halves agree at no rank, there is
+    an ``UncertainRankWarning``. A half with too few rows for a rank has NaN there. Where covariances of all features
+    would be too large the 300 most variable ones are looked at.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     with reporting(verbose, "choice of the rank") as report:

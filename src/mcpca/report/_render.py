@@ -119,8 +119,7 @@ def write_report(
     standard_errors : Precision or Bootstrap, optional
         What ``model.standard_errors()`` or ``model.bootstrap(X, y)`` returned, for intervals of loadings.
     replicability : Replicability, optional
-        What ``model.replicability(X, y)`` returned; by default that of ``selection``, where it is of this rank and
-        solver.
+        What ``model.replicability(X, y)`` returned; by default that of ``selection``, where rank and solver agree.
     presence : Presence, optional
         What ``model.presence()`` returned, for tests of single loadings.
     run : dict, optional
