@@ -329,6 +329,7 @@ def test_errors_name_the_way_out(tmp_path, capsys, monkeypatch):
     file.touch()
     for argv, message in [
         (["--output", str(file)], "cannot take the results .it is a file.; choose a directory"),
+        (["--data", str(tmp_path), "--only", "2b"], "--data has no effect: it is for the digits, and --only has 2b"),
         (["--data", str(tmp_path / "none")], "is not a folder; pass the one that has mnist.npz"),
         (["--data", str(tmp_path)], "has no mnist.npz and no backgrounds_28x28.npz"),
     ]:

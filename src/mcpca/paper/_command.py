@@ -241,6 +241,10 @@ def _positive(kind: type) -> Callable[[str], Any]:
 def _problem_with(options: argparse.Namespace) -> str | None:
     """Return what is wrong with the options, or None."""
     data: Path | None = options.data
+    if data is not None and "digits" not in options.only:
+        return (
+            f"--data has no effect: it is for the digits, and --only has {' '.join(options.only)}; drop one of the two."
+        )
     if data is not None and not data.is_dir():
         return f"--data {data} is not a folder; pass the one that has mnist.npz and backgrounds_28x28.npz."
     if data is not None and missing_files(data):
