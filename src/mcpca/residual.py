@@ -288,15 +288,13 @@ class ResidualTest:
         elif m < p:
             gone = self.V[:, : p - m].astype(np.float32)
             rows -= (rows @ gone) @ gone.T
-        out = np.empty((len(streams), m, m))
-        squares = np.einsum("nm,nm->m", rows, rows).astype(np.float64)
+        out, ones = np.empty((len(streams), m, m)), np.ones(len(rows), dtype=np.float32)
+        squares, opposite = np.einsum("nm,nm->m", rows, rows).astype(np.float64), -rows
         for d, stream in enumerate(streams):
             bits = np.frombuffer(stream.bytes(rows.size // 8 + 1), dtype=np.uint8)
             signs = np.unpackbits(bits, count=rows.size).reshape(rows.shape)
-            flipped = np.where(signs, rows, -rows)
-            drawn = _recentred(
-                (flipped.T @ flipped).astype(np.float64), flipped.mean(axis=0, dtype=np.float64), len(rows), squares
-            )
+            flipped = np.where(signs, rows, opposite)
+            drawn = _recentred((flipped.T @ flipped).astype(np.float64), ones @ flipped, len(rows), squares)
             # Where all directions are kept a rotation changes no spread and no singular value.
             out[d] = Q.T @ drawn @ Q if rotation is None and m < p else drawn
         return out
@@ -338,15 +336,17 @@ def _planted(Z: Array, signs: Array) -> Array:
     return np.asarray(M.T @ Z @ M)
 
 
-def _recentred(Z: Array, mean: Array, n: int, squares: Array) -> Array:
-    """Return the scatter ``Z`` of n rows about their ``mean``, scaled back to the ``squares`` (m,) of features.
+def _recentred(Z: Array, total: Array, n: int, squares: Array) -> Array:
+    """Return the scatter of n rows about their mean, from that about 0 and their sum; ``squares`` (m,) are kept.
 
     Signs bring back the degree of freedom that centring took: without this, noise in few rows would look structured.
     """
-    Z = Z - n * np.outer(mean, mean)
+    Z -= np.outer(total / n, total.astype(np.float64))
     own = np.diag(Z)
     scale = np.sqrt(squares / np.where(own > 0, own, 1))
-    return np.asarray(scale[:, None] * Z * scale)
+    Z *= scale[:, None]
+    Z *= scale
+    return Z
 
 
 def _square(Z: Array) -> Array:
