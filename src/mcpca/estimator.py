@@ -181,7 +181,8 @@ class MCPCA(
         y : array-like (n,), str or list of str, optional
             Context label of each row of one matrix, in any order; with Dask also a Dask array or Series. The name of a
             column of a DataFrame (pandas, polars, Dask), which is then no feature, or of an AnnData's ``obs``; a list
-            of names crosses columns, and contexts are then called "a / b". Without it ``X`` is one context.
+            of names crosses columns, and contexts are then called "a / b". Labels are text, numbers, dates, bytes, or
+            tuples of these. Without it ``X`` is one context.
         checkpoint : path, optional
             A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
             killed goes on from there when called again with the same arguments, and gives the same answer. The file
