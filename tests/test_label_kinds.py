@@ -2,6 +2,8 @@
 
 import datetime
 import decimal
+import html
+import json
 
 import numpy as np
 import pandas as pd
@@ -177,6 +179,24 @@ def test_labels_of_dtypes_that_name_no_context(data):
         MCPCA(R).fit(X, [[1] * (i + 1) for i in index])
     with pytest.raises(TypeError, match="X has the label 0j, a complex"):
         MCPCA(R).fit({complex(i): X[index == i] for i in range(K)})
+
+
+@pytest.mark.parametrize("kind", ["tuple", "bytes", "Interval of dates", "Period", "datetime64[ns]"])
+def test_pages_and_tables_call_contexts_by_their_text(data, kind):
+    report = pytest.importorskip("mcpca.report")
+    pytest.importorskip("plotly")
+    X, index = data
+    y = taken(KINDS[kind], index)
+    model = MCPCA(R, random_state=0).fit(X, y)
+    page = report.render(model, X=X, y=y)
+    names = [str(name) for name in model.contexts_.tolist()]
+    assert all(json.dumps(name)[1:-1] in page or html.escape(name) in page for name in names)
+    anndata = pytest.importorskip("anndata")
+    column = pd.Categorical(y) if isinstance(y, pd.Series) else list(y)
+    adata = anndata.AnnData(X, obs=pd.DataFrame({"k": column}, index=[f"c{i}" for i in range(len(X))]))
+    mcpca.tl.mcpca(adata, "k", n_comps=R)
+    assert adata.uns["mcpca"]["loadings"].index.tolist() == names
+    np.testing.assert_allclose(mcpca.tl.model(adata).loadings_, model.loadings_, atol=1e-10)
 
 
 # Masks

@@ -194,7 +194,8 @@ class MCPCA(
             Context label of each row of one matrix; with Dask also a Dask array or Series. A Series of pandas goes by
             its index where the rows have one (a DataFrame's, an AnnData's ``obs_names``). The name of a
             column of a DataFrame (pandas, polars, Dask), which is then no feature, or of an AnnData's ``obs``; a list
-            of names crosses columns, and contexts are then called "a / b". Without it ``X`` is one context.
+            of names crosses columns, and contexts are then called "a / b". Labels are text, numbers, dates, bytes, or
+            tuples of these. Without it ``X`` is one context.
         checkpoint : path, optional
             A file for what has been done, where the fit goes by passes over the rows: a fit that was killed goes on
             from there when called again with the same arguments, and gives the same answer. The file is deleted at

@@ -60,8 +60,8 @@ def mcpca(
     Parameters
     ----------
     adata : AnnData
-        In memory or backed, dense or sparse; nothing is made dense, and a backed matrix is not loaded. Values should be
-        normalised, not raw counts (``RawCountsWarning``).
+        In memory, backed or on Dask, dense or sparse; nothing is made dense, a backed matrix is not loaded, and rows on
+        Dask stay there. Values should be normalised, not raw counts (``RawCountsWarning``).
     context_key : str or list of str
         Column of ``adata.obs`` with the context of each row (a patient, a perturbation, a cell type, ...). Several
         columns are crossed: every combination that occurs is a context, "a / b".
