@@ -5,9 +5,9 @@ block, no refinement (``mspm`` has the notation). Runs differ in their random nu
 product with the core.
 
 Where contexts are few F is flat along ridges, and power steps take thousands to come to the maximum that they are bound
-for. So between blocks of them Newton steps are tried, which end there too or are not taken: only from where F curves
-down in every direction, and only to a maximum within ``_NEAR``. (Of 1,240 starts at ranks 8 to 25 of the paper's
-digits all ended where 30,000 power steps alone end, in a fifth of them.)
+for. So between blocks of them Newton steps are tried. They count only where F curves down in every direction at each of
+them and none lowers F; each is at most ``_LONGEST`` long. On such a ridge there is one maximum, and they end where
+power steps would.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .mspm import row_space
 _GOOD_F, _MORE_STARTS = 0.99, 2
 _CHECK = 4  # power steps between looks at who has settled
 _BLOCK, _LONGER = 40, 1.5  # power steps before the first Newton steps, and how much longer each next block is
-_NEWTON_STEPS, _NEAR, _FLAT = 12, 0.1, 1e-9
+_NEWTON_STEPS, _LONGEST, _FLAT = 12, 0.1, 1e-9
 
 
 class Runs(NamedTuple):
@@ -150,7 +150,7 @@ def _power_steps(space: Space, starts: _Starts, tol: float, n_steps: int) -> _St
 
 
 def _newton_steps(space: Space, starts: _Starts, tol: float) -> _Starts:
-    """Return the maxima that Newton's method finds nearby; ``step`` stays infinite where it finds none."""
+    """Return the maxima that Newton's method climbs to; ``step`` stays infinite where it finds none."""
     by_context, by_matrix, by_feature = space.layouts
     r, q, e = len(by_matrix), starts.a.shape[1], starts.b.shape[1]
     out = _Starts(*(x.copy() for x in starts))
@@ -166,9 +166,9 @@ def _newton_steps(space: Space, starts: _Starts, tol: float) -> _Starts:
         X = (c @ by_matrix).reshape(-1, e, q).transpose(0, 2, 1)
         da, db, down = _definite_step(Reduced.at(a, b, c, s, X, Vb, Va))
         length = np.sqrt((da**2).sum(axis=1) + (db**2).sum(axis=1))
-        a, b = unit(a + da), unit(b + db)
-        away = np.maximum(np.linalg.norm(a - starts.a[rows], axis=1), np.linalg.norm(b - starts.b[rows], axis=1))
-        good = down & (s >= least * (1 - 1e-12)) & (np.maximum(length, away) <= _NEAR)
+        short = np.minimum(1, _LONGEST / np.maximum(length, np.finfo(float).tiny))[:, None]
+        a, b = unit(a + short * da), unit(b + short * db)
+        good = down & (s >= least * (1 - 1e-12))
         ended = good & (length <= tol)
         out.put(rows[ended], _Starts(a[ended], b[ended], s[ended] ** 2, length[ended], taken[ended]))
         going = good & ~ended
