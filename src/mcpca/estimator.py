@@ -19,7 +19,7 @@ from .device_contexts import holds_device_arrays, read_device_contexts
 from .devices import check_stack
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
-from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
+from .identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings, warn_if_proportional
 from .inference import UncertaintyMethods
 from .labels import label_columns, name_array, take_labels
 from .moments import ContextMoments
@@ -293,7 +293,7 @@ class MCPCA(
         self._evidence = None if beside is None else (beside.R, beside.rest)
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
-        warn_if_proportional(B, self.get_feature_names_out())
+        warn_if_proportional(B, self.get_feature_names_out(), orthogonal=self.orthogonal, n_features=len(A))
         return self
 
     def _forget(self) -> None:
@@ -319,9 +319,14 @@ class MCPCA(
     # Quality
 
     def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
-        """Return pairs of MCPCs whose loadings are proportional up to ``max_degrees``: not identifiable apart."""
+        """Return pairs of MCPCs whose loadings are proportional up to ``max_degrees``: not identifiable apart.
+
+        With ``orthogonal=True`` only those whose loadings are equal are, by the paper's proposition on the orthogonal
+        model, and proportional ones are not listed. An MCPC without loadings is paired with itself.
+        """
         check_is_fitted(self)
-        return proportional_loadings(self.loadings_, max_degrees)
+        options: Any = {"orthogonal": self.orthogonal, "n_features": self.n_features_in_}
+        return indistinct_loadings(self.loadings_, max_degrees, **options)
 
     # Files
 

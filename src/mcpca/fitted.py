@@ -13,6 +13,7 @@ from ._names import unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .adapters.stored import keys_of, stored_fit
+from .identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings
 from .pipelines import names_after, split_steps
 from .selection import RankSelection
 
@@ -40,6 +41,8 @@ class Fitted:
         Of the rows in the AnnData.
     labels : ndarray (n,) of object, or None
         Context of each of these rows as str; None where the row was not fitted.
+    orthogonal : bool
+        Whether the MCPCs had to be at right angles.
     """
 
     loadings: Array
@@ -55,6 +58,12 @@ class Fitted:
     norm_errors: Array | None = None
     scores: Array | None = None
     labels: Array | None = None
+    orthogonal: bool = False
+
+    def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
+        """Return the pairs of MCPCs that the contexts cannot tell apart, as ``MCPCA.proportional_loadings`` does."""
+        p = len(self.components)
+        return indistinct_loadings(self.loadings, max_degrees, orthogonal=self.orthogonal, n_features=p)
 
 
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
@@ -111,6 +120,7 @@ def _of_model(source: Any) -> Fitted:
         model.variance_explained(per="context"),
         model.squared_norms(),
         model.squared_norm_errors(),
+        orthogonal=bool(model.orthogonal),
     )
 
 
@@ -138,6 +148,7 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
         _double(contexts["squared_norm_error"]) if "squared_norm_error" in contexts else None,
         scores=_double(adata.obsm[names.scores]),
         labels=labels.where(labels.notna(), None).to_numpy(),
+        orthogonal=bool(stored["params"].get("orthogonal", False)),
     )
 
 

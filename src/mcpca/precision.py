@@ -21,7 +21,7 @@ from scipy.stats import norm
 from ._check import Array, check_counts, check_real
 from ._namespace import to_host
 from .gaussian import GaussianModel
-from .identifiability import proportional_loadings
+from .identifiability import indistinct_loadings
 from .likelihood import Likelihood
 
 _CLEAR = 0.4  # standard errors below this share of a loading make it clearly positive
@@ -145,16 +145,17 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
         )
         outside = np.linalg.inv(beside.outside_information())
     except np.linalg.LinAlgError:
-        raise ValueError(_not_identifiable(model.B)) from None
+        raise ValueError(_not_identifiable(model.B, orthogonal, len(model.A))) from None
     angles = _squared_angles(model, white, covariance, outside)
     loadings = np.sqrt(_loading_variances(model, white, beside, inverse, covariance, known, pooled))
     return Precision(np.degrees(np.sqrt(angles)), loadings, float(angles.mean() / 2), counts)
 
 
-def _not_identifiable(B: Array) -> str:
-    pairs = [(pair.first, pair.second) for pair in proportional_loadings(B)]
+def _not_identifiable(B: Array, orthogonal: bool, p: int) -> str:
+    close = indistinct_loadings(B, orthogonal=orthogonal, n_features=p)
+    pairs = [(pair.first, pair.second) for pair in close]
     empty = np.flatnonzero(~(B > 0).any(axis=0)).tolist()
-    why = f"MCPCs {pairs[:5]} have proportional loadings" if pairs else "the information matrix is singular"
+    why = f"MCPCs {pairs[:5]} have {'equal' if orthogonal else 'proportional'} loadings" if pairs else "the information matrix is singular"
     if empty:
         why = f"MCPCs {empty[:5]} are in no context"
     return f"The model is not identifiable: {why}. Drop or merge components, or choose a smaller rank."

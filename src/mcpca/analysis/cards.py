@@ -10,7 +10,6 @@ import numpy as np
 from .._check import Array, check_integer, check_real
 from ..bootstrap import Bootstrap
 from ..fitted import Fitted, fitted
-from ..identifiability import proportional_loadings
 from ..poles import Pole, poles
 from ..precision import Precision
 from ..replication import Replicability
@@ -182,19 +181,19 @@ def _certainty(fit: Fitted, j: int, sure: Any) -> str:
     if fit.n_samples is not None:
         carriers = carrying_contexts(fit.loadings[:, j])
         words.append(f"{int(np.asarray(fit.n_samples)[carriers].sum())} rows in the contexts that carry it")
-    twins = _twins(fit.loadings, j)
+    twins = _twins(fit, j)
     if twins:
         words.append(
-            f"its loadings are nearly proportional to those of {', '.join(fit.names[i] for i in twins)}, from which it "
+            f"its loadings are nearly {'equal' if fit.orthogonal else 'proportional'} to those of {', '.join(fit.names[i] for i in twins)}, from which it "
             "cannot be told apart"
         )
     return f"How sure: {'; '.join(words)}."
 
 
-def _twins(B: Array, j: int) -> list[int]:
-    if len(B) < 2:
+def _twins(fit: Fitted, j: int) -> list[int]:
+    if len(fit.loadings) < 2:
         return []
-    pairs = [(pair.first, pair.second) for pair in proportional_loadings(B) if pair.first != pair.second]
+    pairs = [(pair.first, pair.second) for pair in fit.proportional_loadings() if pair.first != pair.second]
     return [a if b == j else b for a, b in pairs if j in (a, b)]
 
 
