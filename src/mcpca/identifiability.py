@@ -80,8 +80,9 @@ def warn_if_proportional(B: Array, names: Array, *, orthogonal: bool, n_features
         for p in pairs[:5]
     ]
     more = f" and {len(pairs) - 5} more" if len(pairs) > 5 else ""
+    kind = "equal" if orthogonal else "proportional"
     warnings.warn(
-        f"MCPCs with {'equal' if orthogonal else 'proportional'} loadings: {'; '.join(shown)}{more}. What such MCPCs span is determined by the data, "
+        f"MCPCs with {kind} loadings: {'; '.join(shown)}{more}. What such MCPCs span is determined by the data, "
         f"the axes themselves are not: with {len(B)} contexts nothing tells them apart. Lower n_components, or add "
         "contexts in which they differ.",
         IdentifiabilityWarning,

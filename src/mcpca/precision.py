@@ -153,9 +153,9 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
 
 def _not_identifiable(B: Array, orthogonal: bool, p: int) -> str:
     close = indistinct_loadings(B, orthogonal=orthogonal, n_features=p)
-    pairs = [(pair.first, pair.second) for pair in close]
+    pairs, kind = [(pair.first, pair.second) for pair in close], "equal" if orthogonal else "proportional"
     empty = np.flatnonzero(~(B > 0).any(axis=0)).tolist()
-    why = f"MCPCs {pairs[:5]} have {'equal' if orthogonal else 'proportional'} loadings" if pairs else "the information matrix is singular"
+    why = f"MCPCs {pairs[:5]} have {kind} loadings" if pairs else "the information matrix is singular"
     if empty:
         why = f"MCPCs {empty[:5]} are in no context"
     return f"The model is not identifiable: {why}. Drop or merge components, or choose a smaller rank."

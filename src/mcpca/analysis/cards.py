@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
+from .._check import check_integer, check_real
 from ..bootstrap import Bootstrap
 from ..fitted import Fitted, fitted
 from ..poles import Pole, poles
@@ -183,8 +183,9 @@ def _certainty(fit: Fitted, j: int, sure: Any) -> str:
         words.append(f"{int(np.asarray(fit.n_samples)[carriers].sum())} rows in the contexts that carry it")
     twins = _twins(fit, j)
     if twins:
+        kind = "equal" if fit.orthogonal else "proportional"
         words.append(
-            f"its loadings are nearly {'equal' if fit.orthogonal else 'proportional'} to those of {', '.join(fit.names[i] for i in twins)}, from which it "
+            f"its loadings are nearly {kind} to those of {', '.join(fit.names[i] for i in twins)}, from which it "
             "cannot be told apart"
         )
     return f"How sure: {'; '.join(words)}."

@@ -201,8 +201,8 @@ def rank_figure(record: Record) -> Figure:
     ax = figure.add_subplot()
     looks = {"authors": (MARK, "-", "o"), "cosine": ("0.15", "-", "s"), "stopped": ("0.6", ":", "^")}
     for name, (color, line, marker) in looks.items():
-        style = {"color": color, "linestyle": line, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
-        ax.plot(record["ranks"], record["curves"][name], label=_CURVE_LABELS[name], **style)
+        (drawn,) = ax.plot(record["ranks"], record["curves"][name], label=_CURVE_LABELS[name], linewidth=1.2)
+        drawn.set(color=color, linestyle=line, marker=marker, markersize=3.5)
     ax.legend(fontsize=_SMALL, frameon=False, loc="lower left")
     ax.axhline(record["threshold"], color="0.4", linestyle="--", linewidth=0.8)
     ax.axvline(record["rank"], color="0.7", linewidth=0.8)

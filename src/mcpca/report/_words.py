@@ -123,8 +123,7 @@ def _identifiability(fit: Fitted) -> list[dict[str, str]]:
         found.append(_finding("warning", "Empty MCPCs", text))
     if near:
         text = (
-            f"The loadings of {_listed(near)} are within {_CLOSE_DEGREES:g}° of {kind}: little tells these axes "
-            "apart."
+            f"The loadings of {_listed(near)} are within {_CLOSE_DEGREES:g}° of {kind}: little tells these axes apart."
         )
         found.append(_finding("note", "MCPCs that are hard to tell apart", text))
     if not found:

@@ -196,8 +196,8 @@ class Reduced(NamedTuple):
 
     On the tangent spaces, with ``X = T(., ., c)``, ``Z_a = P_a T(., b, .)``, ``Z_b = P_b T(a, ., .)``:
     ``s da = X db + Z_a dc + g_a``,  ``s db = X^T da + Z_b dc + g_b``,  ``s dc = Z_a^T da + Z_b^T db``. What is left is
-    ``E db = Y dc + y``, and with db eliminated too ``H dc = rhs``. F has a strict maximum where a and b are critical and
-    E and H, the curvatures that are left, are positive definite.
+    ``E db = Y dc + y``, and with db eliminated too ``H dc = rhs``. A critical point is a strict maximum where E and
+    H, the curvatures that are left, are positive definite.
     """
 
     S: Array
