@@ -1,5 +1,7 @@
 """The paper's stability rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -59,6 +61,21 @@ def test_a_score_does_not_depend_on_the_other_candidates(rng):
     among = choose_rank(S, [2, 6, 4, 6], random_state=3)
     np.testing.assert_allclose(among.scores[-1], alone.scores[0], atol=1e-6)
     assert among.ranks.tolist() == [2, 4, 6]
+
+
+def test_a_score_depends_neither_on_the_unit_nor_on_the_signs_of_singular_vectors(rng):
+    """Runs start in coordinates of these; with other signs they would be other runs."""
+    _, _, S = sampled_problem(rng, 3, 60, 6, 60, 0.5)
+    core = compress(Stack(S), 6)
+    signs = np.where(rng.random(core.basis.shape[1]) < 0.5, -1.0, 1.0)
+    tensor = signs[:, None] * core.tensor * signs
+    turned = replace(core, make=lambda: tensor, basis=core.basis * signs)
+    for matching in ("greedy", "authors"):
+        scores = seed_scores(core, 6, 2, 0, matching=matching).scores
+        assert (scores < 1 - 1e-6).any()
+        np.testing.assert_allclose(seed_scores(turned, 6, 2, 0, matching=matching).scores, scores, atol=1e-8)
+    units = [choose_rank(unit * S, [5, 6], n_seed_pairs=2, random_state=0).scores for unit in (1, 3, 1e-3)]
+    np.testing.assert_allclose(units[1:], [units[0]] * 2, atol=1e-7)
 
 
 def test_reproducible_and_global_generator_untouched(rng):
@@ -129,8 +146,9 @@ def test_matching_of_the_authors(rng):
     """As their rule is stated, on features; lower where close components of one sign meet wrong ones of the other."""
     _, _, S = sampled_problem(rng, 3, 30, 8, 100, 0.5)
     core = compress(Stack(S), 8)
+    core = replace(core, basis=None)  # coordinates are features
     streams = [np.random.default_rng((5, 8, j)) for j in range(6)]
-    runs = [core.lift(C) for C in plain_runs(core.tensor, 8, streams, 1e-9, 20_000).components]
+    runs = plain_runs(core.tensor, 8, streams, 1e-9, 20_000).components
     expected = [authors_score(runs[j], runs[j + 1]) for j in (0, 2, 4)]
     found = seed_scores(core, 8, 3, 5, matching="authors").scores
     np.testing.assert_allclose(found, expected, atol=1e-7)

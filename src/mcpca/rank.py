@@ -192,11 +192,14 @@ def seed_scores(
 ) -> SeedScores:
     """Return how far ``n_seed_pairs`` pairs of plain runs at rank ``r`` agree.
 
-    Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
+    Seeded by rank and run, so that a candidate's score does not depend on the other candidates; nor on the unit, or on
+    the signs of singular vectors, in whose coordinates runs start.
     """
     streams = [np.random.default_rng((seed, r, j)) for j in range(2 * n_seed_pairs)]
     part = core.leading(r)
-    runs, settled = plain_runs(part.tensor, r, streams, tol, max_iter)
+    signs = _signs(part)
+    runs, settled = plain_runs(signs[:, None] * part.tensor * signs, r, streams, tol, max_iter)
+    runs *= signs[:, None]
     pairs = [(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
     if matching == "authors":
         # L1 distances are between features: those of other coordinates are others.
@@ -204,6 +207,14 @@ def seed_scores(
     else:
         scores = [ascore(first, second) for first, second in pairs]
     return SeedScores(np.array(scores), int((~settled).sum()))
+
+
+def _signs(core: Core) -> Array:
+    """Return the sign of the largest entry of each column of the basis (q,)."""
+    if core.basis is None:
+        return np.ones(core.tensor.shape[1])
+    peaks = np.abs(core.basis).argmax(axis=0)
+    return np.where(core.basis[peaks, np.arange(len(peaks))] < 0, -1.0, 1.0)
 
 
 def _authors_score(A: Array, A_ref: Array) -> float:
