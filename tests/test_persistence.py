@@ -46,6 +46,8 @@ def test_round_trip(model, data, tmp_path):
     assert_same_model(copy, model)
     assert copy.rank_choice_.reason == model.rank_choice_.reason
     np.testing.assert_array_equal(copy.rank_choice_.scores, model.rank_choice_.scores)
+    np.testing.assert_array_equal(copy.rank_choice_.unsettled, model.rank_choice_.unsettled)
+    assert copy.rank_choice_.matching == model.rank_choice_.matching
     frame = pd.DataFrame(data.X, columns=list("abcdef"))
     np.testing.assert_array_equal(copy.transform(frame), model.transform(frame))
     assert copy.reconstruction_error() == model.reconstruction_error()

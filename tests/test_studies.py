@@ -148,7 +148,7 @@ def test_digits_are_found_in_their_contexts(data, tmp_path):
     assert draws.groupby("draw").size().tolist() == [len(digits.METHODS) + 1] * 2
     assert set(draws[draws["method"] != "MCPCA (mspm)"]["rank"]) == {n["rank"]}
     curve = pd.read_csv(tmp_path / "digits" / "stability.csv")
-    passing = curve[curve["seeds, mean cos"] > n["threshold"]].groupby("draw")["rank"].max()
+    passing = curve[curve[digits.RULE] > n["threshold"]].groupby("draw")["rank"].max()
     assert n["rule_ranks"] == ", ".join(map(str, passing.reindex([1, 2], fill_value="none")))
     by_rank = pd.DataFrame(results["tables"]["ranks"]["rows"], columns=results["tables"]["ranks"]["columns"])
     assert by_rank["rank"].tolist() == [3, 5]
@@ -160,7 +160,8 @@ def test_a_draw_on_the_line_and_draws_without_a_rank():
     cosines = {1: [0.9, 0.79999], 2: [0.7, 0.6]}
     curve = pd.DataFrame(
         [
-            {"draw": draw, "rank": r, "seeds, mean cos": c, "in another unit": c + 0.01, "threshold": 0.8}
+            {"draw": draw, "rank": r, digits.RULE: c, digits.COSINE: c + 0.09, digits.UNIT: c + 0.01}
+            | {"threshold": 0.8, "not converged": 1}
             for draw, own in cosines.items()
             for r, c in zip((3, 5), own, strict=True)
         ]
@@ -176,10 +177,13 @@ def test_a_draw_on_the_line_and_draws_without_a_rank():
     n = report.numbers
     assert (n["rule_ranks"], n["rule_ranks_rounded"], n["rule_changed"]) == ("3, none", "5, none", 1)
     assert n["rounding_most"] == pytest.approx(0.01)
+    assert (n["rule_ranks_cosine"], n["rule_unsettled"], n["rule_runs"]) == ("5, none", 4, 40)
+    assert n["cosine_least"] == pytest.approx(0.69)
     assert (n["rule_nearest_draw"], n["rule_nearest_rank"], n["rule_passes"]) == (1, 5, 0)
     assert n["rule_nearest_by"] == pytest.approx(1e-5)
     rows = report.results()["tables"]["ranks"]["rows"]
-    assert rows[0] == [3, "0.80 (0.70 to 0.90)", 1, "0.90 (0.90 to 0.90)", "0.83 (0.82 to 0.84)", "", 1.0, "0 of 2"]
+    curves = [3, "0.80 (0.70 to 0.90)", 1, "0.89 (0.79 to 0.99)"]
+    assert rows[0] == [*curves, "0.90 (0.90 to 0.90)", "0.83 (0.82 to 0.84)", "", 1.0, "0 of 2"]
     assert rows[1][-1] == "2 of 2"
 
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from mcpca import MCPCA, IdentifiabilityWarning, decompose, facets, proportional_loadings
+from mcpca import MCPCA, IdentifiabilityWarning, analysis, decompose, facets, match_components, proportional_loadings
+from mcpca.fitted import fitted as fitted_parts
+from mcpca.gaussian import GaussianModel
+from mcpca.identifiability import indistinct_loadings, warn_if_proportional
+from mcpca.precision import precision_of
+from mcpca.report import _words as words
 from twins import compose, design_loadings, random_problem, sampled_problem
 
 
@@ -163,3 +168,70 @@ def test_proportional_loadings_reports_angles_and_zero_columns():
     assert [(p.first, p.second) for p in pairs] == [(0, 1), (0, 2), (1, 2), (3, 3)]
     assert pairs[0].degrees == pytest.approx(np.degrees(np.arctan(0.001)), rel=1e-6)
     assert proportional_loadings(B[:, :2], max_degrees=0.01) == []
+
+
+def orthogonal_problem(rng, columns):
+    """Orthonormal A (7, r), and covariances with these columns of B."""
+    B = np.stack(columns, axis=1)
+    A = np.linalg.qr(rng.standard_normal((7, B.shape[1])))[0]
+    return A, compose(A, B)
+
+
+@pytest.mark.parametrize("solver", ["mspm", "ml"])
+def test_orthogonal_axes_with_proportional_loadings_are_identifiable(rng, solver):
+    """The paper's proposition on the orthogonal model; warnings are errors here."""
+    b = np.array([1.0, 2.0, 0.5])
+    A, S = orthogonal_problem(rng, [3 * b, b, b[::-1]])
+    if solver == "ml":
+        S = S + 0.1 * np.eye(7)
+    model = MCPCA(3, orthogonal=True, solver=solver, random_state=0).fit_covariances(S, n_samples=100)
+    np.testing.assert_allclose(match_components(model.components_, A).cosines, 1, atol=1e-6)
+    assert model.proportional_loadings() == []
+    assert len(proportional_loadings(model.loadings_)) == 1
+
+
+def test_orthogonal_axes_with_equal_loadings_are_not_identifiable(rng):
+    b = np.array([1.0, 2.0, 0.5])
+    _, S = orthogonal_problem(rng, [b, b * 1.001, 2 * b[::-1]])
+    with pytest.warns(IdentifiabilityWarning, match="MCPCs with equal loadings: .* degrees apart"):
+        model = MCPCA(3, orthogonal=True, random_state=0).fit_covariances(S)
+    (pair,) = model.proportional_loadings()
+    assert (pair.first, pair.second) == (1, 2)
+    # 2 arcsin(0.001 / 2.001), and their angle, 0, would say nothing of the difference
+    assert pair.degrees == pytest.approx(np.degrees(2 * np.arcsin(0.001 / 2.001)), rel=1e-3)
+    assert model.proportional_loadings(0.01) == []
+
+
+def test_distance_from_equal_is_the_angle_of_columns_of_one_length(rng):
+    B = np.abs(rng.standard_normal((5, 4)))
+    B /= np.linalg.norm(B, axis=0)
+    options = {"orthogonal": True, "n_features": 9}
+    for scale in (1, 1e-30, 1e30):
+        angles = [p.degrees for p in indistinct_loadings(scale * B, 180, **options)]
+        np.testing.assert_allclose(angles, [p.degrees for p in proportional_loadings(B, 180)])
+
+
+def test_an_orthogonal_axis_without_loadings():
+    """It may be any direction that is left, and is determined where one alone is left."""
+    B = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0]])
+    names = ["MCPC 1", "MCPC 2", "MCPC 3"]
+    assert indistinct_loadings(B, orthogonal=True, n_features=4) == [(2, 2, 0.0)]
+    assert indistinct_loadings(B, orthogonal=True, n_features=3) == []
+    assert len(indistinct_loadings(B[:, [0, 2, 2]], orthogonal=True, n_features=3)) == 2
+    with pytest.warns(IdentifiabilityWarning, match=r"MCPC 3 \(all loadings zero\)"):
+        warn_if_proportional(B, names, orthogonal=True, n_features=4)
+    warn_if_proportional(B, names, orthogonal=True, n_features=3)
+
+
+def test_whoever_tells_of_pairs_knows_of_right_angles(rng):
+    b = np.array([1.0, 2.0, 0.5])
+    _, S = orthogonal_problem(rng, [3 * b, b, b[::-1]])
+    model = MCPCA(3, orthogonal=True, random_state=0).fit_covariances(S)
+    assert fitted_parts(model).proportional_loadings() == []
+    (finding,) = words._identifiability(fitted_parts(model))
+    assert finding["level"] == "good"
+    assert "from equal, so the data can tell" in finding["text"]
+    assert all("cannot be told apart" not in card for card in analysis.describe(model).values())
+    equal = GaussianModel(np.eye(4)[:, :2], np.ones((3, 2)), np.full(3, 0.1), False)
+    with pytest.raises(ValueError, match=r"not identifiable: MCPCs \[\(0, 1\)\] have equal loadings"):
+        precision_of(equal, np.full(3, 50), pooled=False, orthogonal=True)

@@ -65,5 +65,45 @@ def sequential_mspm(S, r, rng, tries=3):
     return A
 
 
+def power_run(T, r, rng, steps=60_000, tol=1e-12):
+    """One run of the plain power method on slices (e, q, q): one start a component, two more where F < 0.99."""
+    e, q, _ = T.shape
+    U, D, _ = np.linalg.svd(np.concatenate(list(T), axis=1))
+    V = np.einsum("iab,bl->lai", T, U[:, :r] / D[:r])  # r orthonormal matrices (q, e)
+    normals, found = np.zeros((0, r)), []
+
+    def climb(drawn):
+        W = V - np.einsum("lai,lm->mai", V, normals.T @ normals)
+        a, b = drawn[:q] / np.linalg.norm(drawn[:q]), drawn[q:] / np.linalg.norm(drawn[q:])
+        flat = W.reshape(r, -1)
+        for _ in range(steps):
+            c = flat @ np.outer(a, b).ravel()
+            X = (c @ flat).reshape(q, e)
+            a = X @ b / np.linalg.norm(X @ b)
+            previous, b = b, a @ X / np.linalg.norm(a @ X)
+            if np.linalg.norm(b - previous) < tol:
+                break
+        return c @ c, a
+
+    for _ in range(r):
+        F, a = climb(rng.standard_normal(q + e))
+        if F < 0.99:
+            F, a = max([(F, a), *(climb(drawn) for drawn in rng.standard_normal((2, q + e)))], key=lambda t: t[0])
+        found.append(a)
+        rows = np.vstack([normals, a @ (U[:, :r] / D[:r])])
+        normals = np.linalg.qr(rows.T)[0].T
+    return np.stack(found, axis=1)
+
+
+def authors_score(A, A_ref):
+    """Mean cosine of the pairs that the authors' mixture of two distances makes, one column at a time."""
+    left, total = A.T, 0.0
+    for v in A_ref.T:
+        far = np.where(left @ v > 0, np.abs(left - v).sum(axis=1), np.square(left + v).sum(axis=1))
+        total += abs(left[far.argmin()] @ v)
+        left = np.delete(left, far.argmin(), axis=0)
+    return total / A_ref.shape[1]
+
+
 def relative_error(S, A, B):
     return np.linalg.norm(S - compose(A, B)) ** 2 / np.linalg.norm(S) ** 2

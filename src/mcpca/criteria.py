@@ -215,7 +215,7 @@ def seed_stability(core: Core, n_seed_pairs: int, ranks: Sequence[int], sweep: S
         return np.ones(len(ranks))
 
     def of(r: int) -> float:
-        return float(seed_scores(core, r, n_seed_pairs, sweep.seed).mean())
+        return float(seed_scores(core, r, n_seed_pairs, sweep.seed).scores.mean())
 
     return np.array(sweep.over(sweep.stage("seeds", ranks), of, ranks, core))
 

@@ -24,7 +24,12 @@ from .dominance import warn_if_dominated
 from .doubtful_labels import warn_of_doubtful
 from .evidence import Evidence, identity_of, of_covariances, of_rows
 from .gaussian import GaussianModel
-from .identifiability import DEFAULT_DEGREES, ProportionalPair, proportional_loadings, warn_if_proportional
+from .identifiability import (
+    DEFAULT_DEGREES,
+    ProportionalPair,
+    indistinct_loadings,
+    warn_if_proportional,
+)
 from .inference import RANK_DEFAULTS, UncertaintyMethods
 from .labels import label_columns, name_array, take_labels
 from .moments import ContextMoments
@@ -326,7 +331,7 @@ class MCPCA(
         self._evidence = None if beside is None else (np.ldexp(beside.R, 2 * e), np.ldexp(beside.rest, 2 * e))
         for name in _FLOATS:
             setattr(self, name, like(getattr(self, name), evidence.home))
-        warn_if_proportional(B, component_names(self))
+        warn_if_proportional(B, component_names(self), orthogonal=self.orthogonal, n_features=len(A))
         warn_if_dominated(A, S.variances, getattr(self, "feature_names_in_", None))
         return self
 
@@ -353,9 +358,14 @@ class MCPCA(
     # Quality
 
     def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
-        """Return pairs of MCPCs whose loadings are proportional up to ``max_degrees``: not identifiable apart."""
+        """Return pairs of MCPCs whose loadings are proportional up to ``max_degrees``: not identifiable apart.
+
+        With ``orthogonal=True`` only those whose loadings are equal are, by the paper's proposition on the orthogonal
+        model, and proportional ones are not listed. An MCPC without loadings is paired with itself.
+        """
         check_is_fitted(self)
-        return proportional_loadings(self.loadings_, max_degrees)
+        options: Any = {"orthogonal": self.orthogonal, "n_features": self.n_features_in_}
+        return indistinct_loadings(self.loadings_, max_degrees, **options)
 
     # Files
 

@@ -48,7 +48,7 @@ class IdentifiabilityWarning(UserWarning):
 
     If ``b_j`` is proportional to ``b_l`` the pair ``(a_j, a_l)`` can be rotated without changing any
     covariance (the paper's Proposition on explicit identifiability): what the two axes span is
-    meaningful, the axes themselves are not.
+    meaningful, the axes themselves are not. Of orthogonal MCPCs that holds only where ``b_j = b_l``.
     """
 
 

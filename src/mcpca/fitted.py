@@ -12,6 +12,7 @@ from ._names import as_called_now, component_names, unknown
 from ._namespace import to_host
 from .adapters.anndata import is_anndata
 from .adapters.stored import columns_of_fit, features_are_lost, keys_of, stored_fit
+from .identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings
 from .pipelines import names_after, split_steps
 from .selection import RankSelection
 
@@ -44,6 +45,8 @@ class Fitted:
         Positions of the features in an AnnData's ``var``, in place of all of them in their order, and its length.
     lost : tuple of str
         Features of the fit that an AnnData has no more.
+    orthogonal : bool
+        Whether the MCPCs had to be at right angles.
     """
 
     loadings: Array
@@ -62,6 +65,7 @@ class Fitted:
     columns: Array | None = None
     n_vars: int | None = None
     lost: tuple[str, ...] = ()
+    orthogonal: bool = False
 
     def whole(self) -> Fitted:
         """Return the fit itself, whose axes are asked for, or explain that features have been lost."""
@@ -76,6 +80,11 @@ class Fitted:
         full = np.zeros((self.n_vars, self.components.shape[1]))
         full[self.columns] = self.components
         return full
+
+    def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
+        """Return the pairs of MCPCs that the contexts cannot tell apart, as ``MCPCA.proportional_loadings`` does."""
+        p = len(self.components)
+        return indistinct_loadings(self.loadings, max_degrees, orthogonal=self.orthogonal, n_features=p)
 
 
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
@@ -141,6 +150,7 @@ def _of_model(source: Any) -> Fitted:
         model.variance_explained(per="context"),
         model.squared_norms(),
         model.squared_norm_errors(),
+        orthogonal=bool(model.orthogonal),
     )
 
 
@@ -175,6 +185,7 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
         columns=columns,
         n_vars=n_vars,
         lost=tuple(lost),
+        orthogonal=bool(stored["params"].get("orthogonal", False)),
     )
 
 

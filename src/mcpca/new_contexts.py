@@ -173,21 +173,32 @@ class NewContextMethods:
         blocks = [self._in_fitted_order(block, f"X, context {name!r},")[0] for name, block in pairs]
         return dict(zip(names, blocks, strict=True)) if named.by_name else blocks
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, metric: str | None = None) -> float:
         """Return how well the model predicts these rows; larger is better.
 
-        With ``solver="ml"`` and noise: the mean log-likelihood of a row, given the fitted mean, loadings and noise of
-        its context. Otherwise the share of squared covariance that is predicted, 1 at best:
-        ``1 - sum_i ||S_i - A diag(b_i) A^T||_F^2 / sum_i ||S_i||_F^2``, with ``S_i`` the second moment of the given
-        rows about the fitted mean of their context, and A, b_i as fitted: on new rows an honest test, also with one row
-        in a context. Without ``y``, where the model has several contexts, ``X`` is a new context, centred by its own
-        mean, on which the loadings (and isotropic noise) are fitted.
+        Parameters
+        ----------
+        X, y : as in ``fit``
+            Without ``y``, where the model has several contexts, ``X`` is a new context, centred by its own mean, on
+            which the loadings (and isotropic noise) are fitted.
+        metric : {"covariance", "likelihood"}, optional
+            "covariance" is the share of squared covariance that is predicted, 1 at best:
+            ``1 - sum_i ||S_i - C_i||_F^2 / sum_i ||S_i||_F^2``, with ``S_i`` the second moment of the given rows about
+            the fitted mean of their context and ``C_i`` the covariance of the model, ``A diag(b_i) A^T`` and, where it
+            has noise, the noise as fitted: on new rows an honest test, also with one row in a context, and one number
+            by which models of any solver compare. "likelihood" is the mean log-likelihood of a row, given the fitted
+            mean, loadings and noise of its context; for ``solver="ml"`` with noise. None takes "likelihood" there and
+            "covariance" elsewhere: two quantities.
         """
         check_is_fitted(self)
+        if metric not in (None, "covariance", "likelihood"):
+            raise ValueError(f"metric={metric!r}; choose None, 'covariance' or 'likelihood'.")
+        if metric == "likelihood":
+            self._gaussian("metric='likelihood'")
         with reporting(self.verbose, "score") as report:
-            return self._score(X, y, report)
+            return self._score(X, y, metric, report)
 
-    def _score(self, X: Any, y: Any, report: Report) -> float:
+    def _score(self, X: Any, y: Any, metric: str | None, report: Report) -> float:
         contexts = self._read_new(X, y, min_samples=1)
         fitted = self._means()
         new = not contexts.by_name and len(contexts.names) == 1 < len(self.contexts_)
@@ -209,13 +220,31 @@ class NewContextMethods:
                 )
             scaled, e = in_range(contexts)
             S = Stack(second_moments(scaled, [np.ldexp(mean, -e) for mean in means], report))
-        if self.noise_variance_ is not None:
+        if self.noise_variance_ is not None and metric != "covariance":
             model = self._gaussian("score").times_power(-e)
             beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)
             densities = model.log_likelihoods(beside) - self.n_features_in_ * e * np.log(2)
             return float(np.average(densities, weights=contexts.n_samples))
+        return self._predicted_share(S, e, None if new else index)
+
+    def _predicted_share(self, S: Covariances, e: int, index: Array | None) -> float:
+        """Return the share of squared covariance predicted in fitted contexts, or in new ones (None).
+
+        ``S`` is of rows times ``2^-e``.
+        """
         A = to_host(self.components_)
-        B = self._loadings_on(S, e) if new else np.ldexp(to_host(self.loadings_)[index], -2 * e)
+        if self.noise_variance_ is None:
+            B = self._loadings_on(S, e) if index is None else np.ldexp(to_host(self.loadings_)[index], -2 * e)
+            noise = None
+        else:
+            model = self._gaussian("score").times_power(-e)
+            fitted = model.fit_new(S) if index is None else None
+            B, s = (model.B[index], model.s[index]) if fitted is None else (fitted.B, fitted.s)
+            noise = np.outer(s, model.noise if model.diagonal else np.ones(len(A)))
         result = measure(S, A, B)
-        total = float(result.squared_norms.sum())
-        return 1 - float(result.reconstruction_errors.sum()) / total if total > 0 else 0.0
+        errors, total = float(result.reconstruction_errors.sum()), float(result.squared_norms.sum())
+        if noise is not None:
+            # ||E - N||^2 = ||E||^2 - 2 <E, N> + ||N||^2 with N diagonal.
+            left = S.variances() - B @ np.square(A.T)
+            errors += float(np.vdot(noise, noise - 2 * left))
+        return 1 - errors / total if total > 0 else 0.0

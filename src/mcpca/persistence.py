@@ -37,6 +37,7 @@ _SHAPES = {
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 _POSITIVE = ("loadings_", "singular_values_", "n_samples_per_context_", "noise_variance_", "facet_squared_norms")
+_UNSETTLED = "choice_unsettled"
 
 
 def save_model(model: Any, path: Any) -> None:
@@ -65,6 +66,9 @@ def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
         header["selection"] = choice.to_json()
     elif choice is not None:
         arrays |= dict(zip(_CHOICE, (choice.ranks, choice.scores, choice.singular_values), strict=True))
+        if choice.unsettled is not None:
+            arrays[_UNSETTLED] = choice.unsettled
+        header["matching"] = choice.matching
         header["choice"] = [choice.rank, choice.outcome, choice.reason, choice.threshold]
     return arrays, header
 
@@ -142,7 +146,8 @@ def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> An
     if "choice" in header:
         rank, outcome, reason, threshold = header["choice"]
         ranks, scores, scree = (arrays[name] for name in _CHOICE)
-        model.rank_choice_ = RankChoice(rank, outcome, reason, ranks, scores, threshold, scree)
+        extra = arrays.get(_UNSETTLED), header.get("matching", "greedy")
+        model.rank_choice_ = RankChoice(rank, outcome, reason, ranks, scores, threshold, scree, *extra)
     return model
 
 

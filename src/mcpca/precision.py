@@ -23,7 +23,7 @@ from ._names import mcpc_name
 from ._namespace import to_host
 from ._shown import Shown, counted, extremes, mcpcs, span
 from .gaussian import GaussianModel
-from .identifiability import proportional_loadings
+from .identifiability import indistinct_loadings
 from .likelihood import Likelihood
 
 _CLEAR = 0.4  # standard errors below this share of a loading make it clearly positive
@@ -166,16 +166,20 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
         )
         outside = np.linalg.inv(beside.outside_information())
     except np.linalg.LinAlgError:
-        raise ValueError(_not_identifiable(model.B)) from None
+        raise ValueError(_not_identifiable(model.B, orthogonal, len(model.A))) from None
     angles = _squared_angles(model, white, covariance, outside)
     loadings = np.sqrt(_loading_variances(model, white, beside, inverse, covariance, known, pooled))
     return Precision(np.degrees(np.sqrt(angles)), loadings, float(angles.mean() / 2), counts)
 
 
-def _not_identifiable(B: Array) -> str:
-    pairs = [f"{mcpc_name(pair.first)} and {mcpc_name(pair.second)}" for pair in proportional_loadings(B)]
+def _not_identifiable(B: Array, orthogonal: bool, p: int) -> str:
+    close = indistinct_loadings(B, orthogonal=orthogonal, n_features=p)
+    pairs, kind = (
+        [f"{mcpc_name(pair.first)} and {mcpc_name(pair.second)}" for pair in close],
+        "equal" if orthogonal else "proportional",
+    )
     empty = [mcpc_name(j) for j in np.flatnonzero(~(B > 0).any(axis=0)).tolist()]
-    why = f"{'; '.join(pairs[:5])} have proportional loadings" if pairs else "the information matrix is singular"
+    why = f"{'; '.join(pairs[:5])} have {kind} loadings" if pairs else "the information matrix is singular"
     if empty:
         why = f"{', '.join(empty[:5])} {'are' if len(empty) > 1 else 'is'} in no context"
     return f"The model is not identifiable: {why}. Drop or merge components, or choose a smaller rank."

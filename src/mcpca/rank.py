@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ._check import Array, Report, as_generator, check_covariances, check_integer, check_real
 from ._shown import Shown, around, counted, span
@@ -18,9 +20,11 @@ from .solvers._plain import plain_runs
 from .stack import Stack
 from .subspace import Core, compress, numerical_rank
 
-PLAIN_TOL, PLAIN_STEPS = 1e-4, 100
+PLAIN_TOL, PLAIN_STEPS = 1e-9, 20_000
+MATCHINGS = ("greedy", "authors")
 _MAX_CANDIDATES = 20
-_SCREE_END = 50
+_SCREE_END, _OPEN_END = 50, 30
+_ELBOW = 2.0  # a singular value this many times the next ends the candidates
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,6 +45,11 @@ class RankChoice(Shown):
     threshold : float
     singular_values : ndarray
         The scree: singular values of the flattening.
+    unsettled : ndarray (m,) or None
+        How many of the ``2 n_seed_pairs`` runs at each rank had a component that had not converged. Such runs differ by
+        how early they were stopped as well as by their seeds. None in files of versions that did not count them.
+    matching : {"greedy", "authors"}
+        How components of two runs were paired.
     """
 
     rank: int | None
@@ -50,6 +59,8 @@ class RankChoice(Shown):
     scores: Array
     threshold: float
     singular_values: Array
+    unsettled: Array | None = None
+    matching: str = "greedy"
 
     @property
     def mean_scores(self) -> Array:
@@ -83,6 +94,7 @@ def choose_rank(
     random_state: Any = None,
     tol: float = PLAIN_TOL,
     max_iter: int = PLAIN_STEPS,
+    matching: str = "greedy",
     verbose: Any = None,
 ) -> RankChoice:
     """Choose the rank by the paper's stability rule.
@@ -98,14 +110,22 @@ def choose_rank(
         Covariances.
     ranks : iterable of int, optional
         Candidates. By default up to 20 of them, from 1 to the largest relative drop among the first 50 singular
-        values of the flattening.
+        values of the flattening, from the second on, where that is a drop to less than half; else to 30, or to the
+        numerical rank where that is less.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters.
     random_state, verbose
         As in ``decompose``. The chosen rank is a function of ``random_state`` alone.
     tol, max_iter : float, int
-        Length of the last power step, and the most steps of a start: the runs are the plain power method's. Cosines
-        between runs are wanted to a few digits only.
+        Length of the last step, and the most power steps of a start: the runs are the plain power method's, to
+        convergence. Where that takes more than ``max_iter``, ``unsettled`` and ``reason`` say at which ranks, with a
+        ``ConvergenceWarning``.
+    matching : {"greedy", "authors"}
+        "greedy" pairs by ``|cos|``, each component with the best that is left. "authors" is what the code behind the
+        paper's ranks does: two components at less than a right angle are as far apart as the L1 norm of their
+        difference, others as the squared L2 norm of their sum, and each takes the nearest that is left. Of p features
+        the first is up to ``sqrt(p)`` times the L2 norm, so a pair that is close but not equal may lose to a wrong one
+        of opposite sign, and scores are lower. The cosines of the pairs are then averaged.
 
     Returns
     -------
@@ -126,6 +146,7 @@ def choose_rank(
             rng=as_generator(random_state),
             tol=tol,
             max_iter=max_iter,
+            matching=matching,
             report=report,
         )
     return choice.times_power(e)
@@ -141,12 +162,15 @@ def choose_rank_checked(
     report: Report,
     tol: float = PLAIN_TOL,
     max_iter: int = PLAIN_STEPS,
+    matching: str = "greedy",
 ) -> tuple[RankChoice, Core]:
     """``choose_rank`` for covariances known to be good; also returns the core, which any candidate can use."""
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     n_seed_pairs = check_integer(n_seed_pairs, "n_seed_pairs", 1)
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
+    if matching not in MATCHINGS:
+        raise ValueError(f"matching={matching!r}; choose 'greedy' or 'authors'.")
     p = S.n_features
     if ranks is None:
         core = compress(S, min(p, _SCREE_END))
@@ -156,26 +180,93 @@ def choose_rank_checked(
         core = compress(S, int(candidates[-1]))
         check_within_data(candidates, numerical_rank(core.singular_values, S))
     scores = np.ones((len(candidates), n_seed_pairs))
+    unsettled = np.zeros(len(candidates), dtype=int)
     seed = int(rng.integers(2**62))
     for i, r in enumerate(candidates):
         report("ranks", i, len(candidates))
         if S.n_contexts == 1:
             continue  # PCA: every run gives the same axes
-        scores[i] = seed_scores(core, int(r), n_seed_pairs, seed, tol, max_iter)
+        scores[i], unsettled[i] = seed_scores(core, int(r), n_seed_pairs, seed, tol, max_iter, matching)
     report("ranks", len(candidates), len(candidates))
-    return _choose(candidates, scores, threshold, core.singular_values), core
+    choice = _choose(candidates, scores, threshold, core.singular_values)
+    unfinished = _unfinished(candidates, unsettled, 2 * n_seed_pairs, tol, max_iter)
+    if unfinished:
+        warnings.warn(unfinished, ConvergenceWarning, stacklevel=3)
+    reason = f"{choice.reason} {unfinished}".strip()
+    return replace(choice, reason=reason, unsettled=unsettled, matching=matching), core
+
+
+class SeedScores(NamedTuple):
+    """Mean matched ``|cos|`` of each pair of runs, and how many of the runs had not converged."""
+
+    scores: Array
+    unsettled: int
 
 
 def seed_scores(
-    core: Core, r: int, n_seed_pairs: int, seed: int, tol: float = PLAIN_TOL, max_iter: int = PLAIN_STEPS
-) -> Array:
-    """Return the mean matched |cos| of each of ``n_seed_pairs`` pairs of plain runs at rank ``r``.
+    core: Core,
+    r: int,
+    n_seed_pairs: int,
+    seed: int,
+    tol: float = PLAIN_TOL,
+    max_iter: int = PLAIN_STEPS,
+    matching: str = "greedy",
+) -> SeedScores:
+    """Return how far ``n_seed_pairs`` pairs of plain runs at rank ``r`` agree.
 
-    Seeded by rank and run, so that a candidate's score does not depend on the other candidates.
+    Seeded by rank and run, so that a candidate's score does not depend on the other candidates; nor on the unit, or on
+    the signs of singular vectors, in whose coordinates runs start.
     """
     streams = [np.random.default_rng((seed, r, j)) for j in range(2 * n_seed_pairs)]
-    runs = plain_runs(core.leading(r).tensor, r, streams, tol, max_iter)
-    return np.array([ascore(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)])
+    part = core.leading(r)
+    signs = _signs(part)
+    runs, settled = plain_runs(signs[:, None] * part.tensor * signs, r, streams, tol, max_iter)
+    runs *= signs[:, None]
+    pairs = [(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
+    if matching == "authors":
+        # L1 distances are between features: those of other coordinates are others.
+        scores = [_authors_score(part.lift(first), part.lift(second)) for first, second in pairs]
+    else:
+        scores = [ascore(first, second) for first, second in pairs]
+    return SeedScores(np.array(scores), int((~settled).sum()))
+
+
+def _signs(core: Core) -> Array:
+    """Return the sign of the largest entry of each column of the basis (q,)."""
+    if core.basis is None:
+        return np.ones(core.tensor.shape[1])
+    peaks = np.abs(core.basis).argmax(axis=0)
+    return np.where(core.basis[peaks, np.arange(len(peaks))] < 0, -1.0, 1.0)
+
+
+def _authors_score(A: Array, A_ref: Array) -> float:
+    """Return the mean cosine of the columns (p, r), each of ``A_ref`` with the nearest of ``A`` that is left.
+
+    Nearest by ``|a - b|_1`` where ``a . b > 0``, else by ``|a + b|_2^2``: the published ranks rest on this.
+    """
+    r = A_ref.shape[1]
+    cosines = A_ref.T @ A
+    distances = 2 + 2 * cosines
+    for j in range(r):
+        same = cosines[j] > 0
+        distances[j, same] = np.abs(A[:, same] - A_ref[:, [j]]).sum(axis=0)
+    matched = np.empty(r)
+    for j in range(r):
+        nearest = int(np.argmin(distances[j]))
+        matched[j] = abs(cosines[j, nearest])
+        distances[:, nearest] = np.inf
+    return float(matched.mean())
+
+
+def _unfinished(ranks: Array, unsettled: Array, n_runs: int, tol: float, max_iter: int) -> str:
+    """Say at which ranks runs were stopped before they had converged; nothing where none was."""
+    some = [f"{r} ({n} of {n_runs})" for r, n in zip(ranks, unsettled, strict=True) if n]
+    if not some:
+        return ""
+    return (
+        f"Runs had not converged to tol={tol:g} after max_iter={max_iter} steps at rank{'s' * (len(some) > 1)} "
+        f"{', '.join(some)}, where scores may be too low; raise either."
+    )
 
 
 def _choose(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:
@@ -203,10 +294,11 @@ def _candidates_from_scree(sigma: Array, rank: int) -> Array:
         raise ValueError(
             "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
         )
-    # A drop after the last feature is no evidence, a drop to the rounding error of a lower rank is.
+    # A drop after the last feature is no evidence, a drop to the rounding error of a lower rank is. Nor is one after
+    # the first singular value: most data have a direction that is far above all others.
     end = min(rank, _SCREE_END, len(sigma) - 1)
-    drops = sigma[:end] / np.maximum(sigma[1 : end + 1], np.finfo(float).eps * sigma[0])
-    last = int(np.argmax(drops)) + 1 if end else 1
+    drops = sigma[1:end] / np.maximum(sigma[2 : end + 1], np.finfo(float).eps * sigma[0])
+    last = int(np.argmax(drops)) + 2 if drops.max(initial=0) > _ELBOW else min(rank, _OPEN_END)
     return np.unique(np.linspace(1, last, min(last, _MAX_CANDIDATES)).round().astype(int))
 
 

@@ -224,7 +224,9 @@ def rank_content(choice: RankSelection | RankChoice, data: dict[str, Any]) -> di
         return content | {"table": choice.table, "json": choice.to_json()}
     pd = require("pandas", EXTRA)
     table = pd.DataFrame({"mean score": choice.mean_scores}, index=pd.Index(choice.ranks, name="rank"))
-    kept = {"scores": choice.scores, "singular_values": choice.singular_values}
+    kept = {"scores": choice.scores, "singular_values": choice.singular_values, "matching": choice.matching}
+    if choice.unsettled is not None:
+        kept["unsettled"] = choice.unsettled
     return content | {"table": table, "threshold": choice.threshold, "outcome": choice.outcome, **kept}
 
 
@@ -293,6 +295,9 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
             header["choice"] = [int(rank["rank"]), str(rank["outcome"]), str(rank["reason"]), float(rank["threshold"])]
             arrays["choice_ranks"] = np.asarray(rank["table"].index)
             arrays |= {"choice_scores": rank["scores"], "choice_scree": rank["singular_values"]}
+            if "unsettled" in rank:
+                arrays["choice_unsettled"] = np.asarray(rank["unsettled"])
+            header["matching"] = str(rank.get("matching", "greedy"))
     return from_state(cls, arrays, header)
 
 

@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real, refuse_without_effect
+from .._check import check_integer, check_real, refuse_without_effect
 from .._wording import beside
 from ..bootstrap import Bootstrap
 from ..fitted import Fitted, fitted
-from ..identifiability import proportional_loadings
 from ..poles import Pole, poles
 from ..precision import Precision
 from ..progress import shown
@@ -189,19 +188,20 @@ def _certainty(fit: Fitted, j: int, sure: Any) -> str:
     if fit.n_samples is not None:
         carriers = carrying_contexts(fit.loadings[:, j])
         words.append(f"{int(np.asarray(fit.n_samples)[carriers].sum())} rows in the contexts that carry it")
-    twins = _twins(fit.loadings, j)
+    twins = _twins(fit, j)
     if twins:
+        kind = "equal" if fit.orthogonal else "proportional"
         words.append(
-            f"its loadings are nearly proportional to those of {', '.join(fit.names[i] for i in twins)}, from which it "
+            f"its loadings are nearly {kind} to those of {', '.join(fit.names[i] for i in twins)}, from which it "
             "cannot be told apart"
         )
     return f"How sure: {'; '.join(words)}."
 
 
-def _twins(B: Array, j: int) -> list[int]:
-    if len(B) < 2:
+def _twins(fit: Fitted, j: int) -> list[int]:
+    if len(fit.loadings) < 2:
         return []
-    pairs = [(pair.first, pair.second) for pair in proportional_loadings(B) if pair.first != pair.second]
+    pairs = [(pair.first, pair.second) for pair in fit.proportional_loadings() if pair.first != pair.second]
     return [a if b == j else b for a, b in pairs if j in (a, b)]
 
 

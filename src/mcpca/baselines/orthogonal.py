@@ -54,7 +54,7 @@ def jacobi(problem: Problem, *, tol: float = 1e-9, max_iter: int = 200, time_lim
     "cpc",
     title="Flury's common principal components",
     citation="B. N. Flury, J. Am. Stat. Assoc. 79 (1984)",
-    assumptions="A orthonormal; no two components with proportional loadings; covariances regular within the r "
+    assumptions="A orthonormal; no two components with equal loadings; covariances regular within the r "
     "directions, or made so.",
     cost="O(k p^3) to compress, O(k r^3) a sweep, several starts",
     contexts=(1, None),

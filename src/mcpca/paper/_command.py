@@ -173,7 +173,8 @@ def _digits(size: Size, trials: int | None, limit: float | None, data: Path | No
         f"{size.images:,} images per context. corr is the largest |correlation| of a component with the mean digit, "
         f"mean over draws. A digit counts as recovered where corr >= {RECOVERED:g}, the component is closest to no "
         "other digit, and the contexts with at least half of its largest loading are those in which the digit was "
-        f"planted. The rank is the largest at which runs from random starts agree, on the first draw. {_cap(limit)}"
+        "planted. The rank is the largest at which runs from random starts agree, on the first draw, with their "
+        f"components paired as the authors do. {_cap(limit)}"
     )
     return Job(
         section,

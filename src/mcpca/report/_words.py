@@ -11,7 +11,7 @@ import numpy as np
 from .._check import Array
 from .._wording import beside
 from ..fitted import Fitted
-from ..identifiability import DEFAULT_DEGREES, proportional_loadings
+from ..identifiability import DEFAULT_DEGREES
 from ..replication import Replicability
 from ..sharing import carrying_contexts
 from ._encode import shortened
@@ -100,7 +100,8 @@ def _identifiability(fit: Fitted) -> list[dict[str, str]]:
     if len(fit.contexts) == 1:
         text = "There is one context, for which MCPCA is PCA: axes at right angles, the loadings are their variances."
         return [_finding("note", "One context", text)]
-    pairs = proportional_loadings(fit.loadings, _CLOSE_DEGREES)
+    pairs = fit.proportional_loadings(_CLOSE_DEGREES)
+    kind = "equal" if fit.orthogonal else "proportional"
     empty = [fit.names[p.first] for p in pairs if p.first == p.second]
     same, near = (
         [
@@ -113,7 +114,7 @@ def _identifiability(fit: Fitted) -> list[dict[str, str]]:
     found = []
     if same:
         text = (
-            f"The loadings of {_listed(same)} are proportional up to {DEFAULT_DEGREES:g}°. The data determine the "
+            f"The loadings of {_listed(same)} are {kind} up to {DEFAULT_DEGREES:g}°. The data determine the "
             "plane of such a pair and not the two axes in it: read them together, lower the rank, or add contexts in "
             "which they differ."
         )
@@ -123,13 +124,12 @@ def _identifiability(fit: Fitted) -> list[dict[str, str]]:
         found.append(_finding("warning", "Empty MCPCs", text))
     if near:
         text = (
-            f"The loadings of {_listed(near)} are within {_CLOSE_DEGREES:g}° of proportional: little tells these axes "
-            "apart."
+            f"The loadings of {_listed(near)} are within {_CLOSE_DEGREES:g}° of {kind}: little tells these axes apart."
         )
         found.append(_finding("note", "MCPCs that are hard to tell apart", text))
     if not found:
         text = (
-            f"The loadings of any two MCPCs are more than {_CLOSE_DEGREES:g}° from proportional, so the data can tell "
+            f"The loadings of any two MCPCs are more than {_CLOSE_DEGREES:g}° from {kind}, so the data can tell "
             "the axes apart."
         )
         found.append(_finding("good", "Axes are identifiable", text))

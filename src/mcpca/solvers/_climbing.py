@@ -172,31 +172,11 @@ def newton_steps(layouts: tuple[Array, Array, Array], a: Array, b: Array, tol: f
 
 
 def _newton_step(a: Array, b: Array, c: Array, s: Array, X: Array, Vb: Array, Va: Array) -> tuple[Array, Array, Array]:
-    """Solve the Newton equations by eliminating da, then db.
-
-    On the tangent spaces, with ``X = T(., ., c)``, ``Z_a = P_a T(., b, .)``, ``Z_b = P_b T(a, ., .)``:
-    ``s da = X db + Z_a dc + g_a``,  ``s db = X^T da + Z_b dc + g_b``,  ``s dc = Z_a^T da + Z_b^T db``.
-    """
-    r, e = c.shape[1], b.shape[1]
-
-    def off(u: Array, Z: Array) -> Array:
-        return np.asarray(Z - u[:, :, None] * np.matmul(u[:, None, :], Z))
-
-    S = s[:, None, None]
-    g_a = off(a, np.matmul(X, b[:, :, None]))
-    g_b = off(b, np.matmul(X.transpose(0, 2, 1), a[:, :, None]))
-    Xp = off(b, off(a, X).transpose(0, 2, 1))  # (m, e, q), transposed
-    Z_a = off(a, Vb.transpose(0, 2, 1))  # (m, q, r)
-    Z_a -= np.matmul(Z_a, c[:, :, None]) * c[:, None, :]
-    Z_b = off(b, Va.transpose(0, 2, 1))  # (m, e, r)
-    Z_b -= np.matmul(Z_b, c[:, :, None]) * c[:, None, :]
-    Y = Z_b + np.matmul(Xp, Z_a) / S
-    y = g_b + np.matmul(Xp, g_a) / S
-    Z_aT, YT = Z_a.transpose(0, 2, 1), Y.transpose(0, 2, 1)
+    """Return da, db, and whether they go up; where curvature is not negative its positive directions are turned."""
+    reduced = Reduced.at(a, b, c, s, X, Vb, Va)
     try:
-        K = np.linalg.solve(S * np.eye(e) - np.matmul(Xp, Xp.transpose(0, 2, 1)) / S, np.concatenate([Y, y], axis=2))
-        rhs = np.matmul(Z_aT, g_a) / S + np.matmul(YT, K[:, :, r:])
-        H = S * np.eye(r) - np.matmul(Z_aT, Z_a) / S - np.matmul(YT, K[:, :, :r])
+        K = np.linalg.solve(reduced.E, reduced.Yy)
+        H, rhs = reduced.in_c(K)
         dc = np.linalg.solve(H, rhs)
         # Where -H, the curvature of F, is not negative: turn its positive directions round, and go up those too.
         uphill = np.matmul(dc.transpose(0, 2, 1), rhs)[:, 0, 0] <= 0
@@ -206,7 +186,58 @@ def _newton_step(a: Array, b: Array, c: Array, s: Array, X: Array, Vb: Array, Va
             dc[uphill] = np.matmul(Q, np.matmul(Q.transpose(0, 2, 1), rhs[uphill]) / w)
     except np.linalg.LinAlgError:  # a direction in which F is exactly flat
         return np.zeros_like(a), np.zeros_like(b), np.zeros(len(a), dtype=bool)
-    db = K[:, :, r:] + np.matmul(K[:, :, :r], dc)
-    da = (np.matmul(Xp.transpose(0, 2, 1), db) + np.matmul(Z_a, dc) + g_a) / S
-    gain = (np.matmul(da.transpose(0, 2, 1), g_a) + np.matmul(db.transpose(0, 2, 1), g_b))[:, 0, 0]
-    return da[:, :, 0], db[:, :, 0], gain > 0
+    da, db = reduced.step(K, dc)
+    gain = np.einsum("mi,mij->m", da, reduced.g_a) + np.einsum("mi,mij->m", db, reduced.g_b)
+    return da, db, gain > 0
+
+
+class Reduced(NamedTuple):
+    """The Newton equations of a batch with da eliminated.
+
+    On the tangent spaces, with ``X = T(., ., c)``, ``Z_a = P_a T(., b, .)``, ``Z_b = P_b T(a, ., .)``:
+    ``s da = X db + Z_a dc + g_a``,  ``s db = X^T da + Z_b dc + g_b``,  ``s dc = Z_a^T da + Z_b^T db``. What is left is
+    ``E db = Y dc + y``, and with db eliminated too ``H dc = rhs``. A critical point is a strict maximum where E and
+    H, the curvatures that are left, are positive definite.
+    """
+
+    S: Array
+    g_a: Array
+    g_b: Array
+    Xp: Array
+    Z_a: Array
+    E: Array
+    Yy: Array
+
+    @classmethod
+    def at(cls, a: Array, b: Array, c: Array, s: Array, X: Array, Vb: Array, Va: Array) -> Reduced:
+        """Return the equations at unit a (m, q), b (m, e), c (m, r), with the contractions of T there."""
+
+        def off(u: Array, Z: Array) -> Array:
+            return np.asarray(Z - u[:, :, None] * np.matmul(u[:, None, :], Z))
+
+        S = s[:, None, None]
+        g_a = off(a, np.matmul(X, b[:, :, None]))
+        g_b = off(b, np.matmul(X.transpose(0, 2, 1), a[:, :, None]))
+        Xp = off(b, off(a, X).transpose(0, 2, 1))  # (m, e, q), transposed
+        Z_a = off(a, Vb.transpose(0, 2, 1))  # (m, q, r)
+        Z_a -= np.matmul(Z_a, c[:, :, None]) * c[:, None, :]
+        Z_b = off(b, Va.transpose(0, 2, 1))  # (m, e, r)
+        Z_b -= np.matmul(Z_b, c[:, :, None]) * c[:, None, :]
+        Yy = np.concatenate([Z_b + np.matmul(Xp, Z_a) / S, g_b + np.matmul(Xp, g_a) / S], axis=2)
+        E = S * np.eye(b.shape[1]) - np.matmul(Xp, Xp.transpose(0, 2, 1)) / S
+        return cls(S, g_a, g_b, Xp, Z_a, E, Yy)
+
+    def in_c(self, K: Array) -> tuple[Array, Array]:
+        """Return H and rhs, with ``K = E^-1 [Y y]``."""
+        r = K.shape[2] - 1
+        Z_aT, YT = self.Z_a.transpose(0, 2, 1), self.Yy[:, :, :r].transpose(0, 2, 1)
+        rhs = np.matmul(Z_aT, self.g_a) / self.S + np.matmul(YT, K[:, :, r:])
+        H = self.S * np.eye(r) - np.matmul(Z_aT, self.Z_a) / self.S - np.matmul(YT, K[:, :, :r])
+        return H, rhs
+
+    def step(self, K: Array, dc: Array) -> tuple[Array, Array]:
+        """Return da (m, q) and db (m, e) for the solution ``dc`` (m, r, 1) of the last equations."""
+        r = dc.shape[1]
+        db = K[:, :, r:] + np.matmul(K[:, :, :r], dc)
+        da = (np.matmul(self.Xp.transpose(0, 2, 1), db) + np.matmul(self.Z_a, dc) + self.g_a) / self.S
+        return da[:, :, 0], db[:, :, 0]
