@@ -11,6 +11,7 @@ import pytest
 
 import mcpca
 from mcpca import MCPCA, ContextMoments, context_covariances, decompose, match_components
+from mcpca.analysis._rows import per_row
 from mcpca.context_values import context_values
 from mcpca.datasets import make_contexts
 from mcpca.label_kinds import labels_from_json, labels_to_json
@@ -267,3 +268,12 @@ def test_masks_of_numbers_are_not_dropped(data):
             pytest.fail(f"case {number} gave {call()}")
     values = context_values(hidden(np.arange(K), first), [str(i) for i in range(K)], "age", missing="drop")
     assert values.missing.tolist() == [True, False, False, False]
+    assert per_row(hidden(np.arange(K), first), K, None, "groups", fitted).tolist() == [None, 1, 2, 3]
+
+
+def test_a_mask_of_features_has_no_gaps(data):
+    anndata = pytest.importorskip("anndata")
+    X, index = data
+    adata = anndata.AnnData(X, obs=pd.DataFrame({"k": index.astype(str)}, index=[f"c{i}" for i in range(len(X))]))
+    with pytest.raises(ValueError, match="mask_var has 1 masked values; True or False is needed for each feature"):
+        mcpca.tl.mcpca(adata, "k", n_comps=R, mask_var=hidden(np.ones(P, dtype=bool), np.arange(P) == 0))

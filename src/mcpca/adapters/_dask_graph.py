@@ -127,7 +127,7 @@ def persisted(array: Any, beside: list[Any]) -> Any:
 def check_workers(arrays: list[Any]) -> None:
     """Raise where a cluster is in use and mcpca cannot be imported on it: a worker that lacks it dies, and all wait."""
     client = _client_in_use(arrays)
-    if client is None:
+    if client is None or client.status != "running":  # a lost one is told of where something is computed
         return
     asked = importlib.import_module, "mcpca"  # a function that workers have, whatever else they lack
     with readable_errors(arrays):

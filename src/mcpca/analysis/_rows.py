@@ -184,7 +184,7 @@ def per_row(given: Any, n: int, names: Array | None, argument: str, source: Any)
             )
         given = source.obs[given]
     if np.ma.is_masked(given):
-        given = given.astype(object).filled(None)
+        given = np.where(np.ma.getmaskarray(given), None, given.data.astype(object))
     values = np.asarray(table_in_row_order(given, names, argument))
     if values.dtype.kind in "SU":
         values = values.astype(object)
