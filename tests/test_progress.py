@@ -378,6 +378,7 @@ def test_no_stage_starts_again(data, door):
     check_stages(calls)
 
 
+@pytest.mark.filterwarnings("ignore::mcpca.UncertainRankWarning")
 def test_a_search_that_goes_up_in_steps_is_one_stage():
     """Halves do not agree at the largest rank: ranks are tried from below, in several goes."""
     rng = np.random.default_rng(3)
