@@ -29,7 +29,7 @@ from reference import load_reference
 
 SECTIONS = ("speed", "accuracy", "memory", "digits")
 SECTIONS += ("digits by solver", "efficiency", "low rank", "solvers", "errors", "held out", "intervals", "fuzz")
-SECTIONS += ("rank of noise", "planted rank", "rank sweep")
+SECTIONS += ("rank of noise", "planted rank", "rank sweep", "rank of digits")
 
 
 def show(value: object) -> str:
@@ -112,6 +112,7 @@ def main() -> int:
         "rank of noise": lambda: ranks.measure_noise(args.trials, log),
         "planted rank": lambda: ranks.measure_planted(args.trials, log),
         "rank sweep": lambda: ranks.measure_sweep(reference, log),
+        "rank of digits": lambda: ranks.measure_digits(reference, args.data, log) if args.data else [],
     }
     results = {name: measures[name]() for name in SECTIONS if name in args.only}
     versions = {"mcpca": mcpca.__version__, "numpy": np.__version__, "scipy": scipy.__version__}

@@ -225,7 +225,7 @@ def seed_scores(
     pairs = [(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
     if matching == "authors":
         # L1 distances are between features: those of other coordinates are others.
-        scores = [_authors_score(part.lift(first), part.lift(second)) for first, second in pairs]
+        scores = [authors_score(part.lift(first), part.lift(second)) for first, second in pairs]
     else:
         scores = [ascore(first, second) for first, second in pairs]
     return SeedScores(np.array(scores), int((~settled).sum()))
@@ -239,7 +239,7 @@ def _signs(core: Core) -> Array:
     return np.where(core.basis[peaks, np.arange(len(peaks))] < 0, -1.0, 1.0)
 
 
-def _authors_score(A: Array, A_ref: Array) -> float:
+def authors_score(A: Array, A_ref: Array) -> float:
     """Return the mean cosine of the columns (p, r), each of ``A_ref`` with the nearest of ``A`` that is left.
 
     Nearest by ``|a - b|_1`` where ``a . b > 0``, else by ``|a + b|_2^2``: the published ranks rest on this.
