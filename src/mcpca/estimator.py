@@ -184,8 +184,8 @@ class MCPCA(
             of names crosses columns, and contexts are then called "a / b". Without it ``X`` is one context.
         checkpoint : path, optional
             A file for what has been done, where the fit goes by passes over the rows (large data): a fit that was
-            killed goes on from there when called again with the same arguments, and gives the same answer. The file
-            is deleted at the end.
+            killed goes on from there when called again with the same arguments, and gives the same answer; other rows,
+            labels or parameters are refused. The file is deleted at the end.
         """
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             if y is not None:
