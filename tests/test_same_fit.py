@@ -242,6 +242,23 @@ def test_what_a_killed_fit_left_is_no_obstacle_and_goes(by_passes, tmp_path):  #
     assert sorted(p.name for p in tmp_path.iterdir()) == others
 
 
+def test_a_link_to_a_checkpoint_is_followed(by_passes, tmp_path):  # noqa: F811
+    data, path, link = problem(), tmp_path / "fit.ckpt", tmp_path / "link"
+    link.symlink_to(path)
+    interrupted(data.X, data.y, link, 40)
+    assert link.is_symlink()
+    with checkpoint.Checkpoint(path, {}), pytest.raises(ValueError, match="is in use by another fit"):
+        MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
+    MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
+    assert [p.name for p in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_folder_that_takes_no_files(tmp_path):
+    data = problem()
+    with pytest.raises(OSError, match=r"checkpoint=.*its folder takes no files \(File name too long\); pass another"):
+        MCPCA(RANK).fit(data.X, data.y, checkpoint=tmp_path / ("x" * 250))
+
+
 def header_of(**changed):
     return {"identity": {}, "seed": 1, "sizes": [1], "groups": 0, "rows": 0, "sums": 0} | changed
 

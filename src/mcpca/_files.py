@@ -77,9 +77,8 @@ def file_beside(target: Path) -> tuple[Path, int]:
 
 def remove_leftovers(path: Path) -> None:
     """Delete what writing to ``path`` left where a process was killed; nobody may be writing to it meanwhile."""
-    target = Path(os.path.realpath(path))
-    name = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}\.tmp")
-    for other in target.parent.iterdir():
+    name = re.compile(re.escape(f".{path.name}.") + r"[a-z0-9_]{8}\.tmp")
+    for other in path.parent.iterdir():
         if name.fullmatch(other.name):
             other.unlink(missing_ok=True)
 

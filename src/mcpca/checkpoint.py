@@ -8,6 +8,7 @@ are not made again, and that the pass under way goes on where it was. The first 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,21 +59,24 @@ class Checkpoint:
     def __enter__(self) -> Self:
         if self.path is None:
             return self
-        folder = self.path.parent
-        if not folder.is_dir():
+        place = self._place()
+        if not place.parent.is_dir():
             raise FileNotFoundError(
-                f"checkpoint={str(self.path)!r}: the folder {str(folder)!r} does not exist; create it first."
+                f"checkpoint={str(self.path)!r}: the folder {str(place.parent)!r} does not exist; create it first."
             )
-        self._lock = Lock(self.path)
+        self._lock = Lock(place)
         try:
             self._lock.take()
+        except OSError as error:
+            why = f"its folder takes no files ({error.strerror or error}); pass another path"
+            raise OSError(error.errno, f"checkpoint={str(self.path)!r}: {why}") from error
         except Busy as error:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is in use by another fit ({error}); wait for it, or pass another path."
             ) from error
         try:
-            remove_leftovers(self.path)
-            if self.path.exists():
+            remove_leftovers(place)
+            if place.exists():
                 self._read(self.path)
         except BaseException:
             self._lock.give_back()
@@ -128,7 +132,7 @@ class Checkpoint:
     def finish(self) -> None:
         """Delete the file: the fit is done."""
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            self._place().unlink(missing_ok=True)
 
     def differs(self, what: str) -> ValueError:
         """Return the error for a file that is of another fit."""
@@ -144,6 +148,10 @@ class Checkpoint:
         others = [f"context {name!r}" for name in names[self.marks != marks].tolist()]
         if others:
             raise self.differs(f"the rows ({_some(others)})")
+
+    def _place(self) -> Path:
+        """Where the file is: a link is followed."""
+        return Path(os.path.realpath(str(self.path)))
 
     def _fill(self, totals: list[Array], known: list[Array]) -> None:
         shapes, found = [total.shape for total in totals], [values.shape for values in known]

@@ -203,8 +203,9 @@ class MCPCA(
             tuples of these. Without it ``X`` is one context.
         checkpoint : path, optional
             A file for what has been done, where the fit goes by passes over the rows: a fit that was killed goes on
-            from there when called again with the same arguments, and gives the same answer. The file is deleted at
-            the end. Where data are so small that there are no passes it is not needed, and none is written.
+            from there when called again with the same arguments, and gives the same answer; other rows, labels or
+            parameters are refused. The file is deleted at the end. Where data are so small that there are no passes it
+            is not needed, and none is written.
         """
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             if y is not None:
