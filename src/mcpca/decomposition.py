@@ -212,12 +212,27 @@ def decompose_checked(
     if weights is not None and likelihood:
         freedom = freedom * weights
     settings = Settings(rng, tol, max_iter, report, freedom, noise)
-    result = get_solver(solver, orthogonal, S.n_contexts)(seen, core, r, settings)
+    try:
+        result = get_solver(solver, orthogonal, S.n_contexts)(seen, core, r, settings)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"solver={solver!r} broke down at rank {r} ({error}): covariances are too close to singular for it. Lower "
+            "n_components, or choose another solver."
+        ) from error
     if not result.converged:
         warnings.warn(result.message, ConvergenceWarning, stacklevel=4)
     report("loadings", 0, 1)
     A, B, measured = _loadings_and_facets(S, result, with_facets)
     report("loadings", 1, 1)
+    if measured is not None and measured.variance_shares.sum() < 0:
+        worse = float(measured.reconstruction_errors.sum() / measured.squared_norms.sum())
+        warnings.warn(
+            f"What the model leaves of the covariances is {worse:.2g} times as large as they are (squared): the "
+            f"likelihood of covariances that are singular can be largest far from them. Lower n_components={r}, or "
+            "take solver='lsq'.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     A, B = A.astype(S.dtype, copy=False), B.astype(S.dtype, copy=False)
     found = result.noise if result.noise is None else result.noise.astype(S.dtype, copy=False)
     return Decomposition(

@@ -58,7 +58,8 @@ class Facets(Shown):
     def in_units(self, name: str) -> Array:
         """Return the squares called ``name`` in units of the data; raise where they are no numbers there."""
         values: Array = getattr(self, name)
-        found = np.ldexp(values, 4 * self.exponent)
+        with np.errstate(over="ignore", under="ignore"):
+            found = np.ldexp(values, 4 * self.exponent)
         if np.isfinite(found).sum() < np.isfinite(values).sum() or (found == 0).sum() > (values == 0).sum():
             raise ValueError(
                 f"{name} are fourth powers of the data, of about 2^{self.exponent}, and no numbers of float64. Divide "

@@ -31,6 +31,7 @@ from ._weighted import correlation_left, weighted_diagonaliser
 NOISES = ("isotropic", "pooled", "diagonal", None)
 _FLOOR = 1e-9  # of the mean variance of a feature: noise is not taken below it
 _RELATIVE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
+_SINGULAR = 1e-10  # of the variance of a context, beside its top r directions
 _COLLINEAR = 1e7
 _EXACT = 1e-8  # below this there is no noise to speak of, and stage 1 is all there is to do
 # Root mean square distance to the maximum, in standard errors and units of tol: 1e-3 of them by default.
@@ -234,11 +235,14 @@ def _in_growing_cores(
     S: Covariances, trace: Array, unit: float, core: Core, A: Array, B: Array, noise: Array, settings: Settings
 ) -> _Estimate:
     """Climb in the core; make it anew until the gradient in all features is small, too."""
-    k, r = B.shape
+    r = B.shape[1]
     n, tol = settings.degrees_of_freedom, (_STANDARD_ERRORS * settings.tol) ** 2
     basis = core.basis if len(A) > ALL_FEATURES else None
     T = (core.tensor if basis is not None and core.mixture is None else slices(S, basis)) / unit
-    floor = np.full(k, max(_FLOOR, _RELATIVE_FLOOR * float(n @ noise) / float(n.sum())))
+    level = float(n @ noise) / float(n.sum())
+    # A covariance of rank r or less has no noise of its own to tell: its likelihood would grow without bound where A
+    # holds all of it, at the expense of all others.
+    floor = np.where(_singular(T, trace, r), max(_FLOOR, level), max(_FLOOR, _RELATIVE_FLOOR * level))
     s = _shared(np.maximum(noise, floor), n, settings.noise)
     n_iter, decrement, stalled = 0, np.inf, 0
     if T.size * r <= _SMALL:
@@ -272,6 +276,16 @@ def _in_growing_cores(
         T = slices(S, basis) / unit
     told.finish()
     return _Estimate(A, B, s, decrement, n_iter)
+
+
+def _singular(T: Array, trace: Array, r: int) -> Array:
+    """Return which covariances (k,), with T of them in some directions, have rank r or less up to rounding."""
+    squares = np.einsum("kab,kab->k", T, T)
+    found = squares * r >= (1 - _SINGULAR) * trace**2  # by Cauchy and Schwarz others have not
+    for i in np.flatnonzero(found):
+        w = np.linalg.eigvalsh(T[i])
+        found[i] = trace[i] - w[-r:].sum() <= _SINGULAR * trace[i]
+    return np.asarray(found)
 
 
 def _least_squares_start(
