@@ -38,6 +38,7 @@ _SHAPES = {
 }
 _POSITIVE = ("loadings_", "singular_values_", "n_samples_per_context_", "noise_variance_", "facet_squared_norms")
 _UNSETTLED = "choice_unsettled"
+_WHOLE = ("n_samples_per_context_", "choice_ranks", _UNSETTLED)
 
 
 def save_model(model: Any, path: Any) -> None:
@@ -75,7 +76,7 @@ def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def load_model(cls: Any, path: Any) -> Any:
     """Read an MCPCA that ``save_model`` wrote."""
-    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save", lambda header: [*_SHAPES, *_CHOICE])
+    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save", lambda header: [*_SHAPES, *_CHOICE, _UNSETTLED])
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
     required += _CHOICE if "choice" in header else []
     missing = [name for name in required if name not in arrays]
@@ -103,7 +104,7 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
         shapes = [tuple(sizes[letter] for letter in letters) for letters in _SHAPES.get(name, "").split()]
         if shapes and values.shape not in shapes:
             raise ValueError(f"{name} has shape {values.shape} where {' or '.join(map(str, shapes))} is needed")
-        if values.dtype.kind not in ("iu" if name in ("n_samples_per_context_", "choice_ranks") else "f"):
+        if values.dtype.kind not in ("iu" if name in _WHOLE else "f"):
             raise ValueError(f"{name} is of type {values.dtype}")
         # A loss is infinite where scores are singular.
         bad = np.isnan(values) if name == "facet_likelihood_losses" else ~np.isfinite(values)
