@@ -76,7 +76,8 @@ def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def load_model(cls: Any, path: Any) -> Any:
     """Read an MCPCA that ``save_model`` wrote."""
-    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save", lambda header: [*_SHAPES, *_CHOICE, _UNSETTLED])
+    known = [*_SHAPES, *_CHOICE, _UNSETTLED]
+    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save", lambda header: known)
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
     required += _CHOICE if "choice" in header else []
     missing = [name for name in required if name not in arrays]
