@@ -283,7 +283,10 @@ def test_moments_that_no_rows_have(moments, tmp_path, capsys, change):
     rewrite(moments, **{name: npy(np.ascontiguousarray(make(values)))})
     with pytest.raises(ValueError, match=f"holds moments that no rows have: .*{message}.*Ask whoever sent it"):
         ContextMoments.load(moments)
-    for command in (["fit", str(moments), "-o", str(tmp_path / "out")], ["doctor", str(moments)]):
+    out = ["-o", str(tmp_path / "out")]
+    (tmp_path / "copy.npz").write_bytes(moments.read_bytes())
+    files = [str(moments), str(tmp_path / "copy.npz")]
+    for command in (["fit", files[0], *out], ["doctor", files[0]], ["merge", *files, *out]):
         assert main(command) == 3
         assert "no rows have" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

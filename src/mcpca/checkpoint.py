@@ -190,6 +190,8 @@ class Checkpoint:
         differ = [_difference(name, mine, theirs.get(name)) for name, mine in self.identity.items()]
         if any(differ):
             raise self.differs(", ".join(sorted(filter(None, differ))))
+        if not _tells(header):
+            raise self._damaged("header", "does not say how many passes are in it")
         lost = [name for name in _members(header) if name not in arrays and name != _MARKS]
         if lost:
             raise self._damaged("header", f"tells of {_some(lost)}, which the file does not have")
@@ -207,13 +209,21 @@ class Checkpoint:
 
 
 def _members(header: dict[str, Any]) -> Iterator[str]:
-    """Yield the names of the arrays that a header tells of; none where it cannot be."""
-    sizes, counts = header.get("sizes"), [header.get(name, -1) for name in ("groups", "rows", "sums")]
-    if not isinstance(sizes, list) or not all(map(_is_count, [*sizes, *counts])) or sum(sizes) + counts[2] > _MOST:
-        raise ValueError("a checkpoint has a header that does not say how many passes are in it; delete the file.")
-    yield from (f"pass_{i}_{j}" for i, size in enumerate(sizes) for j in range(size))
-    yield from (f"sum_{j}" for j in range(counts[2]))
-    yield _MARKS
+    """Yield the names of the arrays that a header tells of; none where it does not."""
+    if _tells(header):
+        yield from (f"pass_{i}_{j}" for i, size in enumerate(header["sizes"]) for j in range(size))
+        yield from (f"sum_{j}" for j in range(header["sums"]))
+        yield _MARKS
+
+
+def _tells(header: dict[str, Any]) -> bool:
+    """Whether a header says how many arrays there are, and no more than there can be."""
+    sizes, counts = header.get("sizes"), [header.get(name, -1) for name in ("sums", "groups", "rows")]
+    return (
+        isinstance(sizes, list)
+        and all(map(_is_count, [*sizes, *counts]))
+        and len(sizes) + sum(sizes) + counts[0] <= _MOST
+    )
 
 
 def _is_count(value: Any) -> bool:
