@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from scipy.optimize import minimize
 from scipy.stats import chi2
 
@@ -262,3 +263,15 @@ def test_uncertainty_asks_for_what_it_needs(fitted):
         model.bootstrap(data.X[:600], data.y[:600], 5)
     with pytest.raises(ValueError, match="n=1"):
         model.bootstrap(data.X, data.y, 1)
+
+
+def test_presence_at_full_rank_is_that_of_every_form():
+    """With r = p noise may have shrunk to nothing, and without a component has to grow from there."""
+    data = make_contexts(n_contexts=4, n_features=5, n_components=3, n_samples=80, noise=0.3, random_state=1)
+    forms = [(data.X, data.y), (data.X[::-1], data.y[::-1]), (scipy.sparse.csr_array(data.X), data.y)]
+    found = [MCPCA(5, solver="ml", random_state=0).fit(*form).presence() for form in forms]
+    # What 320 rows can tell of a loading, and not 1e11.
+    assert found[0].statistics.max() < 1e3
+    for other in found[1:]:
+        np.testing.assert_allclose(other.statistics, found[0].statistics, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(other.present, found[0].present)

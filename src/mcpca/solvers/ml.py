@@ -242,7 +242,7 @@ def _in_growing_cores(
     level = float(n @ noise) / float(n.sum())
     # A covariance of rank r or less has no noise of its own to tell: its likelihood would grow without bound where A
     # holds all of it, at the expense of all others.
-    floor = np.where(_singular(T, trace, r), max(_FLOOR, level), max(_FLOOR, _RELATIVE_FLOOR * level))
+    floor = np.where((len(A) > r) & _singular(T, trace, r), max(_FLOOR, level), max(_FLOOR, _RELATIVE_FLOOR * level))
     s = _shared(np.maximum(noise, floor), n, settings.noise)
     n_iter, decrement, stalled = 0, np.inf, 0
     if T.size * r <= _SMALL:
