@@ -79,6 +79,18 @@ def test_a_score_depends_neither_on_the_unit_nor_on_the_signs_of_singular_vector
     np.testing.assert_allclose(units[1:], [units[0]] * 2, atol=1e-7)
 
 
+def test_starts_that_end_at_one_maximum_leave_the_sign_of_the_first():
+    """With few contexts F stays below 0.99, three starts are taken, and rounding must not choose among equal ends."""
+    _, _, S = sampled_problem(np.random.default_rng(0), 3, 12, 4, 30, 0.6)
+    T = compress(Stack(S), 4).tensor
+    runs = [
+        plain_runs(unit * T, 4, [np.random.default_rng(i) for i in range(4)], 1e-9, 20_000).components
+        for unit in (1.0, 3.0, 0.7)
+    ]
+    for other in runs[1:]:
+        np.testing.assert_allclose((runs[0] * other).sum(axis=1), 1, atol=1e-6)
+
+
 def test_reproducible_and_global_generator_untouched(rng):
     _, _, S = sampled_problem(rng, 3, 15, 6, 60, 0.5)
     state = np.random.get_state()[1].copy()  # noqa: NPY002

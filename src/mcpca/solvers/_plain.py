@@ -22,6 +22,7 @@ from ._climbing import Reduced, layouts_of, unit
 from .mspm import row_space
 
 _GOOD_F, _MORE_STARTS = 0.99, 2
+_SAME = 1e-9  # two starts that end as high have ended at one maximum: the first is taken, whose sign is its own
 _CHECK = 4  # power steps between looks at who has settled
 _BLOCK, _LONGER = 40, 1.5  # power steps before the first Newton steps, and how much longer each next block is
 _NEWTON_STEPS, _LONGEST, _FLAT = 12, 0.1, 1e-9
@@ -51,7 +52,7 @@ def plain_runs(T: Array, r: int, generators: Sequence[np.random.Generator], tol:
         if len(weak):
             chosen = [generators[i] for i in weak.tolist()]
             again, better, others = _best(space, taken[weak], chosen, _MORE_STARTS, tol, max_iter)
-            improved = better > F[weak]
+            improved = better > F[weak] + _SAME
             a[weak[improved]] = again[improved]
             done[weak[improved]] = others[improved]
         found[:, :, j] = a
@@ -106,7 +107,8 @@ def _best(
         unit(drawn[:, :q]), unit(drawn[:, q:]), np.zeros(n), np.full(n, np.inf), np.repeat(taken, starts, axis=0)
     )
     _climb(space, peaks, tol, max_iter)
-    top = np.arange(m) * starts + peaks.F.reshape(m, starts).argmax(axis=1)
+    heights = peaks.F.reshape(m, starts)
+    top = np.arange(m) * starts + (heights >= heights.max(axis=1, keepdims=True) - _SAME).argmax(axis=1)
     return peaks.a[top], peaks.F[top], peaks.step[top] <= tol
 
 
