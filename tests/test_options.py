@@ -62,7 +62,7 @@ def test_what_has_an_effect_is_taken(data, S):
     MCPCA(2, solver="ml", noise="pooled").fit(data.X, data.y)
     MCPCA(rank_range=[1, 2], n_seed_pairs=2, cos_sim_threshold=0.5, random_state=0).fit(data.X, data.y)
     MCPCA(cos_sim_threshold=0.7, random_state=0).fit(data.X, data.y)
-    MCPCA(n_seed_pairs=2, random_state=0).fit_covariances(S)  # noise cannot be told, and seeds decide
+    MCPCA(rank_range=[1, 2], n_seed_pairs=2, random_state=0).fit_covariances(S)
     clone(MCPCA(2, noise="pooled"))  # refused when it is fitted, so that parameters can be set one by one
 
 

@@ -286,7 +286,7 @@ def test_moments_that_no_rows_have(moments, tmp_path, capsys, change):
     out = ["-o", str(tmp_path / "out")]
     (tmp_path / "copy.npz").write_bytes(moments.read_bytes())
     files = [str(moments), str(tmp_path / "copy.npz")]
-    for command in (["fit", files[0], *out], ["doctor", files[0]], ["merge", *files, *out]):
+    for command in (["fit", files[0], *out], ["doctor", files[0]], ["merge", "--allow-duplicates", *files, *out]):
         assert main(command) == 3
         assert "no rows have" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -38,7 +38,8 @@ def fingerprints_of(names: Sequence[Any], counts: Array, means: Array, scatters:
 
 
 def _rounded(n: int, m: Array, M: Array) -> Array:
-    p = len(m)
+    p, e = len(m), int(np.frexp(np.sqrt(float(np.trace(M))))[1])
+    m, M = np.ldexp(m, -e), np.ldexp(M, -2 * e)  # exactly: squares of very large moments would be no numbers
     total, row_sums = float(np.trace(M)), M.sum(axis=1, dtype=np.float64)
     squares = float(m @ m) + total / n  # about the mean square of a row
     ratios = [
@@ -50,7 +51,8 @@ def _rounded(n: int, m: Array, M: Array) -> Array:
         m @ (M @ m) / (squares * total),
     ]
     # Scales go by their logarithms, whose sixth digit is that of the number.
-    return np.round([n, *np.log([squares, total]), *ratios], _DIGITS) + 0.0  # no negative zero
+    scales = np.log([squares, total]) + 2 * e * np.log(2)
+    return np.round([n, *scales, *ratios], _DIGITS) + 0.0  # no negative zero
 
 
 def _by_chance(n: int, m: Array, M: Array) -> bool:
