@@ -241,8 +241,8 @@ def _draw_components(selection: RankSelection, ax: Axes) -> None:
     ax.set_xlim(0.4, len(number) + 0.6)
     ax.set_ylim(0, 1.05)
     ax.set_title(f"each component at rank {len(number)}")
-    ax.set_xlabel(f"MCPC (sd of {len(found.cosines)} splits)" if len(found.cosines) > 1 else "MCPC")
-    ax.set_ylabel("mean |cos| of halves")
+    ax.set_xlabel("MCPC")
+    ax.set_ylabel("mean |cos|, sd of splits")
 
 
 def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array) -> None:
