@@ -197,13 +197,13 @@ _CURVE_LABELS = {
 
 def rank_figure(record: Record) -> Figure:
     """Draw the curve by which the rank was chosen, and what it would be otherwise."""
-    figure = _figure(5.2, 3.2)
+    figure = _figure(5.2, 4)
     ax = figure.add_subplot()
     looks = {"authors": (MARK, "-", "o"), "cosine": ("0.15", "-", "s"), "stopped": ("0.6", ":", "^")}
     for name, (color, line, marker) in looks.items():
         (drawn,) = ax.plot(record["ranks"], record["curves"][name], label=_CURVE_LABELS[name], linewidth=1.2)
         drawn.set(color=color, linestyle=line, marker=marker, markersize=3.5)
-    ax.legend(fontsize=_SMALL, frameon=False, loc="lower left")
+    figure.legend(fontsize=_SMALL, frameon=False, loc="outside lower center")
     ax.axhline(record["threshold"], color="0.4", linestyle="--", linewidth=0.8)
     ax.axvline(record["rank"], color="0.7", linewidth=0.8)
     ax.annotate(
