@@ -9,7 +9,7 @@ measures what structure is left, in all contexts together, whichever of them has
 is seen by multiplying every entry of the residual rows ``(x - mean) Q Q^T`` by a random sign (Hong, Sheng and Dobriban,
 Selecting the number of components in PCA via random signflips, 2020). That keeps every context's number of samples, the
 variance of every feature in every context, and the size of every single entry, heavy tails included; it destroys
-correlations between features. A direction that one context alone has may drown in the noise of all the others, so that
+correlations between features. The rows with signs are centred again, as the rows were. A direction that one context alone has may drown in the noise of all the others, so that
 at the end the top eigenvalues of single contexts are compared as well, their largest with that of the null.
 
 Three variants of the null:
@@ -37,10 +37,12 @@ from ._parallel import each
 from .contexts import Contexts
 from .scatters import ContextCovariances
 
-_FEW_DRAWS, _DRAWS = 2, 10
+_FEW_DRAWS, _DRAWS, _MANY_DRAWS = 2, 10, 40
 STANDARD_DEVIATIONS = 5.0
 _CLEAR = 2.0  # times the largest of the draws: no more of them are needed
 _RESOLUTION = 0.01  # of the null's mean: the least standard deviation that is believed
+_DOUBT = (3.0, 15.0)  # standard deviations, estimated from few draws, between which many are taken
+_FACTOR = 0.1  # share of every feature's variance that a factor holds which the test should see
 _MOST_SINGLE, _SINGLE_DRAWS = 20, 4
 _TRACY_WIDOM = 0.63  # standard deviation over mean of the top eigenvalue of a large Wigner matrix, times m^(2/3)
 _UNCORRELATED = 1e-6  # |correlation| between pooled features that only PCA brings about
@@ -66,13 +68,18 @@ class Level:
         """Whether structure is left."""
         return self.excess > STANDARD_DEVIATIONS
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether more draws may change that."""
+        return _DOUBT[0] < self.excess < _DOUBT[1]
+
 
 class ResidualTest:
     """Levels of one data set, computed when asked for and kept.
 
     ``contexts`` gives the rows; without them (None) Gaussian ones stand in. The answer for a rank depends on ``seed``
     and that rank alone, and not on ``workers``. Memory O(p^2) and a context's rows, twice, for every worker. A level
-    costs O(n p^2) for each of 2 to 10 draws, and O(k p^3).
+    costs O(n p^2) for each of 2 to 10 draws, 40 where these leave a doubt, and O(k p^3).
     """
 
     def __init__(
@@ -108,14 +115,31 @@ class ResidualTest:
             null += self._spreads(r, Q, range(_FEW_DRAWS))
         if thorough or min(null) / _CLEAR < spread < _CLEAR * max(null):
             null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
-        mean = float(np.mean(null))
-        self.levels[r] = Level(r, spread, mean, max(float(np.std(null, ddof=1)), _RESOLUTION * mean))
+        self.levels[r] = _level(r, spread, null)
+        if len(null) == _DRAWS and self.levels[r].in_doubt:
+            null += self._spreads(r, Q, range(_DRAWS, _MANY_DRAWS))
+            self.levels[r] = _level(r, spread, null)
         return self.levels[r]
 
     def directions_above_noise(self) -> int:
         """Return the least rank after which nothing is left, in all contexts together or in a single one."""
         self.together = self._in_all_contexts()
         return self.together + self._in_single_contexts(self.together)
+
+    def has_power(self) -> bool:
+        """Whether a factor that holds a tenth of the variance of every feature, in all contexts, would be seen.
+
+        It is planted into what is drawn as noise, and mostly above it where the rows are enough. With few rows, or two
+        or three features, not even such a factor can be told from noise: then nothing above noise says nothing.
+        """
+        level, totals = self.level(0, thorough=True), np.zeros((_DRAWS, *self.S.shape[1:]))
+        signs = np.random.default_rng((self.seed, 0, 2)).choice([-1.0, 1.0], len(self.V))
+        planted = self._over_null(
+            0, np.eye(len(self.V)), range(_DRAWS), lambda Z, i: _square(_deviation(_planted(Z, signs), self.freedom[i]))
+        )
+        for squares in planted:
+            totals += squares
+        return replace(level, spread=float(np.median([_top(total) for total in totals]))).above_noise
 
     def _in_single_contexts(self, r: int) -> int:
         """Return how many directions more stand out in one context each, once the top ``r`` are gone.
@@ -127,22 +151,32 @@ class ResidualTest:
         found, largest = 0, min(len(self.V) - 1, self.data_rank) - r
         if largest < 1 or len(self.varying) < 2:  # of one context the spread has said all
             return 0
-        null = self._over_null(r, Q, range(_SINGLE_DRAWS), lambda Z, i: np.array(_top(_deviation(Z, self.freedom[i]))))
-        drawn = np.max(list(null), axis=0)
-        mean = float(drawn.mean())
-        # Draws are few: not below Tracy and Widom's standard deviation for one context, less (Gumbel) for the largest
-        # of k.
-        gumbel = np.pi / np.sqrt(6) / max(np.pi / np.sqrt(6), np.sqrt(2 * np.log(len(self.varying))))
-        sd = max(float(drawn.std(ddof=1)), _TRACY_WIDOM * Q.shape[1] ** (-2 / 3) * gumbel * mean)
-        level = Level(r, 0.0, mean, sd)
+        null = self._single_tops(r, Q, range(_SINGLE_DRAWS))
         while found < min(largest, _MOST_SINGLE):
             tops = list(each(partial(self._top_left, Q), self.varying.tolist(), self.workers))
-            if not replace(level, spread=max(tops)).above_noise:
+            level = self._single_level(max(tops), null, self.V.shape[1] - r)
+            if level.in_doubt and len(null) < _MANY_DRAWS:
+                null = np.append(null, self._single_tops(r, self.V[:, r:], range(len(null), _MANY_DRAWS)))
+                level = self._single_level(max(tops), null, self.V.shape[1] - r)
+            if not level.above_noise:
                 break
             # All eigenvectors of that context but the last, to which its top eigenvalue belongs.
             Q = Q @ np.linalg.eigh(self._left(Q, int(self.varying[np.argmax(tops)])))[1][:, :-1]
             found += 1
         return found
+
+    def _single_tops(self, r: int, Q: Array, draws: range) -> Array:
+        """Return the largest top eigenvalue of a single context in each of ``draws``."""
+        null = self._over_null(r, Q, draws, lambda Z, i: np.array(_top(_deviation(Z, self.freedom[i]))))
+        return np.asarray(np.max(list(null), axis=0))
+
+    def _single_level(self, top: float, null: Array, m: int) -> Level:
+        mean = float(null.mean())
+        # Draws are few: not below Tracy and Widom's standard deviation for one context, less (Gumbel) for the largest
+        # of k.
+        gumbel = np.pi / np.sqrt(6) / max(np.pi / np.sqrt(6), np.sqrt(2 * np.log(len(self.varying))))
+        sd = max(float(null.std(ddof=1)), _TRACY_WIDOM * m ** (-2 / 3) * gumbel * mean)
+        return Level(0, top, mean, sd)
 
     def _left(self, Q: Array, i: int) -> Array:
         """Return ``sqrt(n_i) (Z_i m / tr Z_i - I)``, ``Z_i = Q^T S_i Q``."""
@@ -221,12 +255,13 @@ class ResidualTest:
         elif m < p:
             gone = self.V[:, : p - m].astype(np.float32)
             rows -= (rows @ gone) @ gone.T
-        out = np.empty((len(streams), m, m))
+        out, ones = np.empty((len(streams), m, m)), np.ones(len(rows), dtype=np.float32)
+        squares, opposite = np.einsum("nm,nm->m", rows, rows).astype(np.float64), -rows
         for d, stream in enumerate(streams):
             bits = np.frombuffer(stream.bytes(rows.size // 8 + 1), dtype=np.uint8)
             signs = np.unpackbits(bits, count=rows.size).reshape(rows.shape)
-            flipped = np.where(signs, rows, -rows)
-            drawn = (flipped.T @ flipped).astype(np.float64)
+            flipped = np.where(signs, rows, opposite)
+            drawn = _recentred((flipped.T @ flipped).astype(np.float64), ones @ flipped, len(rows), squares)
             # Where all directions are kept a rotation changes no spread and no singular value.
             out[d] = Q.T @ drawn @ Q if rotation is None and m < p else drawn
         return out
@@ -247,6 +282,38 @@ class ResidualTest:
         """Return ``sum_i Z_i Z_i`` over the contexts that vary, for ``Z_i`` from ``call``."""
         squares = each(lambda i: _square(call(i)), self.varying.tolist(), self.workers)
         return np.asarray(sum(squares, start=np.zeros(()))) if len(self.varying) else np.zeros(self.S.shape[1:])
+
+
+def _level(r: int, spread: float, null: list[float]) -> Level:
+    mean = float(np.mean(null))
+    return Level(r, spread, mean, max(float(np.std(null, ddof=1)), _RESOLUTION * mean))
+
+
+def _planted(Z: Array, signs: Array) -> Array:
+    """Return the covariance of rows with the covariance ``Z`` once a factor holds a tenth of every feature's variance.
+
+    ``D^(1/2) C^(1/2) R C^(1/2) D^(1/2)`` for correlations R, variances D and ``C = 0.9 I + 0.1 s s^T``, ``s`` of signs.
+    """
+    m = len(signs)
+    sd = np.sqrt(np.diag(Z))
+    inverse = np.divide(1, sd, out=np.zeros(m), where=sd > 0)
+    rest = np.sqrt(1 - _FACTOR)
+    root = rest * np.eye(m) + (np.sqrt(1 - _FACTOR + m * _FACTOR) - rest) / m * np.outer(signs, signs)
+    M = inverse[:, None] * root * sd
+    return np.asarray(M.T @ Z @ M)
+
+
+def _recentred(Z: Array, total: Array, n: int, squares: Array) -> Array:
+    """Return the scatter of n rows about their mean, from that about 0 and their sum; ``squares`` (m,) are kept.
+
+    Signs bring back the degree of freedom that centring took: without this, noise in few rows would look structured.
+    """
+    Z -= np.outer(total / n, total.astype(np.float64))
+    own = np.diag(Z)
+    scale = np.sqrt(squares / np.where(own > 0, own, 1))
+    Z *= scale[:, None]
+    Z *= scale
+    return Z
 
 
 def _square(Z: Array) -> Array:
