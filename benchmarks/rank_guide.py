@@ -29,7 +29,9 @@ def summary(name: str, selection: RankSelection, features: str, seed: int, secon
         "seed": seed,
         "above noise": selection.n_above_noise,
         "rank": selection.rank,
-        "come back": None if found is None else found.n_replicating,
+        "come back": None
+        if found is None
+        else f"{found.counts.mean():.1f} ({found.counts.min()} to {found.counts.max()})",
         "[s]": seconds,
     }
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import mcpca.analysis as analysis
-from mcpca import MCPCA
+from mcpca import MCPCA, Replicability
 from mcpca.datasets import make_contexts
 
 
@@ -84,6 +84,14 @@ def test_sets_are_named_by_their_false_discovery_rate(model):
     assert lines(card, "Negative pole, enriched") == ["Negative pole, enriched sets: u (q = 2e-05); s (q = 0.0001)."]
 
 
+@pytest.mark.parametrize(("mean", "said"), [(0.8996, "0.8996"), (0.90004, "0.90004"), (0.9, "0.90"), (0.85, "0.85")])
+def test_a_mean_is_not_rounded_across_the_bound_beside_it(model, mean, said):
+    halves = Replicability(np.full((1, 3), mean))
+    card = analysis.describe(model, sure=halves)["MCPC 1"]
+    again = "comes back" if mean > 0.9 else "does not come back"
+    assert f"it {again} in halves of the rows (mean |cos| {said}; more than 0.9 is asked for)" in card
+
+
 def test_how_sure_is_told_by_what_was_asked(data, model):
     X, y = data
     halves = model.replicability(X, y, 2, random_state=0)
@@ -92,7 +100,8 @@ def test_how_sure_is_told_by_what_was_asked(data, model):
     b = model.loadings_[:, 0]
     rows = 60 * (b >= b.max() / 2).sum()
     told = (
-        f"it {again} in halves of the rows (mean |cos| {halves.agreement[0]:.2f}; 0.9 is asked for); {rows} rows in the"
+        f"it {again} in halves of the rows (mean |cos| {halves.agreement[0]:.2f}, sd {halves.spread[0]:.2f} over 2 "
+        f"splits; more than 0.9 is asked for); {rows} rows in the"
     )
     assert f"How sure: {told} contexts that carry it." in card
     spread = model.bootstrap(X, y, 3, random_state=0)

@@ -351,14 +351,56 @@ def test_automatic_rank_and_its_record(inputs, tmp_path, capsys):
 def test_many_features_are_ranked_by_the_most_variable(inputs, capsys, monkeypatch):
     """Where covariances would be too large for memory, as ``MCPCA(n_components=None)`` does."""
     monkeypatch.setattr("mcpca.evidence.MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca.cli._ranking.FEATURES", 5)
+    monkeypatch.setattr("mcpca.rank_evidence.FEATURES", 5)
     assert main(["rank", str(inputs / "plain.csv"), *CSV, "--criteria", "none", "--json"]) == 0
     captured = capsys.readouterr()
-    assert "the rank is that of the 5 most variable ones" in captured.err
+    told = json.loads(captured.out)
     X, y = planted()
     pooled = sum(X[y == name].var(axis=0) for name in set(y))
     kept = np.sort(np.argsort(-pooled)[:5])
-    assert json.loads(captured.out)["reason"] == mcpca.select_rank(X[:, kept], y, criteria=(), random_state=0).reason
+    assert told["rank"] == mcpca.select_rank(X[:, kept], y, criteria=(), random_state=0).rank
+    assert told["reason"] == mcpca.select_rank(X, y, criteria=(), random_state=0).reason
+    assert told["reason"].endswith(f"on the 5 most variable of {X.shape[1]} features.")
+
+
+def test_few_rows_are_told_and_fitted_with_the_smallest_model(tmp_path, capsys):
+    """``fit`` and ``rank`` give one answer, and say that it is none: exit code 0. Noise in more rows: 4."""
+    rng = np.random.default_rng(0)
+    few = pd.DataFrame(rng.standard_normal((24, 3)), columns=["a", "b", "c"]).assign(group=["x", "y"] * 12)
+    few.to_csv(tmp_path / "few.csv", index=False)
+    assert main(["rank", str(tmp_path / "few.csv"), "--context", "group", "--criteria", "none", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "warning: Rank 1, the smallest" in captured.err
+    assert json.loads(captured.out)["rank"] == 1
+    out = tmp_path / "fit"
+    assert main(["fit", str(tmp_path / "few.csv"), "--context", "group", "--out", str(out), "--no-report"]) == 0
+    captured = capsys.readouterr()
+    assert "warning: Rank 1, the smallest" in captured.err
+    assert "cannot be told" in captured.out
+    found = json.loads((out / "diagnostics.json").read_text())
+    assert found["rank"] == 1
+    assert any("24 rows of 3 features are too few" in text for text in found["warnings"])
+    noise = pd.DataFrame(rng.standard_normal((80, 50))).add_prefix("f").assign(group=np.repeat(list("abcd"), 20))
+    noise.to_csv(tmp_path / "noise.csv", index=False)
+    for command in (["rank", "--criteria", "none"], ["fit", "--out", str(tmp_path / "none")]):
+        assert main([command[0], str(tmp_path / "noise.csv"), "--context", "group", *command[1:]]) == 4
+        assert "Nothing is above noise" in capsys.readouterr().err
+
+
+def test_a_small_context_is_named_by_fit_and_rank(tmp_path, capsys):
+    X, y = planted()
+    table = pd.DataFrame(X).add_prefix("f").assign(group=[str(name) for name in y])
+    table.loc[:2, "group"] = "tiny"
+    table.to_csv(tmp_path / "tiny.csv", index=False)
+    own = ["--context", "group"]
+    assert main(["rank", str(tmp_path / "tiny.csv"), *own, "--criteria", "none", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "stay in the fit: 'tiny' (3)" in captured.err
+    out = tmp_path / "fit"
+    assert main(["fit", str(tmp_path / "tiny.csv"), *own, "--out", str(out), "--no-report"]) == 0
+    assert "stay in the fit: 'tiny' (3)" in capsys.readouterr().err
+    found = json.loads((out / "diagnostics.json").read_text())
+    assert (found["rank"], found["rank_reason"]) == tuple(json.loads(captured.out)[name] for name in ("rank", "reason"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import mcpca.evidence
-from mcpca import MCPCA, context_covariances, select_rank
+from mcpca import MCPCA, NothingAboveNoiseError, context_covariances, select_rank
 from mcpca.datasets import make_contexts
 
 dask = pytest.importorskip("dask")
@@ -211,11 +211,29 @@ def test_other_solvers(data, way, options):
 
 
 def test_rank_is_chosen_without_rows(data, way):
-    """From covariances and numbers of rows; by passes, where noise cannot be told, by the paper's rule."""
+    """From covariances and numbers of rows, and by passes from those of the most variable features."""
     X, y = data
     found = MCPCA(random_state=0).fit(da.from_array(X, chunks=(200, P)), y)
     assert found.r_ == R
-    assert type(found.rank_choice_).__name__ == ("RankSelection" if way == "covariances" else "RankChoice")
+    assert found.rank_choice_.outcome == "above noise"
+
+
+def test_rank_is_chosen_on_the_most_variable_features(client, data, monkeypatch):
+    monkeypatch.setattr(mcpca.evidence, "MOST_NUMBERS", 0)
+    monkeypatch.setattr("mcpca.rank_evidence.FEATURES", P - 2)
+    X, y = data
+    found = MCPCA(random_state=0).fit(da.from_array(X, chunks=(200, P)), y)
+    pooled = sum(X[y == name].var(axis=0) * ((y == name).sum()) for name in np.unique(y))
+    top = np.sort(np.argsort(-pooled)[: P - 2])
+    moments = context_covariances(X[:, top], y)
+    twin = select_rank(moments.covariances, n_samples=moments.n_samples, criteria=(), random_state=0)
+    assert found.r_ == twin.rank
+    assert (
+        found.rank_choice_.reason == f"{twin.reason} This was looked at on the {P - 2} most variable of {P} features."
+    )
+    noise = np.random.default_rng(0).standard_normal((400, 30))
+    with pytest.raises(NothingAboveNoiseError, match="most variable of 30 features"):
+        MCPCA(random_state=0).fit(da.from_array(noise, chunks=(100, 30)), np.repeat([0, 1], 200))
 
 
 def test_covariances(client, data):

@@ -431,11 +431,12 @@ def test_thousands_of_contexts(monkeypatch):
 
 def test_rank_is_chosen_on_the_most_variable_features(monkeypatch):
     data = make_contexts(5, 150, 3, n_samples=200, noise=0.3, random_state=0)
-    monkeypatch.setattr("mcpca.automatic_rank._FEATURES", 60)
+    monkeypatch.setattr("mcpca.rank_evidence.FEATURES", 60)
     always_by_passes(monkeypatch)
     model = MCPCA(random_state=0).fit(scipy.sparse.csr_array(data.X), data.y)
     assert model.n_components_ == 3
     assert model.components_.shape == (150, 3)
+    assert model.rank_choice_.reason.endswith("This was looked at on the 60 most variable of 150 features.")
 
 
 def test_sparse_covariances_scores_and_loadings(rng):

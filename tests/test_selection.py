@@ -11,7 +11,18 @@ import pytest
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_info
 
-from mcpca import MCPCA, NothingAboveNoiseError, RankSelection, context_covariances, decompose, select_rank
+import mcpca
+from mcpca import (
+    MCPCA,
+    NothingAboveNoiseError,
+    RankSelection,
+    SmallContextsWarning,
+    UncertainRankWarning,
+    context_covariances,
+    decompose,
+    match_components,
+    select_rank,
+)
 from mcpca.contexts import read_contexts
 from mcpca.criteria import Fit, context_consistency
 from mcpca.curves import default_ranks, thinned
@@ -147,15 +158,141 @@ def test_the_estimator_takes_the_recommendation_and_keeps_its_reason(planted, tm
     assert from_moments.rank_choice_.replicability is None
 
 
-@pytest.mark.filterwarnings("ignore::mcpca.IdentifiabilityWarning")
-def test_the_papers_rule_stays_where_it_is_asked_for_and_where_noise_cannot_be_told(planted):
+def test_the_papers_rule_is_taken_where_candidates_are_given(planted):
     assert MCPCA(rank_range=[2, 3], random_state=0).fit(planted.X, planted.y).rank_choice_.outcome == "stable"
     S = context_covariances(planted.X, planted.y).covariances
-    assert MCPCA(random_state=0).fit_covariances(S).rank_choice_.outcome == "stable"  # no numbers of rows
-    few = [planted.X[:40], planted.X[150:190]]
-    assert MCPCA(random_state=0).fit(few).rank_choice_.outcome == "stable"  # 80 rows
-    few = [planted.X[:3], planted.X[150:300]]
-    assert MCPCA(random_state=0).fit(few).rank_choice_.outcome == "stable"  # no halves
+    assert MCPCA(rank_range=[2, 3], random_state=0).fit_covariances(S).rank_choice_.outcome == "stable"
+    with pytest.raises(ValueError, match=r"n_components=None needs n_samples with covariances.*rank_range"):
+        MCPCA(random_state=0).fit_covariances(S)
+
+
+@pytest.mark.parametrize("p", [50, 200])
+def test_noise_in_few_rows_is_refused(p):
+    """Four contexts of 20 rows: with more features than rows signs alone would make noise look structured."""
+    for seed in range(4):
+        X = np.random.default_rng(seed).standard_normal((80, p))
+        with pytest.raises(NothingAboveNoiseError, match="Nothing is above noise"):
+            MCPCA(random_state=seed).fit(X, np.repeat(np.arange(4), 20))
+
+
+def test_a_small_context_has_no_say_and_stays_in_the_fit(planted, rng):
+    blocks = {"a": planted.X[:150], "b": planted.X[150:300], "c": planted.X[300:450], "tiny": planted.X[450:453]}
+    words = r"1 of 4 contexts have fewer than 4 rows.*stay in the fit: 'tiny' \(3\)"
+    with pytest.warns(SmallContextsWarning, match=words):
+        model = MCPCA(random_state=0).fit(blocks)
+    with pytest.warns(SmallContextsWarning, match=words):
+        selection = select_rank(blocks, random_state=0)
+    del blocks["tiny"]
+    assert model.r_ == selection.rank == select_rank(blocks, criteria=(), random_state=0).rank == RANK
+    assert "tiny" in model.contexts_
+    assert "'tiny' (3)" in model.rank_choice_.reason
+    noise = {"a": rng.standard_normal((200, 20)), "b": rng.standard_normal((200, 20)), "tiny": np.eye(3, 20)}
+    with pytest.warns(SmallContextsWarning), pytest.raises(NothingAboveNoiseError, match=r"'tiny' \(3\)"):
+        MCPCA(random_state=0).fit(noise)
+
+
+@pytest.mark.parametrize("p", [3, 10, 16])
+def test_rows_that_cannot_tell_noise_get_the_smallest_model(p):
+    X, y = np.random.default_rng(p).standard_normal((24, p)), np.repeat([0, 1], 12)
+    with pytest.warns(UncertainRankWarning, match=rf"Rank 1, the smallest.*24 rows of {p} features are too few"):
+        model = MCPCA(random_state=0).fit(X, y)
+    assert model.r_ == 1
+    assert model.rank_choice_.outcome == "untold"
+    with pytest.warns(UncertainRankWarning):
+        selection = select_rank(X, y, random_state=0)
+    assert (selection.rank, selection.reason) == (1, model.rank_choice_.reason)
+    assert RankSelection.from_json(selection.to_json()).outcome == "untold"
+    tiny = [X[:3], X[3:6]]
+    with (
+        pytest.warns(SmallContextsWarning, match="2 of 2 contexts"),
+        pytest.warns(UncertainRankWarning, match="no context has rows enough"),
+    ):
+        assert MCPCA(random_state=0).fit(tiny).r_ == 1
+
+
+def test_one_feature_has_one_rank(planted):
+    selection = select_rank(planted.X[:, :1], planted.y)
+    assert (selection.rank, selection.outcome) == (1, "one feature")
+    assert MCPCA().fit(planted.X[:, :1], planted.y).rank_choice_.reason == selection.reason
+
+
+def test_halves_that_agree_at_no_rank_are_told(rng):
+    """Six equal eigenvalues in one context: above noise, and no two halves find the same axes."""
+    Q = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    X = rng.standard_normal((300, 12)) * np.sqrt([4.0] * 6 + [0.2] * 6) @ Q
+    with pytest.warns(UncertainRankWarning, match=r"Halves of the rows agree on the components at no rank"):
+        model = MCPCA(random_state=1).fit(X)
+    assert model.rank_choice_.outcome == "at odds"
+    assert "at no rank that was looked at" in model.rank_choice_.reason
+
+
+# Whose replicability
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Six axes in four contexts, from strong to weak: some come back and some do not."""
+    rng = np.random.default_rng(5)
+    A = np.linalg.qr(rng.standard_normal((16, 6)))[0]
+    B = rng.uniform(0, 1, (4, 6)) * np.array([0.7, 4, 0.5, 3, 1, 2])
+    X = (
+        np.concatenate([rng.standard_normal((90, 6)) * np.sqrt(b) @ A.T for b in B])
+        + rng.standard_normal((360, 16)) * 0.3
+    )
+    return X, np.repeat(np.arange(4), 90)
+
+
+@pytest.mark.parametrize("r", [5, 6])
+def test_replicability_is_told_of_the_columns_of_the_model(mixed, r):
+    """Component by component, by the definition: pairs of the halves' components, matched with those of the model."""
+    X, y = mixed
+    selection = select_rank(X, y, ranks=[r], criteria=(), random_state=0)
+    assert selection.rank == r
+    model = MCPCA(r, random_state=0).fit(X, y)
+    seed = int(np.random.default_rng(0).integers(2**62))
+    for i, cosines in enumerate(selection.replicability.cosines):
+        halves = split_rows(read_contexts(X, y), 0.5, np.random.default_rng((seed, 1, i)))
+        one, two = (MCPCA(r, random_state=0).fit([h.block(j) for j in range(4)]).components_ for h in halves)
+        pairs = match_components(two, one)
+        own = match_components(one, model.components_).indices
+        np.testing.assert_allclose(cosines, pairs.cosines[own], atol=5e-3)
+    own = model.replicability(X, y, random_state=1)
+    np.testing.assert_allclose(selection.replicability.agreement, own.agreement, atol=0.1)
+
+
+def test_the_model_has_the_replicability_of_its_own_columns(mixed):
+    X, y = mixed
+    model = MCPCA(random_state=0).fit(X, y)
+    own = model.replicability(X, y, random_state=1)
+    assert np.ptp(own.agreement) > 0.05
+    np.testing.assert_allclose(model.rank_choice_.replicability.agreement, own.agreement, atol=0.1)
+    assert MCPCA(solver="lsq", random_state=0).fit(X, y).rank_choice_.replicability is None  # not of these columns
+
+
+def test_how_many_come_back_hardly_depends_on_the_seed():
+    """Components near the threshold: ten splits are made, and the range over them is told."""
+    data = make_contexts(6, 24, 8, n_samples=80, noise=0.3, random_state=1)
+    found = [
+        select_rank(data.X, data.y, ranks=[8], criteria=(), cos_sim_threshold=0.6, random_state=s) for s in range(3)
+    ]
+    assert np.ptp([f.replicability.counts.mean() for f in found]) < 1.5
+    for f in found:
+        low, high = f.replicability.counts.min(), f.replicability.counts.max()
+        assert len(f.replicability.cosines) == 10
+        assert f"In 10 splits between {low} and {high} of 8 come back with |cos| > 0.9" in f.reason
+        np.testing.assert_allclose(f.replicability.spread, f.replicability.cosines.std(axis=0, ddof=1))
+
+
+def test_the_features_that_were_looked_at_are_told(planted, monkeypatch):
+    monkeypatch.setattr(mcpca.evidence, "MOST_NUMBERS", 0)
+    monkeypatch.setattr(mcpca.rank_evidence, "FEATURES", 15)
+    model = MCPCA(random_state=0).fit(planted.X, planted.y)
+    selection = select_rank(planted.X, planted.y, random_state=0)
+    for found in (model.rank_choice_, selection, RankSelection.from_json(selection.to_json())):
+        assert found.reason.endswith("This was looked at on the 15 most variable of 20 features.")
+        assert found.of_features == 20
+        assert found.replicability is None  # not of the model of all features
+    assert model.r_ == selection.rank == RANK
 
 
 def test_jobs_change_nothing(planted):
@@ -368,10 +505,6 @@ def test_bad_options_are_named(planted, options, message):
 
 
 def test_bad_data_are_named(planted, rng):
-    with pytest.raises(ValueError, match=r"1 of 2 contexts have fewer than 4 rows.*'a' \(3\).*choose a rank yourself"):
-        select_rank({"a": planted.X[:3], "b": planted.X[3:100]})
-    with pytest.raises(ValueError, match="X has 1 feature, which leaves no rank to choose"):
-        select_rank(planted.X[:, :1], planted.y)
     with pytest.raises(ValueError, match="The covariances are all zero"):
         select_rank(np.ones((50, 3)))
     with pytest.raises(ValueError, match="n_samples is needed with covariances"):

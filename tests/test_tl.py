@@ -436,18 +436,30 @@ def test_rank_is_returned_and_stored(adata):
     assert adata.uns["mcpca"]["rank"]["rank"] == R == adata.obsm["X_mcpca"].shape[1]
     mcpca.tl.rank(adata, "patient", criteria=(), null="features")
     assert adata.uns["mcpca"]["loadings"].shape == (K, R)  # beside the fit
-    with pytest.raises(ValueError, match="min_samples=3 is out of bounds: min_samples >= 4"):
-        mcpca.tl.rank(adata, "patient", min_samples=3)
+    with pytest.warns(mcpca.SmallContextsWarning, match=rf"1 of {K + 1} contexts.*stay in the fit: 'few' \(3\)"):
+        chosen = mcpca.tl.rank(_with_few(adata), "patient", min_samples=2, criteria=())
+    with pytest.warns(mcpca.SmallContextsWarning, match=r"'few' \(3\)"):
+        fitted = mcpca.tl.mcpca(_with_few(adata), "patient", min_samples=2, copy=True)
+    assert fitted.uns["mcpca"]["rank"]["reason"] == chosen.reason
+
+
+def _with_few(adata):
+    """The same with a context of three rows."""
+    other = adata.copy()
+    other.obs["patient"] = ["few"] * 3 + [str(name) for name in adata.obs["patient"][3:]]
+    return other
 
 
 def test_ranks_of_many_features_are_looked_for_in_the_most_variable(adata, monkeypatch):
     monkeypatch.setattr("mcpca.evidence.MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca.automatic_rank._FEATURES", 8)
+    monkeypatch.setattr("mcpca.rank_evidence.FEATURES", 8)
     chosen = mcpca.tl.rank(adata, "patient", criteria=())
     pooled = sum(np.var(dense(adata)[adata.obs["patient"] == f"p{i}"], axis=0) for i in range(K))
     top = np.sort(np.argsort(-pooled)[:8])
     twin = mcpca.select_rank(dense(adata)[:, top], adata.obs["patient"], criteria=(), random_state=0)
-    assert chosen.reason == twin.reason
+    assert chosen.rank == twin.rank
+    assert chosen.reason.endswith(f"This was looked at on the 8 most variable of {adata.n_vars} features.")
+    assert adata.uns["mcpca"]["rank"]["reason"] == chosen.reason
 
 
 def test_noise_is_refused(rng):

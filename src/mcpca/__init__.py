@@ -16,6 +16,8 @@ from .exceptions import (
     NothingAboveNoiseError,
     RankExceedsDataError,
     RawCountsWarning,
+    SmallContextsWarning,
+    UncertainRankWarning,
 )
 from .identifiability import proportional_loadings
 from .inference import Presence
@@ -48,6 +50,8 @@ __all__ = [
     "RankSelection",
     "RawCountsWarning",
     "Replicability",
+    "SmallContextsWarning",
+    "UncertainRankWarning",
     "ascore",
     "choose_rank",
     "common_principal_components",

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._check import Array, Report, check_real
-from .contexts import Contexts
-from .evidence import Evidence, by_passes, without_basis
+from .evidence import Evidence
 from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .rank import RankChoice, choose_rank_checked
-from .replication import MIN_ROWS
-from .rows import Rows
-from .scatters import covariances_of
-from .selection import RankSelection, select_rank_checked
+from .rank_evidence import rank_evidence
+from .recommendation import recommend
+from .selection import RankSelection, selected
 from .subspace import Core
 
-_FEATURES = 300  # kept for the choice of a rank where features are too many for covariances
-_FEW_ROWS = 100  # of all contexts together: too few for "nothing above noise" to mean that nothing is there
+
+class AutomaticRank(NamedTuple):
+    """The rank, a core where one is at hand, and what is told of the choice once the model is known.
+
+    ``told`` takes the components (p, r) of the model, or None where that is not of the power method on equal terms.
+    """
+
+    rank: int
+    core: Core | None
+    told: Callable[[Array | None], RankChoice | RankSelection]
 
 
 def automatic_rank(
@@ -29,56 +35,36 @@ def automatic_rank(
     cos_sim_threshold: Any,
     rng: np.random.Generator,
     report: Report,
-) -> tuple[RankChoice | RankSelection, Core | None]:
-    """Return how the rank was chosen, and a core where one is at hand.
-
-    By ``select_rank``, on the most variable ones where features are too many for covariances; by the paper's rule
-    where candidates are given, and where noise cannot be told.
-    """
-    contexts, counts, moments = evidence.contexts, evidence.counts, evidence.moments
-    if (
-        rank_range is None
-        and counts is not None
-        and _noise_can_be_told(contexts, counts, evidence.covariances.n_features)
-    ):
-        if isinstance(evidence.covariances, Rows):
-            contexts = evidence.covariances.most_variable(_FEATURES)
-            moments = covariances_of(contexts, report)
-        assert moments is not None
-        threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-        selection = select_rank_checked(
-            contexts, replace(moments, n_samples=counts), threshold=threshold, rng=rng, report=report
+    stacklevel: int = 2,
+) -> AutomaticRank:
+    """Choose the rank as ``select_rank`` does, or by the paper's rule where candidates are given."""
+    if rank_range is not None:
+        choice, core = choose_rank_checked(
+            evidence.covariances,
+            rank_range,
+            n_seed_pairs=n_seed_pairs,
+            cos_sim_threshold=cos_sim_threshold,
+            rng=rng,
+            report=report,
         )
-        if selection.rank == 0:
-            raise NothingAboveNoiseError(
-                f"{selection.reason} n_components=None therefore finds no rank; to fit one all the same pass it, "
-                "for example n_components=2, and mcpca.select_rank(X, y).plot() shows every criterion.",
-                selection,
-            )
-        return selection, None
-    choice, core = choose_rank_checked(
-        evidence.covariances,
-        rank_range,
-        n_seed_pairs=n_seed_pairs,
-        cos_sim_threshold=cos_sim_threshold,
-        rng=rng,
-        report=report,
-    )
-    if choice.rank is None:
-        raise NoStableRankError(choice.reason, choice)
-    return choice, core
-
-
-def features_for_rank(contexts: Contexts, report: Report) -> Contexts:
-    """Return the contexts, or their most variable features where they are too many for covariances: two passes."""
-    if not by_passes(contexts, None):
-        return contexts
-    rows = without_basis(contexts, None, report).covariances
-    assert isinstance(rows, Rows)
-    return rows.most_variable(_FEATURES)
-
-
-def _noise_can_be_told(contexts: Contexts | None, counts: Array, p: int) -> bool:
-    """Whether there are rows enough, at hand unless covariances are, two features, and halves of every context."""
-    at_hand = contexts is None or (contexts.engine is None and int(counts.min()) >= MIN_ROWS)
-    return int(counts.sum()) > _FEW_ROWS and p > 1 and at_hand
+        if choice.rank is None:
+            raise NoStableRankError(choice.reason, choice)
+        return AutomaticRank(choice.rank, core, lambda A: choice)
+    if evidence.counts is None:
+        raise ValueError(
+            "n_components=None needs n_samples with covariances: how large noise is depends on it. Pass it to "
+            "fit_covariances; or a rank, n_components; or rank_range, for the paper's rule, which does without."
+        )
+    threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
+    looked_at = rank_evidence(evidence, evidence.counts, report)
+    found = recommend(looked_at, threshold=threshold, rng=rng, report=report)
+    found.warn(stacklevel + 1)
+    if found.rank == 0:
+        selection = selected(found, None)
+        raise NothingAboveNoiseError(
+            f"{selection.reason} n_components=None therefore finds no rank; to fit one all the same pass it, "
+            "for example n_components=2, and mcpca.select_rank(X, y).plot() shows every criterion.",
+            selection,
+        )
+    all_features = looked_at.of_features is None
+    return AutomaticRank(found.rank, None, lambda A: selected(found, A if all_features else None))

@@ -7,7 +7,7 @@ seeded by its rank, so that the numbers of one depend neither on the others nor 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from scipy.stats import rankdata
 
 from ._check import Array, Report, as_report
 from ._parallel import each
+from .canonical import canonical_order
 from .contexts import Contexts
 from .covariances import Covariances
 from .gaussian import GaussianModel
@@ -117,17 +118,22 @@ class Part:
         k = self.core.n_contexts
         settings = Settings(self.sweep.generator(r), _TOL, _MAX_ITER, _SILENT, np.ones(k))
         A = get_solver("mspm", False, k)(self.products, self.core, r, settings).components
-        return Fit(A, solve_loadings((A.T @ A) ** 2, self.variances_along(A)))
+        return Fit(*canonical_order(A, solve_loadings((A.T @ A) ** 2, self.variances_along(A)))[:2])
 
 
 class Halves:
-    """Random splits of the rows into halves that share none, fitted at the ranks that are asked for."""
+    """Random splits of the rows into halves that share none, fitted at the ranks that are asked for.
+
+    The first ``n_splits`` are for all ranks, ``more`` for single ones.
+    """
 
     def __init__(self, contexts: Contexts, n_splits: int, sweep: Sweep) -> None:
-        self.splits = [
-            [Part(half, sweep) for half in split_rows(contexts, 0.5, sweep.generator(_HALVES, split))]
-            for split in range(n_splits)
-        ]
+        self.contexts, self.sweep = contexts, sweep
+        self.splits = [self._split(i, sweep) for i in range(n_splits)]
+        self.more: list[list[Part]] = []
+
+    def _split(self, i: int, sweep: Sweep) -> list[Part]:
+        return [Part(half, sweep) for half in split_rows(self.contexts, 0.5, self.sweep.generator(_HALVES, i))]
 
     def fit(self, ranks: Sequence[int]) -> None:
         """Fit all halves."""
@@ -135,13 +141,30 @@ class Halves:
         for i, part in enumerate(parts):
             part.fit(ranks, f"halves, {i + 1} of {len(parts)}")
 
-    def cosines(self, r: int, whole: Fit | None) -> Array:
-        """Return |cos| of each component between halves (n_splits, r), in the order of the ``whole``'s."""
-        out = np.full((len(self.splits), r), np.nan)
-        for i, (first, second) in enumerate(self.splits):
-            one, two = first.fits[r], second.fits[r]
-            if one is not None and two is not None and whole is not None:
-                out[i] = agreement_of_halves(one.A, two.A, whole.A)
+    def fit_more(self, r: int, n_splits: int) -> None:
+        """Fit halves of ``n_splits`` splits in all at rank ``r``."""
+        wanted = max(0, n_splits - len(self.splits))
+        for i in range(wanted):
+            if i >= len(self.more) or self.more[i][0].sweep.largest < r:
+                split = self._split(len(self.splits) + i, replace(self.sweep, largest=r))
+                self.more[i : i + 1] = [split]
+        parts = [part for split in self.more[:wanted] for part in split]
+        for i, part in enumerate(parts):
+            part.fit([r], f"more halves at rank {r}, {i + 1} of {len(parts)}")
+
+    def pairs(self, r: int) -> list[tuple[Fit | None, Fit | None]]:
+        """Return the fits of both halves, of all splits that were fitted at rank ``r``."""
+        return [
+            (one.fits[r], two.fits[r]) for one, two in [*self.splits, *self.more] if r in one.fits and r in two.fits
+        ]
+
+    def cosines(self, r: int, A: Array | None) -> Array:
+        """Return |cos| of each component between halves (splits, r), in the order of the columns of ``A``."""
+        pairs = self.pairs(r)
+        out = np.full((len(pairs), r), np.nan)
+        for i, (one, two) in enumerate(pairs):
+            if one is not None and two is not None and A is not None:
+                out[i] = agreement_of_halves(one.A, two.A, A)
         return out
 
     def held_out_error(self, r: int) -> float:

@@ -9,13 +9,14 @@ import numpy as np
 from ._check import Array
 from .contexts import Contexts
 from .criteria import Halves, Part, Sweep, bayesian_information, context_consistency, hold_out, seed_stability
-from .replication import REPLICATES
+from .replication import Replicability
 from .residual import STANDARD_DEVIATIONS, Level, ResidualTest
 from .scatters import ContextCovariances
 
 _EVERY, _GROWTH, _END, _BEYOND = 8, 1.2, 100, 2  # the default ranks
 _TELLING = 0.8  # share of all directions
 _AHEAD, _SHORT = 1.5, 12  # how far the search goes on beyond the last rank that passed; how many ranks make a curve
+_SPLITS, _UNDECIDED = (2, 5, 10), 0.1  # ever more splits; share of components that may stay undecided
 
 
 def default_ranks(above: int, data_rank: int, n: Array) -> Array:
@@ -72,10 +73,11 @@ class Curves:
         self.ranks = sorted({*self.ranks, *ranks})
 
     def cosines(self, r: int) -> Array:
-        """|cos| of each component between halves (n_splits, r); NaN without rows."""
+        """|cos| of each component between halves (splits, r); NaN without rows."""
         if self.halves is None:
             return np.full((1, r), np.nan)
-        return self.halves.cosines(r, self.whole.fits[r])
+        whole = self.whole.fits[r]
+        return self.halves.cosines(r, None if whole is None else whole.A)
 
     def agreement(self, r: int) -> float:
         """Return the mean |cos| between halves."""
@@ -102,6 +104,23 @@ class Curves:
             self.look_at(ranks[start:stop])
             last = max([last, *(r for r in ranks[start:stop] if self.agreement(r) > threshold)])
             start = stop
+
+    def settle(self, r: int, threshold: float) -> bool:
+        """Make splits until others would hardly change which components come back; return whether halves agree.
+
+        Ten splits at most, unless more were asked for. At high ranks a tenth of the components may stay undecided.
+        """
+        assert self.halves is not None
+        for n in _SPLITS:
+            cosines = self.cosines(r)
+            means = cosines.mean(axis=1)
+            error = 2 * means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.inf
+            if np.isnan(means).any() or (
+                abs(means.mean() - threshold) > error and Replicability(cosines).undecided.sum() <= _UNDECIDED * r
+            ):
+                break
+            self.halves.fit_more(r, n)
+        return self.agreement(r) > threshold
 
     def add(self, criteria: tuple[str, ...], n_seed_pairs: int) -> None:
         """Compute what was asked for beside the two criteria that decide."""
@@ -134,7 +153,7 @@ class Curves:
             cosines = [self.cosines(r) for r in self.ranks]
             decide["split-half agreement"] = np.array([c.mean() for c in cosines])
             decide["replicating"] = np.array(
-                [np.nan if np.isnan(c).any() else float((c.mean(axis=0) > REPLICATES).sum()) for c in cosines]
+                [np.nan if np.isnan(c).any() else float(Replicability(c).counts.mean()) for c in cosines]
             )
             decide["held-out error"] = np.array([self.halves.held_out_error(r) for r in self.ranks])
         return decide | self.columns

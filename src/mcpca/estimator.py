@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._check import Array, Report, as_generator, as_report, check_counts, check_rank
-from ._namespace import is_device_array, like
+from ._namespace import is_device_array, like, to_host
 from .automatic_rank import automatic_rank
 from .checkpoint import Checkpoint
 from .contexts import named_blocks, read_contexts
@@ -53,10 +53,11 @@ class MCPCA(
     Parameters
     ----------
     n_components : int or None
-        Rank r, 1 <= r <= n_features. None chooses it by ``select_rank``, and raises ``NothingAboveNoiseError`` where
-        nothing is above noise. ``choose_rank``, the paper's rule, takes its place where ``rank_range`` is given, and
-        where noise cannot be told: covariances without ``n_samples``, up to 100 rows in all, a context with fewer than
-        4 rows, a single feature, rows on Dask with more features than go into covariances.
+        Rank r, 1 <= r <= n_features. None chooses it as ``select_rank`` does, and raises ``NothingAboveNoiseError``
+        where nothing is above noise. Contexts with fewer than 4 rows have no say in it (``SmallContextsWarning``).
+        Where rows are too few to tell anything from noise the rank is 1, and where halves of the rows agree at no rank
+        it is that at which they agree best, both with an ``UncertainRankWarning``. With ``rank_range`` the paper's
+        rule, ``choose_rank``, takes its place; covariances without ``n_samples`` need that, or a rank.
     solver : {"mspm", "lsq", "ml"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
@@ -253,9 +254,8 @@ class MCPCA(
         choice, core, r = None, None, self.n_components
         if r is None:
             rules = self.rank_range, self.n_seed_pairs, self.cos_sim_threshold
-            choice, core = automatic_rank(evidence.on_host(), *rules, rng, report)
-            r = choice.rank
-        assert r is not None
+            choice = automatic_rank(evidence.on_host(), *rules, rng, report, stacklevel=3)
+            r, core = choice.rank, choice.core
         result, measured = decompose_checked(
             S,
             int(r),
@@ -273,6 +273,8 @@ class MCPCA(
             double_A, double_B, noise = (x.astype(np.float64) for x in (A, B, result.noise))
             model = GaussianModel(double_A, double_B, noise, self.noise == "diagonal")
             beside = model.likelihood(S, np.ones(S.n_contexts))
+        plain = self.solver == "mspm" and not self.orthogonal and weights is None
+        told = None if choice is None else choice.told(to_host(A) if plain else None)
         # All that can fail is behind us: from here on the object changes as a whole.
         self._forget()
         self.__dict__.update(vars(features))
@@ -280,7 +282,7 @@ class MCPCA(
         self.loadings_ = B
         self.projection_ = np.linalg.pinv(A)
         self.n_components_ = int(r)
-        self.rank_choice_ = choice
+        self.rank_choice_ = told
         self.contexts_ = evidence.names
         self.means_ = evidence.means
         self.n_samples_per_context_ = counts

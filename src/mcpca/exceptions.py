@@ -7,6 +7,8 @@ __all__ = [
     "NothingAboveNoiseError",
     "RankExceedsDataError",
     "RawCountsWarning",
+    "SmallContextsWarning",
+    "UncertainRankWarning",
 ]
 
 
@@ -45,3 +47,15 @@ class RankExceedsDataError(ValueError):
 
 class RawCountsWarning(UserWarning):
     """The rows look like raw counts, whose largest variation is how much was counted in each row."""
+
+
+class SmallContextsWarning(UserWarning):
+    """Contexts have too few rows to have a say in the choice of a rank; they stay in the fit."""
+
+
+class UncertainRankWarning(UserWarning):
+    """A rank was asked for that the rows do not tell.
+
+    They are too few to tell anything from noise, and the smallest model is taken; or directions are above noise, but
+    halves of the rows agree on the components at no rank.
+    """

@@ -183,7 +183,7 @@ class UncertaintyMethods:
         self,
         X: Any,
         y: Any = None,
-        n_splits: int = 5,
+        n_splits: int = 10,
         *,
         threshold: float = REPLICATES,
         random_state: Any = None,
@@ -208,7 +208,7 @@ class UncertaintyMethods:
         Returns
         -------
         Replicability
-            ``|cos|`` of each MCPC between halves, in the order of ``components_``.
+            ``|cos|`` of each MCPC between halves, in the order of ``components_``, with its spread over splits.
 
         Notes
         -----

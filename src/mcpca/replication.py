@@ -24,7 +24,8 @@ class Replicability:
     Attributes
     ----------
     cosines : ndarray (n_splits, r)
-        For each random split, ``|cos|`` between component j in one half and its match in the other.
+        For each random split ``|cos|`` between two components, one of each half: components of the halves are matched
+        with each other, and the pairs with the components j of the model of all rows.
     threshold : float
         What counts as coming back.
     """
@@ -38,14 +39,51 @@ class Replicability:
         return np.asarray(self.cosines.mean(axis=0))
 
     @property
+    def spread(self) -> Array:
+        """Standard deviation over splits (r,); NaN for a single one."""
+        n, r = self.cosines.shape
+        return np.asarray(self.cosines.std(axis=0, ddof=1)) if n > 1 else np.full(r, np.nan)
+
+    @property
     def replicates(self) -> Array:
         """Whether each component comes back (r,): ``agreement > threshold``."""
         return self.agreement > self.threshold
 
     @property
     def n_replicating(self) -> int:
-        """How many components come back."""
+        """How many components come back by the mean over splits; ``counts`` says how that varies."""
         return int(self.replicates.sum())
+
+    @property
+    def counts(self) -> Array:
+        """How many components come back in each split (n_splits,)."""
+        return np.asarray((self.cosines > self.threshold).sum(axis=1))
+
+    @property
+    def undecided(self) -> Array:
+        """Whether other splits may change ``replicates`` (r,): the mean is within two standard errors of the threshold.
+
+        That of a component is taken as no less than that of all together, since splits are few.
+        """
+        n = len(self.cosines)
+        if n < 2:
+            return np.ones(self.cosines.shape[1], dtype=bool)
+        spread = np.maximum(self.spread, np.sqrt(np.mean(self.spread**2)))
+        return np.asarray(~(np.abs(self.agreement - self.threshold) > 2 * spread / np.sqrt(n)))
+
+    def in_words(self, what: str = "") -> str:
+        """Return how many of ``what`` come back, from the fewest to the most in a split, as part of a sentence."""
+        n, r = self.cosines.shape
+        if np.isnan(self.cosines).any():
+            return f"it is not known how many of {r}{what} come back: halves have too few rows"
+        low, high = int(self.counts.min()), int(self.counts.max())
+        if low < high:
+            mean = f"{self.counts.mean():.1f} on average"
+            return (
+                f"in {n} splits between {low} and {high} of {r}{what} come back with |cos| > {self.threshold:g}, {mean}"
+            )
+        where = "in one split" if n == 1 else f"in each of {n} splits"
+        return f"{where} {low} of {r}{what} come back with |cos| > {self.threshold:g}"
 
 
 def check_halves(contexts: Contexts, way_out: str) -> None:
@@ -74,9 +112,14 @@ def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tu
 
 
 def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
-    """Return |cos| (r,) between matched columns of two halves' components, in the order of the ``whole``'s."""
-    cosines = match_components(second, first).cosines
-    return np.asarray(cosines[match_components(first, whole).indices])
+    """Return |cos| (r,) between matched columns of two halves' components, in the order of the ``whole``'s.
+
+    Columns of the halves are matched with each other, so that the mean does not depend on the ``whole``; of the pairs
+    the axes midway between the two are then matched with its columns.
+    """
+    found = match_components(second, first)
+    midway = first + found.apply(second)
+    return np.asarray(found.cosines[match_components(midway, whole).indices])
 
 
 def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:

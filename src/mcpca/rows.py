@@ -30,7 +30,6 @@ from .gram import Gram
 from .known import Known
 from .passes import Passes, run, run_there
 from .pieces import memory_limit, sample_of
-from .sources import Source, as_source
 
 _MOST_PRODUCTS = 40
 _PROBES = 8
@@ -358,19 +357,10 @@ class Rows:
         """Return the covariances times ``weights`` (k,)."""
         return replace(self, weights=self.weights * weights, _known=Known())
 
-    def most_variable(self, m: int) -> Contexts:
-        """Return the contexts with their ``m`` most variable features (all rows together), dense in memory: O(n m)."""
-        n = self.contexts.n_samples
-        pooled = (n - 1) @ self.variances()
-        chosen = np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
-        kept: dict[int, Source] = {}
-        for source in self.contexts.sources:
-            if id(source) not in kept:
-                parts: list[Any] = [block[:, chosen] for _, block in source.scan(2**26)]
-                rows = [part.toarray() if source.sparse else part for part in parts]
-                kept[id(source)] = as_source(np.concatenate(rows), "X")
-        sources = [kept[id(source)] for source in self.contexts.sources]
-        return replace(self.contexts, sources=sources, feature_names=None)
+    def most_variable(self, m: int) -> Array:
+        """Return which ``m`` features vary most, all rows together, in their order: a pass."""
+        pooled = (self.contexts.n_samples - 1) @ self.variances()
+        return np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
 
     @property
     def _factors(self) -> Array:

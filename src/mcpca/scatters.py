@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,15 @@ def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
     return ContextCovariances(
         S, means.astype(contexts.dtype), contexts.n_samples, contexts.names, contexts.feature_names
     )
+
+
+def covariances_among(rows: Rows, features: Array) -> ContextCovariances:
+    """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
+    contexts, means = rows.contexts, rows.means[:, features]
+    S = np.zeros((*means.shape, len(features)))
+    run(contexts, rows.passes, "covariances", partial(_kernels.scatters_among, features, means), [S])
+    S /= (contexts.n_samples - 1.0)[:, None, None]
+    return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 
 def second_moment(contexts: Contexts, i: int, mean: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ import numpy as np
 
 from ._check import (
     Array,
-    Report,
     as_generator,
     as_report,
     check_counts,
@@ -21,19 +21,22 @@ from ._check import (
 )
 from ._namespace import to_host
 from ._optional import require
-from ._parallel import n_workers, one_thread_each
-from .contexts import Contexts, read_contexts
-from .criteria import Sweep
-from .curves import Curves, default_ranks, thinned
-from .rank import check_ranks, check_within_data
-from .replication import Replicability, check_halves
-from .residual import NULLS, STANDARD_DEVIATIONS, ResidualTest
-from .scatters import ContextCovariances, covariances_of
+from ._parallel import n_workers
+from .contexts import read_contexts
+from .decomposition import decompose_checked
+from .evidence import without_basis
+from .rank_evidence import RankEvidence, rank_evidence
+from .recommendation import Recommendation, recommend
+from .replication import Replicability
+from .residual import NULLS
+from .scatters import ContextCovariances
+from .stack import Stack
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CRITERIA = ("scree", "seeds", "holdout", "likelihood")
+_TOL, _MAX_ITER = 1e-7, 200  # as in MCPCA
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class RankSelection:
     votes : dict of str to int
         The rank that each criterion alone would choose among ``ranks``.
     replicability : Replicability or None
-        Of each component at the recommended rank; None at rank 0 and without rows.
+        Of each MCPC of ``MCPCA(rank).fit(X, y)``, in its order; in ``rank_choice_`` of that model itself. None at rank
+        0, without rows, and where that model is another: one of all features where some were looked at, or of
+        another solver. ``model.replicability(X, y)`` is for those.
     pairwise : dict of str to ndarray (m, m)
         The paper's measures between pairs of ranks: "projection similarity", "loading similarity", "context
         consistency".
@@ -63,6 +68,12 @@ class RankSelection:
         "singular value" of the flattening, and of noise the "null mean" and the "null upper" end of its band.
     threshold : float
         The ``|cos|`` that agreement between halves and between seeds is compared with.
+    outcome : str
+        "agreed": halves of the rows agree. "at odds": they do at no rank, and the best is recommended. "above noise":
+        there are no rows to ask. "noise": nothing is above it, rank 0. "untold": rows are too few to tell, rank 1, the
+        smallest. "one feature": rank 1, the only one.
+    of_features : int or None
+        Number of features, where the 300 most variable of them were looked at; None where all were.
     """
 
     rank: int
@@ -75,6 +86,8 @@ class RankSelection:
     pairwise: dict[str, Array] = field(default_factory=dict)
     scree: dict[str, Array] = field(default_factory=dict)
     threshold: float = 0.8
+    outcome: str = "agreed"
+    of_features: int | None = None
 
     @property
     def table(self) -> Any:
@@ -107,6 +120,8 @@ class RankSelection:
                 "replicability": None
                 if self.replicability is None
                 else {"threshold": self.replicability.threshold} | _to_lists({"cosines": self.replicability.cosines}),
+                "outcome": self.outcome,
+                "of_features": self.of_features,
             }
         )
 
@@ -174,7 +189,8 @@ def select_rank(
         components, whose unequal variances are what is to be explained. "auto" is "isotropic" where the features are
         uncorrelated over all rows to six digits, as PCA leaves them, and "features" otherwise.
     n_splits : int
-        Random splits into halves, over which agreement is averaged.
+        Random splits into halves, over which agreement is averaged; at the recommended rank more are made, up to ten,
+        until others would hardly change which components come back.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters.
     n_jobs : int, optional
@@ -191,9 +207,9 @@ def select_rank(
 
         * "spread", "noise spread", "noise sd", "excess": the noise test (module ``residual`` has the formula); the last
           in standard deviations. Known at the ranks that the search came to, and with "scree" at all of them.
-        * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; components with
-          ``|cos| > 0.9``; squared error of one half's model in the other half's covariances, relative to their squared
-          norm.
+        * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; how many components
+          have ``|cos| > 0.9``, mean over splits; squared error of one half's model in the other half's covariances,
+          relative to their squared norm.
         * "singular value", "null mean", "null upper" ("scree"): of the flattening, beside those of the rows with random
           signs at the same index, and 5 standard deviations above. The sum of variances is kept by the signs, so strong
           components hide weak ones behind this band; the noise test takes them out first.
@@ -208,8 +224,10 @@ def select_rank(
     One basis per set of rows serves all ranks. The noise test costs some 20 to 100 products O(n p^2); a rank
     ``2 n_splits + 1`` fits in the core, ``2 n_seed_pairs`` plain runs, one more fit for "holdout", and three of
     ``solver="ml"`` for "likelihood", which dominate. Memory three stacks of covariances, ``2 n_splits + 2`` cores, and
-    two copies of a context's rows for each job. At least 2 features and 4 rows in every context are needed. A half with
-    too few rows for a rank has NaN there.
+    two copies of a context's rows for each job. Contexts with fewer than 4 rows are left out of all of it, with a
+    ``SmallContextsWarning``; where rows are too few to tell anything from noise, or halves agree at no rank, there is
+    an ``UncertainRankWarning``. A half with too few rows for a rank has NaN there. Where covariances of all features
+    would be too large the 300 most variable ones are looked at.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     rng, report = as_generator(random_state), as_report(verbose)
@@ -225,12 +243,21 @@ def select_rank(
         S = check_covariances(X, "X")
         counts = check_counts(n_samples, len(S))
         moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        return select_rank_checked(None, moments, rng=rng, report=report, **options)
+        found = recommend(RankEvidence(moments, None), rng=rng, report=report, **options)
+        found.warn(stacklevel=2)
+        return selected(found, None)
     if n_samples is not None:
         raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
     contexts = read_contexts(X, y)
-    check_halves(contexts, "choose a rank yourself")
-    return select_rank_checked(contexts, covariances_of(contexts, report), rng=rng, report=report, **options)
+    if contexts.engine is not None:
+        contexts.block(0)  # raises: rows are needed
+    evidence = rank_evidence(without_basis(contexts, None, report), contexts.n_samples, report)
+    found = recommend(evidence, rng=rng, report=report, **options)
+    found.warn(stacklevel=2)
+    A = None
+    if found.outcome in ("agreed", "at odds") and evidence.of_features is None:
+        A = _model_of_all_rows(evidence.moments.covariances, found.rank, random_state, int(rng.integers(2**62)))
+    return selected(found, A)
 
 
 def _check_options(
@@ -255,123 +282,44 @@ def _check_options(
     }
 
 
-def select_rank_checked(
-    contexts: Contexts | None,
-    moments: ContextCovariances,
-    *,
-    ranks: Iterable[int] | None = None,
-    criteria: tuple[str, ...] = (),
-    null: str = "auto",
-    n_splits: int = 2,
-    n_seed_pairs: int = 5,
-    threshold: float = 0.8,
-    workers: int | None = None,
-    rng: np.random.Generator,
-    report: Report,
-) -> RankSelection:
-    """``select_rank`` for rows, or covariances alone (``contexts`` None), that were read and checked."""
-    p = moments.covariances.shape[1]
-    if p < 2:
-        raise ValueError("X has 1 feature, which leaves no rank to choose; pass n_components=1.")
-    given = None if ranks is None else check_ranks(ranks, p, "ranks")
-    seed = int(rng.integers(2**62))
-    workers = n_workers() if workers is None else workers
-    with one_thread_each():
-        report("noise test", 0, 1)
-        test = ResidualTest(moments, contexts, null, seed, workers)
-        above = test.directions_above_noise()
-        report("noise test", 1, 1)
-        if test.data_rank == 0:
-            raise ValueError(
-                "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
-            )
-        if given is not None:
-            check_within_data(given, test.data_rank, "ranks")
-        grid = default_ranks(above, test.data_rank, moments.n_samples) if given is None else given
-        if given is not None and 0 < above < given[0]:
-            grid = np.concatenate([[above], given])
-        sweep = Sweep(int(grid[-1]), seed, workers, report)
-        curves = Curves(contexts, moments, test, sweep, n_splits)
-        if above:
-            curves.search([int(r) for r in grid if r <= above], threshold, patient=given is not None)
-        if criteria:
-            if given is not None:
-                curves.look_at(grid.tolist())
-            elif len(curves.ranks) < 2:
-                curves.look_at(thinned(grid, above))
-            curves.add(criteria, n_seed_pairs)
-        return _conclude(test, above, curves, threshold, given)
+def selected(found: Recommendation, A: Array | None) -> RankSelection:
+    """Return what is told of a recommendation; ``A`` (p, r) are the components of the model that is taken.
 
-
-def _conclude(test: ResidualTest, above: int, curves: Curves, threshold: float, given: Array | None) -> RankSelection:
-    allowed = [r for r in curves.ranks if r <= above]
-    rank, replicability = 0, None
-    if not allowed:
-        rows = "the same rows with random signs" if test.contexts is not None else "independent Gaussian features"
-        reason = (
-            f"Nothing is above noise: the covariances spread no more than those of {rows} "
-            f"({test.level(0).excess:+.1f} standard deviations; more than {STANDARD_DEVIATIONS:.0f} are asked for)."
-        )
-    elif curves.halves is None:
-        rank = allowed[-1]
-        reason = f"Rank {rank}: {_above(test, above)} Without rows it is not known whether components come back."
-    else:
-        agreement = {r: curves.agreement(r) for r in allowed}
-        passing = [r for r in allowed if agreement[r] > threshold]
-        rank = passing[-1] if passing else max(allowed, key=lambda r: np.nan_to_num(agreement[r]))
-        replicability = Replicability(curves.cosines(rank))
-        cosine = f"mean |cos| {agreement[rank]:.3f}"
-        if not passing:
-            how = f"Halves of the rows agree on the components at no rank that was looked at; best here, {cosine}."
-        elif rank == above:
-            how = f"Halves of the rows agree on the components, {cosine} > {threshold:g}."
-        else:
-            how = f"It is the largest rank looked at where halves of the rows agree, {cosine} > {threshold:g}."
-        reason = (
-            f"Rank {rank}: {_above(test, above)} {how} {replicability.n_replicating} of {rank} come back with |cos| > "
-            f"{replicability.threshold:g}."
-        )
-    if given is not None and 0 < above < given[0]:
-        reason += f" All of the given ranks, {given[0]} and more, exceed what is above noise."
-    columns, ranks = curves.all_columns(), np.array(curves.ranks, dtype=np.intp)
-    votes = _votes(above, ranks, columns, curves.scree, threshold)
+    None where that is another than the power method's on the features that were looked at.
+    """
+    curves, replicability = found.curves, found.replicability(A)
+    told: dict[str, Any] = {"replicability": replicability, "threshold": found.threshold}
+    if curves is not None:
+        told |= {"pairwise": curves.pairwise, "scree": curves.scree}
     return RankSelection(
-        rank, reason, above, ranks, columns, votes, replicability, curves.pairwise, curves.scree, threshold
+        found.rank,
+        found.reason(replicability),
+        found.above,
+        np.array([] if curves is None else curves.ranks, dtype=np.intp),
+        {} if curves is None else curves.all_columns(),
+        found.votes,
+        outcome=found.outcome,
+        of_features=found.of_features,
+        **told,
     )
 
 
-def _above(test: ResidualTest, above: int) -> str:
-    noun = "direction is" if above == 1 else "directions are"
-    if test.together < above:
-        return f"{above} {noun} above noise, {above - test.together} of them in single contexts only."
-    before, after = (test.levels.get(r) for r in (above - 1, above))
-    if before is None or after is None:
-        return f"{above} {noun} above noise."
-    return (
-        f"{above} {noun} above noise (before the last of them {before.excess:.0f} standard deviations are left, after "
-        f"it {after.excess:.1f})."
-    )
-
-
-_LARGEST_PASSING = ("split-half agreement", "seed stability")
-_SMALLEST = ("held-out error", "BIC")
-_HIGHEST = ("projection similarity", "loading similarity", "context consistency", "held-out log-likelihood")
-
-
-def _votes(
-    above: int, ranks: Array, columns: dict[str, Array], scree: dict[str, Array], threshold: float
-) -> dict[str, int]:
-    votes = {"noise test": above}
-    if scree:
-        inside = np.flatnonzero(scree["singular value"] <= scree["null upper"])
-        votes["scree"] = int(inside[0]) if len(inside) else len(scree["singular value"])
-    for name, values in columns.items():
-        known = np.flatnonzero(np.isfinite(values))
-        if name in _LARGEST_PASSING:
-            passing = ranks[known][values[known] > threshold]
-            votes[name] = int(passing[-1]) if len(passing) else 0
-        elif name in _SMALLEST + _HIGHEST and len(known) and values[known].any():
-            signed = values[known] if name in _HIGHEST else -values[known]
-            # Of equals the largest rank, which says most.
-            votes[name] = int(ranks[known][np.flatnonzero(signed >= signed.max())[-1]])
-    return votes
+def _model_of_all_rows(S: Array, r: int, random_state: Any, seed: int) -> Array:
+    """Return the components of ``MCPCA(r, random_state=random_state)``, which replicability is told of."""
+    rng = np.random.default_rng(random_state if isinstance(random_state, (int, np.integer)) else seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are for whoever fits this model
+        found, _ = decompose_checked(
+            Stack(S),
+            r,
+            solver="mspm",
+            orthogonal=False,
+            noise=None,
+            counts=None,
+            weights=None,
+            rng=rng,
+            report=as_report(False),
+            tol=_TOL,
+            max_iter=_MAX_ITER,
+        )
+    return found.components

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._check import Array, as_generator, as_report, check_integer
+from ._check import Array, as_generator, check_integer
 from ._optional import require
 from .adapters.anndata import is_anndata
 from .adapters.anndata_new import features_by_name, rows_on_components
@@ -26,7 +26,6 @@ from .adapters.anndata_rows import (
     warn_of_counts,
 )
 from .adapters.stored import component_labels, data_of, keys_of, rank_content, read_model, stored_fit, write_fit
-from .automatic_rank import features_for_rank
 from .decomposition import check_weights
 from .estimator import MCPCA
 from .evidence import by_passes
@@ -175,7 +174,7 @@ def rank(
     Parameters
     ----------
     adata, context_key, layer, obsm, mask_var, key_added, random_state, min_samples, missing
-        As for ``mcpca.tl.mcpca``; ``min_samples`` is at least 4, since rows are split into halves.
+        As for ``mcpca.tl.mcpca``, whose rank is this one with the same arguments.
     **options
         Of ``mcpca.select_rank``, by name: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs,
         verbose.
@@ -189,18 +188,20 @@ def rank(
     Notes
     -----
     Cost as of ``select_rank``. Where covariances of all features would be too large (see ``docs/large.md``) the 300
-    most variable ones are looked at.
+    most variable ones are looked at, as the reason then says.
     """
     check_anndata(adata)
     keys_of(key_added)
     _check_target(adata, False)
-    check_integer(min_samples, "min_samples", 4, way_out="Rows of a context are split into halves of 2 at least.")
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     contexts.warn(min_samples, stacklevel=2)
     warn_of_counts(space, layer, stacklevel=2)
-    report = as_report(options.get("verbose", False))
-    selection = select_rank(features_for_rank(contexts.of_rows(space), report), random_state=random_state, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        selection = select_rank(contexts.of_rows(space), random_state=random_state, **options)
+    for item in caught:
+        warnings.warn(item.message, item.category, stacklevel=2)
     params = {"context_key": _stored_key(context_key), "layer": layer, "obsm": obsm}
     data = data_of({**params, "mask_var": space.mask_var, "min_samples": min_samples})
     before = adata.uns.get(key_added)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._check import Array, check_integer, check_real
+from .._wording import beside
 from ..bootstrap import Bootstrap
 from ..fitted import Fitted, fitted
 from ..identifiability import proportional_loadings
@@ -169,8 +170,10 @@ def _certainty(fit: Fitted, j: int, sure: Any) -> str:
     words = []
     if isinstance(sure, Replicability):
         again = "comes back" if sure.replicates[j] else "does not come back"
+        n, mean = len(sure.cosines), beside(sure.agreement[j], sure.threshold)
+        spread = f", sd {sure.spread[j]:.2f} over {n} splits" if n > 1 else ""
         words.append(
-            f"it {again} in halves of the rows (mean |cos| {sure.agreement[j]:.2f}; {sure.threshold:g} is asked for)"
+            f"it {again} in halves of the rows (mean |cos| {mean}{spread}; more than {sure.threshold:g} is asked for)"
         )
     elif isinstance(sure, Bootstrap):
         share = f"{100 * sure.confidence:g}%"

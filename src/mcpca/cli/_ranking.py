@@ -8,14 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._check import as_generator
-from ..automatic_rank import _FEATURES as FEATURES
 from ..contexts import read_contexts
-from ..evidence import without_basis
-from ..replication import check_halves
-from ..rows import Rows
-from ..scatters import covariances_of
-from ..selection import CRITERIA, RankSelection, select_rank_checked
+from ..selection import CRITERIA, RankSelection, select_rank
 from ..tables import Data, Reading, UnusableFileError, read_data, write_table
 from ._console import Console, Failure
 from ._fitting import data_errors, tell_of
@@ -60,23 +54,11 @@ def rank(
 def _select(
     data: Data, ranks: list[int] | None, criteria: tuple[str, ...], seed: int, console: Console
 ) -> RankSelection:
-    options: dict[str, Any] = {
-        "ranks": ranks,
-        "criteria": CRITERIA if "all" in criteria else tuple(c for c in criteria if c != "none"),
-        "rng": as_generator(seed),
-        "report": console.progress,
-    }
     if data.labels is None:
         raise UnusableFileError(data.files[0], "holds moments and no rows, which most criteria need; pass the rows.")
+    wanted = CRITERIA if "all" in criteria else tuple(c for c in criteria if c != "none")
     contexts = read_contexts(data.source, data.labels)
-    check_halves(contexts, "raise --min-samples to 4")
-    evidence = without_basis(contexts, None, console.progress)
-    if isinstance(evidence.covariances, Rows):
-        console.note(f"features are many: the rank is that of the {FEATURES} most variable ones.")
-        contexts = evidence.covariances.most_variable(FEATURES)
-        return select_rank_checked(contexts, covariances_of(contexts, console.progress), **options)
-    assert evidence.moments is not None
-    return select_rank_checked(contexts, evidence.moments, **options)
+    return select_rank(contexts, ranks=ranks, criteria=wanted, random_state=seed, verbose=console.progress)
 
 
 def _write(selection: RankSelection, out: Path, format: str, console: Console) -> list[str]:

@@ -235,12 +235,14 @@ def _draw_components(selection: RankSelection, ax: Axes) -> None:
     number = np.arange(1, len(found.agreement) + 1)
     width = 0.8 if len(number) < 40 else 1.0  # gaps of a pixel or less would come and go
     ax.bar(number, found.agreement, width, color=np.where(found.replicates, BLUE, _PALE).tolist())
+    if len(found.cosines) > 1:
+        ax.errorbar(number, found.agreement, found.spread, fmt="none", ecolor=_GREY, elinewidth=0.8, capsize=1.5)
     ax.axhline(found.threshold, color=_GREY, linewidth=0.8)
     ax.set_xlim(0.4, len(number) + 0.6)
     ax.set_ylim(0, 1.05)
     ax.set_title(f"each component at rank {len(number)}")
     ax.set_xlabel("MCPC")
-    ax.set_ylabel("mean |cos| of halves")
+    ax.set_ylabel("mean |cos|, sd of splits")
 
 
 def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array) -> None:

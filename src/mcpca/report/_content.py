@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
+from .._wording import beside
 from ..bootstrap import Bootstrap
 from ..context_tree import similar_order
 from ..fitted import Fitted
@@ -123,6 +124,8 @@ def _of_mcpcs(
         else {
             "cosines": rounded(replicability.cosines.T),
             "mean": rounded(replicability.agreement),
+            "said": [beside(mean, replicability.threshold, 3, "g") for mean in replicability.agreement],
+            "spread": rounded(replicability.spread),
             "replicates": replicability.replicates.tolist(),
             "threshold": replicability.threshold,
         },

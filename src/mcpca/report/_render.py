@@ -54,8 +54,9 @@ def render(
     fit = fitted(source)
     k, r = fit.loadings.shape
     selection = model.rank_choice_ if selection is None else selection
-    if replicability is None and isinstance(selection, RankSelection) and selection.rank == r:
-        replicability = selection.replicability
+    plain = model.solver == "mspm" and not model.orthogonal and model.context_weights is None
+    if replicability is None and isinstance(selection, RankSelection) and selection.rank == r and plain:
+        replicability = selection.replicability  # of the columns of this model, which those of others are not
     _check_result("selection", selection, (RankSelection, RankChoice), (k, r))
     _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
     _check_result("replicability", replicability, (Replicability,), (k, r))
@@ -114,7 +115,7 @@ def write_report(
     standard_errors : Precision or Bootstrap, optional
         What ``model.standard_errors()`` or ``model.bootstrap(X, y)`` returned, for intervals of loadings.
     replicability : Replicability, optional
-        What ``model.replicability(X, y)`` returned; by default that of ``selection``, where it is of this rank.
+        What ``model.replicability(X, y)`` returned; by default that of ``selection``, where rank and solver agree.
     presence : Presence, optional
         What ``model.presence()`` returned, for tests of single loadings.
     run : dict, optional

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._check import Array
+from .._wording import beside
 from ..fitted import Fitted
 from ..identifiability import DEFAULT_DEGREES, proportional_loadings
 from ..replication import Replicability
@@ -45,8 +46,8 @@ GLOSSARY = {
     "Score": "Where a row lies on an MCPC, from the mean of its context: pinv(A) times the centred row.",
     "Squared covariance explained": "How much of the sum of squares of a covariance matrix the MCPCs account for. "
     "Large variances count more in it than in an ordinary share of variance.",
-    "Replicability": "The rows of every context are split into halves, both halves are fitted, and MCPCs are matched: "
-    "|cos| of 1 is the same axis twice.",
+    "Replicability": "The rows of every context are split into halves, both halves are fitted, and their MCPCs are "
+    "matched with each other and with those shown here: |cos| of 1 is the same axis twice.",
 }
 
 
@@ -142,14 +143,17 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
             "model.replicability(X, y) does, and the report shows it."
         )
         return [_finding("note", "Replicability is not known", text)]
-    back = replicability.replicates
-    missing = [name for name, good in zip(fit.names, back, strict=True) if not good]
-    what = (
-        f"halves of the rows with |cos| above {replicability.threshold:g} (mean of {len(replicability.cosines)} splits)"
-    )
+    back, agreement = replicability.replicates, replicability.agreement
+    missing = [
+        f"{name} ({beside(mean, replicability.threshold)})"
+        for name, good, mean in zip(fit.names, back, agreement, strict=True)
+        if not good
+    ]
+    what = replicability.in_words(" MCPCs")
+    text = f"Rows were split into halves at random, and both were fitted: {what}."
     if not missing:
-        return [_finding("good", "All MCPCs replicate", f"All {len(back)} MCPCs come back in {what}.")]
-    text = f"{int(back.sum())} of {len(back)} MCPCs come back in {what}. Not: {_listed(missing)}."
+        return [_finding("good", "All MCPCs replicate", f"{text} All do on average.")]
+    text += f" Not on average (mean |cos|, more than {replicability.threshold:g} is asked for): {_listed(missing)}."
     return [_finding("warning", "Some MCPCs do not replicate", text)]
 
 

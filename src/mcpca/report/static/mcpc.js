@@ -370,7 +370,7 @@
     if (found) {
       const [each, good] = [found.cosines[j].map((c) => number(c, 3)), found.replicates[j]];
       text =
-        `In halves of the rows it comes back with |cos| ${number(found.mean[j], 3)} (mean of ${each.length} splits: ` +
+        `In halves of the rows it comes back with |cos| ${found.said[j]} (mean of ${each.length} splits: ` +
         `${each.join(", ")}), which is ${good ? "above" : "not above"} ${found.threshold}: ` +
         `it ${good ? "replicates" : "does not replicate"}.`;
     }
