@@ -98,6 +98,26 @@ def test_gaussian_stand_ins_give_the_same_answer_as_rows(planted):
     assert residual_test(planted.X, planted.y).directions_above_noise() == 3
 
 
+@pytest.mark.parametrize(("k", "n", "p"), [(30, 4, 100), (20, 6, 40), (4, 20, 200)])
+def test_noise_in_fewer_rows_than_features_has_no_directions(k, n, p):
+    """The rows are centred, so those with signs are centred again: else they would have a dimension more."""
+    for seed in range(5):
+        X = np.random.default_rng(seed).standard_normal((k * n, p))
+        assert residual_test(X, np.repeat(np.arange(k), n), seed=seed).directions_above_noise() == 0
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "p", "power"), [(4, 20, 50, True), (1, 300, 10, True), (2, 12, 3, False), (2, 50, 2, False)]
+)
+def test_power_is_that_to_see_a_factor(rng, k, n, p, power):
+    X, y = rng.standard_normal((k * n, p)), np.repeat(np.arange(k), n)
+    assert residual_test(X, y).has_power() is power
+    assert residual_test(X, y, rows=False).has_power() is power
+    # What it says it would see it sees: a factor with a tenth of the variance of every feature.
+    planted = np.sqrt(0.9) * X + np.sqrt(0.1) * rng.standard_normal((k * n, 1)) * rng.choice([-1, 1], p)
+    assert residual_test(planted, y).level(0, thorough=True).above_noise is power
+
+
 def test_a_direction_of_one_context_does_not_drown_in_the_others(rng):
     """Forty contexts of noise, one of which has a weak direction of its own."""
     k, n, p = 40, 300, 20

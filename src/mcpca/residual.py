@@ -9,8 +9,9 @@ measures what structure is left, in all contexts together, whichever of them has
 is seen by multiplying every entry of the residual rows ``(x - mean) Q Q^T`` by a random sign (Hong, Sheng and Dobriban,
 Selecting the number of components in PCA via random signflips, 2020). That keeps every context's number of samples, the
 variance of every feature in every context, and the size of every single entry, heavy tails included; it destroys
-correlations between features. The rows with signs are centred again, as the rows were. A direction that one context alone has may drown in the noise of all the others, so that
-at the end the top eigenvalues of single contexts are compared as well, their largest with that of the null.
+correlations between features. The rows with signs are centred again, as the rows were. A direction that one context
+alone has may drown in the noise of all the others, so that at the end the top eigenvalues of single contexts are
+compared as well, their largest with that of the null.
 
 Three variants of the null:
 
