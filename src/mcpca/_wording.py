@@ -11,7 +11,7 @@ def beside(value: float, bound: float, digits: int = 2, kind: str = "f") -> str:
     """Return a value to so many digits that it is seen on which side of the ``bound`` that is said beside it it lies.
 
     0.8996 is "0.90" where nothing is compared, and "0.8996" beside 0.9, since 0.90 is not below it. ``kind`` is that of
-    the format, "f" or "g".
+    the format, "f", "g" or "e".
     """
     for n in range(digits, _MOST_DIGITS + 1):
         text = f"{value:.{n}{kind}}"

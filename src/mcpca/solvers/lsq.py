@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._check import Array
+from .._wording import beside
 from ..covariances import Covariances
 from ..loadings import solve_loadings
 from ..stack import images
@@ -80,7 +81,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     message = (
         f"Stationary: the projected gradient is {size:.1e} of the squared norm of the data."
         if converged
-        else f"The projected gradient is {size:.1e} of the squared norm of the data, above tol={settings.tol:.1e}; "
+        else f"The projected gradient is {beside(size, settings.tol, 1, 'e')} of the squared norm of the data, above tol={settings.tol:g}; "
         "raise max_iter, or lower the rank."
     )
     return SolverResult(A, n_iter, converged, message, gradient=size)

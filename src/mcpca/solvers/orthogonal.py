@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .._check import Array, Report
+from .._wording import beside
 from ..covariances import Covariances
 from ..subspace import Core, grow, slices
 from ._interface import Settings, SolverResult
@@ -63,7 +64,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     message = (
         f"Converged; orthonormal components, gradient {size:.1e} of the total."
         if converged
-        else f"The gradient was still {size:.1e} of the total, above tol={settings.tol:.1e}; raise max_iter."
+        else f"The gradient was still {beside(size, settings.tol, 1, 'e')} of the total, above tol={settings.tol:g}; raise max_iter."
     )
     return SolverResult(A, n_iter, converged, message, gradient=size)
 
@@ -152,7 +153,7 @@ def solve_core(
     message = (
         f"Converged; orthonormal components, gradient {certificate:.1e} of the total."
         if converged
-        else f"The gradient was still {certificate:.1e} of the total, above tol={tol:.1e}, after max_iter={max_iter} "
+        else f"The gradient was still {beside(certificate, tol, 1, 'e')} of the total, above tol={tol:g}, after max_iter={max_iter} "
         "steps; raise either."
     )
     A = nearest_orthonormal(end.frame[:, :r])
