@@ -81,7 +81,8 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     message = (
         f"Stationary: the projected gradient is {size:.1e} of the squared norm of the data."
         if converged
-        else f"The projected gradient is {beside(size, settings.tol, 1, 'e')} of the squared norm of the data, above tol={settings.tol:g}; "
+        else f"The projected gradient is {beside(size, settings.tol, 1, 'e')} of the squared norm of the data, above "
+        f"tol={settings.tol:g}; "
         "raise max_iter, or lower the rank."
     )
     return SolverResult(A, n_iter, converged, message, gradient=size)

@@ -64,7 +64,8 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     message = (
         f"Converged; orthonormal components, gradient {size:.1e} of the total."
         if converged
-        else f"The gradient was still {beside(size, settings.tol, 1, 'e')} of the total, above tol={settings.tol:g}; raise max_iter."
+        else f"The gradient was still {beside(size, settings.tol, 1, 'e')} of the total, above "
+        f"tol={settings.tol:g}; raise max_iter."
     )
     return SolverResult(A, n_iter, converged, message, gradient=size)
 
@@ -153,7 +154,8 @@ def solve_core(
     message = (
         f"Converged; orthonormal components, gradient {certificate:.1e} of the total."
         if converged
-        else f"The gradient was still {beside(certificate, tol, 1, 'e')} of the total, above tol={tol:g}, after max_iter={max_iter} "
+        else f"The gradient was still {beside(certificate, tol, 1, 'e')} of the total, above tol={tol:g}, after "
+        f"max_iter={max_iter} "
         "steps; raise either."
     )
     A = nearest_orthonormal(end.frame[:, :r])
