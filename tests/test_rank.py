@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mcpca import MCPCA, NoStableRankError, choose_rank, decompose
 from mcpca.decomposition import decompose_checked
-from mcpca.rank import authors_score, seed_scores
+from mcpca.rank import _choose, authors_score, seed_scores
 from mcpca.solvers._plain import plain_runs
 from mcpca.stack import Stack
 from mcpca.subspace import compress, width
@@ -201,3 +201,10 @@ def test_default_candidates_go_beyond_a_first_direction_that_dominates(rng):
 def test_candidates_of_data_of_rank_one_are_one():
     a = np.arange(1.0, 5)
     assert choose_rank(np.stack([np.outer(a, a), 2 * np.outer(a, a)]), random_state=0).ranks.tolist() == [1]
+
+
+def test_a_mean_is_not_rounded_across_the_threshold_beside_it():
+    found = _choose(np.array([1, 2]), np.array([[1.0], [0.80004]]), 0.8, np.ones(2))
+    assert "mean |cos| 0.80004 > 0.8" in found.reason
+    found = _choose(np.array([2]), np.array([[0.79996]]), 0.8, np.ones(2))
+    assert "0.79996 <= 0.8 between seeds" in found.reason

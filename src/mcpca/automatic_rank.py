@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._check import Array, Report, check_real, refuse_without_effect
+from ._check import Array, Report, check_real
 from .evidence import Evidence
 from .exceptions import NoStableRankError, NothingAboveNoiseError
 from .rank import RankChoice, choose_rank_checked
@@ -55,8 +55,6 @@ def automatic_rank(
             "n_components=None needs n_samples with covariances: how large noise is depends on it. Pass it to "
             "fit_covariances; or a rank, n_components; or rank_range, for the paper's rule, which does without."
         )
-    why = "select_rank compares halves of the rows and not seeds"
-    refuse_without_effect("n_seed_pairs", n_seed_pairs, 5, why, "drop it, or pass rank_range for the paper's rule")
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
     looked_at = rank_evidence(evidence, evidence.counts, report)
     found = recommend(looked_at, threshold=threshold, rng=rng, report=report)

@@ -279,6 +279,9 @@ class MCPCA(
             for name, default in RANK_DEFAULTS.items():
                 why = f"the rank is given, n_components={self.n_components!r}"
                 refuse_without_effect(name, getattr(self, name), default, why, "drop it, or pass n_components=None")
+        elif self.rank_range is None:
+            why, way_out = "select_rank compares halves of the rows and not seeds", "drop it, or pass rank_range"
+            refuse_without_effect("n_seed_pairs", self.n_seed_pairs, RANK_DEFAULTS["n_seed_pairs"], why, way_out)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
     def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:

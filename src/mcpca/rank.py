@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ._check import Array, Report, as_generator, check_covariances, check_integer, check_real
 from ._shown import Shown, around, counted, span
+from ._wording import beside
 from .canonical import ascore
 from .covariances import Covariances
 from .progress import reporting
@@ -277,14 +278,14 @@ def _choose(ranks: Array, scores: Array, threshold: float, singular_values: Arra
         rank, outcome = int(ranks[best]), "stable"
         reason = (
             f"Rank {rank} is the largest of {len(ranks)} candidates at which runs from different seeds agree: mean "
-            f"|cos| {means[best]:.3f} > {threshold:g}."
+            f"|cos| {beside(means[best], threshold, 3)} > {threshold:g}."
         )
     else:
         best = int(np.argmax(means))
         rank, outcome = None, "none stable"
         reason = (
-            f"No candidate rank passed: the best, {ranks[best]}, has mean |cos| {means[best]:.3f} <= {threshold:g} "
-            "between seeds. Try smaller ranks, lower cos_sim_threshold, or force one with n_components."
+            f"No candidate rank passed: the best, {ranks[best]}, has mean |cos| {beside(means[best], threshold, 3)} <= "
+            f"{threshold:g} between seeds. Try smaller ranks, lower cos_sim_threshold, or force one with n_components."
         )
     return RankChoice(rank, outcome, reason, ranks, scores, threshold, singular_values)
 
