@@ -354,6 +354,21 @@ def test_an_index_with_other_names_is_an_error(data):
         np.testing.assert_array_equal(MCPCA(R, random_state=0).fit(rows, labels).loadings_, model.loadings_)
 
 
+def test_labels_that_are_not_in_the_order_of_a_dask_frame(data, base):
+    dd = pytest.importorskip("dask.dataframe")
+    X, y = data
+    rows, labels = dd.from_pandas(frame_of(X), npartitions=3), pd.Series(y)
+    for given in (labels, labels.to_numpy(), dd.from_pandas(labels, npartitions=2)):
+        model = MCPCA(R, random_state=0).fit(rows, given)
+        np.testing.assert_allclose(model.loadings_, base.loadings_, atol=1e-9)
+    shuffled = labels.sample(frac=1, random_state=0)
+    later = labels.set_axis(labels.index + 1000)
+    for given in (shuffled, later, dd.from_pandas(later, npartitions=2)):
+        for call in (MCPCA(R).fit, model.transform, model.loadings_for):
+            with pytest.raises(ValueError, match=r"y has another index than X, a Dask DataFrame .* from 0 to 199"):
+                call(rows, given)
+
+
 def test_contexts_in_another_order_are_the_same_rows(data, base):
     X, y = data
     given = {name: X[y == name] for name in "dbca"}

@@ -1,7 +1,8 @@
 """One rule for names: features go by the names of columns, rows by their index; what has no names goes by position.
 
 Names are compared as they are, of whatever type. An index of rows is pandas' or AnnData's ``obs_names``; polars has
-none, and that of a Dask DataFrame is not looked at. Columns called 0, 1, ..., p - 1 are those of an array: positions.
+none, and of a Dask DataFrame only its divisions are looked at. Columns called 0, 1, ..., p - 1 are those of an array:
+positions.
 """
 
 from __future__ import annotations
@@ -149,6 +150,8 @@ def in_row_order(X: Any, y: Any) -> Any:
 
     Numbers of rows that differ are for those to tell who count them.
     """
+    if is_dask(X) and getattr(X, "known_divisions", False):
+        _check_sorted(X, y)
     own, given = row_index(X), row_index(y)
     if own is None or given is None or len(own) != len(given):
         return y
@@ -162,6 +165,22 @@ def in_row_order(X: Any, y: Any) -> Any:
             "both the same index, or pass y.to_numpy() if labels are in the order of the rows."
         )
     return y.iloc[places]
+
+
+def _check_sorted(X: Any, y: Any) -> None:
+    """Raise where labels cannot be in the order of a Dask DataFrame, whose divisions say that it is sorted by index."""
+    given = row_index(y)
+    first, last = X.divisions[0], X.divisions[-1]
+    if given is not None:
+        other = not given.is_monotonic_increasing or (len(given) > 0 and (given[0] < first or given[-1] > last))
+    else:
+        other = getattr(y, "known_divisions", False) and (y.divisions[0], y.divisions[-1]) != (first, last)
+    if other:
+        raise ValueError(
+            f"y has another index than X, a Dask DataFrame that is sorted by its index, from {first!r} to {last!r}: "
+            "its labels would go to other rows. Sort both by the same index, or pass the labels as an array in the "
+            "order of the rows."
+        )
 
 
 def places_in(given: Any, own: Any, argument: str, rows: str) -> Array | None:
