@@ -34,6 +34,7 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_execution_in_temp = True
 nb_output_stderr = "warn"
+os.environ["MCPCA_PROGRESS"] = "0"  # of cells that take a few seconds
 nb_merge_streams = True
 
 

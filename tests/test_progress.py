@@ -128,6 +128,15 @@ def test_logs_stay_clean(capsys, clock):
     assert capsys.readouterr().err == ""
 
 
+def test_the_environment_switches_off_what_is_not_asked_for(screen, clock, monkeypatch):
+    monkeypatch.setenv("MCPCA_PROGRESS", "0")
+    for verbose, shown in ((None, False), (True, True)):
+        with reporting(verbose, "fit") as report:
+            clock.now += 60
+            report("basis", 1, 4)
+        assert bool(screen.getvalue()) == shown
+
+
 def test_what_is_off_is_off(screen, clock, data):
     with reporting(False, "fit") as report:
         clock.now += 60

@@ -4,7 +4,8 @@
 
 * None, the default: nothing for the first two seconds of a call; then, where somebody looks on (stderr is a terminal,
   or Python runs in a notebook, and this is the main thread of the main process), a line that is taken away at the end.
-  Nothing in logs and pipes.
+  Nothing in logs and pipes, and nothing where the environment has MCPCA_PROGRESS=0: for notebooks that are run to be
+  stored, say.
 * True: from the start, and finished stages stay; away from a terminal lines of their own, every ten seconds.
 * False: nothing.
 * A function of (stage, done, total). Within a call ``done`` never falls in a stage, and ``total`` stays.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import multiprocessing
 import numbers
+import os
 import shutil
 import sys
 import threading
@@ -33,6 +35,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 WAIT = 2.0  # seconds of a call before anything is shown
+SWITCH = "MCPCA_PROGRESS"  # in the environment; 0 switches off what is not asked for
 _BEAT, _DRAW, _LINES = 1.0, 0.1, 10.0  # seconds: with nothing new, with something new, away from a terminal
 _BAR = 24
 _telling: ContextVar[bool] = ContextVar("telling", default=False)
@@ -86,7 +89,8 @@ def _line_for(verbose: Any) -> Line | None:
         return Line(keep=True, away=True) if verbose and not callable(verbose) else None
     # A line of several threads or processes would be none.
     here = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
-    return Line(wait=WAIT) if here and on_screen() else None
+    wanted = os.environ.get(SWITCH) != "0"
+    return Line(wait=WAIT) if wanted and here and on_screen() else None
 
 
 def on_screen() -> bool:
