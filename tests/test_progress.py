@@ -130,11 +130,11 @@ def test_logs_stay_clean(capsys, clock):
 
 def test_the_environment_switches_off_what_is_not_asked_for(screen, clock, monkeypatch):
     monkeypatch.setenv("MCPCA_PROGRESS", "0")
-    for verbose, shown in ((None, False), (True, True)):
+    for verbose, drawn in ((None, False), (True, True)):
         with reporting(verbose, "fit") as report:
             clock.now += 60
             report("basis", 1, 4)
-        assert bool(screen.getvalue()) == shown
+        assert bool(screen.getvalue()) == drawn
 
 
 def test_what_is_off_is_off(screen, clock, data):
