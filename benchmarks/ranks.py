@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from mcpca import ascore, choose_rank, context_covariances, select_rank
 from mcpca.datasets import make_contexts
 from mcpca.paper.digits import curves, draw_images
 from mcpca.rank import authors_score
-from speed import seconds
 
 NOISE_SHAPES = ((30, 5), (20, 3), (60, 20), (100, 50), (400, 30))
 NOISE_KINDS = ("Gaussian", "t with 4 degrees of freedom", "feature scales 0.1 to 10")
@@ -83,25 +83,35 @@ def _planted_row(shape: str, errors: list[int]) -> dict:
     }
 
 
+def cpu_seconds(call: Callable, *args: object, **options: object) -> float:
+    start = process_time()
+    call(*args, **options)
+    return process_time() - start
+
+
 def measure_sweep(reference: Callable | None, log: Callable[[str], None]) -> list[dict]:
-    """Time ranks 20 to 50 with five pairs of seeds; the reference on three of the ranks, scaled to all runs."""
+    """Time ranks 20 to 50 with five pairs of seeds; the reference on three of the ranks, scaled to all runs.
+
+    On the processor, which other work on the machine does not change; set OPENBLAS_NUM_THREADS=1, or threads that wait
+    count too.
+    """
     data = make_contexts(30, 400, 30, n_samples=350, noise=0.1, random_state=0)
     S = context_covariances(data.X, data.y).covariances
     log("sweep  ours")
-    stability = seconds(choose_rank, S, SWEEP, n_seed_pairs=5, random_state=0)
-    deciding = seconds(select_rank, data.X, data.y, ranks=SWEEP, criteria=("seeds",), random_state=0)
-    everything = seconds(select_rank, data.X, data.y, ranks=SWEEP, random_state=0)
+    stability = cpu_seconds(choose_rank, S, SWEEP, n_seed_pairs=5, random_state=0)
+    deciding = cpu_seconds(select_rank, data.X, data.y, ranks=SWEEP, criteria=("seeds",), random_state=0)
+    everything = cpu_seconds(select_rank, data.X, data.y, ranks=SWEEP, random_state=0)
     theirs = None
     if reference:
-        single = [seconds(reference, S, r, 0) for r in MEASURED]
+        single = [cpu_seconds(reference, S, r, 0) for r in MEASURED]
         # Linear between the ranks that were measured; ten runs at each.
         theirs = 10 * float(np.interp(SWEEP, MEASURED, single).sum())
         log(f"sweep  reference, one run at ranks {MEASURED}: {', '.join(f'{s:.1f}' for s in single)} s")
     return [
         {
             "work, ranks 20 to 50": work,
-            "ours [s]": ours,
-            "reference [s]": theirs,
+            "ours [s of CPU]": ours,
+            "reference [s of CPU]": theirs,
             "reference / ours": theirs / ours if theirs else None,
             "bar >=": bar,
         }
