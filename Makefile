@@ -17,16 +17,17 @@ browser:
 
 # Arrays on other devices and embeddings of words, with PyTorch, which is too large for `make test`.
 test-torch: $(VENV)/.test-torch
-	$(BIN)/python -m pytest -q tests/test_devices.py tests/test_analysis_embeddings.py
+	$(BIN)/python -m pytest -q tests/covariances/test_device_stack.py tests/analysis/test_embeddings.py
 
 # Neighbours and UMAP of scanpy on scores; scanpy brings a compiler.
 test-scanpy: $(VENV)/.test-scanpy
-	$(BIN)/python -m pytest -q tests/test_tl.py
+	$(BIN)/python -m pytest -q tests/tl/test_tl.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Pages go to docs/_build/html. Tutorials are executed; a warning or a cell that fails is an error.
 docs: $(VENV)/.docs
@@ -54,7 +55,7 @@ studies: $(VENV)/.studies
 	$(BIN)/python studies/run.py $(STUDY) --data $(DATA) --output study-output
 
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python

@@ -38,7 +38,7 @@ def compare(problems: int, seed: int = 1) -> tuple[Counter[str], list[str]]:
             except RankExceedsDataError:
                 counts["no such rank"] += 1
                 continue
-            with mock.patch("mcpca.solvers.mspm._at_once", return_value=None):
+            with mock.patch("mcpca._solvers.mspm._at_once", return_value=None):
                 deflated = decompose(S, r, random_state=0)
         if "do not depend on an order" not in ours.message:
             counts["by deflation"] += 1

@@ -23,7 +23,7 @@ import numpy as np
 from distributed import Client, LocalCluster, wait
 from threadpoolctl import threadpool_limits
 
-import mcpca.evidence
+import mcpca._covariances.fit_data
 from mcpca import MCPCA, context_covariances
 
 P, K, R, CHUNK = 500, 10, 10, 2**26
@@ -82,12 +82,12 @@ def main() -> None:
                 "fit by passes": lambda X, y: MCPCA(R, random_state=0).fit(X, y),
             }
             for measure, call in measures.items():
-                most = mcpca.evidence.MOST_NUMBERS
-                mcpca.evidence.MOST_NUMBERS = 0 if measure == "fit by passes" else most
+                most = mcpca._covariances.fit_data.MOST_NUMBERS
+                mcpca._covariances.fit_data.MOST_NUMBERS = 0 if measure == "fit by passes" else most
                 with threadpool_limits(2):
                     there, (first, *others) = timed(lambda call=call, r=remote, v=labels: call(r, v), options.repeats)
                     here, (twin, *_) = timed(lambda call=call, r=rows, v=labels: call(r, v), options.repeats)
-                mcpca.evidence.MOST_NUMBERS = most
+                mcpca._covariances.fit_data.MOST_NUMBERS = most
                 bar = "" if measure == "fit by passes" else f" (at most {BAR})"
                 print(f"{name}, {measure}: in memory {here:.2f} s, Dask {there:.2f} s, ratio {there / here:.2f}{bar}")
                 if measure != "covariances":

@@ -189,7 +189,7 @@ def atlas(scratch: Path, n: int, tol: float, converge: bool) -> dict:
     import anndata
 
     from mcpca import MCPCA, match_components
-    from mcpca.sources import as_source
+    from mcpca._data.sources import as_source
 
     path = scratch / f"atlas-{n}.h5ad"
     if not path.exists():

@@ -13,9 +13,9 @@ from time import process_time
 import numpy as np
 
 from mcpca import ascore, choose_rank, context_covariances, select_rank
+from mcpca._rank.paper_rule import authors_score
 from mcpca.datasets import make_contexts
 from mcpca.paper.digits import curves, draw_images
-from mcpca.rank import authors_score
 
 NOISE_SHAPES = ((30, 5), (20, 3), (60, 20), (100, 50), (400, 30))
 NOISE_KINDS = ("Gaussian", "t with 4 degrees of freedom", "feature scales 0.1 to 10")

@@ -173,9 +173,7 @@ def main() -> None:
     same = sum(gap == 0 for gap in gaps.values())
     print(f"{len(gaps)} arrays: {same} equal to the last bit; {len(missing)} are in one version only {missing[:5]}")
     for bound in (1e-14, 1e-12, 1e-10, 1e-8):
-        print(
-            f"  {sum(gap > bound for gap in gaps.values()):5d} differ by more than {bound:.0e} of their largest entry"
-        )
+        print(f"  {sum(gap > bound for gap in gaps.values()):5d} differ by more than {bound:.0e} of the largest entry")
     for key, gap in sorted(gaps.items(), key=lambda item: -item[1])[:20]:
         if gap:
             print(f"  {gap:.1e}  {key}")

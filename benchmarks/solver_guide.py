@@ -48,8 +48,8 @@ from mcpca import (
     match_components,
     nonnegative_loadings,
 )
+from mcpca._model.gaussian import GaussianModel
 from mcpca.datasets import make_contexts
-from mcpca.gaussian import GaussianModel
 from run import as_markdown
 
 FLOOR = 1e-3  # of the mean variance of a feature: the least noise given to a solver that has none of its own

@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 import real_data
 from mcpca import context_covariances, decompose, facets
-from mcpca._check import check_covariances
-from mcpca.solvers._interface import Settings
-from mcpca.solvers.ml import _first_stage
-from mcpca.stack import Stack
-from mcpca.subspace import compress
+from mcpca._covariances.stack import Stack
+from mcpca._covariances.subspace import compress
+from mcpca._covariances.validation import check_covariances
+from mcpca._solvers.interface import Settings
+from mcpca._solvers.ml import _first_stage
 from problems import SHAPES, Shape
 from speed import seconds
 

@@ -20,7 +20,7 @@ def fits() -> dict[str, np.ndarray]:
     """Fit 6 contexts of 500 features with every solver, by covariances and by passes over rows, dense and sparse."""
     import scipy.sparse
 
-    import mcpca.evidence
+    import mcpca._covariances.fit_data
     from mcpca import MCPCA
     from mcpca.datasets import make_contexts
 
@@ -29,7 +29,7 @@ def fits() -> dict[str, np.ndarray]:
     sparse = scipy.sparse.csr_array(np.where(np.abs(data.X) > 1, data.X, 0))
     found = {}
     for way, X, passes in (("formed", data.X, False), ("passes", data.X, True), ("passes, sparse", sparse, True)):
-        mcpca.evidence.by_passes = lambda *_, passes=passes: passes
+        mcpca._covariances.fit_data.by_passes = lambda *_, passes=passes: passes
         for solver in ("mspm", "lsq", "ml"):
             for orthogonal in (False, True):
                 model = MCPCA(8, solver=solver, orthogonal=orthogonal, random_state=0).fit(X, data.y)

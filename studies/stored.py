@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsyr, dsyrk
 from sklearn.decomposition import PCA
 
-from mcpca._optional import require
-from mcpca.adapters.anndata_rows import counts_in
-from mcpca.sources import as_source
+from mcpca._data.anndata_rows import counts_in
+from mcpca._data.sources import as_source
+from mcpca._utils.optional import require
 
 Array = NDArray[Any]
 BLOCK = 2**27  # bytes of a block of rows as float64

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 
 from . import plotting as pl
 from . import tl
-from .bootstrap import Bootstrap
-from .canonical import Matching, ascore, match_components
-from .common_components import CommonComponents, common_principal_components
-from .decomposition import Decomposition, decompose
-from .estimator import MCPCA
+from ._covariances.context_covariances import ContextCovariances, context_covariances
+from ._covariances.moments import ContextMoments
+from ._estimator.mcpca import MCPCA
+from ._inference.bootstrap import Bootstrap
+from ._inference.precision import Precision, cramer_rao_bound
+from ._inference.presence import Presence
+from ._inference.replication import Replicability
+from ._linalg.canonical import Matching, ascore, match_components
+from ._model.common_components import CommonComponents, common_principal_components
+from ._model.decomposition import Decomposition, decompose
+from ._model.facets import Facets, facets
+from ._model.identifiability import proportional_loadings
+from ._rank.paper_rule import RankChoice, choose_rank
+from ._rank.selection import RankSelection, select_rank
+from ._solvers.loadings import nonnegative_loadings
 from .exceptions import (
     DominantFeatureWarning,
     DoubtfulLabelsWarning,
@@ -26,16 +36,6 @@ from .exceptions import (
     SmallContextsWarning,
     UncertainRankWarning,
 )
-from .identifiability import proportional_loadings
-from .inference import Presence
-from .loadings import nonnegative_loadings
-from .moments import ContextMoments
-from .precision import Precision, cramer_rao_bound
-from .quality import Facets, facets
-from .rank import RankChoice, choose_rank
-from .replication import Replicability
-from .scatters import ContextCovariances, context_covariances
-from .selection import RankSelection, select_rank
 
 if TYPE_CHECKING:
     from . import analysis, baselines, datasets, exceptions, plotting, report

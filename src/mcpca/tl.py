@@ -8,17 +8,13 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from ._check import Array, as_generator, check_integer, refuse_without_effect
-from ._names import component_names
-from ._optional import require
-from .adapters._dask_graph import computed
-from .adapters.anndata import is_anndata
-from .adapters.anndata_new import features_by_name, rows_on_components
-from .adapters.anndata_rows import (
+from ._covariances.fit_data import by_passes
+from ._data.anndata_rows import (
     EXTRA,
     ObsContexts,
     Space,
@@ -27,11 +23,17 @@ from .adapters.anndata_rows import (
     space_of,
     warn_of_counts,
 )
-from .adapters.stored import data_of, keys_of, rank_content, read_model, stored_fit, write_fit
-from .decomposition import check_weights
-from .estimator import MCPCA
-from .evidence import by_passes
-from .selection import RankSelection, select_rank
+from ._data.dask_graph import computed
+from ._data.detect import is_anndata
+from ._estimator.mcpca import MCPCA
+from ._model.decomposition import check_weights
+from ._rank.selection import RankSelection, select_rank
+from ._results.anndata_layout import data_of, keys_of, rank_content, read_model, stored_fit, write_fit
+from ._results.anndata_new import features_by_name, rows_on_components
+from ._utils.arguments import as_generator, check_integer, refuse_without_effect
+from ._utils.component_names import component_names
+from ._utils.optional import require
+from ._utils.types import Array
 
 __all__ = ["loadings_for", "mcpca", "model", "rank"]
 
@@ -112,7 +114,7 @@ def mcpca(
     ``adata.uns["mcpca"]`` : dict
         "loadings", a DataFrame of contexts by MCPCs, >= 0; "contexts" with the number of rows and the quality of the
         fit in each; "params", "diagnostics", "singular_values", "dropped", "rank", ...: all that ``mcpca.tl.model``
-        needs to give back the fitted ``MCPCA``. See ``mcpca.adapters.stored``.
+        needs to give back the fitted ``MCPCA``. See ``mcpca._results.anndata_layout``.
 
     Notes
     -----
@@ -364,8 +366,6 @@ def _params(
     missing: str,
     center: str,
 ) -> dict[str, Any]:
-    from . import __version__  # this module is part of what defines it
-
     own = fitted.get_params(deep=False)
     del own["n_components"], own["verbose"]  # the first is n_comps, the second shows and changes nothing
     if own["rank_range"] is not None:
@@ -381,7 +381,7 @@ def _params(
         "missing": missing,
         "center": center,
         **own,
-        "version": __version__,
+        "version": version("mcpca"),
     }
 
 

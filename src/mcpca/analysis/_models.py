@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import chi2
 from scipy.stats import f as f_distribution
 
-from .._check import Array
+from .._utils.types import Array
 
 _STEPS, _HALVINGS, _TOLERANCE = 60, 30, 1e-10
 _FAR = 30.0  # log-odds; the penalty keeps fitted ones far below

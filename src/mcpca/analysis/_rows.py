@@ -13,13 +13,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .._check import Array
-from .._names import unknown
-from ..adapters.anndata import is_anndata
-from ..alignment import places_in
-from ..fitted import Fitted, fitted
-from ..fitted_rows import Directions, Space, principal_directions, read_space, sample_rows, scores_are_stored
-from ..sources import check_block
+from .._data.alignment import places_in
+from .._data.detect import is_anndata
+from .._data.sources import check_block
+from .._results.fitted import Fitted, fitted
+from .._results.fitted_rows import (
+    Directions,
+    Space,
+    principal_directions,
+    read_space,
+    sample_rows,
+    scores_are_stored,
+)
+from .._utils.component_names import unknown
+from .._utils.types import Array
 from ._tables import pandas
 
 _BLOCK = 2**26  # bytes of rows at a time

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import false_discovery_control
 
-from .._check import Array
-from .._names import component_indices
-from .._optional import require
+from .._utils.component_names import component_indices
+from .._utils.optional import require
+from .._utils.types import Array
 
 EXTRA = "analysis"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
-from ..context_tests import TESTS, compare
-from ..context_values import ContextValues
+from .._results.context_tests import TESTS, compare
+from .._results.context_values import ContextValues
+from .._utils.types import Array
 from ._models import Added, added_categories, added_linear, added_logistic
 
 _PER_CONTEXTS = 5  # contexts for each PC mean in a model with several

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array, check_integer
-from .._shown import Shown, counted, span
-from ..context_tests import rank_correlations
-from ..context_values import context_values
-from ..progress import shown
+from .._results.context_tests import rank_correlations
+from .._results.context_values import context_values
+from .._utils.arguments import check_integer
+from .._utils.printing import Shown, counted, span
+from .._utils.progress import shown
+from .._utils.types import Array
 from ._rows import FittedRows, read_rows
 from ._tables import chosen_components, pandas
 

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import Array, as_generator, check_integer, check_real, refuse_without_effect
-from .._shown import Shown
-from ..context_tests import MOST, compare, n_arrangements
-from ..context_values import context_values
-from ..fitted import fitted
-from ..progress import shown
+from .._results.context_tests import MOST, compare, n_arrangements
+from .._results.context_values import context_values
+from .._results.fitted import fitted
+from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
+from .._utils.printing import Shown
+from .._utils.progress import shown
+from .._utils.types import Array
 from ._rows import NEEDS_ROWS, FittedRows, read_rows, rows_are_given
 from ._tables import bonferroni, false_discoveries, pandas
 from ._targets import Target, read_target

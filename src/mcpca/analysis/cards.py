@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import check_integer, check_real, refuse_without_effect
-from .._wording import beside
-from ..bootstrap import Bootstrap
-from ..fitted import Fitted, fitted
-from ..poles import Pole, poles
-from ..precision import Precision
-from ..progress import shown
-from ..replication import Replicability
-from ..sharing import carrying_contexts, how_shared
+from .._inference.bootstrap import Bootstrap
+from .._inference.precision import Precision
+from .._inference.replication import Replicability
+from .._results.fitted import Fitted, fitted
+from .._results.poles import Pole, poles
+from .._results.sharing import carrying_contexts, how_shared
+from .._utils.arguments import check_integer, check_real, refuse_without_effect
+from .._utils.progress import shown
+from .._utils.wording import beside
 from ._tables import chosen_components
 from .association import Association
 from .features import scores_table

@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .._check import Array, Report, check_integer
-from .._optional import require
-from ..progress import check_verbose, reporting
+from .._utils.arguments import check_integer
+from .._utils.optional import require
+from .._utils.progress import check_verbose, reporting
+from .._utils.types import Array, Report
 
 EXTRA = "text"
 _LONGEST = 10**6  # tokenizers without a limit give one of 10^30

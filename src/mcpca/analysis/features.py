@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import check_integer, refuse_without_effect
-from .._namespace import to_host
-from ..adapters.anndata import is_anndata
-from ..fitted import feature_names, fitted
-from ..pipelines import back_through, names_before, split_steps
-from ..poles import poles
+from .._data.detect import is_anndata
+from .._results.fitted import feature_names, fitted
+from .._results.pipelines import back_through, names_before, split_steps
+from .._results.poles import poles
+from .._utils.arguments import check_integer, refuse_without_effect
+from .._utils.array_api import to_host
 from ._tables import chosen_components, pandas
 
 

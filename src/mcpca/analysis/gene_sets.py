@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .._check import Array, check_integer
+from .._utils.arguments import check_integer
+from .._utils.types import Array
 
 _WEIGHT = re.compile(r",[-+.\deE]+$")  # as in TP53,1.0; names may have commas of their own
 

@@ -13,11 +13,12 @@ import numpy as np
 from scipy.linalg import LinAlgError, LinAlgWarning
 from scipy.stats import chi2
 
-from .._check import Array, check_real
-from .._names import context_index
-from .._optional import require
-from .._shown import Shown, counted, listed, span
-from ..progress import shown
+from .._utils.arguments import check_real
+from .._utils.component_names import context_index
+from .._utils.optional import require
+from .._utils.printing import Shown, counted, listed, span
+from .._utils.progress import shown
+from .._utils.types import Array
 from ._rows import per_row, scores_of_rows, table_in_row_order
 from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
 

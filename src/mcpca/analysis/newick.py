@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from .._check import Array
+from .._utils.types import Array
 
 _TOKEN = re.compile(r"\s*(?:'((?:[^']|'')*)'|([(),;])|(:\s*[^(),;\s]+)|(\[[^]]*\])|([^(),:;'\[\]\s][^(),:;'\[\]]*))")
 Clades = set[frozenset[str]]

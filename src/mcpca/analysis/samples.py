@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._check import check_integer
-from ..progress import shown
+from .._utils.arguments import check_integer
+from .._utils.progress import shown
 from ._rows import per_row, scores_of_rows
 from ._tables import chosen_components, pandas
 

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
-from .._shown import Shown, counted, listed
-from ..contexts import Contexts
-from ..covariances import project
-from ..stack import Stack, flattening_basis
+from .._covariances.interface import project
+from .._covariances.stack import Stack, flattening_basis
+from .._data.contexts import Contexts
+from .._utils.arguments import check_integer, check_real
+from .._utils.printing import Shown, counted, listed
+from .._utils.types import Array
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,16 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array, Report, as_generator, check_covariances, check_rank
-from .._namespace import to_host
-from ..canonical import canonical_order
-from ..contexts import read_contexts
-from ..loadings import solve_loadings
-from ..progress import reporting, silent
-from ..scaling import in_range, stack_in_range
-from ..scatters import covariances_of
-from ..stack import variances_along
-from . import als, ffdiag, hogsvd, jennrich, minf, mspm, nls, orthogonal, parafac2, pca, pham, qrj1d, two_contexts
+from .._covariances.context_covariances import covariances_of
+from .._covariances.scaling import in_range, stack_in_range
+from .._covariances.stack import variances_along
+from .._covariances.validation import check_covariances
+from .._data.contexts import read_contexts
+from .._linalg.canonical import canonical_order
+from .._solvers.loadings import solve_loadings
+from .._utils.arguments import as_generator, check_rank
+from .._utils.array_api import to_host
+from .._utils.progress import reporting, silent
+from .._utils.types import Array, Report
+from . import (
+    als,
+    ffdiag,
+    hogsvd,
+    jennrich,
+    minf,
+    mspm,
+    nls,
+    orthogonal,
+    parafac2,
+    pca,
+    pham,
+    qrj1d,
+    two_contexts,
+)
 from ._interface import BaselineResult, Found, Method, Problem
 
 METHODS: dict[str, Method] = {

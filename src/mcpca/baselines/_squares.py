@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._check import Array
-from ..stack import Stack, images
-from ..subspace import Core, compress
+from .._covariances.stack import Stack, images
+from .._covariances.subspace import Core, compress
+from .._utils.types import Array
 from ._interface import Problem
 from .jennrich import jennrich_components
 

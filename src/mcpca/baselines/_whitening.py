@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._check import Array, check_real
+from .._utils.arguments import check_real
+from .._utils.types import Array
 from ._interface import Problem
 
 _SINGULAR = 1e-10

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
-from ..stack import images
+from .._covariances.stack import images
+from .._utils.arguments import check_integer, check_real
+from .._utils.types import Array
 from ._interface import Clock, End, Found, Problem, best_of, method
 from ._squares import core_of, start
 

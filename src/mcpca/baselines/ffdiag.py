@@ -17,9 +17,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
-from ..solvers._diagonalise import pair_step
-from ..stack import congruence
+from .._covariances.stack import congruence
+from .._linalg.diagonalise import pair_step
+from .._utils.arguments import check_integer, check_real
+from .._utils.types import Array
 from ._interface import Clock, Found, Problem, method
 from ._whitening import whiten
 

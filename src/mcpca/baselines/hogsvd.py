@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import check_real
+from .._utils.arguments import check_real
 from ._interface import Found, Problem, method
 from ._whitening import Shrinkage, whiten
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import Array
+from .._utils.types import Array
 from ._interface import Found, Problem, method
 from ._whitening import whiten
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from .._check import Array, check_integer, check_real
+from .._utils.arguments import check_integer, check_real
+from .._utils.types import Array
 from ._interface import Clock, End, Found, Problem, best_of, method
 from ._squares import core_of, evaluate, start
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import check_integer, check_real
-from ..progress import silent
-from ..solvers import Settings, get_solver
-from ..stack import Stack
-from ..subspace import compress
+from .._covariances.stack import Stack
+from .._covariances.subspace import compress
+from .._solvers import Settings, get_solver
+from .._utils.arguments import check_integer, check_real
+from .._utils.progress import silent
 from ._interface import Found, Problem, method
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
-from ..solvers._newton import conjugate_gradients
+from .._linalg.newton import conjugate_gradients
+from .._utils.arguments import check_integer, check_real
+from .._utils.types import Array
 from ._interface import Clock, End, Found, Problem, best_of, method
 from ._squares import balancing, core_of, evaluate, start
 

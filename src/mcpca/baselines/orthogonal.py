@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import check_integer, check_real
-from ..common_components import common_principal_components
-from ..solvers._jacobi import jacobi as jacobi_sweeps
-from ..solvers._jacobi import squares_angle
+from .._linalg.jacobi import jacobi as jacobi_sweeps
+from .._linalg.jacobi import squares_angle
+from .._model.common_components import common_principal_components
+from .._utils.arguments import check_integer, check_real
 from ._interface import Clock, Found, Problem, method
 from ._whitening import Shrinkage, whiten
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
-from .._optional import require
+from .._utils.arguments import check_integer, check_real
+from .._utils.optional import require
+from .._utils.types import Array
 from ._interface import Clock, End, Found, Problem, best_of, method
 
 _CHUNK = 50  # iterations between two looks at the clock

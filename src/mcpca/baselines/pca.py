@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import Array, check_integer
+from .._utils.arguments import check_integer
+from .._utils.types import Array
 from ._interface import Found, Problem, method
 
 _EPS = float(np.finfo(float).eps)

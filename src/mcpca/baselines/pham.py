@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
-from ..solvers._jacobi import round_robin
+from .._linalg.jacobi import round_robin
+from .._utils.arguments import check_integer, check_real
+from .._utils.types import Array
 from ._interface import Clock, Found, Problem, method
 from ._whitening import Shrinkage, whiten
 

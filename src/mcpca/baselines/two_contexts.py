@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
+from .._utils.arguments import check_integer, check_real
+from .._utils.types import Array
 from ._interface import Found, Problem, method
 from ._whitening import whiten
 

@@ -9,11 +9,20 @@ import click
 from click.shell_completion import get_completion_class
 
 from .. import __version__
-from ..selection import CRITERIA
+from .._rank.selection import CRITERIA
 from . import MODULES, run_module
 from . import _policy as policy
 from ._console import Console, Failure, ReaderGoneError
-from ._options import FILE, READING, RankType, common_options, data_argument, out_file, reading_options, split_reading
+from ._options import (
+    FILE,
+    READING,
+    RankType,
+    common_options,
+    data_argument,
+    out_file,
+    reading_options,
+    split_reading,
+)
 
 _NOTES = (
     "Files: CSV and TSV (also .gz), Parquet, .h5ad, .zarr, .npz, .npy, or a folder with one of",

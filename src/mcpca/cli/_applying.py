@@ -9,20 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from .._names import component_names
-from .._namespace import to_host
-from ..estimator import MCPCA
-from ..moments import ContextMoments
-from ..tables import Data, Reading, UnusableFileError, read_data, write_table
-from ..tables.duplicates import check_duplicates
-from ..tables.kinds import kind_of
-from ..tables.reading import doubts, load_moments, stem_of
-from ..tables.writing import matrix_columns
+from .._covariances.moments import ContextMoments
+from .._estimator.mcpca import MCPCA
+from .._utils.array_api import to_host
+from .._utils.component_names import component_names
 from ._console import Console, output_failure
-from ._fitting import data_errors, known_labels, report_writer, scores_columns, scores_of, tell_of, write_report
+from ._fitting import (
+    data_errors,
+    known_labels,
+    report_writer,
+    scores_columns,
+    scores_of,
+    tell_of,
+    write_report,
+)
 from ._outputs import check_file, new_file
 from ._policy import check_no_ending, check_page, table_format
 from ._record import read_record
+from .tables import Data, Reading, UnusableFileError, read_data, write_table
+from .tables.duplicates import check_duplicates
+from .tables.kinds import kind_of
+from .tables.reading import doubts, load_moments, stem_of
+from .tables.writing import matrix_columns
 
 
 def load_model(path: Path) -> MCPCA:

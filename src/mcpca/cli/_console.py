@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .._check import Report
+from .._utils.progress import Line, reporting, silent
+from .._utils.types import Report
 from ..exceptions import DominantFeatureWarning, DoubtfulLabelsWarning
-from ..progress import Line, reporting, silent
 
 
 class Failure(Exception):

@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from ..sources import as_source
-from ..tables import Data, Reading, UnusableFileError, read_data
-from ..tables._errors import foreign_bytes, plural, short, some
-from ..tables.annotated import Annotated
-from ..tables.arrays import Npz, read_npy
-from ..tables.columns import matching
-from ..tables.data import Budget
-from ..tables.delimited import DelimitedTable
-from ..tables.kinds import Kind, kind_of
-from ..tables.labels import Labels
-from ..tables.options import check_options, given
-from ..tables.parquet import ParquetTable
-from ..tables.reading import load_moments
-from ..tables.survey import Survey, survey
+from .._data.sources import as_source
 from ._applying import load_model
 from ._console import Console, Failure
 from ._suspects import no_features, told
+from .tables import Data, Reading, UnusableFileError, read_data
+from .tables._errors import foreign_bytes, plural, short, some
+from .tables.annotated import Annotated
+from .tables.arrays import Npz, read_npy
+from .tables.columns import matching
+from .tables.data import Budget
+from .tables.delimited import DelimitedTable
+from .tables.kinds import Kind, kind_of
+from .tables.labels import Labels
+from .tables.options import check_options, given
+from .tables.parquet import ParquetTable
+from .tables.reading import load_moments
+from .tables.survey import Survey, survey
 
 _INTEGER_CONTEXTS = 50  # more distinct integers are rather a measurement
 _SHOWN = 12

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import click
 
 from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
-from ..tables import UnusableFileError
 from ._app import app
 from ._console import Failure, ReaderGoneError, to_json
+from .tables import UnusableFileError
 
 _BROKEN_PIPE, _INTERRUPTED, _TERMINATED = 141, 130, 143
 

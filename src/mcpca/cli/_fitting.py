@@ -12,23 +12,28 @@ from typing import Any
 import click
 import numpy as np
 
-from .._check import Array
-from .._names import component_names
-from .._optional import require
-from ..dominance import Dominance
-from ..estimator import MCPCA
-from ..exceptions import DominantFeatureWarning, NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
-from ..labels import name_array
-from ..streaming import set_features
-from ..tables import Data, UnusableFileError, read_data, write_table
-from ..tables._errors import plural
-from ..tables.labels import Labels
-from ..tables.writing import matrix_columns
+from .._data.labels import name_array
+from .._estimator.mcpca import MCPCA
+from .._estimator.streaming import set_features
+from .._model.dominance import Dominance
+from .._utils.component_names import component_names
+from .._utils.optional import require
+from .._utils.types import Array
+from ..exceptions import (
+    DominantFeatureWarning,
+    NoStableRankError,
+    NothingAboveNoiseError,
+    RankExceedsDataError,
+)
 from ._console import Console, in_words_of_the_command, to_json
 from ._model_tables import diagnostics, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
 from ._policy import check_moments, check_no_ending
 from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
+from .tables import Data, UnusableFileError, read_data, write_table
+from .tables._errors import plural
+from .tables.labels import Labels
+from .tables.writing import matrix_columns
 
 _SAME = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise", "model")
 

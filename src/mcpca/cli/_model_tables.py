@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
-from .._names import component_names
-from .._namespace import to_host
-from ..estimator import MCPCA
-from ..selection import RankSelection
-from ..tables import Data
-from ..tables.writing import matrix_columns
+from .._estimator.mcpca import MCPCA
+from .._rank.selection import RankSelection
+from .._utils.array_api import to_host
+from .._utils.component_names import component_names
+from .._utils.types import Array
+from .tables import Data
+from .tables.writing import matrix_columns
 
 _MOST_CONTEXTS, _MOST_COMPONENTS, _NAME = 30, 10, 28  # shown on a terminal
 

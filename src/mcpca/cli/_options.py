@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from ..tables import Reading, UnusableFileError
-from ..tables.columns_of import columns_of
+from .tables import Reading, UnusableFileError
+from .tables.columns_of import columns_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from .._files import file_beside, name_beside
+from .._utils.atomic_files import file_beside, name_beside
 from ._console import Failure, output_failure
 
 TABLES = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise")

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from ..tables import Reading
-from ..tables.options import given
 from ._console import output_failure
+from .tables import Reading
+from .tables.options import given
 
 TABLES = {
     "": "csv",

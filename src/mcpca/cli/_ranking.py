@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..contexts import read_contexts
-from ..selection import CRITERIA, RankSelection, select_rank
-from ..tables import Data, Reading, UnusableFileError, read_data, write_table
+from .._data.contexts import read_contexts
+from .._rank.selection import CRITERIA, RankSelection, select_rank
 from ._console import Console, Failure
 from ._fitting import data_errors, tell_of
 from ._outputs import check_folder, new_folder
 from ._policy import check_no_ending
+from .tables import Data, Reading, UnusableFileError, read_data, write_table
 
 
 def rank(

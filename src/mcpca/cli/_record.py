@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from .._parallel import n_workers
-from ..tables import Reading, UnusableFileError
+from .._utils.parallel import n_workers
 from ._console import Failure
 from ._outputs import checksums
+from .tables import Reading, UnusableFileError
 
 FORMAT, VERSION = "mcpca-run", 1
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pyarrow", "anndata", "h5py", "zarr", "click")

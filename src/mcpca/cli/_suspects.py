@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..tables._errors import some
-from ..tables.survey import Survey
+from .tables._errors import some
+from .tables.survey import Survey
 
 _TIMES = 10  # the variance of all others together: more than nine tenths of everything
 _KEPT = 2  # features that must be left

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits, load_sample_images
 
-from .._check import Array, as_generator, check_integer, check_real
-from .._shown import Shown, counted
+from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.printing import Shown, counted
+from .._utils.types import Array
 
 SIDE = 8
 _CONTEXTS: dict[str, tuple[int, ...]] = {"background": (), "0 and 2": (0, 2), "1 and 2": (1, 2)}

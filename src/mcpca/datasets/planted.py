@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array, as_generator, check_integer, check_rank, check_real
-from .._shown import Shown, counted
+from .._utils.arguments import as_generator, check_integer, check_rank, check_real
+from .._utils.printing import Shown, counted
+from .._utils.types import Array
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._check import prepare_folder
-from .._optional import require
+from .._utils.atomic_files import prepare_folder
+from .._utils.optional import require
 from . import figures, tables
 from .claims import check_claims
 from .digits import RECOVERED, DigitsSection, run_digits

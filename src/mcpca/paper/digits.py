@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._check import Array
-from ..rank import RankChoice, choose_rank
-from ..sharing import carrying_contexts
+from .._rank.paper_rule import RankChoice, choose_rank
+from .._results.sharing import carrying_contexts
+from .._utils.types import Array
 from .problems import DIGITS, Images, load_images
 from .running import COMPARED, Progress, Record, Store, announce, attempt, limit_for, outcome
 

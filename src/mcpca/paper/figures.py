@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._check import Array
-from .._optional import require
+from .._utils.optional import require
+from .._utils.types import Array
 from ..plotting._common import FONT_SIZE, MARK, SEQUENTIAL
 from ..plotting._images import draw_image
 from .digits import CURVE

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
+from .._covariances.context_covariances import context_covariances
+from .._utils.types import Array
 from ..datasets import load_digit_contexts, make_contexts
-from ..scatters import context_covariances
 
 DIGITS = (0, 1, 2)
 # The file of handwritten digits and the file of backgrounds that --data looks for, and what is read from them.

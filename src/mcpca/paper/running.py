@@ -18,10 +18,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from .._covariances.context_covariances import context_covariances
+from .._linalg.canonical import ascore
 from ..baselines import METHODS, BaselineResult, run
-from ..canonical import ascore
 from ..datasets import make_contexts
-from ..scatters import context_covariances
 from .problems import Case, Sample
 
 # The paper's methods in its order, then two that users ask for.

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._check import Array
-from .._optional import require
-from ..fitted import fitted
+from .._results.fitted import fitted
+from .._utils.optional import require
+from .._utils.types import Array
 from ._common import SEQUENTIAL, axes_or_new, settle, width_of
 from ._heatmap import add_bar, check_annotate, draw_heatmap, write_numbers
 

@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from .._check import Array
-from .._optional import require
-from ..adapters.anndata import is_anndata
-from ..context_values import ContextValues, context_values
-from ._common import CATEGORIES, FONT_SIZE, LINE, beside, points_from, shortened, size_in_points, width_of
+from .._data.detect import is_anndata
+from .._results.context_values import ContextValues, context_values
+from .._utils.optional import require
+from .._utils.types import Array
+from ._common import (
+    CATEGORIES,
+    FONT_SIZE,
+    LINE,
+    beside,
+    points_from,
+    shortened,
+    size_in_points,
+    width_of,
+)
 from ._heatmap import is_dark
 
 if TYPE_CHECKING:

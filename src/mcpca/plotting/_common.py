@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._optional import require
+from .._utils.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._check import Array
-from .._names import component_index
-from ..context_tests import compare
-from ..context_values import ContextValues, context_values
-from ..fitted import fitted
+from .._results.context_tests import compare
+from .._results.context_values import ContextValues, context_values
+from .._results.fitted import fitted
+from .._utils.component_names import component_index
+from .._utils.types import Array
 from ._common import CATEGORIES, CHARACTER, FONT_SIZE, MARKERS, axes_or_new, shorten, size_in_points
 from ._labels import place_labels
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._optional import require
-from ..fitted import fitted
+from .._results.fitted import fitted
+from .._utils.optional import require
 from ._common import FONT_SIZE, MARK, axes_or_new, name_rows, width_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._check import Array
+from .._utils.types import Array
 from ._common import CHARACTER, FONT_SIZE, LINE, beside, name_columns, name_rows, size_in_points
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from .._check import Array, check_integer, refuse_without_effect
-from .._names import component_index
-from .._optional import require
-from ..fitted import Fitted, fitted
-from ..sharing import carrying_contexts
+from .._results.fitted import Fitted, fitted
+from .._results.sharing import carrying_contexts
+from .._utils.arguments import check_integer, refuse_without_effect
+from .._utils.component_names import component_index
+from .._utils.optional import require
+from .._utils.types import Array
 from ._common import DIVERGING, FONT_SIZE
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
+from .._utils.types import Array
 from ._common import CHARACTER, FONT_SIZE, LINE, size_in_points
 
 _ANGLES = np.deg2rad([0, 25, -25, 50, -50, 80, -80, 115, -115, 150, -150, 180])

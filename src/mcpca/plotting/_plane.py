@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._check import Array, check_integer, check_real
-from .._names import component_index, component_indices, context_index
-from .._optional import require
-from ..fitted import fitted
-from ..fitted_rows import Directions, principal_directions, read_space, sample_rows
+from .._results.fitted import fitted
+from .._results.fitted_rows import Directions, principal_directions, read_space, sample_rows
+from .._utils.arguments import check_integer, check_real
+from .._utils.component_names import component_index, component_indices, context_index
+from .._utils.optional import require
+from .._utils.types import Array
 from ._common import DIVERGING, FONT_SIZE, axes_or_new, shorten, size_in_points
 from ._labels import place_labels
 

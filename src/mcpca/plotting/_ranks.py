@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._check import Array
-from .._optional import require
-from ..fitted import rank_selection
-from ..replication import REPLICATES
-from ..residual import STANDARD_DEVIATIONS
-from ..selection import RankSelection
+from .._inference.replication import REPLICATES
+from .._rank.noise_test import STANDARD_DEVIATIONS
+from .._rank.selection import RankSelection
+from .._results.fitted import rank_selection
+from .._utils.optional import require
+from .._utils.types import Array
 from ._common import BLUE, FONT_SIZE, MARK, SEQUENTIAL, axes_or_new
 from ._scree import draw_band, scale_log
 

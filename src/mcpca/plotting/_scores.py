@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import gaussian_kde
 
-from .._check import Array, check_integer, refuse_without_effect
-from .._names import component_index, context_index
-from .._optional import require
-from ..fitted import fitted
-from ..fitted_rows import scores_by_context
+from .._results.fitted import fitted
+from .._results.fitted_rows import scores_by_context
+from .._utils.arguments import check_integer, refuse_without_effect
+from .._utils.component_names import component_index, context_index
+from .._utils.optional import require
+from .._utils.types import Array
 from ._common import CHARACTER, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten, size_in_points
 from ._labels import name_rows
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._check import Array
-from .._optional import require
-from ..fitted import fitted, rank_selection
-from ..selection import RankSelection
+from .._rank.selection import RankSelection
+from .._results.fitted import fitted, rank_selection
+from .._utils.optional import require
+from .._utils.types import Array
 from ._common import BAND, BLUE, FONT_SIZE, MARK, axes_or_new
 
 if TYPE_CHECKING:

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list
 
-from .._check import Array
-from .._optional import require
-from ..context_tree import context_linkage
-from ..fitted import fitted
-from ._annotations import add_legend, draw_strips, legend_width, read_annotations, strips_width, write_letters
+from .._results.context_tree import context_linkage
+from .._results.fitted import fitted
+from .._utils.optional import require
+from .._utils.types import Array
+from ._annotations import (
+    add_legend,
+    draw_strips,
+    legend_width,
+    read_annotations,
+    strips_width,
+    write_letters,
+)
 from ._common import CHARACTER, FONT_SIZE, axes_or_new, name_rows, settle, shortened, width_of
 from ._loadings import check_normalize, normalized
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._check import Array
-from .._names import component_indices
-from .._optional import require
-from ..context_values import context_values
-from ..fitted import fitted
+from .._results.context_values import context_values
+from .._results.fitted import fitted
+from .._utils.component_names import component_indices
+from .._utils.optional import require
+from .._utils.types import Array
 from ._common import CATEGORIES, FONT_SIZE, MARKERS, axes_or_new, shorten
 from ._covariates import LONGEST, as_categories, axis_label, finish, from_zero, name_columns, room_below
 

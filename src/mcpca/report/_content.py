@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
-from .._wording import beside
-from ..bootstrap import Bootstrap
-from ..context_tree import similar_order
-from ..fitted import Fitted
-from ..inference import Presence
+from .._inference.bootstrap import Bootstrap
+from .._inference.precision import Precision
+from .._inference.presence import Presence
+from .._inference.replication import Replicability
+from .._rank.paper_rule import RankChoice
+from .._rank.selection import RankSelection
+from .._results.context_tree import similar_order
+from .._results.fitted import Fitted
+from .._results.poles import poles
+from .._results.sharing import carrying_contexts
+from .._utils.types import Array
+from .._utils.wording import beside
 from ..plotting._loadings import normalized
-from ..poles import poles
-from ..precision import Precision
-from ..rank import RankChoice
-from ..replication import Replicability
-from ..selection import RankSelection
-from ..sharing import carrying_contexts
 from ._encode import packed, rounded
 from ._rows import N_AXES, QUANTILES, RowSample
 from ._words import GLOSSARY, citation, findings

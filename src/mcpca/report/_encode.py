@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
+from .._utils.types import Array
 
 DIGITS = 5
 _HIGHEST = 32767  # of a 16-bit integer

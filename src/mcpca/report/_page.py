@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from .._optional import require
+from .._utils.optional import require
 from ._encode import as_json
 
 # In this order: each uses what is above it.

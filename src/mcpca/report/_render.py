@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._check import as_generator, check_integer, refuse_without_effect
-from .._files import replace_file
-from .._optional import require
-from ..bootstrap import Bootstrap
-from ..fitted import fitted
-from ..inference import Presence
-from ..pipelines import split_steps, transformed_rows
-from ..precision import Precision
-from ..progress import shown
-from ..rank import RankChoice
-from ..replication import Replicability
-from ..selection import RankSelection
+from .._inference.bootstrap import Bootstrap
+from .._inference.precision import Precision
+from .._inference.presence import Presence
+from .._inference.replication import Replicability
+from .._rank.paper_rule import RankChoice
+from .._rank.selection import RankSelection
+from .._results.fitted import fitted
+from .._results.pipelines import split_steps, transformed_rows
+from .._utils.arguments import as_generator, check_integer, refuse_without_effect
+from .._utils.atomic_files import replace_file
+from .._utils.optional import require
+from .._utils.progress import shown
 from ._content import content_of
 from ._page import page_of
 from ._rows import sample_rows

@@ -11,13 +11,14 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from .._check import Array, check_finite
-from .._namespace import to_host
-from .._parallel import each, n_workers
-from ..adapters.anndata import anndata_parts, is_anndata
-from ..contexts import Contexts, named_blocks
-from ..labels import take_labels
-from ..sources import is_dask
+from .._data.contexts import Contexts, named_blocks
+from .._data.detect import anndata_parts, is_anndata
+from .._data.labels import take_labels
+from .._data.sources import is_dask
+from .._data.validation import check_finite
+from .._utils.array_api import to_host
+from .._utils.parallel import each, n_workers
+from .._utils.types import Array
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_AXES = 3  # principal components of a context, of which any two are shown
@@ -104,7 +105,7 @@ def _read(model: Any, X: Any, y: Any) -> Contexts:
 
 def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
     """Turn rows on Dask into a function that gives their blocks, computed one after the other; labels into an array."""
-    from ..adapters.dask import whole_rows
+    from .._data.dask_rows import whole_rows
 
     X = model._in_fitted_order(X, "X")[0]
     blocks = whole_rows(X, "X").to_delayed().ravel().tolist()

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .._check import Array
-from .._wording import beside
-from ..fitted import Fitted
-from ..identifiability import DEFAULT_DEGREES
-from ..replication import Replicability
-from ..sharing import carrying_contexts
+from .._inference.replication import Replicability
+from .._model.identifiability import DEFAULT_DEGREES
+from .._results.fitted import Fitted
+from .._results.sharing import carrying_contexts
+from .._utils.types import Array
+from .._utils.wording import beside
 from ._encode import shortened
 
 _CLOSE_DEGREES = 5.0  # between loadings that are not proportional, but nearly

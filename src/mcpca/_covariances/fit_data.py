@@ -1,0 +1,161 @@
+"""What a model is fitted to: covariances as an array, or by passes over the rows, whichever is the cheaper."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from .._data.contexts import Contexts
+from .._data.fingerprints import digest
+from .._linalg import eigenbasis
+from .._utils.array_api import is_device_array, to_host
+from .._utils.types import Array, Report
+from .checkpoint import Checkpoint
+from .context_covariances import ContextCovariances, covariances_of
+from .device_rows import device_covariances, is_on_device, rows_on_host
+from .device_stack import as_stack
+from .interface import Covariances
+from .passes import Passes, compare
+from .row_groups import memory_limit
+from .scaling import in_range, scaled_rows, stack_in_range
+from .streamed import Rows
+from .subspace import width
+
+MOST_NUMBERS = 2**26  # in a stack of covariances: half a gigabyte
+_DEARER = 20  # times the operations at which passes are preferred all the same: dense products are that much faster
+_TYPICAL_PASSES, _TYPICAL_RANK = 10, 50
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Covariances of named contexts, and what else is known of their rows.
+
+    ``means`` (k, p) and ``counts`` (k,) are None where only covariances are known, ``contexts`` where rows are not at
+    hand; ``moments`` are the covariances where they are an array, here or on a device, ``passes`` those made where they
+    are not. All but ``means`` are of rows times ``2^-exponent``.
+    """
+
+    covariances: Covariances
+    names: Array
+    means: Array | None
+    counts: Array | None
+    contexts: Contexts | None = None
+    moments: ContextCovariances | None = None
+    passes: Passes | None = None
+    exponent: int = 0
+
+    @property
+    def home(self) -> Any:
+        """The covariances where they are an array: results go to its device."""
+        return None if self.moments is None else self.moments.covariances
+
+    def on_host(self) -> Evidence:
+        """Return the same with covariances and rows on the host, for a choice of rank, which resamples rows: copies."""
+        if self.moments is None or not is_device_array(self.home):
+            return self
+        contexts = None if self.contexts is None else rows_on_host(self.contexts)
+        moments = replace(self.moments, covariances=to_host(self.home))
+        return replace(self, covariances=as_stack(moments.covariances), contexts=contexts, moments=moments)
+
+
+def of_covariances(
+    moments: ContextCovariances, counts: Array | None, contexts: Contexts | None = None, exponent: int = 0
+) -> Evidence:
+    """Return the evidence in covariances as an array, here or on a device, with means where there are any.
+
+    They are of rows times ``2^-exponent``, and are brought into range where they are not.
+    """
+    means = np.ldexp(moments.means, exponent) if len(moments.means) else None
+    S, e = stack_in_range(moments.covariances)
+    if e:
+        moments = replace(moments, covariances=S, means=np.ldexp(moments.means, -e))
+        contexts = None if contexts is None else scaled_rows(contexts, e)
+    return Evidence(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent=exponent + e)
+
+
+def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> Evidence:
+    """Return the evidence in rows, after one pass over them or, for covariances as an array, all that is needed."""
+    if is_on_device(contexts) or not by_passes(contexts, r):
+        return formed(contexts, report)
+    contexts, e = in_range(contexts)
+    rank, k = r or _TYPICAL_RANK, len(contexts.names)
+    columns = max(rank + eigenbasis.SPARE, -(-width(rank, k) // 2))
+    passes = Passes(report, checkpoint, tol)
+    compare(contexts, passes)
+    return _passed_over(Rows.of(contexts, columns, passes), e)
+
+
+def without_basis(contexts: Contexts, r: int | None, report: Report) -> Evidence:
+    """Return what ``of_rows`` does where no basis will be asked for: the pass is for means alone."""
+    if is_on_device(contexts) or not by_passes(contexts, r):
+        return formed(contexts, report)
+    contexts, e = in_range(contexts)
+    return _passed_over(Rows.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)), e)
+
+
+def formed(contexts: Contexts, report: Report) -> Evidence:
+    """Return the evidence in rows by way of covariances as an array."""
+    contexts, e = in_range(contexts)
+    if is_on_device(contexts):
+        return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
+    # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
+    at_hand = contexts if contexts.engine is None else None
+    return of_covariances(covariances_of(contexts, report), contexts.n_samples, at_hand, e)
+
+
+def _passed_over(rows: Rows, e: int) -> Evidence:
+    contexts = rows.contexts
+    means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
+    return Evidence(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes, exponent=e)
+
+
+def by_passes(contexts: Contexts, r: int | None) -> bool:
+    """Whether products with covariances are to be passes over the rows.
+
+    So where the covariances would take more than half a gigabyte, and where forming and squaring them,
+    O(n p^2 + k p^3), costs far more than some ten passes, O(nnz r) each.
+    """
+    k, p, n = len(contexts.names), contexts.n_features, int(contexts.n_samples.sum())
+    if k * p * p > MOST_NUMBERS:
+        return True
+    per_entry = contexts.dtype.itemsize * np.where(contexts.sparse, 2, 1)  # sparse ones have an index each
+    entries = float((contexts.context_bytes() / per_entry).sum())
+    passes = _TYPICAL_PASSES * 8.0 * entries * ((r or _TYPICAL_RANK) + eigenbasis.SPARE)
+    return 2.0 * n * p * p + 2.0 * k * p**3 > _DEARER * passes
+
+
+def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return what tells a fit from others before its rows are read: the shape of the data, labels and parameters.
+
+    Rows that are elsewhere are read for it; all others are compared by the marks of the first pass.
+    """
+    if contexts.engine is None:
+        rows, labels = {}, _labels(contexts)
+    else:
+        marks, labels = contexts.engine.fingerprint()
+        rows = {f"context {name!r}": mark for name, mark in zip(contexts.names.tolist(), marks.tolist(), strict=True)}
+    return {
+        "the version of mcpca": version("mcpca"),
+        "the number of rows": int(contexts.n_samples.sum()),
+        "the number of features": contexts.n_features,
+        "the contexts": digest(contexts.names.astype(object)),
+        "the labels of rows": labels,
+        "the rows": rows,
+        "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # decides the order of rows
+        "the precision": str(contexts.dtype),
+        "scikit-learn's working_memory": memory_limit(),  # decides which rows are looked at first, and how many at once
+        "the parameters": {name: digest(value) for name, value in parameters.items() if name != "verbose"},
+    }
+
+
+def _labels(contexts: Contexts) -> str:
+    """Return a digest of which rows are whose."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in contexts.rows:
+        own = np.asarray([part.start, part.stop] if isinstance(part, slice) else part)
+        found.update(np.ascontiguousarray(own, dtype=np.int64).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,83 @@
+"""What the solvers may ask of the covariances of k contexts, wherever these are: in memory, on disk, on a cluster.
+
+A covariance is never looked at entry by entry. Five kinds of product are all that is needed, and each is one pass over
+the data (``Stack`` has the array itself, ``Rows`` only rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from .._utils.types import Array
+
+
+class Basis(NamedTuple):
+    """Top left singular vectors U (p, q) of ``[S_1 ... S_k]`` and their singular values (q,).
+
+    ``residual`` certifies the first r of them: the largest ``||G u - w u||`` of ``G = sum_i S_i S_i``, as a share of
+    the r-th eigenvalue of G.
+    """
+
+    vectors: Array
+    singular_values: Array
+    residual: float
+
+
+class Covariances(Protocol):
+    """Covariances ``S_i`` (p, p), i = 1..k, through their products; everything comes in float64."""
+
+    @property
+    def n_contexts(self) -> int:
+        """Number of contexts, k."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, p."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of the data, and so of results."""
+
+    def basis(self, q: int, r: int) -> Basis:
+        """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]``, of which ``r`` are certified."""
+
+    def at_hand(self) -> Array | None:
+        """Return all entries (k, p, p) where they are in memory anyhow, in the precision of the data; else None."""
+
+    def whole(self) -> Array:
+        """Return all entries (k, p, p), for few features."""
+
+    def congruences(self, A: Array) -> Iterator[Array]:
+        """Yield ``A^T S_i A`` for A (p, m) as (k', m, m), some contexts at a time."""
+
+    def variances_along(self, A: Array) -> Array:
+        """Return ``a_j^T S_i a_j`` (k, m)."""
+
+    def combine(self, A: Array, weights: Array) -> Array:
+        """Return ``sum_i S_i A W_i`` (p, m), ``weights`` being the W_i (k, m, m) or their diagonals (k, m)."""
+
+    def variances(self) -> Array:
+        """Return the diagonals of the S_i (k, p)."""
+
+    def squared_norms(self) -> Array:
+        """Return ``||S_i||_F^2`` (k,)."""
+
+    def norm_errors(self) -> Array:
+        """Return the standard errors of ``squared_norms`` (k,), 0 where those are exact."""
+
+    def pooled(self, weights: Array) -> Array:
+        """Return ``sum_i weights_i S_i`` (p, p), for few features."""
+
+    def scaled(self, scale: Array) -> Covariances:
+        """Return the covariances of features multiplied by ``scale`` (p,)."""
+
+    def weighted(self, weights: Array) -> Covariances:
+        """Return the covariances times ``weights`` (k,)."""
+
+
+def project(S: Covariances, basis: Array) -> Array:
+    """Return ``U^T S_i U`` (k, q, q) for ``basis`` U (p, q)."""
+    return np.concatenate(list(S.congruences(basis)))

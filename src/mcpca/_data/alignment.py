@@ -1,0 +1,211 @@
+"""One rule for names: features go by the names of columns, rows by their index; what has no names goes by position.
+
+Names are compared as they are, of whatever type. An index of rows is pandas' or AnnData's ``obs_names``; polars has
+none, and of a Dask DataFrame only its divisions are looked at. Columns called 0, 1, ..., p - 1 are those of an array:
+positions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._utils.types import Array
+from ..exceptions import ExtraFeaturesWarning
+from .columns import frame_columns, positions_of, shortened
+from .detect import anndata_parts, is_anndata
+from .sources import as_source, columns_source, is_dask, is_source_like
+
+# Features
+
+
+def columns_of(X: Any) -> list[Any] | None:
+    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for all that has none."""
+    kind = type(X)
+    if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
+        raise TypeError("X is a polars LazyFrame, which has no rows before it is collected; pass X.collect().")
+    return list(X.columns) if hasattr(X, "columns") else None
+
+
+def matrix_and_names(X: Any, where: str) -> tuple[Any, list[Any] | None]:
+    """Return a matrix, and the names of its features: of columns, of an AnnData's ``var``, of blocks that are frames.
+
+    What is read block by block is opened, which is how its names become known.
+    """
+    if is_anndata(X):
+        matrix, names = anndata_parts(X)
+        return matrix, names.tolist()
+    columns = columns_of(X)
+    if columns is None and not is_dask(X) and is_source_like(X):
+        X = as_source(X, where)
+        columns = getattr(X, "feature_names", None)
+    return X, columns
+
+
+def are_positions(names: Sequence[Any]) -> bool:
+    """Whether names are 0, 1, ..., p - 1, which pandas gives to columns that have none."""
+    return all(not isinstance(n, str) and n == j for j, n in enumerate(names))
+
+
+def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> tuple[Any, bool]:
+    """Return the matrix in X with the features of a fit in their order, and whether it was names that decided.
+
+    Parameters
+    ----------
+    X : one matrix, in any form that ``fit`` takes
+    known : sequence of p names, or None
+        Of the fitted features. Without them columns go by position: as they come, or as integers say.
+    p : int
+    where : str
+        What to call it in errors.
+
+    Notes
+    -----
+    Features that the fit does not know are left out, of a DataFrame with a warning. Nothing in memory is copied where
+    the order is right; what is read by blocks is put in order block by block.
+    """
+    was_anndata = is_anndata(X)
+    X, own = matrix_and_names(X, where)
+    if own is None:
+        return X, False
+    if known is None:
+        numbered = len(own) == p and not are_positions(own) and set(own) == set(range(p))
+        if not numbered:
+            return X, False
+        known = range(p)
+    if are_positions(own) and not set(known) <= set(own):
+        return X, False
+    places = positions_of(known, own, where, "of the fit", "Pass them all, or fit on the features that both have.")
+    extra = len(own) - len(known)
+    if extra and not was_anndata:  # which has all genes, as a rule, where some were fitted
+        chosen = set(known)
+        others = [name for name in own if name not in chosen]
+        warnings.warn(
+            f"{where} has {extra} features that the fit does not have, which are left out: {shortened(others)}.",
+            ExtraFeaturesWarning,
+            stacklevel=2,
+        )
+    return with_columns(X, places, where), True
+
+
+def with_columns(X: Any, places: Array | None, where: str) -> Any:
+    """Return some columns of a matrix in any form, in this order; None is all of them, as they are."""
+    if places is None:
+        return X
+    if hasattr(X, "columns"):
+        return frame_columns(X, places)
+    return X[:, places] if is_dask(X) else columns_source(X, places, where)
+
+
+def square_in_order(X: Any, known: Array | None) -> Any:
+    """Return a table of pandas whose rows and columns both have the ``known`` names, in their order; others as it is.
+
+    A covariance whose columns alone were put in order would be one no more.
+    """
+    if known is None or not hasattr(X, "loc") or getattr(X, "ndim", 0) != 2 or is_dask(X):
+        return X
+    names, index = known.tolist(), row_index(X)
+    if index is None or not index.is_unique or not set(names) <= set(index) & set(X.columns):
+        return X
+    return X.loc[names, names]
+
+
+def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
+    """Return covariances as a stack, the names of features, and of contexts where they come in a dict.
+
+    Tables of pandas are put in the order of the first one's columns; a stack stays as it is, without names.
+    """
+    blocks = list(S.values()) if isinstance(S, Mapping) else S
+    tables = isinstance(blocks, (list, tuple)) and len(blocks) > 0 and all(hasattr(block, "loc") for block in blocks)
+    if not tables:
+        return blocks, None, list(S) if isinstance(S, Mapping) else None
+    names = list(blocks[0].columns)
+    for i, block in enumerate(blocks):
+        for axis, own in (("rows", list(block.index)), ("columns", list(block.columns))):
+            if len(own) != len(names) or set(own) != set(names):
+                raise ValueError(
+                    f"S[{i}] has {axis} {shortened(own)} where the columns of the first are {shortened(names)}; a "
+                    "covariance has the same names both ways, and all have the same."
+                )
+    stack = np.stack([np.asarray(block.loc[names, names]) for block in blocks])
+    return stack, names, list(S) if isinstance(S, Mapping) else None
+
+
+# Rows
+
+
+def row_index(X: Any) -> Any:
+    """Return the pandas index of rows or values, ``obs_names`` of an AnnData; None where there is none to look at."""
+    if is_anndata(X):
+        return X.obs_names
+    index = None if is_dask(X) else getattr(X, "index", None)
+    return index if hasattr(index, "get_indexer") else None
+
+
+def in_row_order(X: Any, y: Any) -> Any:
+    """Return labels y in the order of the rows of X, by index where both have one; otherwise as they are.
+
+    Numbers of rows that differ are for those to tell who count them.
+    """
+    if is_dask(X) and getattr(X, "known_divisions", False):
+        _check_sorted(X, y)
+    own, given = row_index(X), row_index(y)
+    if own is None or given is None or len(own) != len(given):
+        return y
+    places = places_in(given, own, "y", "X")
+    if places is None:
+        return y
+    if (places < 0).any():
+        raise ValueError(
+            f"y has an index with other names than the rows of X: {(places < 0).sum()} of {len(own)} rows have no "
+            f"label, {shortened(own[places < 0].tolist())}, and y begins with {shortened(given[:3].tolist())}. Give "
+            "both the same index, or pass y.to_numpy() if labels are in the order of the rows."
+        )
+    return y.iloc[places]
+
+
+def _check_sorted(X: Any, y: Any) -> None:
+    """Raise where labels cannot be in the order of a Dask DataFrame, whose divisions say that it is sorted by index."""
+    given = row_index(y)
+    first, last = X.divisions[0], X.divisions[-1]
+    if given is not None:
+        other = not given.is_monotonic_increasing or (len(given) > 0 and (given[0] < first or given[-1] > last))
+    else:
+        other = getattr(y, "known_divisions", False) and (y.divisions[0], y.divisions[-1]) != (first, last)
+    if other:
+        raise ValueError(
+            f"y has another index than X, a Dask DataFrame that is sorted by its index, from {first!r} to {last!r}: "
+            "its labels would go to other rows. Sort both by the same index, or pass the labels as an array in the "
+            "order of the rows."
+        )
+
+
+def places_in(given: Any, own: Any, argument: str, rows: str) -> Array | None:
+    """Return where each name of the index ``own`` is in the index ``given``, -1 where it is not; None where equal."""
+    if given.equals(own):
+        return None
+    for index, whose in ((given, argument), (own, rows)):
+        if not index.is_unique:
+            twice = index[index.duplicated()][0]
+            raise ValueError(
+                f"{whose} names row {twice!r} more than once, and {argument} has another index than {rows}: which "
+                f"value is whose cannot be told. Give every row its own name, or pass {argument}.to_numpy() in the "
+                "order of the rows."
+            )
+    return np.asarray(given.get_indexer(own))
+
+
+def by_name(values: Any, names: Sequence[Any], argument: str, whose: str) -> Any:
+    """Return a Series of pandas in the order of ``names``, which its index holds; anything else as it is."""
+    index = None if getattr(values, "ndim", 0) != 1 else row_index(values)
+    if index is None:
+        return values
+    if len(index) != len(names) or not index.is_unique or not set(index) == set(names):
+        raise ValueError(
+            f"{argument} has the index {shortened(index.tolist())}, and {whose} are {shortened(list(names))}: give it "
+            f"one value for each by name, or pass {argument}.to_numpy() in their order."
+        )
+    return values.loc[list(names)]

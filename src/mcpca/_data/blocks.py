@@ -1,0 +1,234 @@
+"""Blocks of rows, dense or CSR: the interface of sources, and what all of them need."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import scipy.sparse
+
+from .._utils.types import Array
+
+Rows: TypeAlias = np.ndarray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
+
+
+class Source(Protocol):
+    """Rows of one matrix, in memory or not.
+
+    Blocks may be views of the caller's data: they are to be read and never written to. Sparse blocks are
+    ``csr_array`` with sorted indices and without duplicates, whatever the matrix has.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+        float32 or float64, the precision that blocks come in: float32 stays, all other real numbers become float64.
+    in_memory : bool
+        Whether ``gather`` is cheap in any order. Otherwise only reading in order is.
+    sparse : bool
+        Whether blocks are CSR.
+    nbytes : int
+        About what all rows take as blocks.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    in_memory: bool
+    sparse: bool
+    nbytes: int
+
+    def gather(self, rows: slice | Array) -> Rows:
+        """Return these rows in this order; row numbers may repeat. Memory: twice the result at most, and one block."""
+        ...
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block), in order, of about ``max_bytes`` at most and a row at least."""
+        ...
+
+
+def block_dtype(dtype: Any, where: str) -> np.dtype[Any]:
+    """float32 for float32, float64 for other real numbers; raise for what is none."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {where} has dtype {dtype}; pass real numbers.")
+    if dtype.kind not in "biuf":
+        raise ValueError(f"{where} has dtype {dtype}, which is not numeric; pass integers or floats.")
+    return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize == 4 else np.float64)
+
+
+def check_shape(shape: Any, where: str) -> tuple[int, int]:
+    """Return a matrix's (rows, features); raise when it is no matrix or has no feature."""
+    if len(shape) != 2:
+        raise ValueError(f"{where} must be 2-D (n_samples, n_features), got shape {tuple(shape)}; reshape it.")
+    n, p = int(shape[0]), int(shape[1])
+    if p == 0:
+        raise ValueError(f"{where} has 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
+    return n, p
+
+
+def row_numbers(rows: slice | Array, n: int, where: str) -> Array:
+    """Return the numbers of the rows asked for (int64), each within [0, n)."""
+    if isinstance(rows, slice):
+        return np.arange(*rows.indices(n))
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise ValueError(
+            f"rows of {where}: an array of dtype {numbers.dtype} and shape {numbers.shape}; pass a slice or a 1-D "
+            "array of integers (np.flatnonzero(mask) for a mask)."
+        )
+    numbers = numbers.astype(np.int64, copy=False)
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
+        raise IndexError(
+            f"rows of {where}: {numbers.min()} to {numbers.max()} are asked for and it has {n}; "
+            f"pass row numbers from 0 to {n - 1}."
+        )
+    return numbers
+
+
+def as_range(rows: slice | Array, n: int) -> tuple[int, int] | None:
+    """Return (first, past the last) for a slice of consecutive rows, and None for all else."""
+    if not isinstance(rows, slice):
+        return None
+    start, stop, step = rows.indices(n)
+    return (start, max(start, stop)) if step == 1 else None
+
+
+class Room:
+    """Memory for one large block after the other, given by the system once: to get a page costs more than to fill it.
+
+    What was taken under a name is lost when it is taken again.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Array] = {}
+
+    def take(self, name: str, size: int, dtype: Any) -> Array:
+        """Return room for ``size`` numbers, with anything in it."""
+        held = self._held.get(name)
+        if held is None or held.dtype != dtype or len(held) < size:
+            held = None
+            self._held.pop(name, None)  # before the next is made
+            held = self._held[name] = np.empty(size, dtype=dtype)
+        return held[:size]
+
+    def clear(self) -> None:
+        """Give it all back."""
+        self._held.clear()
+
+
+def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, canonical: bool = False) -> Any:
+    """Build a CSR block around these arrays, copied only where their type or the order of their entries has to change.
+
+    ``canonical`` says that indices are known to be sorted and without duplicates; otherwise it is looked up in one
+    pass over them.
+    """
+    wide = indices.dtype != np.int32 or indptr[-1] > np.iinfo(np.int32).max
+    index = np.int64 if wide else np.int32
+    # Given to the constructor, views of less than half an array would be copied.
+    block = scipy.sparse.csr_array((len(indptr) - 1, p), dtype=dtype)
+    block.data = data.astype(dtype, copy=False)
+    block.indices, block.indptr = indices.astype(index, copy=False), indptr.astype(index, copy=False)
+    return as_canonical(block, canonical)
+
+
+def times_power(block: Any, e: int) -> Any:
+    """Return a dense or CSR block, or an array on a device, times ``2^e``: a copy, exact within the range of floats."""
+    if isinstance(block, np.ndarray):
+        return np.ldexp(block, e)
+    if not scipy.sparse.issparse(block):
+        return block * 2.0 ** (e // 2) * 2.0 ** (e - e // 2)  # each within the range of single precision
+    data = np.ldexp(block.data, e)
+    return csr_block(data, block.indices, block.indptr, block.shape[1], block.dtype, canonical=True)
+
+
+def largest(block: Any) -> float:
+    """Return the size of the largest finite entry of a dense or CSR block, 0 where there is none."""
+    values = block.data if scipy.sparse.issparse(block) else np.asarray(block)
+    size = float(max(values.max(initial=0), -values.min(initial=0)))
+    return size if np.isfinite(size) else float(np.abs(values[np.isfinite(values)]).max(initial=0))
+
+
+def csr_rows(X: Any, start: int, stop: int, dtype: Any, canonical: bool) -> Any:
+    """Return rows ``start`` to ``stop`` of a CSR matrix as ``csr_block`` does, around views of its arrays."""
+    pointers = X.indptr[start : stop + 1]
+    part = slice(int(pointers[0]), int(pointers[-1]))
+    return csr_block(X.data[part], X.indices[part], pointers - pointers[0], X.shape[1], dtype, canonical)
+
+
+def as_canonical(block: Any, known: bool = False) -> Any:
+    """Return a CSR block with sorted indices and no duplicates: itself, or a copy, since it may be a view."""
+    if known:
+        block.has_canonical_format = True
+    elif not block.has_canonical_format:
+        block = block.copy()
+        block.sum_duplicates()
+    return block
+
+
+def in_asked_order(pieces: list[Any], order: Array) -> Any:
+    """Put CSR pieces below each other, and their rows from sorted into the asked order.
+
+    Empties ``pieces``. Memory: twice the result.
+    """
+    block = pieces[0] if len(pieces) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
+    pieces.clear()
+    if np.array_equal(order, np.arange(len(order))):
+        return block
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(len(order))
+    return block[inverse]
+
+
+def equal_blocks(n: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, past the last) of blocks of ``step`` rows."""
+    step = max(step, 1)
+    for first in range(0, n, step):
+        yield first, min(first + step, n)
+
+
+def csr_blocks(indptr: Array, entry_bytes: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, past the last) of blocks of rows whose entries and pointers take at most ``max_bytes``."""
+    n, first = len(indptr) - 1, 0
+    while first < n:
+        start = int(indptr[first])
+
+        def taken(last: int, first: int = first, start: int = start) -> int:
+            return (int(indptr[last]) - start) * entry_bytes + (last - first) * indptr.itemsize
+
+        ends = range(first + 1, n + 1)
+        stop = first + max(1, bisect_right(ends, max_bytes, key=taken))
+        yield first, stop
+        first = stop
+
+
+def check_block(block: Rows, first_row: int, where: str) -> None:
+    """Raise ValueError with the place and the number of NaN and infinite values in a block. Cost: one sum.
+
+    ``first_row`` is the number that the block's first row has in the matrix.
+    """
+    X: Any = block
+    sparse = scipy.sparse.issparse(X)
+    values: Array = X.data if sparse else np.asarray(X)
+    # The sum of finite numbers may overflow, so it only opens the door to the exact test.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return
+    if sparse:
+        positions = np.flatnonzero(bad)
+        rows = np.searchsorted(X.indptr, positions, side="right") - 1
+        columns = X.indices[positions]
+    else:
+        rows, columns = np.nonzero(bad)
+    features = np.unique(columns)
+    some = ", ".join(str(c) for c in features[:5])
+    more = f" and {len(features) - 5} more" if len(features) > 5 else ""
+    raise ValueError(
+        f"{where} contains {int(np.isnan(values).sum())} NaN and {int(np.isinf(values).sum())} infinite (inf) values "
+        f"within rows {first_row + int(rows.min())} to {first_row + int(rows.max())}, in feature(s) {some}{more}; "
+        "impute or drop them before fitting."
+    )

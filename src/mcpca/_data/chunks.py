@@ -1,0 +1,203 @@
+"""Rows that come as chunks, from a function or an object that can be iterated again and again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._utils.types import Array
+from .blocks import (
+    Rows,
+    as_canonical,
+    block_dtype,
+    check_shape,
+    csr_blocks,
+    equal_blocks,
+    in_asked_order,
+    largest,
+    row_numbers,
+)
+from .columns import frame_columns, positions_of
+from .validation import check_rows
+
+
+class ChunkSource:
+    """Rows of one matrix that come as 2-D blocks: arrays, DataFrames, or sparse matrices.
+
+    Columns of DataFrames go by the names of the first block's, ``feature_names``, None where that has none.
+    It is read once here, to learn the numbers of rows, the width, the type and the ``size`` of the largest entry.
+    Every later pass is checked against them. Where some blocks are sparse all are given as CSR: a dense block as CSR
+    takes up to twice its room, while a sparse one that is made dense has no bound.
+
+    Parameters
+    ----------
+    chunks : callable or iterable
+        A function of no arguments that returns an iterable of blocks, a new one at each call, or an object that can
+        be iterated again and again.
+    where : str
+        What to call it in errors.
+    """
+
+    in_memory = False
+
+    def __init__(self, chunks: Any, where: str) -> None:
+        self._chunks, self._where = chunks, where
+        if hasattr(chunks, "__next__"):
+            raise one_shot(chunks, where)
+        if callable(chunks):
+            _check_no_arguments(chunks, where)
+        counts: list[int] = []
+        n = p = nnz = 0
+        dtype, self.sparse, self.size = np.dtype(np.float32), False, 0.0
+        self.feature_names: list[Any] | None = None
+        for X in self._iterate():
+            if not counts and hasattr(X, "columns"):
+                self.feature_names = list(X.columns)
+            block = self._convert(X, n)
+            if counts and block.shape[1] != p:
+                raise ValueError(
+                    f"{where}: block {len(counts)} (rows {n} to {n + block.shape[0] - 1}) has {block.shape[1]} "
+                    f"features where the blocks before have {p}; give every block the same features."
+                )
+            p = block.shape[1]
+            counts.append(block.shape[0])
+            n += block.shape[0]
+            dtype = np.result_type(dtype, block.dtype)
+            self.sparse |= scipy.sparse.issparse(block)
+            self.size = max(self.size, largest(block))
+            nnz += block.nnz if scipy.sparse.issparse(block) else block.size
+        if not counts:
+            raise ValueError(
+                f"{where} gave no block of rows; give at least one 2-D block, and a function that returns a new "
+                "iterator at each call."
+            )
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self.shape = (n, p)
+        self.dtype = dtype
+        self.nbytes = nnz * (dtype.itemsize + 4) + 4 * n if self.sparse else n * p * dtype.itemsize
+
+    def gather(self, rows: slice | Array) -> Rows:
+        """Return these rows in this order, from one pass that ends at the last of them."""
+        numbers = row_numbers(rows, self.shape[0], self._where)
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        out: Any = None if self.sparse else np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
+        pieces = []
+        for first, block in self._blocks(int(ordered[-1]) + 1 if len(ordered) else 0):
+            a, b = np.searchsorted(ordered, [first, first + block.shape[0]])
+            if a == b:
+                continue
+            wanted = block[ordered[a:b] - first]
+            if self.sparse:
+                pieces.append(wanted)
+            else:
+                out[order[a:b]] = wanted
+        if not self.sparse:
+            return out
+        if not pieces:
+            return scipy.sparse.csr_array((0, self.shape[1]), dtype=self.dtype)
+        return in_asked_order(pieces, order)
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block): the blocks as they come, in parts where larger than ``max_bytes``."""
+        for first, block in self._blocks(self.shape[0]):
+            if self.sparse:
+                parts = csr_blocks(block.indptr, self.dtype.itemsize + block.indices.itemsize, max_bytes)
+            else:
+                parts = equal_blocks(block.shape[0], max_bytes // (self.shape[1] * self.dtype.itemsize))
+            for a, b in parts:
+                yield first + a, block if b - a == block.shape[0] else block[a:b]
+
+    def _blocks(self, stop: int) -> Iterator[tuple[int, Any]]:
+        """Yield (first row, block) up to row ``stop``, each checked against the first pass."""
+        expected = len(self._starts) - 1
+        i = 0
+        for X in self._iterate() if stop else ():
+            if i == expected:
+                raise ValueError(self._changed(f"it gave {expected} blocks and now gives more"))
+            first, past = int(self._starts[i]), int(self._starts[i + 1])
+            block = self._convert(X, first)
+            if block.shape != (past - first, self.shape[1]):
+                raise ValueError(
+                    self._changed(
+                        f"block {i} (rows {first} to {past - 1}) had shape {(past - first, self.shape[1])} and now has "
+                        f"{block.shape}"
+                    )
+                )
+            if self.sparse and not scipy.sparse.issparse(block):
+                block = scipy.sparse.csr_array(block)
+            elif not self.sparse and scipy.sparse.issparse(block):
+                raise ValueError(self._changed(f"block {i} (rows {first} to {past - 1}) was dense and now is sparse"))
+            i += 1
+            yield first, block.astype(self.dtype, copy=False)
+            # Beyond the last wanted row nothing is read; at the very end the number of blocks is checked too.
+            if stop <= past and past < self.shape[0]:
+                return
+        if stop and i < expected:
+            hint = " (return a new iterator at each call)" if i == 0 else ""
+            raise ValueError(self._changed(f"it gave {expected} blocks and now gives {i}{hint}"))
+
+    def _changed(self, what: str) -> str:
+        return (
+            f"{self._where} changed between passes: {what}. A fit reads it several times; give the same rows each time."
+        )
+
+    def _iterate(self) -> Iterator[Any]:
+        chunks = self._chunks() if callable(self._chunks) else self._chunks
+        try:
+            return iter(chunks)
+        except TypeError as error:
+            raise TypeError(
+                f"{self._where} is a function that returned a {type(chunks).__name__}, which gives no blocks; return "
+                "an iterable of 2-D blocks of rows."
+            ) from error
+
+    def _convert(self, X: Any, first: int) -> Any:
+        """Return a block as CSR or as a float array."""
+        where = f"{self._where}, the block from row {first} on"
+        if self.feature_names is not None and hasattr(X, "columns"):
+            X = self._by_name(X, where)
+        if not scipy.sparse.issparse(X):
+            return check_rows(X, where)
+        check_shape(X.shape, where)
+        dtype = block_dtype(X.dtype, where)
+        return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
+
+    def _by_name(self, X: Any, where: str) -> Any:
+        """Return a DataFrame with its columns in the order of the first block's."""
+        own, known = list(X.columns), self.feature_names
+        assert known is not None
+        places = positions_of(known, own, where, "of the first block", "Give every block the same columns.")
+        if len(own) > len(known):
+            raise ValueError(
+                f"{where} has {len(own)} columns and the first block has {len(known)}; give every block the same ones."
+            )
+        return X if places is None else frame_columns(X, places)
+
+
+def one_shot(X: Any, where: str) -> TypeError:
+    """Return the error for an iterator, which a second pass would find empty."""
+    return TypeError(
+        f"{where} is a {type(X).__name__}, which can be read only once, and a fit reads the rows several times; pass a "
+        "function that returns a new one (lambda: blocks()), or an object that can be iterated again. With few "
+        "features, ContextMoments and partial_fit need one pass."
+    )
+
+
+def _check_no_arguments(function: Any, where: str) -> None:
+    """Raise when the function cannot be called without arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none: the call itself will tell
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        raise TypeError(
+            f"{where} is a function with arguments {signature} ({error}); pass one that is called without any, such as "
+            "lambda: blocks(path)."
+        ) from error

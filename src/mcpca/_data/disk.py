@@ -1,0 +1,360 @@
+"""Rows in HDF5 and Zarr: read in order, by whole chunks, never all at once. Neither library is imported here."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._utils.parallel import each, n_workers
+from .._utils.types import Array
+from .blocks import (
+    Room,
+    Rows,
+    as_canonical,
+    as_range,
+    block_dtype,
+    check_shape,
+    csr_block,
+    csr_blocks,
+    equal_blocks,
+    row_numbers,
+)
+from .hdf5_bytes import direct
+
+_READ_BYTES = 2**24  # what gather reads at a time
+_MIN_GAP = 2**12  # unwanted entries that are read over rather than skipped, where a dataset has no chunks
+_BAND_RATIO = 4  # a band of chunks is read whole up to this multiple of max_bytes
+_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are about this many at most,
+_CSC_BYTES = 2**30  # unless they would get larger than this
+
+
+@contextmanager
+def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
+    """Turn whatever a storage library raises into an OSError that says what was read and what to do.
+
+    HDF5 gives zeros, and no error, from beyond the end of a file that was cut short while open, and h5py remembers
+    the shape of a dataset of a closed file; both are looked up for these ``datasets``.
+    """
+    try:
+        for dataset in datasets:
+            if hasattr(type(dataset), "__bool__") and not dataset:
+                raise OSError("the file is closed")
+        yield
+        if datasets:  # of one file
+            _check_length(datasets[0])
+    except MemoryError:
+        raise
+    except Exception as error:  # each codec and each store has errors of its own
+        raise OSError(
+            f"{where}: {what} could not be read ({type(error).__name__}: {error}). The file may be cut short, damaged, "
+            "or closed: keep it open during the fit, and copy it again or write it anew if it cannot be read."
+        ) from error
+
+
+def _check_length(dataset: Any) -> None:
+    """Raise when an HDF5 file that is only read is now shorter than when it was opened."""
+    file: Any = getattr(dataset, "file", None)
+    if getattr(file, "mode", None) != "r" or getattr(file, "driver", None) != "sec2":
+        return  # a file that is written to may be longer in memory than on disk
+    length, found = int(file.id.get_filesize()), os.stat(file.filename).st_size
+    if found < length:
+        raise OSError(f"the file has {found} of its {length} bytes")
+
+
+def _rows_text(first: int, stop: int) -> str:
+    return f"rows {first} to {stop - 1}"
+
+
+def _missing_chunks(array: Any) -> tuple[int, int]:
+    """Return (chunks that are not in a Zarr store, all chunks); (0, 0) for HDF5, which keeps count itself.
+
+    Where chunks are stored together in shards, shards are counted: those are the files that get lost. Cost: a listing
+    of the store.
+    """
+    if not hasattr(array, "nchunks_initialized"):
+        return 0, 0
+    shards = getattr(array, "shards", None)
+    stored = shards or array.chunks
+    total = math.prod(-(-n // length) for n, length in zip(array.shape, stored, strict=True))
+    # Zarr counts all chunks of a shard, also those beyond the end of the array.
+    per_file = math.prod(s // c for s, c in zip(shards, array.chunks, strict=True)) if shards else 1
+    return max(total - -(-int(array.nchunks_initialized) // per_file), 0), total
+
+
+class DenseDiskSource:
+    """A dense 2-D dataset of HDF5 or Zarr. Memory: the block that is asked for.
+
+    Chunks that span all columns and few rows are read fastest. A chunk whose rows take more than four times
+    ``max_bytes`` is read once per block. Memory of ``gather``: the result and 64 MB at most.
+    """
+
+    in_memory = False
+    sparse = False
+
+    def __init__(self, dataset: Any, where: str) -> None:
+        self._dataset, self._where = dataset, where
+        with reading(where, "its shape", dataset):
+            shape, dtype, chunks = dataset.shape or (), dataset.dtype, getattr(dataset, "chunks", None)
+            missing, total = _missing_chunks(dataset)
+        self.shape = check_shape(shape, where)
+        self.dtype = block_dtype(dtype, where)
+        self._row_bytes = self.shape[1] * self.dtype.itemsize
+        self.nbytes = self.shape[0] * self._row_bytes
+        self._band = max(int(chunks[0]) if chunks else 2**20 // self._row_bytes, 1)
+        if missing and missing == total:
+            raise ValueError(
+                f"{where}: none of its {total} chunks is in the store, so every value would be read as the fill value; "
+                "copy the store again or write it anew."
+            )
+        if missing:
+            # Zarr leaves out chunks of zeros on purpose, so this may be right.
+            warnings.warn(
+                f"{where}: {missing} of {total} chunks are not in the store, and are read as {dataset.fill_value}. "
+                "That is right where they were left out for being all so (write_empty_chunks=False); otherwise the "
+                "store was cut short: copy it again.",
+                stacklevel=2,
+            )
+
+    def gather(self, rows: slice | Array, room: Room | None = None) -> Rows:
+        """Return these rows in this order, reading only chunks that hold some of them, in the order of the file.
+
+        Where they do not follow one another they are put into ``room``, if there is one.
+        """
+        consecutive = as_range(rows, self.shape[0])
+        if consecutive is not None:
+            return self._read(*consecutive)
+        numbers = row_numbers(rows, self.shape[0], self._where)
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        out = (room or Room()).take("data", len(numbers) * self.shape[1], self.dtype).reshape(-1, self.shape[1])
+        a = 0
+        for b in self._ends_of_reads(ordered):
+            first = int(ordered[a])
+            out[order[a:b]] = self._read(first, int(ordered[b - 1]) + 1)[ordered[a:b] - first]
+            a = b
+        return out
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block), whole chunks at a time."""
+        step = max(max_bytes // self._row_bytes, 1)
+        if step >= self._band:
+            read = step // self._band * self._band
+        else:
+            read = self._band if self._band <= _BAND_RATIO * step else step
+        for first, stop in equal_blocks(self.shape[0], read):
+            block = self._read(first, stop)
+            for a, b in equal_blocks(stop - first, min(step, read)):
+                yield first + a, block[a:b]
+
+    def _ends_of_reads(self, ordered: Array) -> Iterator[int]:
+        """Yield where to cut sorted row numbers, so that each part is within neighbouring chunks of a bounded size."""
+        # Chunks of very many rows are read in parts, though each part costs a look at the whole chunk.
+        band = min(self._band, max(_BAND_RATIO * _READ_BYTES // self._row_bytes, 1))
+        bands = ordered // band
+        most = max(_READ_BYTES // (band * self._row_bytes), 1)
+        begin = 0
+        for i in np.append(np.flatnonzero(np.diff(bands)) + 1, len(ordered)) if len(ordered) else ():
+            if i == len(ordered) or bands[i] != bands[i - 1] + 1 or bands[i] - bands[begin] >= most:
+                begin = int(i)
+                yield begin
+
+    def _read(self, first: int, stop: int) -> Array:
+        with reading(self._where, _rows_text(first, stop), self._dataset):
+            block = np.asarray(self._dataset[first:stop])
+        if block.shape != (stop - first, self.shape[1]):
+            raise OSError(
+                f"{self._where}: {_rows_text(first, stop)} came in shape {block.shape}; copy the file again or "
+                "write it anew."
+            )
+        return block.astype(self.dtype, copy=False)
+
+
+class _SparseDisk:
+    """What CSR and CSC groups share: a data, an indices and an indptr dataset."""
+
+    in_memory = False
+    sparse = True
+
+    def __init__(self, dataset: Any, where: str) -> None:
+        self._where = where
+        with reading(where, "its shape and indptr"):
+            shape, group = dataset.shape, dataset.group
+            self._data, self._indices = direct(group["data"]), direct(group["indices"])
+            missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
+            self._major = np.asarray(group["indptr"][:])
+            n_data, n_indices = int(self._data.shape[0]), int(self._indices.shape[0])
+            index_bytes = np.dtype(self._indices.dtype).itemsize
+            chunks = getattr(self._data, "chunks", None)
+        self.shape = check_shape(shape, where)
+        self.dtype = block_dtype(self._data.dtype, where)
+        self._entry_bytes = self.dtype.itemsize + index_bytes
+        self._gap = int(chunks[0]) if chunks else _MIN_GAP
+        lines = self.shape[0 if dataset.format == "csr" else 1]
+        advice = "the file is cut short or damaged; copy it again or write it anew."
+        # Without any entry indptr is all zeros, which Zarr does not store.
+        if any(missing.values()) and (n_data or n_indices):
+            names = ", ".join(f"{count} of {name}" for name, count in missing.items() if count)
+            raise ValueError(f"{where}: chunks are missing from the store ({names}); {advice}")
+        if len(self._major) != lines + 1 or self._major[0] != 0 or (np.diff(self._major) < 0).any():
+            raise ValueError(
+                f"{where}: indptr has {len(self._major)} numbers from {self._major[:1].tolist()} on, where {lines + 1} "
+                f"that start at 0 and never decrease are needed; {advice}"
+            )
+        if not self._major[-1] == n_data == n_indices:
+            raise ValueError(
+                f"{where}: indptr promises {self._major[-1]} entries, while data has {n_data} and indices has "
+                f"{n_indices}; {advice}"
+            )
+        self.nbytes = n_data * self._entry_bytes + (self.shape[0] + 1) * self._major.itemsize
+
+    def _entries(self, first: int, stop: int, what: str, bound: int) -> tuple[Array, Array]:
+        """Return data and indices of entries ``first`` to ``stop``, each index within [0, bound)."""
+        with reading(self._where, what, self._data, self._indices):
+            data, indices = np.asarray(self._data[first:stop]), np.asarray(self._indices[first:stop])
+        if not len(data) == len(indices) == stop - first:
+            raise OSError(
+                f"{self._where}: {what} gave {len(data)} values and {len(indices)} indices where {stop - first} are "
+                "needed; copy the file again or write it anew."
+            )
+        # SciPy trusts indices: one beyond the matrix would be read from beyond an array.
+        if len(indices) and not (indices.min() >= 0 and indices.max() < bound):
+            raise ValueError(
+                f"{self._where}: {what} have indices from {indices.min()} to {indices.max()}, where 0 to {bound - 1} "
+                "are possible; the file is damaged: copy it again or write it anew."
+            )
+        return data, indices
+
+
+class CSRDiskSource(_SparseDisk):
+    """A CSR matrix in HDF5 or Zarr, in AnnData's layout.
+
+    Memory: indptr, the block that is asked for, and some 100 MB for the part of the file that is looked at.
+    """
+
+    def gather(self, rows: slice | Array, room: Room | None = None) -> Rows:
+        """Return these rows in this order; unwanted ones between them are read over only within a chunk.
+
+        Where they do not follow one another they are put into ``room``, if there is one.
+        """
+        consecutive = as_range(rows, self.shape[0])
+        if consecutive is not None:
+            return self._read(*consecutive)
+        numbers = row_numbers(rows, self.shape[0], self._where)
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        in_order = bool((order[1:] > order[:-1]).all())
+        # How long rows are is known: they go straight to their places, and are never held twice.
+        places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
+        index_dtype = np.int32 if places[-1] < 2**31 and self.shape[1] < 2**31 else np.int64
+        room, size = room or Room(), int(places[-1])
+        data, indices = room.take("data", size, self.dtype), room.take("indices", size, index_dtype)
+
+        def put(a: int, b: int) -> None:
+            first = int(ordered[a])
+            part = self._read(first, int(ordered[b - 1]) + 1, as_it_is=True)[ordered[a:b] - first]
+            to: Any = slice(places[a], places[b])
+            if not in_order:
+                to = np.repeat(places[order[a:b]] - part.indptr[:-1], np.diff(part.indptr))
+                to += np.arange(len(to))
+            data[to], indices[to] = part.data, part.indices
+
+        reads = list(pairwise([0, *self._ends_of_reads(ordered)]))
+        # One thread reads while another sorts out what was read.
+        for _ in each(lambda read: put(*read), reads, n_workers() if len(reads) > 1 else 1):
+            pass
+        return csr_block(data, indices, places, self.shape[1], self.dtype)
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block) from contiguous ranges of the file."""
+        for first, stop in csr_blocks(self._major, self._entry_bytes, max_bytes):
+            yield first, self._read(first, stop)
+
+    def _ends_of_reads(self, ordered: Array) -> Iterator[int]:
+        """Yield where to cut sorted row numbers: at gaps of a chunk or more, and before a read gets too large."""
+        if not len(ordered):
+            return
+        gaps = self._major[ordered[1:]] - self._major[np.minimum(ordered[:-1] + 1, ordered[1:])]
+        most = max(_READ_BYTES // self._entry_bytes, 1)
+        begin = 0
+        ends = self._major[ordered + 1]
+        cuts = np.append(np.flatnonzero(gaps >= self._gap) + 1, len(ordered)).tolist()
+        for cut in cuts:
+            while begin < cut:
+                limit = int(self._major[ordered[begin]]) + most
+                begin = min(cut, max(begin + 1, int(np.searchsorted(ends, limit, side="right"))))
+                yield begin
+
+    def _read(self, first: int, stop: int, *, as_it_is: bool = False) -> Any:
+        """Return consecutive rows; ``as_it_is``, without a look at the order of their entries."""
+        pointers = self._major[first : stop + 1]
+        data, indices = self._entries(int(pointers[0]), int(pointers[-1]), _rows_text(first, stop), self.shape[1])
+        return csr_block(data, indices, pointers - pointers[0], self.shape[1], self.dtype, as_it_is)
+
+
+class CSCDiskSource(_SparseDisk):
+    """A CSC matrix in HDF5 or Zarr, in AnnData's layout.
+
+    Columns are together on disk and rows are not: the whole file is read for each ``gather`` and each block of
+    ``scan``. Blocks are therefore as large as an eighth of the matrix, or 1 GB if that is less, even where
+    ``max_bytes`` is smaller. CSR is the format to have for rows; write the file again as CSR when it is read often.
+    Memory: twice the block, and some 50 MB for the part of the file that is looked at.
+    """
+
+    def __init__(self, dataset: Any, where: str) -> None:
+        super().__init__(dataset, where)
+        self._indptr: Array | None = None
+
+    def first_entries(self, n: int) -> Array:
+        """Return about ``n`` entries, of the first columns."""
+        return self._entries(0, min(n, int(self._major[-1])), "its first columns", self.shape[0])[0]
+
+    def gather(self, rows: slice | Array) -> Rows:
+        """Return these rows in this order; cost: a read of the whole file."""
+        numbers = row_numbers(rows, self.shape[0], self._where)
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        block = self._select(unique)
+        return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block), about eight of them up to 8 GB; each costs a read of the file."""
+        if self._indptr is None:
+            counts = np.zeros(self.shape[0], dtype=np.int64)
+            for _, _, indices, _ in self._pieces("its columns"):
+                counts += np.bincount(indices, minlength=self.shape[0])
+            self._indptr = np.concatenate([[0], np.cumsum(counts)])
+        size = max(max_bytes, min(-(-self.nbytes // _CSC_PASSES), _CSC_BYTES))
+        for first, stop in csr_blocks(self._indptr, self._entry_bytes, size):
+            yield first, self._select(np.arange(first, stop))
+
+    def _pieces(self, what: str) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield (first column, data, indices, indptr) of the file in order."""
+        for first, stop in csr_blocks(self._major, self._entry_bytes, _READ_BYTES):
+            pointers = self._major[first : stop + 1]
+            data, indices = self._entries(int(pointers[0]), int(pointers[-1]), what, self.shape[0])
+            yield first, data, indices, pointers - pointers[0]
+
+    def _select(self, wanted: Array) -> Any:
+        """Return sorted rows as CSR."""
+        what = _rows_text(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else "no rows"
+        place = np.full(self.shape[0], -1, dtype=np.int64)
+        place[wanted] = np.arange(len(wanted))
+        data_parts, row_parts, counts = [], [], [np.zeros(0, dtype=np.int64)]
+        for _, data, indices, pointers in self._pieces(what):
+            rows = place[indices]
+            kept = np.flatnonzero(rows >= 0)
+            data_parts.append(data[kept].astype(self.dtype, copy=False))
+            row_parts.append(rows[kept].astype(np.int32 if len(wanted) < 2**31 else np.int64))
+            counts.append(np.diff(np.searchsorted(kept, pointers)))
+        indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        data = np.concatenate([np.zeros(0, dtype=self.dtype), *data_parts])
+        rows = np.concatenate([np.zeros(0, dtype=np.int32), *row_parts])
+        block = scipy.sparse.csc_array((data, rows, indptr), shape=(len(wanted), self.shape[1]))
+        return as_canonical(scipy.sparse.csr_array(block.tocsr()))

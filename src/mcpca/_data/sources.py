@@ -1,0 +1,273 @@
+"""Rows of one matrix, wherever they are, behind one small interface.
+
+A fit passes over its rows several times. ``as_source`` makes that possible for arrays, memory maps, sparse matrices,
+datasets of HDF5 and Zarr, AnnData's backed matrices and chunks that are computed, without a copy of the data and
+without making sparse data dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, KeysView, Mapping, Sequence, Set, ValuesView
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._utils.array_api import is_device_array
+from .._utils.types import Array
+from .blocks import (
+    Rows,
+    Source,
+    as_canonical,
+    as_range,
+    block_dtype,
+    check_block,
+    check_shape,
+    csr_blocks,
+    csr_rows,
+    equal_blocks,
+    row_numbers,
+)
+from .chunks import ChunkSource, one_shot
+from .columns import ColumnSource, in_memory
+from .detect import anndata_parts, is_anndata
+from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
+from .validation import check_rows
+
+__all__ = [
+    "CSCDiskSource",
+    "CSCSource",
+    "CSRDiskSource",
+    "CSRSource",
+    "ChunkSource",
+    "ColumnSource",
+    "DenseDiskSource",
+    "DenseSource",
+    "Rows",
+    "Source",
+    "as_source",
+    "check_block",
+    "columns_source",
+    "is_dask",
+    "is_source_like",
+]
+
+_CSC_BLOCKS = 8  # each block of a CSC matrix costs a look at all entries, so there are about this many at most
+_COUNTED = 2**17  # entries whose rows are counted at a time
+
+
+class DenseSource:
+    """A dense array or memory map, used as it is. Slices are views where the type is float32 or float64."""
+
+    in_memory = True
+    sparse = False
+
+    def __init__(self, X: Array, where: str) -> None:
+        self._where = where
+        # Only read where rows are asked for: a view of a memory map is no copy.
+        self.array = X
+        self.shape = check_shape(X.shape, where)
+        self.dtype = block_dtype(X.dtype, where)
+        self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def gather(self, rows: slice | Array) -> Rows:
+        """Return these rows in this order: a view for a slice, a copy for row numbers."""
+        if not isinstance(rows, slice):
+            rows = row_numbers(rows, self.shape[0], self._where)
+        return np.asarray(self.array[rows]).astype(self.dtype, copy=False)
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block); integers become floats block by block."""
+        for first, stop in equal_blocks(self.shape[0], max_bytes // (self.shape[1] * self.dtype.itemsize)):
+            yield first, self.gather(slice(first, stop))
+
+
+class CSRSource:
+    """A CSR matrix, used as it is and never changed. Blocks of consecutive rows share its values.
+
+    Duplicates and unsorted indices are put right in copies of the blocks. Whether there are any is looked up once, in
+    one pass over the indices.
+    """
+
+    in_memory = True
+    sparse = True
+
+    def __init__(self, X: Any, where: str) -> None:
+        self._where = where
+        self.shape = check_shape(X.shape, where)
+        self.dtype = block_dtype(X.dtype, where)
+        # Another object around the same arrays: what SciPy remembers about it is not written to the caller's.
+        self.matrix = scipy.sparse.csr_array(X)
+        entries = int(self.matrix.indptr[-1])
+        self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize
+        self.nbytes = entries * self._entry_bytes + self.matrix.indptr.nbytes
+        self._canonical = bool(self.matrix.has_canonical_format)
+
+    def gather(self, rows: slice | Array) -> Rows:
+        """Return these rows in this order. Cost: their entries."""
+        X, consecutive = self.matrix, as_range(rows, self.shape[0])
+        if consecutive is not None:
+            return csr_rows(X, *consecutive, self.dtype, self._canonical)
+        block = X[row_numbers(rows, self.shape[0], self._where)].astype(self.dtype, copy=False)
+        return as_canonical(block, self._canonical)
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block)."""
+        for first, stop in csr_blocks(self.matrix.indptr, self._entry_bytes, max_bytes):
+            yield first, self.gather(slice(first, stop))
+
+
+class CSCSource:
+    """A CSC matrix, used as it is and never changed; blocks are CSR.
+
+    Columns are together in it and rows are not: each ``gather`` and each block of ``scan`` costs a look at all
+    entries. Blocks are therefore an eighth of the matrix where ``max_bytes`` is smaller.
+    """
+
+    in_memory = False
+    sparse = True
+
+    def __init__(self, X: Any, where: str) -> None:
+        self._where = where
+        self.shape = check_shape(X.shape, where)
+        self.dtype = block_dtype(X.dtype, where)
+        self.matrix = scipy.sparse.csc_array(X)
+        entries = int(self.matrix.indptr[-1])
+        self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize
+        self.nbytes = entries * self._entry_bytes + (self.shape[0] + 1) * self.matrix.indptr.itemsize
+        self._indptr: Array | None = None
+
+    def first_entries(self, n: int) -> Array:
+        """Return about ``n`` entries, of the first columns."""
+        return np.asarray(self.matrix.data[:n])
+
+    def gather(self, rows: slice | Array) -> Rows:
+        """Return these rows in this order. Cost: a look at all entries."""
+        if not isinstance(rows, slice):
+            rows = row_numbers(rows, self.shape[0], self._where)
+        block = scipy.sparse.csr_array(self.matrix[rows].astype(self.dtype, copy=False))
+        return as_canonical(block)
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+        """Yield (number of the first row, block), about eight blocks at most."""
+        if self._indptr is None:
+            counts, indices = np.zeros(self.shape[0], dtype=np.int64), self.matrix.indices
+            for first, stop in equal_blocks(int(self.matrix.indptr[-1]), max(_COUNTED, self.shape[0])):
+                counts += np.bincount(indices[first:stop], minlength=self.shape[0])
+            self._indptr = np.concatenate([[0], np.cumsum(counts)])
+        size = max(max_bytes, -(-self.nbytes // _CSC_BLOCKS))
+        for first, stop in csr_blocks(self._indptr, self._entry_bytes, size):
+            yield first, self.gather(slice(first, stop))
+
+
+# All that ``as_source`` makes: opening one again could mean to read it again.
+_SOURCES = (DenseSource, CSRSource, CSCSource, DenseDiskSource, CSRDiskSource, CSCDiskSource, ChunkSource, ColumnSource)
+
+
+def as_source(X: Any, where: str) -> Source:
+    """Return the rows of one matrix as a ``Source``.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, dataset, function or iterable; a source is returned as it is
+        - ndarray, memory map, DataFrame and whatever else becomes a 2-D array: not copied where it is an array of
+          real numbers already; a memory map is not read. Arrays on a device are copied to the host.
+        - SciPy sparse: CSR and CSC are used as they are. COO, BSR, LIL, DOK and DIA are converted to CSR once, which
+          takes a copy.
+        - 2-D dataset of h5py or array of zarr; AnnData's backed CSR or CSC dataset, in HDF5 or Zarr; an AnnData,
+          of which ``X`` is taken.
+        - a function of no arguments that returns an iterable of 2-D blocks, or an object that can be iterated again
+          and again and gives them (see ``ChunkSource``).
+    where : str
+        What to call it in errors.
+    """
+    if is_dask(X):
+        raise TypeError(
+            f"{where} is on Dask, and this needs its rows in the memory of this process, which they may not fit. Pass "
+            "a sample of them: some blocks, computed."
+        )
+    kind = _kind(X)
+    if kind == "source":
+        return X  # type: ignore[no-any-return]
+    if kind == "anndata":
+        return as_source(anndata_parts(X)[0], where)
+    if kind == "iterator":
+        raise one_shot(X, where)
+    if kind == "chunks":
+        return ChunkSource(X, where)
+    if kind == "disk":
+        return DenseDiskSource(X, where)
+    if kind == "sparse disk":
+        return CSRDiskSource(X, where) if X.format == "csr" else CSCDiskSource(X, where)
+    if kind == "sparse":
+        check_shape(X.shape, where)
+        block_dtype(X.dtype, where)
+        return CSCSource(X, where) if X.format == "csc" else CSRSource(X, where)
+    plain = isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray)
+    if plain and X.ndim == 2 and X.shape[1] and X.dtype.kind in "biuf":
+        return DenseSource(X, where)
+    return DenseSource(check_rows(X, where), where)
+
+
+def columns_source(X: Any, columns: Array | None, where: str) -> Source:
+    """Return these columns of one matrix, in this order, as a ``Source``; None is all of them.
+
+    Of a matrix in memory they are copied, once; of any other they are taken block by block as it is read.
+    """
+    if columns is None:
+        return as_source(X, where)
+    if in_memory(X):
+        return as_source(X[:, columns], where)
+    return ColumnSource(as_source(X, where), columns)
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is an array, DataFrame or Series of Dask, or an AnnData whose matrix is; Dask is not imported."""
+    if is_anndata(X):
+        # The matrix of a view is a copy, unless no row is in it; one in a file may be closed.
+        return not getattr(X, "isbacked", False) and is_dask((X[:0] if getattr(X, "is_view", False) else X).X)
+    libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
+    return bool(libraries & {"dask", "dask_expr"}) and hasattr(type(X), "ndim")
+
+
+def is_source_like(X: Any) -> bool:
+    """Whether X is one matrix that only ``as_source`` understands.
+
+    Sparse matrices, datasets on disk, AnnData, functions and objects that give blocks are, iterators too (for which
+    ``as_source`` has the right error); arrays, DataFrames, lists and dicts are not.
+    """
+    return _kind(X) != "dense"
+
+
+def _kind(X: Any) -> str:
+    """Tell what X is from its type alone: attributes of a closed file cannot be read."""
+    # Device arrays can be iterated, and some have nothing that tells NumPy that they are arrays.
+    if isinstance(X, np.ndarray) or is_device_array(X):
+        return "dense"
+    kind = type(X)
+    if isinstance(X, _SOURCES):
+        return "source"
+    if scipy.sparse.issparse(X):
+        return "sparse"
+    if is_anndata(X):
+        return "anndata"
+    layout = getattr(X, "format", None)
+    if isinstance(layout, str) and layout in ("csr", "csc") and hasattr(kind, "shape") and hasattr(X, "group"):
+        return "sparse disk"
+    if _is_dataset(X):
+        return "disk"
+    arrays = ("__array__", "__array_interface__", "__dataframe__")
+    if any(hasattr(kind, name) for name in arrays):
+        return "dense"
+    if hasattr(kind, "__next__"):
+        return "iterator"
+    if callable(X):
+        return "chunks"
+    named = (Mapping, Sequence, Set, KeysView, ValuesView, str, bytes)
+    return "chunks" if hasattr(kind, "__iter__") and not isinstance(X, named) else "dense"
+
+
+def _is_dataset(X: Any) -> bool:
+    """Whether X is an array on disk: of h5py or zarr, which tell the lengths of their chunks."""
+    libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
+    return bool(libraries & {"h5py", "zarr"}) and hasattr(type(X), "shape") and hasattr(type(X), "chunks")

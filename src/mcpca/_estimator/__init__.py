@@ -1,0 +1,1 @@
+"""``MCPCA`` itself: fitting from every form of input, and its file."""

@@ -1,0 +1,1 @@
+"""How sure: standard errors, tests of presence, resampling, halves of the rows."""

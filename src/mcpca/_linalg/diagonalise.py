@@ -1,0 +1,52 @@
+"""Approximate joint diagonalisation, all pairs at once: the step that the power method and the likelihood share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._utils.types import Array
+
+
+def pair_step(
+    R: Array,
+    d: Array,
+    root: Array | None = None,
+    weights: Array | None = None,
+    noise: Array | None = None,
+    gram: Array | None = None,
+) -> Array:
+    """Return E such that ``(I + E)^-1 R_i (I + E)^-T`` is closer to diagonal for all i.
+
+    To first order ``R_i[l, j] = E_lj d_ij + E_jl d_il`` with d the diagonals: for each pair a least-squares problem in
+    two unknowns. ``R`` is (r, k, r) with contexts in the middle and ``d`` (k, r). ``weights`` (k, r) gives entry (l, j)
+    of context i the weight ``weights_il weights_ij``; without it this is the step of UWEDGE (Tichavsky and Yeredor,
+    IEEE Trans. Signal Process. 57, 2009). With ``root`` (r,) rows and columns of R, and d, are divided by it first, and
+    with ``noise`` (k,) and ``gram`` (r, r) ``noise_i gram`` is taken off ``R_i`` (d is without it already). R is read
+    once and not copied. Cost O(k r^2).
+    """
+    d = d if root is None else d / root**2
+    if weights is None:
+        K = d.T @ d
+        H = np.broadcast_to(np.diag(K), K.shape)
+        pull = np.einsum("lej,ej->lj", R, d)
+        drift = None if noise is None else np.broadcast_to(noise @ d, K.shape)
+    else:
+        wd = weights * d
+        K = wd.T @ wd
+        H = weights.T @ (wd * d)
+        pull = np.matmul((weights.T[:, :, None] * R).transpose(2, 0, 1), wd.T[:, :, None])[:, :, 0].T
+        drift = None if noise is None else weights.T @ (noise[:, None] * wd)
+    if gram is not None and drift is not None:
+        pull = pull - gram * drift
+    if root is not None:
+        pull = pull / root / root[:, None]
+    return solve_pairs(H, K, pull)
+
+
+def solve_pairs(H: Array, K: Array, pull: Array) -> Array:
+    """Solve ``H_lj E_lj + K_lj E_jl = pull_lj`` for all pairs; 0 on the diagonal and where a pair is singular."""
+    size = H * H.T
+    det = size - K**2
+    np.fill_diagonal(det, 0)
+    good = det > 1e-13 * size
+    return np.asarray(np.divide(pull * H.T - K * pull.T, det, out=np.zeros_like(K), where=good))

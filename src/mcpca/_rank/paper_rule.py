@@ -1,0 +1,326 @@
+"""The paper's rule for the rank: the largest candidate at which runs from different seeds agree."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from .._covariances.interface import Covariances
+from .._covariances.scaling import stack_in_range
+from .._covariances.stack import Stack
+from .._covariances.subspace import Core, compress, numerical_rank
+from .._covariances.validation import check_covariances
+from .._linalg.canonical import ascore
+from .._solvers.plain import plain_runs
+from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.printing import Shown, around, counted, span
+from .._utils.progress import reporting
+from .._utils.types import Array, Report
+from .._utils.wording import beside
+
+PLAIN_TOL, PLAIN_STEPS = 1e-9, 20_000
+MATCHINGS = ("greedy", "authors")
+_MAX_CANDIDATES = 20
+_SCREE_END, _OPEN_END = 50, 30
+_ELBOW = 2.0  # a singular value this many times the next ends the candidates
+
+
+@dataclass(frozen=True, repr=False)
+class RankChoice(Shown):
+    """The curve behind a choice of rank.
+
+    Attributes
+    ----------
+    rank : int or None
+        The largest rank whose mean score passes; None when ``outcome`` is "none stable".
+    outcome : {"stable", "none stable"}
+    reason : str
+        The choice in a sentence.
+    ranks : ndarray (m,)
+        Candidates, ascending.
+    scores : ndarray (m, n_seed_pairs)
+        Mean matched ``|cos|`` of each pair of runs.
+    threshold : float
+    singular_values : ndarray
+        The scree: singular values of the flattening.
+    unsettled : ndarray (m,) or None
+        How many of the ``2 n_seed_pairs`` runs at each rank had a component that had not converged. Such runs differ by
+        how early they were stopped as well as by their seeds. None in files of versions that did not count them.
+    matching : {"greedy", "authors"}
+        How components of two runs were paired.
+    """
+
+    rank: int | None
+    outcome: str
+    reason: str
+    ranks: Array
+    scores: Array
+    threshold: float
+    singular_values: Array
+    unsettled: Array | None = None
+    matching: str = "greedy"
+
+    @property
+    def mean_scores(self) -> Array:
+        """Mean over pairs of runs (m,): the curve that is compared with the threshold."""
+        return np.asarray(self.scores.mean(axis=1))
+
+    def times_power(self, e: int) -> RankChoice:
+        """Return the choice for covariances times ``4^e``."""
+        return replace(self, singular_values=np.ldexp(self.singular_values, 2 * e))
+
+    def _words(self) -> list[str]:
+        pairs = counted(self.scores.shape[1], "pair")
+        return [
+            self.reason,
+            f"Looked at: ranks {span(self.ranks, '.0f')}, by {pairs} of runs each, mean scores "
+            f"{span(self.mean_scores)}.",
+        ]
+
+    def _rows(self) -> dict[str, Any]:
+        kept = around(self.ranks, self.rank)
+        means, low, high = (f(self.scores, axis=1)[kept] for f in (np.mean, np.min, np.max))
+        return {"rank": self.ranks[kept], "mean score": means, "least": low, "largest": high}
+
+
+def choose_rank(
+    S: Any,
+    ranks: Iterable[int] | None = None,
+    *,
+    n_seed_pairs: int = 5,
+    cos_sim_threshold: float = 0.8,
+    random_state: Any = None,
+    tol: float = PLAIN_TOL,
+    max_iter: int = PLAIN_STEPS,
+    matching: str = "greedy",
+    verbose: Any = None,
+) -> RankChoice:
+    """Choose the rank by the paper's stability rule.
+
+    For each candidate, ``n_seed_pairs`` pairs of runs start from different random numbers; the score of a pair is the
+    mean absolute cosine between matched components. The largest rank whose mean score exceeds ``cos_sim_threshold`` is
+    chosen. Agreement between seeds says that the answer is well determined by these data. It does not say that it is
+    above noise.
+
+    Parameters
+    ----------
+    S : array-like (k, p, p)
+        Covariances.
+    ranks : iterable of int, optional
+        Candidates. By default up to 20 of them, from 1 to the largest relative drop among the first 50 singular
+        values of the flattening, from the second on, where that is a drop to less than half; else to 30, or to the
+        numerical rank where that is less.
+    n_seed_pairs, cos_sim_threshold : int, float
+        The paper's parameters.
+    random_state, verbose
+        As in ``decompose``. The chosen rank is a function of ``random_state`` alone.
+    tol, max_iter : float, int
+        Length of the last step, and the most power steps of a start: the runs are the plain power method's, to
+        convergence. Where that takes more than ``max_iter``, ``unsettled`` and ``reason`` say at which ranks, with a
+        ``ConvergenceWarning``.
+    matching : {"greedy", "authors"}
+        "greedy" pairs by ``|cos|``, each component with the best that is left. "authors" is what the code behind the
+        paper's ranks does: two components at less than a right angle are as far apart as the L1 norm of their
+        difference, others as the squared L2 norm of their sum, and each takes the nearest that is left. Of p features
+        the first is up to ``sqrt(p)`` times the L2 norm, so a pair that is close but not equal may lose to a wrong one
+        of opposite sign, and scores are lower. The cosines of the pairs are then averaged.
+
+    Returns
+    -------
+    RankChoice
+        Never raises for want of a stable rank: ``outcome`` is then "none stable" and ``rank`` None.
+
+    Notes
+    -----
+    Cost one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
+    """
+    S, e = stack_in_range(check_covariances(S))
+    with reporting(verbose, "choice of the rank") as report:
+        choice, _ = choose_rank_checked(
+            Stack(S),
+            ranks,
+            n_seed_pairs=n_seed_pairs,
+            cos_sim_threshold=cos_sim_threshold,
+            rng=as_generator(random_state),
+            tol=tol,
+            max_iter=max_iter,
+            matching=matching,
+            report=report,
+        )
+    return choice.times_power(e)
+
+
+def choose_rank_checked(
+    S: Covariances,
+    ranks: Iterable[int] | None,
+    *,
+    n_seed_pairs: int,
+    cos_sim_threshold: float,
+    rng: np.random.Generator,
+    report: Report,
+    tol: float = PLAIN_TOL,
+    max_iter: int = PLAIN_STEPS,
+    matching: str = "greedy",
+) -> tuple[RankChoice, Core]:
+    """``choose_rank`` for covariances known to be good; also returns the core, which any candidate can use."""
+    tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
+    max_iter = check_integer(max_iter, "max_iter", 1)
+    n_seed_pairs = check_integer(n_seed_pairs, "n_seed_pairs", 1)
+    threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
+    if matching not in MATCHINGS:
+        raise ValueError(f"matching={matching!r}; choose 'greedy' or 'authors'.")
+    p = S.n_features
+    if ranks is None:
+        core = compress(S, min(p, _SCREE_END))
+        candidates = _candidates_from_scree(core.singular_values, numerical_rank(core.singular_values, S))
+    else:
+        candidates = check_ranks(ranks, p)
+        core = compress(S, int(candidates[-1]))
+        check_within_data(candidates, numerical_rank(core.singular_values, S))
+    scores = np.ones((len(candidates), n_seed_pairs))
+    unsettled = np.zeros(len(candidates), dtype=int)
+    seed = int(rng.integers(2**62))
+    for i, r in enumerate(candidates):
+        report("ranks", i, len(candidates))
+        if S.n_contexts == 1:
+            continue  # PCA: every run gives the same axes
+        scores[i], unsettled[i] = seed_scores(core, int(r), n_seed_pairs, seed, tol, max_iter, matching)
+    report("ranks", len(candidates), len(candidates))
+    choice = _choose(candidates, scores, threshold, core.singular_values)
+    unfinished = _unfinished(candidates, unsettled, 2 * n_seed_pairs, tol, max_iter)
+    if unfinished:
+        warnings.warn(unfinished, ConvergenceWarning, stacklevel=3)
+    reason = f"{choice.reason} {unfinished}".strip()
+    return replace(choice, reason=reason, unsettled=unsettled, matching=matching), core
+
+
+class SeedScores(NamedTuple):
+    """Mean matched ``|cos|`` of each pair of runs, and how many of the runs had not converged."""
+
+    scores: Array
+    unsettled: int
+
+
+def seed_scores(
+    core: Core,
+    r: int,
+    n_seed_pairs: int,
+    seed: int,
+    tol: float = PLAIN_TOL,
+    max_iter: int = PLAIN_STEPS,
+    matching: str = "greedy",
+) -> SeedScores:
+    """Return how far ``n_seed_pairs`` pairs of plain runs at rank ``r`` agree.
+
+    Seeded by rank and run, so that a candidate's score does not depend on the other candidates; nor on the unit, or on
+    the signs of singular vectors, in whose coordinates runs start.
+    """
+    streams = [np.random.default_rng((seed, r, j)) for j in range(2 * n_seed_pairs)]
+    part = core.leading(r)
+    signs = _signs(part)
+    runs, settled = plain_runs(signs[:, None] * part.tensor * signs, r, streams, tol, max_iter)
+    runs *= signs[:, None]
+    pairs = [(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
+    if matching == "authors":
+        # L1 distances are between features: those of other coordinates are others.
+        scores = [authors_score(part.lift(first), part.lift(second)) for first, second in pairs]
+    else:
+        scores = [ascore(first, second) for first, second in pairs]
+    return SeedScores(np.array(scores), int((~settled).sum()))
+
+
+def _signs(core: Core) -> Array:
+    """Return the sign of the largest entry of each column of the basis (q,)."""
+    if core.basis is None:
+        return np.ones(core.tensor.shape[1])
+    peaks = np.abs(core.basis).argmax(axis=0)
+    return np.where(core.basis[peaks, np.arange(len(peaks))] < 0, -1.0, 1.0)
+
+
+def authors_score(A: Array, A_ref: Array) -> float:
+    """Return the mean cosine of the columns (p, r), each of ``A_ref`` with the nearest of ``A`` that is left.
+
+    Nearest by ``|a - b|_1`` where ``a . b > 0``, else by ``|a + b|_2^2``: the published ranks rest on this.
+    """
+    r = A_ref.shape[1]
+    cosines = A_ref.T @ A
+    distances = 2 + 2 * cosines
+    for j in range(r):
+        same = cosines[j] > 0
+        distances[j, same] = np.abs(A[:, same] - A_ref[:, [j]]).sum(axis=0)
+    matched = np.empty(r)
+    for j in range(r):
+        nearest = int(np.argmin(distances[j]))
+        matched[j] = abs(cosines[j, nearest])
+        distances[:, nearest] = np.inf
+    return float(matched.mean())
+
+
+def _unfinished(ranks: Array, unsettled: Array, n_runs: int, tol: float, max_iter: int) -> str:
+    """Say at which ranks runs were stopped before they had converged; nothing where none was."""
+    some = [f"{r} ({n} of {n_runs})" for r, n in zip(ranks, unsettled, strict=True) if n]
+    if not some:
+        return ""
+    return (
+        f"Runs had not converged to tol={tol:g} after max_iter={max_iter} steps at rank{'s' * (len(some) > 1)} "
+        f"{', '.join(some)}, where scores may be too low; raise either."
+    )
+
+
+def _choose(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:
+    means = scores.mean(axis=1)
+    passing = np.flatnonzero(means > threshold)
+    if len(passing):
+        best = passing[-1]
+        rank, outcome = int(ranks[best]), "stable"
+        reason = (
+            f"Rank {rank} is the largest of {len(ranks)} candidates at which runs from different seeds agree: mean "
+            f"|cos| {beside(means[best], threshold, 3)} > {threshold:g}."
+        )
+    else:
+        best = int(np.argmax(means))
+        rank, outcome = None, "none stable"
+        reason = (
+            f"No candidate rank passed: the best, {ranks[best]}, has mean |cos| {beside(means[best], threshold, 3)} <= "
+            f"{threshold:g} between seeds. Try smaller ranks, lower cos_sim_threshold, or force one with n_components."
+        )
+    return RankChoice(rank, outcome, reason, ranks, scores, threshold, singular_values)
+
+
+def _candidates_from_scree(sigma: Array, rank: int) -> Array:
+    if rank == 0:
+        raise ValueError(
+            "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
+        )
+    # A drop after the last feature is no evidence, a drop to the rounding error of a lower rank is. Nor is one after
+    # the first singular value: most data have a direction that is far above all others.
+    end = min(rank, _SCREE_END, len(sigma) - 1)
+    drops = sigma[1:end] / np.maximum(sigma[2 : end + 1], np.finfo(float).eps * sigma[0])
+    last = int(np.argmax(drops)) + 2 if drops.max(initial=0) > _ELBOW else min(rank, _OPEN_END)
+    return np.unique(np.linspace(1, last, min(last, _MAX_CANDIDATES)).round().astype(int))
+
+
+def check_ranks(ranks: Iterable[int], p: int, name: str = "rank_range") -> Array:
+    """Return candidate ranks within 1 to p, ascending and each once."""
+    try:
+        values = list(ranks)
+    except TypeError:
+        raise ValueError(f"{name}={ranks!r} is not a list of ranks; pass for example range(2, 20).") from None
+    if not values:
+        raise ValueError(f"{name} is empty; pass at least one candidate rank, for example range(2, 20).")
+    return np.unique(
+        [check_integer(v, f"{name} entry", 1, p, f"Keep candidates within 1 to {p} features.") for v in values]
+    )
+
+
+def check_within_data(candidates: Array, rank: int, name: str = "rank_range", data: str = "the data") -> None:
+    """Raise where a candidate exceeds the numerical rank of the data."""
+    if candidates[-1] > rank:
+        raise ValueError(
+            f"{name} reaches {candidates[-1]}, above the numerical rank of {data}, {rank}; keep candidates <= {rank}."
+        )

@@ -1,0 +1,320 @@
+"""Where a fit is kept in an AnnData: one layout, which ``mcpca.tl`` writes and the pictures read.
+
+For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before "MCPCs" in ``varm``):
+
+- ``obsm["X_mcpca"]`` (n, r): scores;
+- ``obs["mcpca_context"]``: the context of each row as text, categorical, missing where the row was not fitted;
+- ``varm["MCPCs"]`` (n_vars, r): A, with zeros for features that were left out, and ``varm["MCPCs_projection"]``: the
+  transpose of pinv(A). For a fit on principal components both are multiplied by their axes; for one on anything else in
+  ``obsm`` they are not there;
+- ``uns["mcpca"]``, a dict:
+
+  - "loadings": DataFrame (k, r), B; rows are the contexts as text, columns "MCPC 1", ..., "MCPC r"
+    (older versions wrote "MCPC1", ..., which is read as well);
+  - "contexts": DataFrame (k rows) with "n_samples", "variance_explained", "squared_norm" and its standard error
+    "squared_norm_error", "reconstruction_error", "offdiagonal", "offdiagonal_correlation", "likelihood_loss", and
+    "noise_variance" where the fit has one for each context;
+  - "levels", where columns were crossed: DataFrame (k rows), the label of each context in each column;
+  - "variance_shares": DataFrame (k, r), what each MCPC adds to "variance_explained";
+  - "singular_values": the scree; "means": (k, p), of the features of the fit;
+  - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
+    fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
+    those features that the axes are made of;
+  - "noise_variance", "score_covariances", "variance_outside" with ``solver="ml"``;
+  - "params": all that is needed to repeat the run, and "version";
+  - "diagnostics": "n_samples", "reconstruction_error", "relative_error" (its share of the squared norms),
+    "explained_share" with its standard error "explained_share_error", "variance_explained",
+    "offdiagonal_correlation", "likelihood_loss", "n_iter", "n_passes", "basis_residual", "exponent" (squares are in
+    units of ``16^exponent``; 0 unless data are far from 1), and "warnings" (texts);
+  - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
+  - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
+    on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found.
+
+All of it survives ``write_h5ad`` and ``write_zarr``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._data.anndata_rows import EXTRA, ObsContexts, Space
+from .._estimator.persistence import from_state, state_of
+from .._rank.paper_rule import RankChoice
+from .._rank.selection import RankSelection
+from .._utils.component_names import component_names
+from .._utils.optional import require
+from .._utils.types import Array
+
+# Columns of "contexts", and the facets that they are.
+_FACETS = {
+    "squared_norm": "squared_norms",
+    "squared_norm_error": "squared_norm_errors",
+    "reconstruction_error": "reconstruction_errors",
+    "offdiagonal": "offdiagonals",
+    "offdiagonal_correlation": "offdiagonal_correlations",
+    "likelihood_loss": "likelihood_losses",
+}
+_NOISE = {
+    "noise_variance": "noise_variance_",
+    "score_covariances": "score_covariances",
+    "variance_outside": "variance_outside",
+}
+
+
+class Keys(NamedTuple):
+    """Names under which one fit is stored."""
+
+    uns: str
+    scores: str
+    context: str
+    components: str
+    projection: str
+
+
+def keys_of(key: str) -> Keys:
+    """Return the names that belong to ``key_added=key``."""
+    if not isinstance(key, str) or not key or "/" in key:
+        raise ValueError(f"key_added={key!r}; pass a name without '/', which files of AnnData do not take.")
+    components = "MCPCs" if key == "mcpca" else f"{key}_MCPCs"
+    return Keys(key, f"X_{key}", f"{key}_context", components, f"{components}_projection")
+
+
+def stored_fit(adata: Any, key: str) -> dict[str, Any]:
+    """Return ``adata.uns[key]``, or explain that there is no fit of that name."""
+    found = adata.uns.get(key)
+    if found is None or "loadings" not in found:
+        fits = [str(name) for name, value in adata.uns.items() if hasattr(value, "keys") and "loadings" in value]
+        near = difflib.get_close_matches(key, fits, n=1)
+        have = f" There are fits under {fits}" + (f"; did you mean {near[0]!r}?" if near else ".") if fits else ""
+        raise ValueError(
+            f"key={key!r} names no fit of MCPCA in adata.uns.{have} Run mcpca.tl.mcpca(adata, context_key) first."
+        )
+    return dict(found)
+
+
+# Writing
+
+
+def write_fit(
+    adata: Any,
+    key: str,
+    model: Any,
+    scores: Array,
+    space: Space,
+    contexts: ObsContexts,
+    params: dict[str, Any],
+    notes: list[str],
+) -> None:
+    """Put a fitted model into an AnnData, in place of an earlier one of that key; all is made before any is put."""
+    pd = require("pandas", EXTRA)
+    keys = keys_of(key)
+    over_var = {
+        keys.components: space.over_var(model.components_, adata.n_vars),
+        keys.projection: space.over_var(model.projection_.T, adata.n_vars),
+    }
+    names = [str(name) for name in contexts.names]
+    var_names = np.asarray(adata.var_names).astype(str).astype(object)
+    content = _content(model, space, names, contexts.levels, params, notes, var_names, pd)
+    content["dropped"] = {
+        "contexts": pd.DataFrame(
+            {"n_samples": np.array([n for _, n in contexts.dropped], dtype=np.int64)},
+            index=pd.Index([name for name, _ in contexts.dropped], dtype=object),
+        ),
+        "n_missing": contexts.n_missing,
+    }
+    data, before = data_of(params), adata.uns.get(key)
+    if model.rank_choice_ is not None:
+        content["rank"] = rank_content(model.rank_choice_, data)
+    elif hasattr(before, "keys") and "rank" in before and _same(before["rank"].get("data", {}), data):
+        content["rank"] = before["rank"]
+    labels = pd.Categorical.from_codes(contexts.codes, categories=names)
+    adata.obsm[keys.scores] = scores
+    adata.obs[keys.context] = labels
+    for name, vectors in over_var.items():
+        if vectors is not None:
+            adata.varm[name] = vectors
+        elif name in adata.varm:
+            del adata.varm[name]
+    adata.uns[key] = content
+
+
+def _content(
+    model: Any,
+    space: Space,
+    names: list[str],
+    levels: list[Array],
+    params: dict[str, Any],
+    notes: list[str],
+    var_names: Array,
+    pd: Any,
+) -> dict[str, Any]:
+    """Return what goes into ``uns``, without what was dropped and how the rank was chosen."""
+    arrays, header = state_of(model)
+    labels = component_names(model)
+    table = {
+        "n_samples": model.n_samples_per_context_,
+        "variance_explained": arrays["facet_variance_shares"].sum(axis=1),
+    }
+    table |= {column: arrays[f"facet_{facet}"] for column, facet in _FACETS.items()}
+    noise = {name: arrays[source] for name, source in _NOISE.items() if source in arrays}
+    if model.noise_variance_ is not None and model.noise != "diagonal":
+        table["noise_variance"] = noise["noise_variance"]
+    content = {
+        "loadings": pd.DataFrame(model.loadings_, index=names, columns=labels),
+        "contexts": pd.DataFrame(table, index=names),
+        "variance_shares": pd.DataFrame(arrays["facet_variance_shares"], index=names, columns=labels),
+        "singular_values": model.singular_values_,
+        "means": model.means_,
+        "params": params,
+        "diagnostics": _diagnostics(model, header, notes),
+        **noise,
+    }
+    if levels:
+        keys = [str(key) for key in params["context_key"]]
+        content["levels"] = pd.DataFrame(dict(zip(keys, levels, strict=True)), index=names)
+    if space.names is not None:
+        content["features"] = space.names.astype(object)
+    if not space.in_var:
+        content |= {"components": model.components_, "projection": model.projection_}
+    if space.axes is not None:
+        content["pca_features"] = var_names[(space.axes != 0).any(axis=1)]
+    return content
+
+
+def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    share = model.explained_share()
+    return {
+        "n_samples": int(model.n_samples_per_context_.sum()),
+        "reconstruction_error": model.reconstruction_error(),
+        "relative_error": 1 - share if np.isfinite(share) else 0.0,
+        "explained_share": share if np.isfinite(share) else 0.0,
+        "explained_share_error": float(np.nan_to_num(model.explained_share_error())),
+        "variance_explained": model.variance_explained(),
+        "offdiagonal_correlation": model.offdiagonal_correlation(),
+        "likelihood_loss": model.likelihood_loss(),
+        "n_iter": int(header["n_iter"]),
+        "n_passes": header["n_passes"],
+        "basis_residual": float(header["basis_residual"]),
+        "exponent": int(header["exponent"]),
+        "warnings": np.array(notes, dtype=object),
+    }
+
+
+def data_of(params: dict[str, Any]) -> dict[str, Any]:
+    """Return those parameters that say which rows and features were looked at."""
+    return {name: params[name] for name in ("context_key", "layer", "obsm", "mask_var", "min_samples")}
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two dicts of ``data_of`` are equal; one of them may have been read from a file."""
+    return all(
+        [str(v) for v in np.atleast_1d(first.get(name))] == [str(v) for v in np.atleast_1d(second.get(name))]
+        for name in {*first, *second}
+    )
+
+
+def rank_content(choice: RankSelection | RankChoice, data: dict[str, Any]) -> dict[str, Any]:
+    """Return a choice of rank as it is stored."""
+    content: dict[str, Any] = {"rank": int(choice.rank or 0), "reason": choice.reason, "data": data}
+    if isinstance(choice, RankSelection):
+        return content | {"table": choice.table, "json": choice.to_json()}
+    pd = require("pandas", EXTRA)
+    table = pd.DataFrame({"mean score": choice.mean_scores}, index=pd.Index(choice.ranks, name="rank"))
+    kept = {"scores": choice.scores, "singular_values": choice.singular_values, "matching": choice.matching}
+    if choice.unsettled is not None:
+        kept["unsettled"] = choice.unsettled
+    return content | {"table": table, "threshold": choice.threshold, "outcome": choice.outcome, **kept}
+
+
+# Reading
+
+
+class Columns(NamedTuple):
+    """Features of a fit in ``var``: their positions, in the order of the fit, and the names of those that are lost."""
+
+    positions: Array
+    lost: list[str]
+
+
+def columns_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Columns:
+    """Return where the features of a fit that ``varm`` tells of are; the others there have zeros and were not fitted.
+
+    For a fit on principal components these are the features that the components are made of.
+    """
+    names = keys_of(key)
+    known = stored.get("pca_features") if "components" in stored else stored.get("features")
+    if known is None:  # written before they were: what has no entry at all had no part
+        both = (np.asarray(adata.varm[name]) for name in (names.components, names.projection))
+        return Columns(np.flatnonzero(np.hstack(list(both)).any(axis=1)), [])
+    features = [str(name) for name in known]
+    positions = adata.var_names.astype(str).get_indexer(features)
+    lost = [name for name, position in zip(features, positions, strict=True) if position < 0]
+    return Columns(positions[positions >= 0], lost)
+
+
+def features_are_lost(n: int, lost: Sequence[str]) -> ValueError:
+    """Return the error that an AnnData has lost some of the ``n`` features of a fit."""
+    return ValueError(
+        f"The fit was made on {n} features, of which adata has lost {len(lost)} "
+        f"({', '.join(map(repr, lost[:5]))}); take the AnnData that has them all, or fit again."
+    )
+
+
+def read_model(cls: Any, adata: Any, key: str) -> Any:
+    """Return the fitted model that ``write_fit`` stored, all of it; ``cls`` is the class of models."""
+    stored = stored_fit(adata, key)
+    diagnostics, contexts = stored["diagnostics"], stored["contexts"]
+    A, projection = _vectors(adata, key, stored)
+    arrays: dict[str, Any] = {
+        "components_": A,
+        "projection_": projection,
+        "loadings_": stored["loadings"].to_numpy(),
+        "singular_values_": np.asarray(stored["singular_values"]),
+        "n_samples_per_context_": contexts["n_samples"].to_numpy(),
+        "means_": np.asarray(stored["means"]),
+        "facet_variance_shares": stored["variance_shares"].to_numpy(),
+    }
+    arrays |= {f"facet_{facet}": contexts[column].to_numpy() for column, facet in _FACETS.items()}
+    arrays |= {target: np.asarray(stored[name]) for name, target in _NOISE.items() if name in stored}
+    features = stored.get("features")
+    header = {
+        "parameters": _parameters(cls, stored["params"]),
+        "contexts": [str(name) for name in stored["loadings"].index],
+        "feature_names": None if features is None else [str(name) for name in features],
+        **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual", "exponent")},
+    }
+    rank = stored.get("rank")
+    if header["parameters"]["n_components"] is None and rank is not None:
+        if "json" in rank:
+            header["selection"] = str(rank["json"])
+        else:
+            header["choice"] = [int(rank["rank"]), str(rank["outcome"]), str(rank["reason"]), float(rank["threshold"])]
+            arrays["choice_ranks"] = np.asarray(rank["table"].index)
+            arrays |= {"choice_scores": rank["scores"], "choice_scree": rank["singular_values"]}
+            if "unsettled" in rank:
+                arrays["choice_unsettled"] = np.asarray(rank["unsettled"])
+            header["matching"] = str(rank.get("matching", "greedy"))
+    return from_state(cls, arrays, header)
+
+
+def _vectors(adata: Any, key: str, stored: dict[str, Any]) -> tuple[Array, Array]:
+    """Return A (p, r) and pinv(A) (r, p) in the space of the fit."""
+    if "components" in stored:
+        return np.asarray(stored["components"]), np.asarray(stored["projection"])
+    names = keys_of(key)
+    positions, lost = columns_of_fit(adata, key, stored)
+    if lost or names.components not in adata.varm:
+        raise features_are_lost(len(positions) + len(lost), lost)
+    A, projection = (np.asarray(adata.varm[name])[positions] for name in (names.components, names.projection))
+    return A, np.ascontiguousarray(projection.T)
+
+
+def _parameters(cls: Any, params: Any) -> dict[str, Any]:
+    # Older versions of anndata do not write None.
+    known = {name: params.get(name) for name in cls().get_params(deep=False) if name != "verbose"}
+    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in known.items()}
+    return plain | {"n_components": params.get("n_comps")}

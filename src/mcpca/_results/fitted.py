@@ -1,0 +1,194 @@
+"""What pictures and analyses start from: a fitted model, or an AnnData that holds a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._data.detect import is_anndata
+from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings
+from .._rank.selection import RankSelection
+from .._utils.arguments import refuse_without_effect
+from .._utils.array_api import to_host
+from .._utils.component_names import as_called_now, component_names, unknown
+from .._utils.types import Array
+from .anndata_layout import columns_of_fit, features_are_lost, keys_of, stored_fit
+from .pipelines import names_after, split_steps
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One fit, whatever it came from; arrays are float64 on the host.
+
+    Attributes
+    ----------
+    loadings : ndarray (k, r)
+    contexts : list of k str
+    names : list of r str
+        Of the MCPCs, for a reader: "MCPC 1", ...
+    components, projection : ndarray (p, r), ndarray (r, p)
+    features : list of p str
+        Of the fit, and no others: what an AnnData holds beside them was not fitted. For a fit on its principal
+        components, the features that these are made of. "feature 1", ... where they have no names.
+    singular_values : ndarray
+    n_samples : ndarray (k,) or None
+    explained, squared_norms : ndarray (k,)
+        ``||P(S_i)||_F^2`` and ``||S_i||_F^2``.
+    norm_errors : ndarray (k,) or None
+        Standard errors of ``squared_norms``, 0 where they are exact; None where they are not known.
+    scores : ndarray (n, r) or None
+        Of the rows in the AnnData.
+    labels : ndarray (n,) of object, or None
+        Context of each of these rows as str; None where the row was not fitted.
+    columns, n_vars : ndarray (p,) of int or None, int or None
+        Positions of the features in an AnnData's ``var``, in place of all of them in their order, and its length.
+    lost : tuple of str
+        Features of the fit that an AnnData has no more.
+    orthogonal : bool
+        Whether the MCPCs had to be at right angles.
+    """
+
+    loadings: Array
+    contexts: list[str]
+    names: list[str]
+    components: Array
+    projection: Array
+    features: list[str]
+    singular_values: Array
+    n_samples: Array | None
+    explained: Array
+    squared_norms: Array
+    norm_errors: Array | None = None
+    scores: Array | None = None
+    labels: Array | None = None
+    columns: Array | None = None
+    n_vars: int | None = None
+    lost: tuple[str, ...] = ()
+    orthogonal: bool = False
+
+    def whole(self) -> Fitted:
+        """Return the fit itself, whose axes are asked for, or explain that features have been lost."""
+        if self.lost:
+            raise features_are_lost(len(self.features) + len(self.lost), self.lost)
+        return self
+
+    def over_var(self) -> Array:
+        """Return A over all of ``var``, with zeros for features that were not fitted."""
+        if self.columns is None or self.n_vars is None:
+            return self.components
+        full = np.zeros((self.n_vars, self.components.shape[1]))
+        full[self.columns] = self.components
+        return full
+
+    def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
+        """Return the pairs of MCPCs that the contexts cannot tell apart, as ``MCPCA.proportional_loadings`` does."""
+        p = len(self.components)
+        return indistinct_loadings(self.loadings, max_degrees, orthogonal=self.orthogonal, n_features=p)
+
+
+def fitted(source: Any, key: str = "mcpca") -> Fitted:
+    """Read a fitted ``MCPCA``, alone or at the end of a Pipeline, or the fit of ``mcpca.tl.mcpca`` in an AnnData."""
+    if is_anndata(source):
+        return _of_anndata(source, key)
+    refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and source is a model", "drop it")
+    return _of_model(source)
+
+
+def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
+    """Return the choice of rank that is given, or that a model or an AnnData holds; None where there is none."""
+    if is_anndata(source):
+        text = source.uns.get(key, {}).get("rank", {}).get("json")
+        return None if text is None else RankSelection.from_json(str(text))
+    found = getattr(source, "rank_choice_", source)
+    return found if isinstance(found, RankSelection) else None
+
+
+def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
+    """Return the names of the features of a fit: its own, as given, or from the column ``names`` of ``var``.
+
+    Names that are given for all of ``var`` are cut to the features of the fit.
+    """
+    p, n_vars = len(fit.features), fit.n_vars
+    if names is None:
+        return fit.features
+    if isinstance(names, str):
+        if not is_anndata(source) or keys_of(key).components not in source.varm:
+            raise ValueError(
+                f"names={names!r} would be a column of var, for a fit that is kept in an AnnData's varm; pass the "
+                f"{p} names themselves."
+            )
+        if names not in source.var.columns:
+            raise ValueError(
+                unknown(names, "names", source.var.columns, "a column of adata.var") + " Pass the name of one."
+            )
+        names = source.var[names]
+    given = [str(name) for name in names]
+    if fit.columns is not None and len(given) == n_vars:
+        return [given[i] for i in fit.columns]
+    if len(given) != p:
+        among = "" if fit.columns is None else f" of the fit, and {n_vars} in adata.var"
+        raise ValueError(f"names has {len(given)} entries, but there are {p} features{among}; pass one for each.")
+    return given
+
+
+def _of_model(source: Any) -> Fitted:
+    steps, model = split_steps(source)
+    given = getattr(model, "feature_names_in_", None)
+    if given is None and steps is not None:
+        given = names_after(steps, model.n_features_in_)
+    features = [f"feature {j + 1}" for j in range(model.n_features_in_)] if given is None else [str(n) for n in given]
+    return Fitted(
+        _double(model.loadings_),
+        [str(name) for name in model.contexts_],
+        component_names(model),
+        _double(model.components_),
+        _double(model.projection_),
+        features,
+        _double(model.singular_values_),
+        model.n_samples_per_context_,
+        model.variance_explained(per="context"),
+        model.squared_norms(),
+        model.squared_norm_errors(),
+        orthogonal=bool(model.orthogonal),
+    )
+
+
+def _of_anndata(adata: Any, key: str) -> Fitted:
+    names, stored = keys_of(key), stored_fit(adata, key)
+    table, contexts = stored["loadings"], stored["contexts"]
+    n_vars, columns, lost = None, None, list[str]()
+    if names.components in adata.varm:
+        n_vars, (columns, lost) = adata.n_vars, columns_of_fit(adata, key, stored)
+        A, projection = (np.asarray(adata.varm[name])[columns] for name in (names.components, names.projection))
+        features = [str(name) for name in adata.var_names[columns]]
+        if np.array_equal(columns, np.arange(n_vars)):
+            columns = None
+    else:
+        A, projection = stored["components"], np.asarray(stored["projection"]).T
+        features = [f"feature {j + 1}" for j in range(len(A))]
+    labels = adata.obs[names.context].astype(object)
+    return Fitted(
+        _double(table),
+        [str(name) for name in table.index],
+        as_called_now(table.columns),
+        _double(A),
+        _double(projection).T,
+        features,
+        _double(stored["singular_values"]),
+        np.asarray(contexts["n_samples"]),
+        _double(contexts["variance_explained"]),
+        _double(contexts["squared_norm"]),
+        _double(contexts["squared_norm_error"]) if "squared_norm_error" in contexts else None,
+        scores=_double(adata.obsm[names.scores]),
+        labels=labels.where(labels.notna(), None).to_numpy(),
+        columns=columns,
+        n_vars=n_vars,
+        lost=tuple(lost),
+        orthogonal=bool(stored["params"].get("orthogonal", False)),
+    )
+
+
+def _double(values: Any) -> Array:
+    return np.asarray(to_host(values), dtype=np.float64)

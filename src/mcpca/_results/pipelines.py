@@ -1,0 +1,136 @@
+"""A Pipeline that ends in MCPCA, as a source of pictures and analyses: its model, its rows, and the way back.
+
+Before MCPCA often comes a PCA, and before that a scaling. Scores are those of rows that went through these steps;
+directions come back through them to the features that went in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from .._data.alignment import in_fitted_order
+from .._data.contexts import named_blocks
+from .._data.labels import take_labels
+from .._utils.array_api import to_host
+from .._utils.types import Array
+
+_ORTHONORMAL = 1e-2  # of products of axes, which may be float32
+
+
+def split_steps(source: Any) -> tuple[Pipeline | None, Any]:
+    """Return the steps before a fitted MCPCA, None where it stands alone, and the model."""
+    steps, model = (source[:-1], source[-1]) if isinstance(source, Pipeline) else (None, source)
+    if not hasattr(type(model), "loadings_for"):
+        what = "is a Pipeline that ends in" if steps is not None else "is"
+        called = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise TypeError(
+            f"source {what} {called}; pass a fitted MCPCA, a Pipeline that ends in one, or an AnnData with a fit."
+        )
+    check_is_fitted(model)
+    return (None if steps is None or not len(steps) else steps), model
+
+
+def transformed_rows(steps: Pipeline, X: Any, y: Any) -> tuple[Any, Any]:
+    """Return rows after the steps, in the form they came in, and their labels.
+
+    Columns of DataFrames go by the names that the first step was fitted on, which would refuse another order.
+    """
+    X, y = take_labels(X, y)
+    known = names_before(steps)
+
+    def after(block: Any) -> Any:
+        if known is not None and hasattr(block, "columns"):
+            block = in_fitted_order(block, known, len(known), "X")[0]
+        return steps.transform(block)
+
+    several = named_blocks(X)
+    if several is None:
+        return after(X), y
+    blocks = [after(block) for block in several.blocks]
+    return (dict(zip(several.names.tolist(), blocks, strict=True)) if several.by_name else blocks), y
+
+
+def names_after(steps: Pipeline, m: int) -> list[str] | None:
+    """Return the names of what comes out of the steps, m of them; None where they do not tell."""
+    try:
+        names = [str(name) for name in steps.get_feature_names_out()]
+    except (AttributeError, ValueError):
+        return None
+    return names if len(names) == m else None
+
+
+def back_through(step: Any, matrix: Array, by: str, argument: str = "pca") -> Array:
+    """Map columns in the space after a linear step (m, r) to the features before it (p, r).
+
+    With a PCA ``z = D^-1 V^T (x - mean)``, D the standard deviations where it whitens: directions (``by`` "components")
+    become ``V D a``, weights ("projection") ``V D^-1 w``. A scaling by s multiplies or divides by it. A Pipeline is
+    taken from its end.
+
+    Parameters
+    ----------
+    step : fitted PCA, scaler, Pipeline of these, DataFrame or array (m, p) of axes
+    matrix : ndarray (m, r)
+    by : {"components", "projection"}
+    argument : str
+        What to call it in errors.
+    """
+    if isinstance(step, Pipeline):
+        for name, one in reversed(step.steps):
+            matrix = back_through(one, matrix, by, f"{argument}, step {name!r},")
+        return matrix
+    if step is None or (isinstance(step, str) and step == "passthrough"):
+        return matrix
+    if hasattr(step, "scale_") and not hasattr(step, "components_"):
+        scale = np.ones(len(matrix)) if step.scale_ is None else np.asarray(step.scale_, dtype=np.float64)
+        if hasattr(step, "min_"):  # MinMaxScaler multiplies by its scale_, all others divide by theirs
+            scale = 1 / scale
+        return matrix * scale[:, None] if by == "components" else matrix / scale[:, None]
+    axes = _axes(step, len(matrix), argument)
+    if getattr(step, "whiten", False):
+        # Whitened PCs are divided by their standard deviation; directions in them grow by it on the way back.
+        sd = np.sqrt(np.asarray(step.explained_variance_, dtype=np.float64))[:, None]
+        matrix = matrix * sd if by == "components" else matrix / sd
+    return np.asarray(axes.T @ matrix)
+
+
+def names_before(step: Any) -> list[str] | None:
+    """Return the names of the features that went into a step or Pipeline; None where it has none."""
+    first = next((one for _, one in step.steps if hasattr(one, "fit")), None) if isinstance(step, Pipeline) else step
+    names = getattr(first, "feature_names_in_", getattr(first, "columns", None))
+    return None if names is None else [str(name) for name in names]
+
+
+def _axes(pca: Any, m: int, argument: str) -> Array:
+    """Return the orthonormal axes (m, p) of a PCA."""
+    given = getattr(pca, "components_", None)
+    if given is None:
+        if hasattr(pca, "fit"):
+            raise ValueError(
+                f"{argument} is a {type(pca).__name__} without components_: fit it first, if it is a PCA; directions "
+                "go back through no other steps than PCA and scalers."
+            )
+        given = pca
+    try:
+        axes = np.asarray(to_host(given), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{argument} is a {type(pca).__name__}; pass a fitted PCA, a Pipeline, or axes (PCs, features)."
+        ) from error
+    if axes.ndim != 2 or len(axes) != m:
+        hint = " They seem to be transposed." if axes.ndim == 2 and axes.shape[1] == m else ""
+        raise ValueError(
+            f"{argument} has axes of shape {axes.shape}, and the fit is on {m} PCs; pass (PCs, features).{hint}"
+        )
+    if not np.isfinite(axes).all():
+        raise ValueError(f"{argument} has axes with NaN or infinite entries; fit it on finite data.")
+    off = float(np.abs(axes @ axes.T - np.eye(m)).max())
+    if off > _ORTHONORMAL:
+        raise ValueError(
+            f"{argument} has axes that are not orthonormal (products are off by {off:.2g}), and only those of a PCA "
+            "lead back to features; pass all features of a PCA's axes, not some of them, and no other decomposition."
+        )
+    return axes

@@ -1,0 +1,72 @@
+"""The two poles of an MCPC: the features with the most negative and the most positive entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._utils.arguments import check_integer
+from .._utils.array_api import to_host
+from .._utils.types import Array
+
+
+class Pole(NamedTuple):
+    """Features at one end, the strongest first: ``indices`` (m,), ``names`` of them and their ``values`` (m,)."""
+
+    indices: Array
+    names: list[str]
+    values: Array
+
+
+class Poles(NamedTuple):
+    """Both ends of an MCPC. Its sign is a convention, so neither is more than the other's opposite."""
+
+    negative: Pole
+    positive: Pole
+
+
+def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Poles:
+    """Return the features at both poles of an MCPC.
+
+    Parameters
+    ----------
+    components : array-like (p, r)
+        A; or ``projection_.T``, for the weights that make scores.
+    features : sequence of p names
+    j : int
+        Column of ``components``.
+    n : int
+        Features at each pole. Fewer where fewer have that sign: a feature with an entry of 0 is at no pole.
+
+    Returns
+    -------
+    Poles
+        Ties are in the order of the features.
+
+    Notes
+    -----
+    Cost O(p log p).
+
+    Examples
+    --------
+    >>> from mcpca.poles import poles
+    >>> ends = poles([[0.6], [-0.8], [0.0]], ["height", "age", "weight"], 0)
+    >>> ends.positive.names, ends.negative.names
+    (['height'], ['age'])
+    """
+    A = np.asarray(to_host(components))
+    if A.ndim != 2:
+        raise ValueError(f"components has shape {A.shape}; a matrix (n_features, n_components) is needed.")
+    if len(features) != len(A):
+        raise ValueError(f"features has {len(features)} names, but components has {len(A)} rows; pass one for each.")
+    j = check_integer(j, "j", 0, A.shape[1] - 1, "MCPCs count from 0, as columns.")
+    n = check_integer(n, "n", 1)
+    return Poles(_pole(-A[:, j], A[:, j], features, n), _pole(A[:, j], A[:, j], features, n))
+
+
+def _pole(size: Array, a: Array, features: Sequence[Any], n: int) -> Pole:
+    order = np.argsort(-size, kind="stable")[:n]
+    order = order[size[order] > 0]
+    return Pole(order, [str(features[i]) for i in order], a[order])

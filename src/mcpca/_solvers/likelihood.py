@@ -1,0 +1,261 @@
+"""The Gaussian model ``x ~ N(mean_i, Sigma_i)``, ``Sigma_i = A B_i A^T + s_i I``, and what is needed of it.
+
+Everything happens in r dimensions. With ``G = A^T A``, ``N = G^-1``, ``W = N A^T`` the pseudoinverse of A,
+
+    Omega_i = B_i + s_i N,   P_i = Omega_i^-1 = A^T Sigma_i^-1 A,   R_i = W S_i W^T,
+    log det Sigma_i   = log det Omega_i + log det G + (p - r) log s_i,
+    tr Sigma_i^-1 S_i = tr P_i R_i + (tr S_i - tr G R_i) / s_i.
+
+No power of B is taken, so loadings may be zero. Write a change of A as ``dA = A X + Z`` with ``A^T Z = 0``. The scale
+of a column is B's business, so ``X_jj = 0``. With ``D_i = P_i - P_i R_i P_i`` the negative log-likelihood
+``L = sum_i n_i/2 (log det Sigma_i + tr Sigma_i^-1 S_i)`` has the derivatives
+
+    X: sum_i n_i D_i B_i      b_i: n_i/2 diag D_i      log s_i: n_i/2 (s_i tr D_i N + p - r - rest_i / s_i)
+    Z: - sum_i n_i/s_i S_i W^T P_i B_i, less its part in the span of A,
+
+and Fisher's information is ``I(d, d') = sum_i n_i/2 tr(P_i dOmega_i P_i dOmega'_i)`` with
+``dOmega_i = X B_i + B_i X^T + dB_i + s_i N dlog s_i`` (to which ``log s_i`` adds ``n_i/2 (p - r)``). Z is apart from
+all the rest: its information is ``sum_i n_i/s_i B_i P_i B_i`` (r, r) for each of the p - r directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from .._covariances.interface import Covariances, project
+from .._utils.parallel import over_contexts
+from .._utils.types import Array
+
+_CONTEXT_STEPS, _CONTEXT_BACKTRACKS = 100, 20
+_LARGE = 10**6
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The model at one point, and the data that it is compared with.
+
+    ``G`` (r, r) is ``A^T A``, ``B`` (k, r), ``s`` (k,) noise variances; ``R`` (k, r, r) is ``W S_i W^T``, ``rest`` (k,)
+    the variance outside the span of A; ``n`` (k,) the weights of contexts and ``outside`` = p - r.
+    """
+
+    G: Array
+    B: Array
+    s: Array
+    R: Array
+    rest: Array
+    n: Array
+    outside: int
+
+    @cached_property
+    def N(self) -> Array:
+        """Return ``(A^T A)^-1``."""
+        inverse: Array = np.linalg.inv(self.G)
+        return (inverse + inverse.T) / 2
+
+    @cached_property
+    def _inverses(self) -> tuple[Array, Array]:
+        """Return ``Omega_i^-1`` (k, r, r) and ``log det Omega_i`` (k,), infinite where the model has no density."""
+        k, r = self.B.shape
+        N, diagonal = self.N, np.arange(r)  # N here, and not by the first of the threads
+        P, logdet = np.empty((k, r, r)), np.empty(k)
+
+        def fill(part: slice) -> None:
+            Omega = self.s[part, None, None] * N
+            Omega[:, diagonal, diagonal] += self.B[part]
+            P[part] = np.linalg.inv(Omega)
+            try:
+                factors = np.linalg.cholesky(Omega)
+            except np.linalg.LinAlgError:
+                sign, value = np.linalg.slogdet(Omega)
+                logdet[part] = np.where(sign > 0, value, np.inf)
+            else:
+                logdet[part] = 2 * np.log(np.einsum("kjj->kj", factors)).sum(axis=1)
+
+        over_contexts(fill, k, r)
+        return P, logdet
+
+    @property
+    def P(self) -> Array:
+        """Precision of noisy scores (k, r, r)."""
+        return self._inverses[0]
+
+    @cached_property
+    def _rounded(self) -> tuple[Array, Array]:
+        """P and N P, in float32 where they are large and not too unequal: the information is for directions only."""
+        P = self.P
+        if P.size > _LARGE and np.abs(P).max() < 1e12 * np.abs(P).mean():
+            P = P.astype(np.float32)
+        N = self.N.astype(P.dtype, copy=False)
+        N_P = np.empty_like(P)
+        over_contexts(lambda part: np.matmul(N, P[part], out=N_P[part]), *self.B.shape)
+        return P, N_P
+
+    @cached_property
+    def deviances(self) -> Array:
+        """Return ``log det Sigma_i + tr Sigma_i^-1 S_i`` (k,); infinite where the model has no density."""
+        P, logdet = self._inverses
+        traces = over_contexts(lambda part: np.einsum("kab,kab->k", P[part], self.R[part]), *self.B.shape)
+        sign, common = np.linalg.slogdet(self.G)
+        terms = logdet + np.concatenate(traces) + (common if sign > 0 else np.inf)
+        if self.outside:
+            terms = terms + self.outside * np.log(self.s) + self.rest / self.s
+        return np.asarray(terms)
+
+    @cached_property
+    def value(self) -> float:
+        """Return ``L`` without its constant ``n p log(2 pi) / 2``."""
+        return float(self.n @ self.deviances) / 2
+
+    @cached_property
+    def D(self) -> Array:
+        """Return ``P - P R P`` (k, r, r)."""
+        P, R = self.P, self.R
+        out = np.empty_like(P)
+        over_contexts(lambda part: np.subtract(P[part], P[part] @ R[part] @ P[part], out=out[part]), *self.B.shape)
+        return out
+
+    def gradient(self) -> tuple[Array, Array, Array]:
+        """Return derivatives by X (r, r) with a zero diagonal, by b (k, r) and by log s (k,)."""
+        n, D = self.n, self.D
+        X = np.einsum("klj,kj->lj", D, n[:, None] * self.B)
+        np.fill_diagonal(X, 0)
+        b = n[:, None] / 2 * np.einsum("kjj->kj", D)
+        log_s = n / 2 * (self.s * np.einsum("kab,ab->k", D, self.N))
+        if self.outside:
+            log_s = log_s + n / 2 * (self.outside - self.rest / self.s)
+        return X, b, log_s
+
+    def information(self, X: Array, b: Array, log_s: Array) -> tuple[Array, Array, Array]:
+        """Return Fisher's information applied to a change (X, b, log s)."""
+        P_all, N_P_all = self._rounded
+        dtype = P_all.dtype
+        X, b, N = X.astype(dtype, copy=False), b.astype(dtype, copy=False), self.N.astype(dtype, copy=False)
+        B_all, nB, ds = self.B.astype(dtype, copy=False), self.n[:, None] * self.B, self.s * log_s
+        diagonal = np.arange(len(N))
+
+        def of(part: slice) -> tuple[Array, Array, Array]:
+            B, P = B_all[part], P_all[part]
+            r = len(N)
+            dOmega = X * B[:, None, :]
+            dOmega += dOmega.transpose(0, 2, 1)
+            if log_s.any():
+                dOmega += ds[part, None, None].astype(dtype) * N
+            dOmega[:, diagonal, diagonal] += b[part]
+            half = P @ dOmega
+            # P dOmega P n B, summed over contexts, is one product; of P dOmega P alone only the diagonal is needed.
+            right = (P * nB[part, None, :].astype(dtype)).reshape(-1, r)
+            by_X = half.transpose(1, 0, 2).reshape(r, -1) @ right
+            by_b = self.n[part, None] / 2 * np.einsum("kja,kja->kj", half, P)
+            by_s = self.s[part] * np.einsum("kab,kab->k", half, N_P_all[part])
+            return by_X, by_b, self.n[part] / 2 * (by_s + self.outside * log_s[part])
+
+        by_X, by_b, by_s = zip(*over_contexts(of, *self.B.shape), strict=True)
+        out = np.asarray(np.sum(by_X, axis=0, dtype=np.float64))
+        np.fill_diagonal(out, 0)
+        return out, np.concatenate(by_b), np.concatenate(by_s)
+
+    def context_information(self) -> Array:
+        """Fisher's information (k, r + 1, r + 1) of ``(b_i, log s_i)`` in each context."""
+        k, r = self.B.shape
+        out = np.empty((k, r + 1, r + 1))
+
+        def fill(part: slice) -> None:
+            P, s, block = self.P[part], self.s[part], out[part]
+            PN = P @ self.N
+            block[:, :r, :r] = P**2
+            block[:, :r, r] = block[:, r, :r] = s[:, None] * np.einsum("kab,kba->ka", PN, P)
+            block[:, r, r] = s**2 * np.einsum("kab,kba->k", PN, PN) + self.outside
+            block *= (self.n[part] / 2)[:, None, None]
+
+        over_contexts(fill, k, r)
+        return out
+
+    def outside_information(self) -> Array:
+        """Fisher's information (r, r) of the part of A in each direction outside its span."""
+        weighted = (self.n / self.s)[:, None] * self.B
+
+        def of(part: slice) -> Array:
+            return np.asarray((weighted[part, :, None] * self.P[part] * self.B[part, None, :]).sum(axis=0))
+
+        return np.asarray(np.sum(over_contexts(of, *self.B.shape), axis=0))
+
+    def pair_information(self) -> tuple[Array, Array]:
+        """Return H, K (r, r): were ``P_i`` diagonal, ``(X_lj, X_jl)`` would have ``[[H_lj, K_lj], [K_lj, H_jl]]``."""
+        precision = np.einsum("kjj->kj", self.P)
+        weighted = self.n[:, None] * precision
+        H = weighted.T @ (precision * self.B**2)
+        K = (weighted * self.B).T @ (precision * self.B)
+        return H, K
+
+
+def likelihood_of(
+    S: Covariances, A: Array, B: Array, s: Array, n: Array, *, scale: Array | None = None, unit: float = 1.0
+) -> Likelihood:
+    """Return the model at (A, B, s) beside covariances ``S``.
+
+    With ``scale`` (p,), features are multiplied by it first: A is then that of the scaled features. S is divided by
+    ``unit``. Cost that of a projection, O(k p^2 r) of a stack; memory O(k r^2).
+    """
+    p = len(A)
+    G = A.T @ A
+    N = np.linalg.inv(G)
+    scaled = A if scale is None else scale[:, None] * A
+    R = N @ (project(S, scaled) / unit) @ N
+    variances = S.variances() / unit
+    trace = variances.sum(axis=1) if scale is None else variances @ scale**2
+    rest = np.maximum(trace - np.einsum("kab,ab->k", R, G), 0)
+    return Likelihood(G, B, s, R, rest, n, p - len(G))
+
+
+def fit_contexts(
+    model: Likelihood, *, allowed: Array | None = None, noise_free: bool = True, floor: float = 0.0
+) -> Likelihood:
+    """Maximise the likelihood over ``b_i >= 0`` and ``s_i`` in every context, for the A behind ``model``.
+
+    ``allowed`` (k, r) says which loadings may differ from zero; ``noise_free=False`` keeps s. Fisher scoring for all
+    contexts at once, each with a step length of its own. Cost O(k r^3) a step.
+    """
+    k, r = model.B.shape
+    allowed = np.ones((k, r), dtype=bool) if allowed is None else allowed
+    model = replace(model, B=np.where(allowed, model.B, 0), n=np.full(k, 2.0))
+    diagonal = np.arange(r + 1)
+    todo = np.ones(k, dtype=bool)
+    for _ in range(_CONTEXT_STEPS):
+        _, gb, gs = model.gradient()
+        g = np.column_stack([gb, gs])
+        moving = noise_free & ((model.s > floor) | (gs < 0))
+        mask = np.column_stack([allowed & ((model.B > 0) | (gb < 0)), moving]) & todo[:, None]
+        block = np.where(mask[:, :, None] & mask[:, None, :], model.context_information(), 0)
+        size = np.where(mask, np.einsum("kjj->kj", block), 1)
+        block[:, diagonal, diagonal] = np.where(size > 0, size * (1 + 1e-10), 1)
+        d = -np.linalg.solve(block, np.where(mask, g, 0)[:, :, None])[:, :, 0]
+        gain = -np.einsum("kj,kj->k", np.where(mask, g, 0), d)
+        todo &= gain > 1e-12
+        if not todo.any():
+            break
+        model, improved = _line_search(model, d, gain, todo, floor)
+        todo &= improved
+    return model
+
+
+def _line_search(model: Likelihood, d: Array, gain: Array, todo: Array, floor: float) -> tuple[Likelihood, Array]:
+    """Halve the step of each context until its deviance falls; those that never do stay where they are."""
+    t = np.where(todo, 1.0, 0.0)
+    improved = ~todo
+    B, s = model.B.copy(), model.s.copy()
+    for _ in range(_CONTEXT_BACKTRACKS):
+        trial = replace(
+            model,
+            B=np.maximum(model.B + t[:, None] * d[:, :-1], 0),
+            s=np.maximum(model.s * np.exp(np.clip(t * d[:, -1], -2, 2)), floor),
+        )
+        better = ~improved & (trial.deviances < model.deviances - 1e-4 * t * gain)
+        B[better], s[better] = trial.B[better], trial.s[better]
+        improved |= better
+        if improved.all():
+            break
+        t = np.where(improved, 0, t / 2)
+    return replace(model, B=B, s=s), improved

@@ -1,0 +1,65 @@
+"""Products with the exact Hessian of the negative log-likelihood, in a core; ``likelihood`` has the notation.
+
+Fisher's information is the Hessian's mean under the model. Where the model is not true, as in real data, scoring with
+it creeps, and Newton's method with the Hessian itself does not. With ``C_i = Sigma_i^-1``, ``Q_i = C_i - C_i T_i C_i``,
+``F_i = C_i A``, ``H_i = Q_i A`` and a change ``dSigma_i``, the gradient ``sum_i n_i H_i B_i`` by A changes by
+
+    sum_i n_i C_i [dA B_i + A dB_i - dSigma_i H_i B_i + T_i C_i (dSigma_i F_i B_i - dA B_i - A dB_i)],
+
+the one by b_ij by ``n_i/2 (f_j^T dSigma_i f_j - 2 h_j^T dSigma_i f_j + 2 da_j^T h_j)``, and the one by log s_i by the
+change of ``n_i/2 s_i tr Q_i``. C_i is a multiple of the identity plus ``A J_i A^T``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._utils.types import Array
+from .likelihood import Likelihood
+
+
+class ObservedHessian:
+    """The Hessian at one point: A (q, r), the model there, slices ``T`` (k, q, q), ``TA`` (r, k, q).
+
+    Memory O(k q r); a product costs O(k q^2 r).
+    """
+
+    def __init__(self, T: Array, A: Array, model: Likelihood, TA: Array) -> None:
+        self.T, self.A, self.model = T, A, model
+        P, N, s = model.P, model.N, model.s
+        PN = P @ N
+        self.J = s[:, None, None] * (N @ PN) - N
+        NP = PN.transpose(0, 2, 1)
+        self.F = A @ NP  # (k, q, r)
+        self.H = self.F - self._C(np.matmul(TA.transpose(1, 2, 0), NP))
+        CF = self._C(self.F)
+        self.EA = self._C(T @ CF - self.H)
+        self.AEA = np.einsum("qj,kqj->kj", A, self.EA)
+        outside, rest = model.outside, model.rest
+        PNPN = PN @ PN
+        self.trace_Q = np.einsum("kab,ab->k", model.D, N)
+        self.trace_E = -np.einsum("kaa->k", PNPN) + 2 * np.einsum("kab,kba->k", PNPN, P @ model.R)
+        if outside:
+            self.trace_Q = self.trace_Q + outside / s - rest / s**2
+            self.trace_E = self.trace_E - outside / s**2 + 2 * rest / s**3
+
+    def _C(self, M: Array) -> Array:
+        """Apply ``Sigma_i^-1`` to (k, q, r)."""
+        A = self.A
+        return np.asarray((M + A @ (self.J @ (A.T @ M))) / self.model.s[:, None, None])
+
+    def __call__(self, dA: Array, db: Array, dlog_s: Array) -> tuple[Array, Array, Array]:
+        """Return the change of the gradient by A (q, r), b (k, r) and log s (k,)."""
+        A, F, H, model = self.A, self.F, self.H, self.model
+        n, B = model.n, model.B
+        ds = (model.s * dlog_s)[:, None, None]
+        dAB = dA * B[:, None, :]
+        dSF = dAB @ model.P + A @ (B[:, :, None] * (dA.T @ F) + db[:, :, None] * model.P) + ds * F
+        dSH = dAB @ model.D + A @ (B[:, :, None] * (dA.T @ H) + db[:, :, None] * model.D) + ds * H
+        change = dAB + A * db[:, None, :]
+        U = self.T @ self._C(dSF * B[:, None, :] - change)
+        dY = self._C(change - dSH * B[:, None, :] + U)
+        out_b = np.einsum("kqj,kqj->kj", F - 2 * H, dSF) + 2 * np.einsum("qj,kqj->kj", dA, H)
+        inner = 2 * np.einsum("kqj,kqj->k", dAB, self.EA) + np.einsum("kj,kj->k", db, self.AEA)
+        out_s = model.s * (dlog_s * (self.trace_Q + model.s * self.trace_E) + inner)
+        return np.tensordot(n, dY, axes=1), n[:, None] / 2 * out_b, n / 2 * out_s

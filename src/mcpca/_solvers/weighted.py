@@ -1,0 +1,108 @@
+"""Joint diagonalisation with the weights of a Gaussian likelihood: the first stage of ``ml``.
+
+An off-diagonal entry ``R_i[l, j]`` of the covariance of scores has variance ``t_il t_ij / n_i``, t being the variances
+of scores with the noise left in. So a context in which two components are quiet says most about the angle between them,
+and in the limit of no noise says it exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._covariances.stack import congruence
+from .._linalg.diagonalise import pair_step
+from .._utils.types import Array
+
+_UNWEIGHTED_STEPS, _UNWEIGHTED_TOL = 60, 1e-3
+_LEVELS = 10.0 ** -np.arange(1.0, 13, 2)
+_STEPS_PER_LEVEL = 1
+_MANY = 60  # contexts; of more, the unweighted steps see random combinations
+
+
+def weighted_diagonaliser(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple[Array | None, bool]:
+    """``_stages``, or None where rounding has the last word."""
+    try:
+        W, converged = _stages(M, noise, n, rng)
+    except np.linalg.LinAlgError:
+        return None, False
+    return (W, converged) if np.isfinite(W).all() and np.linalg.cond(W) < 1e12 else (None, False)
+
+
+def _stages(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple[Array, bool]:
+    """Return a diagonaliser W (r, r) of the cores ``M`` (k, r, r) less ``noise`` (k,), and whether it converged.
+
+    ``W (M_i - s_i I) W^T`` is about diagonal, and the columns of ``W^-1`` are the components. Unweighted first, on
+    random combinations of contexts where those are many; then with weights, the variances that they are inverse to
+    bounded from below by less and less. Cost O(k r^3) a step, some 30 steps.
+    """
+    k, r, _ = M.shape
+    weights = n / n.sum()
+    w, Q = np.linalg.eigh(np.tensordot(weights, M, axes=1))
+    W = (Q / np.sqrt(np.maximum(w, 1e-14 * w[-1]))).T
+    few, few_noise = M, noise
+    e = max(_MANY, 3 * r)
+    if k > e:
+        mixing = rng.standard_normal((e, k)) * np.sqrt(weights)
+        few, few_noise = np.tensordot(mixing, M, axes=1), mixing @ noise
+    mixed = np.tensordot(rng.standard_normal(len(few)), congruence(few, W.T), axes=(0, 1))
+    W = np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ W
+    W, step = _diagonalise(few, W, few_noise, np.full(len(few), 1 / len(few)), None, _UNWEIGHTED_STEPS, _UNWEIGHTED_TOL)
+    converged = step < _UNWEIGHTED_TOL
+    for level in _LEVELS:
+        better, step = _diagonalise(M, W, noise, weights, level, _STEPS_PER_LEVEL, 1e-9)
+        if not np.isfinite(step) or step > 0.5:  # weights have become too unequal for the first-order step
+            break
+        W = better
+        if level < 0.1 * _least_variance(M, W, noise, weights):
+            break  # noise bounds the variances already
+    return W, converged
+
+
+def _least_variance(M: Array, W: Array, noise: Array, weights: Array) -> float:
+    """Return the least share of noise in the variance of a score, in units of the component's mean variance."""
+    mean = np.einsum("jq,ql,jl->j", W, np.tensordot(weights, M, axes=1), W, optimize=True)
+    share = noise.min() * np.einsum("jq,jq->j", W, W) / np.maximum(mean, np.finfo(float).tiny)
+    return float(share.min())
+
+
+def _diagonalise(
+    M: Array, W: Array, noise: Array, weights: Array, level: float | None, steps: int, tol: float
+) -> tuple[Array, float]:
+    """Take pair steps; ``level`` bounds from below the variances that weights are inverse to, None is unweighted."""
+    r = len(W)
+    step = np.inf
+    for _ in range(steps):
+        gram = W @ W.T
+        own = np.diag(gram)
+        R = congruence(M, W.T)
+        d = np.einsum("jej->ej", R) - noise[:, None] * own
+        scale = weights @ np.abs(d)
+        if not (scale > 0).all():
+            return W, np.inf
+        # In units in which components have variance one on average, R is R / root / root.
+        root = np.sqrt(scale)
+        q = None
+        if level is not None:
+            q = np.sqrt(weights)[:, None] / (np.maximum(d + noise[:, None] * own, 0) / scale + level)
+        E = pair_step(R, d, root, q, noise, gram)
+        step = float(np.abs(E).max(initial=0))
+        if not np.isfinite(step):
+            return W, np.inf
+        E *= min(1, 0.5 / max(step, 0.5))
+        try:
+            W = np.linalg.solve(np.eye(r) + E, W / root[:, None])
+        except np.linalg.LinAlgError:
+            return W, np.inf
+        if step < tol:
+            break
+    return W, step
+
+
+def correlation_left(M: Array, W: Array, noise: Array, n: Array) -> float:
+    """Correlation left between scores: the sum over contexts of squared correlations off the diagonal."""
+    R = congruence(M, W.T)
+    t = np.einsum("jej->ej", R)
+    t = np.maximum(t, 1e-12 * max(float(t.max()), np.finfo(float).tiny))  # absent components weigh no more than this
+    R = R - noise[None, :, None] * (W @ W.T)[:, None, :]
+    squares = np.einsum("lej,el,ej->e", R**2, 1 / t, 1 / t, optimize=True)
+    return float(n @ squares)

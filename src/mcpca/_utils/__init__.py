@@ -1,0 +1,1 @@
+"""What any program of this kind needs and no mathematics: arguments, files, threads, progress, words."""

@@ -1,1 +1,0 @@
-"""Objects of other libraries, taken apart without importing those libraries."""

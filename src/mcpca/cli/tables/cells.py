@@ -1,0 +1,32 @@
+"""Texts in CSV that a spreadsheet would run as a formula: written with an apostrophe in front, read without it.
+
+A text is risky where it starts with = + - @, a tab or a carriage return, after any number of apostrophes; those that
+are numbers are not. ``plain(guarded(text)) == text`` for every text: one apostrophe comes, and one goes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..._utils.optional import require
+
+_RISKY = r"'*[=+\-@\t\r]"
+_risky = re.compile(_RISKY)
+_number = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def guarded(text: str) -> str:
+    """Return a text as it is written to CSV."""
+    return f"'{text}" if _risky.match(text) and not _number.fullmatch(text) else text
+
+
+def plain(text: str) -> str:
+    """Return what a text was before it was written."""
+    return text[1:] if text.startswith("'") and _risky.match(text) else text
+
+
+def plain_column(column: Any) -> Any:
+    """Return ``plain`` of an Arrow array of texts."""
+    compute = require("pyarrow.compute", "cli")
+    return compute.replace_substring_regex(column, pattern=f"^'({_RISKY})", replacement=r"\1")

@@ -1,0 +1,84 @@
+"""Parquet, read in batches by Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._utils.optional import require
+from ._errors import UnusableFileError, short
+from .columns import check_columns
+
+_BATCH = 2**25  # bytes of rows read at a time, about
+_PANDAS_INDEX = "__index_level_0__"
+
+
+class ParquetTable:
+    """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as of ``DelimitedTable``."""
+
+    format = "Parquet"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.where, self.read = path, str(path), 0.0
+        pa, parquet = require("pyarrow", "cli"), require("pyarrow.parquet", "cli")
+        try:
+            with parquet.ParquetFile(str(path)) as file:
+                schema, self.n_rows = file.schema_arrow, int(file.metadata.num_rows)
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from error
+        self.columns = [str(name) for name in schema.names]
+        check_columns(self.columns, self.where)
+        if self.n_rows == 0:
+            raise UnusableFileError(self.where, "has no rows.")
+        is_number = pa.types
+        self.text = frozenset(
+            name
+            for name, kind in zip(self.columns, schema.types, strict=True)
+            if not (
+                is_number.is_integer(kind)
+                or is_number.is_floating(kind)
+                or is_number.is_boolean(kind)
+                or is_number.is_decimal(kind)
+            )
+        )
+        self.nested = frozenset(
+            name for name, kind in zip(self.columns, schema.types, strict=True) if is_number.is_nested(kind)
+        )
+        self.index = _PANDAS_INDEX if _PANDAS_INDEX in self.columns else None
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
+        """Yield Arrow record batches of these columns; missing values are null."""
+        pa, parquet = require("pyarrow", "cli"), require("pyarrow.parquet", "cli")
+        step = int(np.clip(_BATCH // (8 * max(len(numbers), 1)), 1, 2**16))
+        wanted = [*numbers, *texts]
+        lists = [name for name in texts if name in self.nested]
+        if lists:
+            raise UnusableFileError(self.where, f"its column {lists[0]!r} holds lists, which are no texts.")
+        try:
+            with parquet.ParquetFile(str(self.path)) as file:
+                n = 0
+                for batch in file.iter_batches(batch_size=step, columns=wanted):
+                    n += batch.num_rows
+                    self.read = n / self.n_rows
+                    chosen = [batch.column(batch.schema.get_field_index(name)) for name in wanted]
+                    chosen[len(numbers) :] = [_texts(pa, column) for column in chosen[len(numbers) :]]
+                    yield pa.RecordBatch.from_arrays(chosen, names=wanted)
+        except pa.ArrowCancelled:
+            raise KeyboardInterrupt from None
+        except (OSError, pa.ArrowException) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> UnusableFileError:
+        return UnusableFileError(
+            self.where, f"is a Parquet file cut short or damaged ({short(error, 160)}); copy it again."
+        )
+
+
+def _texts(pa: Any, column: Any) -> Any:
+    """Return a column as texts; NaN is missing, and not the text "nan"."""
+    if pa.types.is_floating(column.type):
+        column = pa.array(column.to_numpy(zero_copy_only=False), from_pandas=True)
+    return column.cast(pa.string())

@@ -1,0 +1,68 @@
+"""Tables with names, as CSV, TSV or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._utils.optional import require
+from ..._utils.types import Array
+from .cells import guarded
+
+FORMATS = ("csv", "tsv", "parquet")
+
+
+def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") -> None:
+    """Write columns of equal length.
+
+    Parameters
+    ----------
+    columns : mapping of str to array or list (n,)
+        Numbers are written with as many digits as tell them apart, so that reading gives the same numbers back;
+        missing ones (NaN) are left empty. Texts that a spreadsheet would run (``=1+1``) get an apostrophe in front in
+        CSV and TSV, which our reader takes away again.
+    target : path or binary file
+    format : {"csv", "tsv", "parquet"}
+    """
+    pa = require("pyarrow", "cli")
+    if format != "parquet":
+        columns = {guarded(name): _guarded(values) for name, values in columns.items()}
+    table = pa.table({name: _column(pa, values) for name, values in columns.items()})
+    if isinstance(target, (str, Path)):
+        # By a file of Python's: its errors say what is wrong in the words of the system.
+        with open(target, "wb") as file:
+            _write(table, file, format)
+    else:
+        _write(table, target, format)
+
+
+def _write(table: Any, target: Any, format: str) -> None:
+    if format == "parquet":
+        require("pyarrow.parquet", "cli").write_table(table, target)
+        return
+    arrow_csv = require("pyarrow.csv", "cli")
+    options = arrow_csv.WriteOptions(delimiter="\t" if format == "tsv" else ",")
+    arrow_csv.write_csv(table, target, options)
+
+
+def matrix_columns(prefix: str, names: Any, matrix: Array, column_names: Any) -> dict[str, Any]:
+    """Return the columns of a matrix with row names in a first column called ``prefix``."""
+    columns: dict[str, Any] = {prefix: [str(name) for name in names]}
+    columns |= {str(name): matrix[:, j] for j, name in enumerate(column_names)}
+    return columns
+
+
+def _guarded(values: Any) -> Any:
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "OUS":
+        return values
+    return [guarded(value) if isinstance(value, str) else value for value in values]
+
+
+def _column(pa: Any, values: Any) -> Any:
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        # Arrow writes nothing for null, and "nan" for NaN, which not every reader takes.
+        return pa.array(np.ascontiguousarray(values), from_pandas=True)
+    return pa.array(values.tolist() if isinstance(values, np.ndarray) else values)

@@ -1,0 +1,122 @@
+"""compare_with_pca against a naive twin, on an MCPC that is a PC and on one that PCA cannot see."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+from stored_fit import stored_fit
+
+import mcpca.analysis as analysis
+from mcpca import MCPCA
+from mcpca.analysis.against_pca import _ends
+from mcpca.datasets import make_contexts
+
+LIKENESS = ["cosine", "variance_correlation", "overlap"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_contexts(6, 10, 3, n_samples=60, noise=0.2, random_state=2)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return MCPCA(3, random_state=0).fit(data.X, data.y)
+
+
+def naive(model, X, y, among, j, v, n_top):
+    """The three likenesses of MCPC j and one axis v, as the paper defines them."""
+    z, s = X @ model.projection_[j], X @ v
+    variances = [np.var(s[y == c], ddof=1) for c in model.contexts_]
+    ends = []
+    for mcpc in (np.argsort(-z)[:n_top], np.argsort(z)[:n_top]):
+        for pc in (np.argsort(-s)[:n_top], np.argsort(s)[:n_top]):
+            ends.append(len(set(mcpc.tolist()) & set(pc.tolist())) / n_top)
+    return [abs(model.components_[:, j] @ v), spearmanr(variances, model.loadings_[:, j]).statistic, max(ends)]
+
+
+def test_likenesses_are_as_the_paper_defines_them(data, model):
+    X, y = data.X, data.y
+    found = analysis.compare_with_pca(model, X=X, y=y, n_pcs=4, n_top=30)
+    assert len(found.pairs) == 3 * 7 * 4
+    for rows in ["all rows", "2"]:
+        own = X if rows == "all rows" else X[y == int(rows)]
+        V = np.linalg.svd(own - own.mean(axis=0), full_matrices=False)[2][:4]
+        for row in found.pairs[found.pairs["rows"] == rows].itertuples():
+            j = int(row.component.split()[1]) - 1
+            expected = naive(model, X, y, rows, j, V[row.pc - 1], 30)
+            np.testing.assert_allclose([row.cosine, row.variance_correlation, row.overlap], expected, atol=1e-8)
+    for (component, rows), own in found.pairs.groupby(["component", "rows"]):
+        best = found.best[(found.best["component"] == component) & (found.best["rows"] == rows)].iloc[0]
+        for name in LIKENESS:
+            at = own[name].idxmax()
+            assert (best[name], best[f"{name}_pc"]) == (own.at[at, name], own.at[at, "pc"])
+    assert found.best["rows"].unique().tolist() == ["all rows", *"012345"]
+    assert found.best["component"].unique().tolist() == ["MCPC 1", "MCPC 2", "MCPC 3"]
+
+
+def test_an_mcpc_that_is_a_pc_is_seen_and_one_that_is_not_is_not():
+    """Orthogonal MCPCs of different size are PCs. Two oblique ones of equal size are none: PCs are their sum and
+    difference, in every pooling in which they vary alike."""
+    rng = np.random.default_rng(3)
+    u, v, w = np.linalg.qr(rng.standard_normal((8, 3)))[0].T
+    A = np.column_stack([w, (u + 0.5 * v) / np.sqrt(1.25), (u - 0.5 * v) / np.sqrt(1.25)])
+    B = np.array([[9, 1.0, 2], [4, 2, 1], [9, 1.5, 1.5], [4, 2.1, 0.9], [8, 0.9, 2.1], [5, 1.5, 1.5]])
+    X = np.vstack([(rng.standard_normal((300, 3)) * np.sqrt(b)) @ A.T for b in B])
+    X += 0.05 * rng.standard_normal(X.shape)
+    y = np.repeat(np.arange(6), 300)
+    model = MCPCA(3, random_state=0).fit(X, y)
+    best = analysis.compare_with_pca(model, X=X, y=y, groups=list("ababab"), n_pcs=8).best
+    overall = best[best["rows"] == "all rows"].set_index("component")
+    shown = overall.loc["MCPC 1"]
+    assert shown["cosine"] > 0.99
+    assert shown["variance_correlation"] > 0.8
+    for hidden in ("MCPC 2", "MCPC 3"):
+        assert overall.at[hidden, "cosine"] < 0.95  # of the planted axes with u: 0.894
+        assert overall.at[hidden, "overlap"] < shown["overlap"] - 0.25
+    assert best["rows"].unique().tolist() == ["all rows", "a", "b"]
+
+
+def test_groups_pool_the_rows_of_their_contexts(data, model):
+    found = analysis.compare_with_pca(model, X=data.X, y=data.y, groups=[1, 1, 1, 2, 2, 2], n_pcs=2, n_top=20).pairs
+    own = data.X[data.y < 3]
+    V = np.linalg.svd(own - own.mean(axis=0), full_matrices=False)[2]
+    first = found[(found["rows"] == "1") & (found["component"] == "MCPC 1") & (found["pc"] == 2)]
+    assert first["cosine"].item() == pytest.approx(abs(model.components_[:, 0] @ V[1]))
+
+
+def test_contexts_without_a_group_are_in_none(data, model):
+    found = analysis.compare_with_pca(model, X=data.X, y=data.y, groups={"1": "a", "3": "a"}, n_pcs=1, n_top=20).pairs
+    own = data.X[np.isin(data.y, [1, 3])]
+    v = np.linalg.svd(own - own.mean(axis=0), full_matrices=False)[2][0]
+    assert found["rows"].unique().tolist() == ["all rows", "a"]
+    first = found[(found["rows"] == "a") & (found["component"] == "MCPC 1")]
+    assert first["cosine"].item() == pytest.approx(abs(model.components_[:, 0] @ v))
+
+
+def test_rows_with_equal_scores_are_taken_in_their_order():
+    """An MCPC that is a PC has all of its rows, though most scores are equal and signs may differ."""
+    z = np.array([0.0, 0, 0, 0, 2, -1, 0, 0])
+    first, second = _ends(np.column_stack([z, -z]), 3)
+    assert sorted(first[:, 0]) == sorted(second[:, 1]) == [0, 1, 4]
+    assert sorted(second[:, 0]) == sorted(first[:, 1]) == [0, 1, 5]
+
+
+def test_an_anndata_brings_its_own_rows(data):
+    mask = np.arange(10) < 7
+    adata, model = stored_fit(data.X, data.y, 2, mask=mask, unused=4, obs={"half": np.where(data.y < 3, "a", "b")})
+    found = analysis.compare_with_pca(adata, groups="half", n_pcs=3, n_top=20)
+    n = len(data.X) - 4
+    X, y = data.X[:n][:, mask], data.y[:n]
+    groups = {str(c): "a" if c < 3 else "b" for c in range(6)}
+    by_hand = analysis.compare_with_pca(model, X=X, y=y, groups=groups, n_pcs=3, n_top=20)
+    pd.testing.assert_frame_equal(found.pairs, by_hand.pairs)
+
+
+def test_bad_input(data, model):
+    with pytest.raises(ValueError, match="n_top=200 rows at each of two ends, but there are 360; n_top <= 180"):
+        analysis.compare_with_pca(model, X=data.X, y=data.y)
+    with pytest.raises(ValueError, match="A fitted model keeps no rows"):
+        analysis.compare_with_pca(model)
+    with pytest.raises(ValueError, match="n_pcs=0 is out of bounds"):
+        analysis.compare_with_pca(model, X=data.X, y=data.y, n_pcs=0)

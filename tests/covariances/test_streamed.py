@@ -1,0 +1,534 @@
+"""Products with covariances by passes over rows: equal to those with the array, whatever the rows are."""
+
+import threading
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from mcpca import MCPCA, context_covariances
+from mcpca._covariances import fit_data, passes, row_groups, streamed
+from mcpca._covariances.passes import Passes
+from mcpca._covariances.stack import Stack
+from mcpca._covariances.streamed import Rows
+from mcpca._data import context_sums
+from mcpca._data.contexts import read_contexts
+from mcpca._linalg import eigenbasis
+from mcpca._utils import parallel
+from mcpca.datasets import make_contexts
+
+
+def always_by_passes(monkeypatch):
+    monkeypatch.setattr(fit_data, "MOST_NUMBERS", 0)
+
+
+def sparse_problem(rng, k=5, p=30, n=40, density=0.3):
+    """Rows with zeros, far from centred, in mixed order; labels."""
+    X = (rng.random((k * n, p)) < density) * (3 + rng.standard_normal((k * n, p)))
+    y = rng.permutation(np.repeat(np.arange(k), n))
+    for i in range(k):  # contexts of unequal size and spread
+        X[y == i] *= 1 + i * rng.random(p)
+    return X, y
+
+
+@pytest.fixture(params=["dense", "memmap", "csr", "csc", "hdf5", "blocks"])
+def kind(request, tmp_path):
+    """A function that gives rows as another kind of matrix."""
+
+    def make(X):
+        if request.param == "memmap":
+            held = np.memmap(tmp_path / "rows.bin", dtype=X.dtype, shape=X.shape, mode="w+")
+            held[:] = X
+            return held
+        if request.param == "hdf5":
+            file = h5py.File(tmp_path / "rows.h5", "w")
+            request.addfinalizer(file.close)
+            return file.create_dataset("X", data=X, chunks=(7, X.shape[1]))
+        if request.param == "blocks":
+            return lambda: (X[i : i + 9] for i in range(0, len(X), 9))
+        return {"dense": np.asarray, "csr": scipy.sparse.csr_array, "csc": scipy.sparse.csc_matrix}[request.param](X)
+
+    return make
+
+
+@pytest.fixture(params=[True, False], ids=["one piece", "many pieces"])
+def cut(request, monkeypatch):
+    """Everything at once, or in small pieces, contexts larger than what may be held included."""
+    if not request.param:
+        monkeypatch.setattr(row_groups, "_PIECE", 2000)
+        monkeypatch.setattr(row_groups, "_SCAN", 3000)
+        monkeypatch.setattr(row_groups, "_AT_A_TIME", 2)
+        monkeypatch.setattr(streamed, "memory_limit", lambda: 6000)
+        monkeypatch.setattr(row_groups, "memory_limit", lambda: 6000)
+
+
+def test_products_are_those_of_the_array(rng, kind, cut):
+    X, y = sparse_problem(rng)
+    S = Stack(context_covariances(X, y).covariances)
+    found = Rows.of(read_contexts(kind(X), y), 4, Passes.silent())
+    k, p = found.n_contexts, found.n_features
+    np.testing.assert_allclose(found.means, [X[y == i].mean(axis=0) for i in range(k)])
+    A = rng.standard_normal((p, 3))
+    same = {"rtol": 1e-9, "atol": 1e-10}
+    np.testing.assert_allclose(
+        np.concatenate(list(found.congruences(A))), np.concatenate(list(S.congruences(A))), **same
+    )
+    np.testing.assert_allclose(found.variances_along(A), S.variances_along(A), **same)
+    for W in (rng.standard_normal((k, 3)), rng.standard_normal((k, 3, 3))):
+        np.testing.assert_allclose(found.combine(A, W), S.combine(A, W), **same)
+    np.testing.assert_allclose(found.variances(), S.variances(), **same)
+    np.testing.assert_allclose(found.whole(), S.whole(), **same)
+    weights = rng.random(k)
+    np.testing.assert_allclose(found.pooled(weights), S.pooled(weights), **same)
+    Q = np.linalg.qr(A)[0]
+    gram = sum(s @ s for s in S.values)
+    np.testing.assert_allclose(found._gram_times(Q), gram @ Q, **same)
+
+
+def test_products_of_scaled_features_and_weighted_contexts(rng, cut):
+    X, y = sparse_problem(rng)
+    S = Stack(context_covariances(X, y).covariances)
+    scale, weights = rng.random(30) + 0.5, rng.random(5) + 0.5
+    found = Rows.of(read_contexts(scipy.sparse.csr_array(X), y), 4, Passes.silent()).scaled(scale).weighted(weights)
+    twin = S.scaled(scale).weighted(weights)
+    A = np.linalg.qr(rng.standard_normal((30, 3)))[0]
+    np.testing.assert_allclose(found._gram_times(A), sum(s @ s for s in twin.values) @ A)
+    np.testing.assert_allclose(found.variances_along(A), twin.variances_along(A))
+    np.testing.assert_allclose(
+        found.combine(A, weights[:, None] * np.ones(3)), twin.combine(A, weights[:, None] * np.ones(3))
+    )
+    np.testing.assert_allclose(found.variances(), twin.variances())
+
+
+@pytest.mark.parametrize(
+    ("p", "k", "r", "noise"), [(24, 2, 3, 0.1), (60, 6, 4, 1.0), (150, 3, 5, 0.3), (230, 12, 8, 0.3), (40, 240, 6, 0.3)]
+)
+def test_same_model_with_and_without_covariances(monkeypatch, p, k, r, noise):
+    """The switch between the two ways is for speed and memory: A and B are the same to 1e-6."""
+    data = make_contexts(k, p, r, n_samples=120, noise=noise, random_state=1)
+    explicit = MCPCA(r, random_state=0).fit(data.X, data.y)
+    assert explicit.n_passes_ is None
+    always_by_passes(monkeypatch)
+    shuffled = np.random.default_rng(0).permutation(len(data.y))
+    passing = MCPCA(r, random_state=0).fit(scipy.sparse.csr_array(data.X[shuffled]), data.y[shuffled])
+    assert passing.n_passes_ > 3
+    assert passing.basis_residual_ < 1e-7
+    np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
+    np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
+    np.testing.assert_allclose(passing.means_, explicit.means_, atol=1e-12)
+    np.testing.assert_allclose(passing.singular_values_[:r], explicit.singular_values_[:r], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"solver": "lsq"},
+        {"solver": "ml", "tol": 1e-9},
+        {"solver": "ml", "noise": "pooled", "tol": 1e-9},
+        {"solver": "ml", "noise": "diagonal", "tol": 1e-9},
+        {"solver": "ml", "noise": None, "tol": 1e-9},
+        {"orthogonal": True},
+        {"orthogonal": True, "solver": "ml"},
+        {"context_weights": [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]},
+    ],
+    ids=str,
+)
+def test_every_solver_goes_by_passes(monkeypatch, parameters):
+    data = make_contexts(6, 40, 4, n_samples=200, noise=0.2, random_state=2)
+    explicit = MCPCA(4, random_state=0, **parameters).fit(data.X, data.y)
+    always_by_passes(monkeypatch)
+    passing = MCPCA(4, random_state=0, **parameters).fit(data.X, data.y)
+    assert passing.n_passes_ > 3
+    np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
+    np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
+    if explicit.noise_variance_ is not None:
+        np.testing.assert_allclose(passing.noise_variance_, explicit.noise_variance_, rtol=1e-5)
+
+
+def test_one_context_is_pca_by_passes_too(rng, monkeypatch):
+    from sklearn.decomposition import PCA
+
+    X = rng.standard_normal((80, 30)) @ np.diag(np.linspace(3, 0.1, 30)) + 5
+    always_by_passes(monkeypatch)
+    model = MCPCA(4).fit(X)
+    pca = PCA(4).fit(X)
+    np.testing.assert_allclose(np.abs(np.sum(model.components_ * pca.components_.T, axis=0)), 1, atol=1e-9)
+    np.testing.assert_allclose(model.loadings_[0], pca.explained_variance_, rtol=1e-9)
+
+
+def test_threads_and_pieces_change_nothing(rng, monkeypatch):
+    """Same pieces, other threads: the same bits. Other pieces: the same up to rounding."""
+    X, y = sparse_problem(rng, 8, 60, 50)
+    always_by_passes(monkeypatch)
+    models = []
+    for workers, piece in ((1, 4000), (3, 4000), (2, 2**24)):
+        monkeypatch.setattr(passes, "n_workers", lambda workers=workers: workers)
+        monkeypatch.setattr(row_groups, "_PIECE", piece)
+        models.append(MCPCA(3, random_state=0).fit(scipy.sparse.csr_array(X), y))
+    np.testing.assert_array_equal(models[0].components_, models[1].components_)
+    np.testing.assert_array_equal(models[0].loadings_, models[1].loadings_)
+    np.testing.assert_allclose(models[0].components_, models[2].components_, atol=1e-6)
+
+
+def test_large_means_cost_no_digits(rng, monkeypatch):
+    data = make_contexts(4, 30, 3, n_samples=200, noise=0.1, random_state=0)
+    always_by_passes(monkeypatch)
+    near = MCPCA(3, random_state=0).fit(data.X, data.y)
+    far = MCPCA(3, random_state=0).fit(data.X + 1e6, data.y)
+    np.testing.assert_allclose(far.components_, near.components_, atol=1e-6)
+
+
+def test_single_precision_is_summed_in_double(monkeypatch):
+    data = make_contexts(6, 60, 4, n_samples=300, noise=0.2, random_state=0)
+    always_by_passes(monkeypatch)
+    double = MCPCA(4, random_state=0).fit(data.X, data.y)
+    single = MCPCA(4, random_state=0).fit(scipy.sparse.csr_array(data.X.astype(np.float32)), data.y)
+    assert single.components_.dtype == single.loadings_.dtype == single.means_.dtype == np.float32
+    np.testing.assert_allclose(single.components_, double.components_, atol=2e-5)
+    # A thousand equal blocks of ones added one after the other would stop at 2^24 in single precision.
+    total = np.zeros((1, 1))
+    for value in (2.0**24, 1.0):
+        context_sums.add([total], context_sums.Sum(0, np.array([0]), np.array([[value]], dtype=np.float32)))
+    assert total[0, 0] == 2**24 + 1
+
+
+def test_blas_makes_way_for_our_threads():
+    blas = ThreadpoolController().select(user_api="blas")
+    with threadpool_limits(2):
+        with parallel.blas_aside():
+            assert parallel.n_workers() == 2
+            assert {library["num_threads"] for library in blas.info()} == {1}
+            with parallel.blas_aside():
+                assert parallel.n_workers() == 2
+            names = [*parallel.each(lambda _: threading.get_ident(), range(2), parallel.n_workers())]
+            assert threading.get_ident() not in names
+        assert {library["num_threads"] for library in blas.info()} == {2}
+        assert parallel.n_workers() == 2
+
+
+@pytest.mark.parametrize("layout", [np.asarray, scipy.sparse.csr_array])
+def test_rows_that_stand_together_are_summed_and_taken_without_a_copy(rng, layout):
+    X, y = sparse_problem(rng)
+    order = np.argsort(y, kind="stable")
+    X, y = layout(X[order]), y[order] + 3
+    present, sums = context_sums.sums_of_runs(X, y)
+    twin, expected = context_sums.sums_by_context(X, y)
+    np.testing.assert_array_equal(present, twin)
+    np.testing.assert_allclose(sums, expected.toarray() if layout is not np.asarray else expected, rtol=1e-13, atol=0)
+    part = context_sums.consecutive(X, 5, 17)
+    if layout is np.asarray:
+        assert np.shares_memory(part, X)
+    else:
+        assert np.shares_memory(part.data, X.data)
+        assert np.shares_memory(part.indices, X.indices)
+        part, X = part.toarray(), X.toarray()
+    np.testing.assert_array_equal(part, X[5:17])
+
+
+def test_sums_by_entry_are_sums_by_context(rng):
+    X, y = sparse_problem(rng)
+    totals = [np.zeros((5, 30)), np.zeros((5, 30))]
+    for start in range(0, len(X), 37):
+        block, codes = scipy.sparse.csr_array(X[start : start + 37]), y[start : start + 37].astype(np.int32)
+        context_sums.add(totals, context_sums.Sum(0, *context_sums.sums_by_context(block, codes)))
+        context_sums.add(totals, context_sums.Sum(1, *context_sums.entries_by_context(block, codes)))
+    for total in totals:
+        np.testing.assert_allclose(total, [X[y == i].sum(axis=0) for i in range(5)], rtol=1e-12)
+
+
+def on_disk(tmp_path, request, X):
+    file = h5py.File(tmp_path / "rows.h5", "w")
+    request.addfinalizer(file.close)
+    return file.create_dataset("X", data=X, chunks=(64, X.shape[1]))
+
+
+def test_a_sample_of_rows_on_disk_is_rows_of_their_contexts(tmp_path, request, rng):
+    X, y = rng.standard_normal((4000, 6)), rng.integers(30, size=4000)
+    y[1000:] %= 29  # the last context has few rows, and may have none in the sample
+    contexts = read_contexts(on_disk(tmp_path, request, X), y)
+    chosen, sample = row_groups.sample_of(contexts, 1 / 8, 100)
+    assert 0.1 * 4000 < sample.n_samples.sum() < 0.15 * 4000
+    rows_of = {tuple(x): label for x, label in zip(X, y, strict=True)}
+    for position, i in enumerate(chosen):
+        block = sample.block(position)
+        assert len(block) == sample.n_samples[position] > 1
+        assert {rows_of[tuple(x)] for x in block} == {contexts.names[i]}
+    assert row_groups.sample_of(contexts, 1 / 8, 1000) is None
+    assert row_groups.sample_of(read_contexts(X, y), 1 / 8, 100) is None  # in memory, where passes are cheap
+
+
+def test_a_first_look_saves_passes_and_changes_nothing(tmp_path, request, monkeypatch):
+    data = make_contexts(8, 400, 4, n_samples=500, noise=0.3, random_state=3)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    X, y = on_disk(tmp_path, request, data.X[order]), data.y[order]
+    always_by_passes(monkeypatch)
+    seen = MCPCA(4, random_state=0, tol=1e-3).fit(X, y)
+    monkeypatch.setattr(streamed, "_SAMPLE", 0.0)
+    blind = MCPCA(4, random_state=0, tol=1e-3).fit(X, y)
+    assert seen.n_passes_ < blind.n_passes_
+    np.testing.assert_allclose(seen.components_, blind.components_, atol=1e-3)
+
+
+@pytest.mark.parametrize("row", [3, 963, 1994, 12345])  # the second and third are among those that are looked at first
+def test_nan_on_disk_is_named_by_its_row(tmp_path, request, rng, monkeypatch, row):
+    always_by_passes(monkeypatch)
+    X, y = rng.standard_normal((20_000, 12)), rng.integers(6, size=20_000)
+    X[row, 7] = np.nan
+    stored = on_disk(tmp_path, request, X)
+    sample = row_groups.sample_of(read_contexts(stored, y), 1 / 16, 100)
+    assert (sample is None) == (row in (963, 1994))
+    with pytest.raises(ValueError, match=rf"1 NaN and 0 infinite .* within rows {row} to {row}, in feature\(s\) 7"):
+        MCPCA(3).fit(stored, y)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("offset", [0, 1e5])
+def test_the_first_pass_over_rows_on_disk_finds_means_and_products(tmp_path, request, layout, offset):
+    data = make_contexts(8, 60, 4, n_samples=300, noise=0.3, random_state=3)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    X, y = data.X[order] + offset, data.y[order]
+    stored = on_disk(tmp_path, request, X)
+    if layout == "csr":
+        anndata.io.write_elem(stored.file, "sparse", scipy.sparse.csr_matrix(X))
+        stored = anndata.io.sparse_dataset(stored.file["sparse"])
+    found = Rows.of(read_contexts(stored, y), 10, Passes.silent())
+    assert found.passes.count[0] == 1
+    moments = context_covariances(X, y)
+    np.testing.assert_allclose(found.means, moments.means, rtol=1e-13, atol=1e-13)
+    S = moments.covariances
+    V = found._known.multiplied
+    assert V.shape == (60, 10)
+    np.testing.assert_allclose(found.sketch, sum(S @ (S @ V)), rtol=1e-6, atol=1e-6 * np.abs(found.sketch).max())
+    U = found.basis(4, 4).vectors
+    np.testing.assert_allclose(U @ (U.T @ data.components), data.components, atol=0.1)
+    exact = np.linalg.eigh(sum(S @ S))[1][:, -4:]
+    np.testing.assert_allclose(np.linalg.svd(U.T @ exact)[1], 1, atol=1e-9)
+
+
+def test_where_no_basis_is_asked_for_one_pass_finds_the_means(tmp_path, request):
+    data = make_contexts(8, 60, 4, n_samples=300, noise=0.3, random_state=3)
+    contexts = read_contexts(on_disk(tmp_path, request, data.X), data.y)
+    S = Stack(context_covariances(data.X, data.y).covariances)
+    found = Rows.with_means(contexts, Passes.silent())
+    np.testing.assert_allclose(found.variances_along(data.components), S.variances_along(data.components), rtol=1e-10)
+    assert found.passes.count[0] == 2
+    gap = (found.squared_norms() - S.squared_norms()) / found.norm_errors()
+    assert np.abs(gap).max() < 5
+
+
+def test_contexts_on_disk_that_are_larger_than_memory_get_their_means_first(tmp_path, request, monkeypatch):
+    data = make_contexts(3, 60, 4, n_samples=400, noise=0.3, random_state=3)
+    X, y = on_disk(tmp_path, request, data.X), data.y.copy()
+    y[:300] = y[-1]  # contexts of 100, 400 and 700 rows
+    always_by_passes(monkeypatch)
+    monkeypatch.setattr(streamed, "_SAMPLE", 0.5)
+    whole = MCPCA(4, random_state=0).fit(X, y)
+    with sklearn.config_context(working_memory=0.25):
+        cut = MCPCA(4, random_state=0).fit(X, y)
+    assert cut.n_passes_ > whole.n_passes_
+    np.testing.assert_allclose(cut.means_, whole.means_, atol=1e-12)
+    np.testing.assert_allclose(cut.components_, whole.components_, atol=1e-6)
+
+
+def test_what_a_pass_has_found_is_not_asked_for_again(rng):
+    X, y = sparse_problem(rng)
+    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(X, y), 4, Passes.silent())
+    U = np.linalg.qr(rng.standard_normal((30, 6)))[0]
+    inside, outside = U @ rng.standard_normal((6, 3)), rng.standard_normal((30, 3))
+    passes = []
+    for A in (U, inside, outside):
+        got = np.concatenate(list(found.congruences(A)))
+        np.testing.assert_allclose(got, np.concatenate(list(S.congruences(A))), rtol=1e-9, atol=1e-10)
+        passes.append(found.passes.count[0])
+    assert np.diff(passes).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("offset", "dtype", "n_passes"), [(0, float, 1), (30, float, 1), (1e4, float, 3), (0, "f4", 2)]
+)
+def test_covariances_of_rows_elsewhere_take_one_pass_where_that_is_safe(rng, kind, cut, offset, dtype, n_passes):
+    """Where means are far larger than deviations, and in single precision, means are found first."""
+    X, y = sparse_problem(rng)
+    X = (X + offset).astype(dtype)
+    names, centred = np.unique(y), np.empty_like(X, dtype=float)
+    for name in names:
+        centred[y == name] = X[y == name] - X[y == name].mean(axis=0, dtype=float)
+    expected = np.stack([np.cov(centred[y == name].T) for name in names])
+    stages = []
+    found = context_covariances(kind(X), y, verbose=lambda stage, done, total: stages.append(stage))
+    np.testing.assert_allclose(found.covariances, expected, rtol=0, atol=(1e-11 if dtype is float else 2e-5))
+    np.testing.assert_allclose(found.means, [X[y == name].mean(axis=0, dtype=float) for name in names], rtol=1e-6)
+    np.testing.assert_array_equal(found.covariances, found.covariances.transpose(0, 2, 1))
+    passes = {stage for stage in stages if stage.startswith("pass")}
+    assert not passes or len(passes) == n_passes  # none where all rows are dense and in memory
+
+
+def test_contexts_in_single_precision_beside_others_lose_no_digits(rng):
+    single, double = (rng.standard_normal((500, 6)) + 20).astype(np.float32), rng.standard_normal((400, 6))
+    found = context_covariances({"single": scipy.sparse.csr_array(single), "double": scipy.sparse.csr_array(double)})
+    for S, X in zip(found.covariances, (single, double), strict=True):
+        np.testing.assert_allclose(S, np.cov(X.T.astype(float)), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "scaled and weighted"])
+def test_products_for_the_basis_bring_the_core_with_them(rng, kind, cut, plain):
+    X, y = sparse_problem(rng)
+    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(kind(X), y), 4, Passes.silent())
+    if not plain:
+        scale, weights = rng.random(30) + 0.5, rng.random(5) + 0.5
+        S, found = S.scaled(scale).weighted(weights), found.scaled(scale).weighted(weights)
+    U = found.basis(6, 3).vectors
+    passes = found.passes.count[0]
+    got = np.concatenate(list(found.congruences(U)))
+    assert found.passes.count[0] == passes
+    np.testing.assert_allclose(got, np.concatenate(list(S.congruences(U))), rtol=1e-8, atol=1e-9 * np.abs(got).max())
+
+
+@pytest.mark.parametrize(("name", "value"), [("_covariances.pass_results._MOST", 0), ("_linalg.eigenbasis._BLOCKS", 2)])
+def test_a_core_that_is_not_known_takes_a_pass(rng, monkeypatch, name, value):
+    """Too large to be kept, or in directions that a restart has left out."""
+    X, y = sparse_problem(rng, p=120)
+    monkeypatch.setattr(f"mcpca.{name}", value)
+    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(X, y), 4, Passes.silent())
+    U = found.basis(6, 3).vectors
+    passes = found.passes.count[0]
+    got = np.concatenate(list(found.congruences(U)))
+    assert found.passes.count[0] == passes + 1
+    np.testing.assert_allclose(got, np.concatenate(list(S.congruences(U))), rtol=1e-8, atol=1e-9 * np.abs(got).max())
+
+
+def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
+    import tracemalloc
+
+    X = scipy.sparse.random_array((3000, 4000), density=0.005, format="csr", rng=rng)
+    y = rng.integers(4, size=3000)
+    contexts = read_contexts(X, y)
+    tracemalloc.start()
+    Rows.of(contexts, 10, Passes.silent())._gram_times(np.linalg.qr(rng.standard_normal((4000, 10)))[0])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.25 * 3000 * 4000 * 8
+
+
+def test_norms_are_estimated_with_their_errors(rng):
+    X, y = sparse_problem(rng, 6, 80, 60)
+    S = Stack(context_covariances(X, y).covariances)
+    found = Rows.of(read_contexts(X, y), 12, Passes.silent())
+    found.basis(4, 4)
+    gap = (found.squared_norms() - S.squared_norms()) / found.norm_errors()
+    assert (found.norm_errors() < 0.3 * S.squared_norms()).all()
+    assert np.abs(gap).max() < 5
+
+
+def test_thousands_of_contexts(monkeypatch):
+    data = make_contexts(2000, 50, 5, n_samples=12, noise=0.1, density=0.5, random_state=0)
+    explicit = MCPCA(5, random_state=0).fit(data.X, data.y)
+    always_by_passes(monkeypatch)
+    passing = MCPCA(5, random_state=0).fit(data.X, data.y)
+    np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
+    np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
+
+
+def test_rank_is_chosen_on_the_most_variable_features(monkeypatch):
+    data = make_contexts(5, 150, 3, n_samples=200, noise=0.3, random_state=0)
+    monkeypatch.setattr("mcpca._rank.rank_data.FEATURES", 60)
+    always_by_passes(monkeypatch)
+    model = MCPCA(random_state=0).fit(scipy.sparse.csr_array(data.X), data.y)
+    assert model.n_components_ == 3
+    assert model.components_.shape == (150, 3)
+    assert model.rank_choice_.reason.endswith("This was looked at on the 60 most variable of 150 features.")
+
+
+def test_sparse_covariances_scores_and_loadings(rng):
+    X, y = sparse_problem(rng)
+    sparse = scipy.sparse.csr_matrix(X)
+    ours, dense = context_covariances(sparse, y), context_covariances(X, y)
+    np.testing.assert_allclose(ours.covariances, dense.covariances, atol=1e-12)
+    model = MCPCA(3, random_state=0).fit(sparse, y)
+    np.testing.assert_allclose(model.transform(sparse, y), model.transform(X, y), atol=1e-10)
+    np.testing.assert_allclose(model.transform(sparse), model.transform(X), atol=1e-10)
+    np.testing.assert_allclose(
+        model.transform(sparse, y, center="own"), model.transform(X, y, center="own"), atol=1e-10
+    )
+    np.testing.assert_allclose(model.loadings_for(sparse, y), model.loadings_, atol=1e-9)
+    np.testing.assert_allclose(model.score(sparse, y), model.score(X, y))
+    noisy = MCPCA(3, solver="ml", random_state=0).fit(sparse, y)
+    np.testing.assert_allclose(
+        noisy.transform(sparse, y, posterior=True), noisy.transform(X, y, posterior=True), atol=1e-9
+    )
+    replicated = model.replicability(sparse, y, n_splits=1, random_state=0)
+    np.testing.assert_allclose(
+        replicated.cosines, model.replicability(X, y, n_splits=1, random_state=0).cosines, atol=1e-6
+    )
+
+
+# The range finder
+
+
+def test_eigenvectors_are_certified(rng):
+    Q = np.linalg.qr(rng.standard_normal((200, 200)))[0]
+    w = np.concatenate([np.linspace(5, 2, 6), np.linspace(1, 0, 194)])
+    G = (Q * w) @ Q.T
+    found = eigenbasis.top_eigenvectors(
+        lambda V: G @ V, rng.standard_normal((200, 12)), 8, 6, tol=1e-8, eps=1e-16, most=40
+    )
+    np.testing.assert_allclose(found.values[:6], w[:6], rtol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(found.vectors[:, :6] * Q[:, :6], axis=0)), 1, atol=1e-9)
+    assert found.residual <= 1e-8
+    residual = np.linalg.norm(G @ found.vectors[:, :6] - found.vectors[:, :6] * found.values[:6], axis=0).max()
+    np.testing.assert_allclose(found.residual, residual / w[5], atol=1e-13)
+    assert found.n_products < 15
+
+
+def test_a_good_start_needs_few_products(rng):
+    A = np.linalg.qr(rng.standard_normal((300, 5)))[0]
+    G = (A * [5, 4, 3, 2, 1]) @ A.T
+    found = eigenbasis.top_eigenvectors(
+        lambda V: G @ V, G @ rng.standard_normal((300, 10)), 5, 5, tol=1e-8, eps=1e-16, most=40
+    )
+    assert found.n_products == 1
+
+
+def test_products_end_where_eigenvalues_do_not_differ(rng):
+    found = eigenbasis.top_eigenvectors(
+        lambda V: 2 * V, rng.standard_normal((50, 4)), 3, 3, tol=1e-8, eps=1e-16, most=40
+    )
+    np.testing.assert_allclose(found.values, 2)
+    G = np.diag(np.linspace(1, 0.99, 400))
+    slow = eigenbasis.top_eigenvectors(
+        lambda V: G @ V, rng.standard_normal((400, 6)), 4, 4, tol=1e-12, eps=1e-16, most=5
+    )
+    assert slow.n_products == 5
+    assert slow.residual > 1e-12
+    left = np.linalg.norm(G @ slow.vectors - slow.vectors * slow.values, axis=0).max()
+    np.testing.assert_allclose(slow.residual, left / slow.values[-1])
+
+
+def test_a_basis_that_starts_again_goes_on_converging(rng):
+    w = np.concatenate([np.linspace(2, 1.2, 4), np.linspace(1.1, 0, 596)])
+    found = eigenbasis.top_eigenvectors(
+        lambda V: w[:, None] * V, rng.standard_normal((600, 4)), 4, 4, tol=1e-8, eps=1e-16, most=60
+    )
+    assert found.n_products > 8
+    assert found.residual <= 1e-8
+    np.testing.assert_allclose(found.values, w[:4], rtol=1e-10)
+
+
+def test_one_panel_of_rows_is_held_at_a_time(tmp_path, request, rng, monkeypatch):
+    """Contexts from disk are gathered in the same memory, which is given back after the basis."""
+    X, y = sparse_problem(rng, k=8, n=50)
+    monkeypatch.setattr(row_groups, "memory_limit", lambda: 30_000)  # of 96,000 bytes
+    found = Rows.of(read_contexts(on_disk(tmp_path, request, X), y), 4, Passes.silent())
+    places = set()
+    take = found.passes.room.take
+    monkeypatch.setattr(
+        type(found.passes.room), "take", lambda self, *what: places.add((out := take(*what)).ctypes.data) or out
+    )
+    found._gram_times(np.linalg.qr(rng.standard_normal((30, 3)))[0])
+    assert len(places) <= 2  # room for the first, and for a larger one
+    found.basis(4, 3)
+    assert not found.passes.room._held
