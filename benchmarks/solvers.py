@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import real_data
 from mcpca import context_covariances, decompose, facets
-from mcpca._covariances.stack import Stack
+from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress
 from mcpca._covariances.validation import check_covariances
 from mcpca._solvers.interface import Settings
@@ -34,7 +34,14 @@ def _stage_one(S: np.ndarray, shape: Shape, seed: int) -> None:
     unit = float(trace.mean()) / shape.p
     n = np.full(shape.k, shape.n_samples - 1.0)
     settings = Settings(np.random.default_rng(seed), 1e-7, 200, lambda *_: None, n)
-    _first_stage(Stack(S), compress(Stack(S), shape.r).leading(shape.r), shape.r, trace / unit, unit, settings)
+    _first_stage(
+        CovarianceStack(S),
+        compress(CovarianceStack(S), shape.r).leading(shape.r),
+        shape.r,
+        trace / unit,
+        unit,
+        settings,
+    )
 
 
 def measure_time(repeats: int, log: Callable[[str], None]) -> list[dict]:

@@ -16,8 +16,8 @@ import numpy as np
 from ._covariances.fit_data import by_passes
 from ._data.anndata_rows import (
     EXTRA,
+    FeatureSpace,
     ObsContexts,
-    Space,
     check_anndata,
     contexts_of_obs,
     space_of,
@@ -144,7 +144,7 @@ def mcpca(
     notes = [*contexts.warn(min_samples, stacklevel=2)]
     counts = warn_of_counts(space, layer, stacklevel=2)
     notes += [] if counts is None else [counts]
-    rows = contexts.of_rows(space)
+    rows = contexts.fit_data_of_rows(space)
     if "tol" not in parameters and by_passes(rows, n_comps):
         fitted.tol = _TOL_OF_PASSES
     with warnings.catch_warnings(record=True) as caught:
@@ -203,7 +203,7 @@ def rank(
     warn_of_counts(space, layer, stacklevel=2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selection = select_rank(contexts.of_rows(space), random_state=random_state, **options)
+        selection = select_rank(contexts.fit_data_of_rows(space), random_state=random_state, **options)
     for item in caught:
         warnings.warn(item.message, item.category, stacklevel=2)
     params = {"context_key": _stored_key(context_key), "layer": layer, "obsm": obsm}
@@ -301,7 +301,7 @@ def loadings_for(
     else:
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn(min_samples, stacklevel=2)
-    B = fitted.loadings_for(contexts.of_rows(Space(source, None, None, None, False, None)))
+    B = fitted.loadings_for(contexts.fit_data_of_rows(FeatureSpace(source, None, None, None, False, None)))
     return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
 
 
@@ -340,7 +340,7 @@ def _weights(weights: Any, contexts: ObsContexts) -> Array:
     return check_weights(weights, contexts.names)
 
 
-def _scores(fitted: MCPCA, space: Space, contexts: ObsContexts, center: str) -> Array:
+def _scores(fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: str) -> Array:
     scores = np.asarray(computed(fitted.transform(space.source, center="overall")))
     if center == "overall":
         return scores
@@ -360,7 +360,7 @@ def _params(
     n_comps: int | None,
     layer: str | None,
     obsm: str | None,
-    space: Space,
+    space: FeatureSpace,
     key_added: str,
     min_samples: int,
     missing: str,
@@ -385,5 +385,5 @@ def _params(
     }
 
 
-def _bools(space: Space) -> Array:
+def _bools(space: FeatureSpace) -> Array:
     return np.asarray(space.mask_var, dtype=bool)

@@ -559,12 +559,12 @@ def test_full_rank_methods_say_that_they_compressed(rng):
 
 def test_a_component_that_vanished_is_replaced_and_noted(rng):
     problem, _ = _run._read(random_problem(rng, 3, 4, 2)[2], 2, None, 0)
-    A, notes = _run._unit_columns(_run.Found(np.array([[2.0, 0], [0, 0], [0, 0], [0, 0]])), problem, "als")
+    A, notes = _run._unit_columns(_run.MethodOutput(np.array([[2.0, 0], [0, 0], [0, 0], [0, 0]])), problem, "als")
     np.testing.assert_allclose(np.linalg.norm(A, axis=0), 1)
     np.testing.assert_array_equal(A[:, 0], [1, 0, 0, 0])
     assert notes == ("1 component(s) had vanished and are random directions.",)
     with pytest.raises(FloatingPointError, match=r"als broke down: its components are not finite\. Lower r=2"):
-        _run._unit_columns(_run.Found(np.full((4, 2), np.nan)), problem, "als")
+        _run._unit_columns(_run.MethodOutput(np.full((4, 2), np.nan)), problem, "als")
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------

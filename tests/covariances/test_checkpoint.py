@@ -87,13 +87,13 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
 
 def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp_path, monkeypatch):
     data, path = problem(), tmp_path / "fit.ckpt"
-    used, fit_evidence = [], MCPCA._fit_evidence
+    used, fit_to = [], MCPCA._fit_to
 
     def noted(self, found, report, features, seed=None):
         used.append(seed)
-        return fit_evidence(self, found, report, features, seed)
+        return fit_to(self, found, report, features, seed)
 
-    monkeypatch.setattr(MCPCA, "_fit_evidence", noted)
+    monkeypatch.setattr(MCPCA, "_fit_to", noted)
 
     def stop():
         raise KeyboardInterrupt

@@ -24,7 +24,7 @@ from mcpca import (
     select_rank,
 )
 from mcpca._covariances import device_rows, device_stack
-from mcpca._covariances.stack import Stack
+from mcpca._covariances.stack import CovarianceStack
 from mcpca._data.contexts import named_blocks
 from mcpca._data.sources import as_source, is_source_like
 from mcpca._utils import array_api
@@ -187,7 +187,7 @@ def test_products_are_those_of_a_stack(library, rng, monkeypatch):
     values = X.transpose(0, 2, 1) @ X
     A, w, W = rng.standard_normal((9, 4)), rng.uniform(1, 2, (7, 4)), rng.standard_normal((7, 4, 4))
     monkeypatch.setattr(device_stack, "_CHUNK", 3 * 81)
-    here, there = Stack(values), device_stack.DeviceStack(library(values))
+    here, there = CovarianceStack(values), device_stack.DeviceStack(library(values))
     for stack in (there, there.scaled(np.ones(9)), there.weighted(np.ones(7))):
         assert (stack.n_contexts, stack.n_features, stack.dtype) == (7, 9, np.float64)
         for method, arguments in {
@@ -218,7 +218,9 @@ def test_basis_also_where_squares_lose_it(library, rng, p):
         spectrum = np.geomspace(1, smallest, 6)
         values = np.stack([(Q * spectrum * c) @ Q.T for c in (1, 2, 3)])
         values = (values + values.transpose(0, 2, 1)) / 2
-        found, expected = (stack.basis(6, 6) for stack in (device_stack.DeviceStack(library(values)), Stack(values)))
+        found, expected = (
+            stack.basis(6, 6) for stack in (device_stack.DeviceStack(library(values)), CovarianceStack(values))
+        )
         np.testing.assert_allclose(found.singular_values, np.sqrt(14) * spectrum, rtol=1e-5)
         np.testing.assert_allclose(np.abs(np.diag(found.vectors.T @ expected.vectors)), 1, atol=1e-6)
 

@@ -13,8 +13,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from mcpca import MCPCA, context_covariances
 from mcpca._covariances import fit_data, passes, row_groups, streamed
 from mcpca._covariances.passes import Passes
-from mcpca._covariances.stack import Stack
-from mcpca._covariances.streamed import Rows
+from mcpca._covariances.stack import CovarianceStack
+from mcpca._covariances.streamed import StreamedCovariances
 from mcpca._data import context_sums
 from mcpca._data.contexts import read_contexts
 from mcpca._linalg import eigenbasis
@@ -68,8 +68,8 @@ def cut(request, monkeypatch):
 
 def test_products_are_those_of_the_array(rng, kind, cut):
     X, y = sparse_problem(rng)
-    S = Stack(context_covariances(X, y).covariances)
-    found = Rows.of(read_contexts(kind(X), y), 4, Passes.silent())
+    S = CovarianceStack(context_covariances(X, y).covariances)
+    found = StreamedCovariances.of(read_contexts(kind(X), y), 4, Passes.silent())
     k, p = found.n_contexts, found.n_features
     np.testing.assert_allclose(found.means, [X[y == i].mean(axis=0) for i in range(k)])
     A = rng.standard_normal((p, 3))
@@ -91,9 +91,13 @@ def test_products_are_those_of_the_array(rng, kind, cut):
 
 def test_products_of_scaled_features_and_weighted_contexts(rng, cut):
     X, y = sparse_problem(rng)
-    S = Stack(context_covariances(X, y).covariances)
+    S = CovarianceStack(context_covariances(X, y).covariances)
     scale, weights = rng.random(30) + 0.5, rng.random(5) + 0.5
-    found = Rows.of(read_contexts(scipy.sparse.csr_array(X), y), 4, Passes.silent()).scaled(scale).weighted(weights)
+    found = (
+        StreamedCovariances.of(read_contexts(scipy.sparse.csr_array(X), y), 4, Passes.silent())
+        .scaled(scale)
+        .weighted(weights)
+    )
     twin = S.scaled(scale).weighted(weights)
     A = np.linalg.qr(rng.standard_normal((30, 3)))[0]
     np.testing.assert_allclose(found._gram_times(A), sum(s @ s for s in twin.values) @ A)
@@ -295,7 +299,7 @@ def test_the_first_pass_over_rows_on_disk_finds_means_and_products(tmp_path, req
     if layout == "csr":
         anndata.io.write_elem(stored.file, "sparse", scipy.sparse.csr_matrix(X))
         stored = anndata.io.sparse_dataset(stored.file["sparse"])
-    found = Rows.of(read_contexts(stored, y), 10, Passes.silent())
+    found = StreamedCovariances.of(read_contexts(stored, y), 10, Passes.silent())
     assert found.passes.count[0] == 1
     moments = context_covariances(X, y)
     np.testing.assert_allclose(found.means, moments.means, rtol=1e-13, atol=1e-13)
@@ -312,8 +316,8 @@ def test_the_first_pass_over_rows_on_disk_finds_means_and_products(tmp_path, req
 def test_where_no_basis_is_asked_for_one_pass_finds_the_means(tmp_path, request):
     data = make_contexts(8, 60, 4, n_samples=300, noise=0.3, random_state=3)
     contexts = read_contexts(on_disk(tmp_path, request, data.X), data.y)
-    S = Stack(context_covariances(data.X, data.y).covariances)
-    found = Rows.with_means(contexts, Passes.silent())
+    S = CovarianceStack(context_covariances(data.X, data.y).covariances)
+    found = StreamedCovariances.with_means(contexts, Passes.silent())
     np.testing.assert_allclose(found.variances_along(data.components), S.variances_along(data.components), rtol=1e-10)
     assert found.passes.count[0] == 2
     gap = (found.squared_norms() - S.squared_norms()) / found.norm_errors()
@@ -336,7 +340,10 @@ def test_contexts_on_disk_that_are_larger_than_memory_get_their_means_first(tmp_
 
 def test_what_a_pass_has_found_is_not_asked_for_again(rng):
     X, y = sparse_problem(rng)
-    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(X, y), 4, Passes.silent())
+    S, found = (
+        CovarianceStack(context_covariances(X, y).covariances),
+        StreamedCovariances.of(read_contexts(X, y), 4, Passes.silent()),
+    )
     U = np.linalg.qr(rng.standard_normal((30, 6)))[0]
     inside, outside = U @ rng.standard_normal((6, 3)), rng.standard_normal((30, 3))
     passes = []
@@ -377,7 +384,10 @@ def test_contexts_in_single_precision_beside_others_lose_no_digits(rng):
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "scaled and weighted"])
 def test_products_for_the_basis_bring_the_core_with_them(rng, kind, cut, plain):
     X, y = sparse_problem(rng)
-    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(kind(X), y), 4, Passes.silent())
+    S, found = (
+        CovarianceStack(context_covariances(X, y).covariances),
+        StreamedCovariances.of(read_contexts(kind(X), y), 4, Passes.silent()),
+    )
     if not plain:
         scale, weights = rng.random(30) + 0.5, rng.random(5) + 0.5
         S, found = S.scaled(scale).weighted(weights), found.scaled(scale).weighted(weights)
@@ -393,7 +403,10 @@ def test_a_core_that_is_not_known_takes_a_pass(rng, monkeypatch, name, value):
     """Too large to be kept, or in directions that a restart has left out."""
     X, y = sparse_problem(rng, p=120)
     monkeypatch.setattr(f"mcpca.{name}", value)
-    S, found = Stack(context_covariances(X, y).covariances), Rows.of(read_contexts(X, y), 4, Passes.silent())
+    S, found = (
+        CovarianceStack(context_covariances(X, y).covariances),
+        StreamedCovariances.of(read_contexts(X, y), 4, Passes.silent()),
+    )
     U = found.basis(6, 3).vectors
     passes = found.passes.count[0]
     got = np.concatenate(list(found.congruences(U)))
@@ -408,7 +421,7 @@ def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
     y = rng.integers(4, size=3000)
     contexts = read_contexts(X, y)
     tracemalloc.start()
-    Rows.of(contexts, 10, Passes.silent())._gram_times(np.linalg.qr(rng.standard_normal((4000, 10)))[0])
+    StreamedCovariances.of(contexts, 10, Passes.silent())._gram_times(np.linalg.qr(rng.standard_normal((4000, 10)))[0])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.25 * 3000 * 4000 * 8
@@ -416,8 +429,8 @@ def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
 
 def test_norms_are_estimated_with_their_errors(rng):
     X, y = sparse_problem(rng, 6, 80, 60)
-    S = Stack(context_covariances(X, y).covariances)
-    found = Rows.of(read_contexts(X, y), 12, Passes.silent())
+    S = CovarianceStack(context_covariances(X, y).covariances)
+    found = StreamedCovariances.of(read_contexts(X, y), 12, Passes.silent())
     found.basis(4, 4)
     gap = (found.squared_norms() - S.squared_norms()) / found.norm_errors()
     assert (found.norm_errors() < 0.3 * S.squared_norms()).all()
@@ -522,7 +535,7 @@ def test_one_panel_of_rows_is_held_at_a_time(tmp_path, request, rng, monkeypatch
     """Contexts from disk are gathered in the same memory, which is given back after the basis."""
     X, y = sparse_problem(rng, k=8, n=50)
     monkeypatch.setattr(row_groups, "memory_limit", lambda: 30_000)  # of 96,000 bytes
-    found = Rows.of(read_contexts(on_disk(tmp_path, request, X), y), 4, Passes.silent())
+    found = StreamedCovariances.of(read_contexts(on_disk(tmp_path, request, X), y), 4, Passes.silent())
     places = set()
     take = found.passes.room.take
     monkeypatch.setattr(

@@ -6,7 +6,7 @@ import pytest
 from mcpca import MCPCA, match_components
 from mcpca._covariances.context_covariances import covariances_of
 from mcpca._covariances.passes import Passes
-from mcpca._covariances.streamed import Rows
+from mcpca._covariances.streamed import StreamedCovariances
 from mcpca._data.contexts import read_contexts
 from mcpca._inference.replication import agreement_of_halves, split_rows
 from mcpca.datasets import make_contexts
@@ -41,7 +41,7 @@ def test_variances_along_is_that_of_the_covariances(planted, rng):
     A = rng.standard_normal((20, 4))
     contexts = read_contexts(planted.X + 1e3, planted.y)
     S = covariances_of(contexts, lambda *_: None).covariances
-    rows = Rows.of(contexts, 1, Passes.silent())
+    rows = StreamedCovariances.of(contexts, 1, Passes.silent())
     np.testing.assert_allclose(rows.variances_along(A), np.einsum("pj,kpq,qj->kj", A, S, A), rtol=1e-8)
 
 

@@ -67,7 +67,9 @@ def test_estimated_shares_are_within_their_errors(monkeypatch):
 
 def test_norms_are_never_below_what_is_explained(monkeypatch):
     """An estimate that is too small would make an error below 0."""
-    monkeypatch.setattr(mcpca._covariances.streamed.Rows, "squared_norms", lambda rows: np.full(rows.n_contexts, 1e-3))
+    monkeypatch.setattr(
+        mcpca._covariances.streamed.StreamedCovariances, "squared_norms", lambda rows: np.full(rows.n_contexts, 1e-3)
+    )
     model = fit(monkeypatch, "passed over")
     np.testing.assert_array_equal(model.squared_norms(), model.variance_explained("context"))
     assert not model.reconstruction_error("context").any()

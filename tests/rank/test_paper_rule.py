@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from mcpca import MCPCA, NoStableRankError, choose_rank, decompose
-from mcpca._covariances.stack import Stack
+from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress, width
 from mcpca._model.decomposition import decompose_checked
 from mcpca._rank.paper_rule import _choose, authors_score, seed_scores
@@ -67,7 +67,7 @@ def test_a_score_does_not_depend_on_the_other_candidates(rng):
 def test_a_score_depends_neither_on_the_unit_nor_on_the_signs_of_singular_vectors(rng):
     """Runs start in coordinates of these; with other signs they would be other runs."""
     _, _, S = sampled_problem(rng, 3, 60, 6, 60, 0.5)
-    core = compress(Stack(S), 6)
+    core = compress(CovarianceStack(S), 6)
     signs = np.where(rng.random(core.basis.shape[1]) < 0.5, -1.0, 1.0)
     tensor = signs[:, None] * core.tensor * signs
     turned = replace(core, make=lambda: tensor, basis=core.basis * signs)
@@ -82,7 +82,7 @@ def test_a_score_depends_neither_on_the_unit_nor_on_the_signs_of_singular_vector
 def test_starts_that_end_at_one_maximum_leave_the_sign_of_the_first():
     """With few contexts F stays below 0.99, three starts are taken, and rounding must not choose among equal ends."""
     _, _, S = sampled_problem(np.random.default_rng(0), 3, 12, 4, 30, 0.6)
-    T = compress(Stack(S), 4).tensor
+    T = compress(CovarianceStack(S), 4).tensor
     runs = [
         plain_runs(unit * T, 4, [np.random.default_rng(i) for i in range(4)], 1e-9, 20_000).components
         for unit in (1.0, 3.0, 0.7)
@@ -102,11 +102,11 @@ def test_reproducible_and_global_generator_untouched(rng):
 def test_shared_basis_gives_each_rank_its_own_answer(rng):
     """The sweep's basis is cut for the largest rank; the fit at a smaller one must be what it is alone."""
     _, _, S = sampled_problem(rng, 12, 80, 4, 300, 0.1)
-    shared = compress(Stack(S), 13)
+    shared = compress(CovarianceStack(S), 13)
     assert shared.leading(4).tensor.shape[1] == width(4, 12) < shared.tensor.shape[1]
     options = {"solver": "mspm", "orthogonal": False, "noise": None, "counts": None, "weights": None}
     options |= {"report": lambda *_: None, "tol": 1e-7, "max_iter": 200}
-    swept, _ = decompose_checked(Stack(S), 4, core=shared, rng=np.random.default_rng(0), **options)
+    swept, _ = decompose_checked(CovarianceStack(S), 4, core=shared, rng=np.random.default_rng(0), **options)
     np.testing.assert_allclose(swept.components, decompose(S, 4, random_state=1).components, atol=1e-8)
 
 
@@ -135,7 +135,7 @@ def test_few_contexts_are_run_to_convergence(rng):
 @pytest.mark.parametrize(("k", "p", "r", "seed"), [(3, 15, 5, 0), (2, 12, 4, 2)])
 def test_runs_end_where_power_steps_alone_would(k, p, r, seed):
     _, _, S = sampled_problem(np.random.default_rng(seed), k, p, r, 200, 0.3)
-    T = compress(Stack(S), r).tensor
+    T = compress(CovarianceStack(S), r).tensor
     runs = plain_runs(T, r, [np.random.default_rng(i) for i in range(2)], 1e-9, 20_000)
     assert runs.settled.all()
     for i, found in enumerate(runs.components):
@@ -158,7 +158,7 @@ def test_ranks_at_which_runs_did_not_converge_are_told(rng):
 def test_matching_of_the_authors(rng):
     """As their rule is stated, on features; lower where close components of one sign meet wrong ones of the other."""
     _, _, S = sampled_problem(rng, 3, 30, 8, 100, 0.5)
-    core = compress(Stack(S), 8)
+    core = compress(CovarianceStack(S), 8)
     core = replace(core, basis=None)  # coordinates are features
     streams = [np.random.default_rng((5, 8, j)) for j in range(6)]
     runs = plain_runs(core.tensor, 8, streams, 1e-9, 20_000).components

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from mcpca import MCPCA, ascore, decompose, facets, nonnegative_loadings
-from mcpca._covariances.stack import Stack, images
+from mcpca._covariances.stack import CovarianceStack, images
 from mcpca._solvers import lsq
 from twins import compose, random_problem, relative_error, sampled_problem
 
@@ -72,7 +72,7 @@ def test_gradient_and_hessian_against_finite_differences(rng):
     A /= np.linalg.norm(A, axis=0)
 
     def gradient(A):
-        return lsq._full_gradient(Stack(T), A / np.linalg.norm(A, axis=0))
+        return lsq._full_gradient(CovarianceStack(T), A / np.linalg.norm(A, axis=0))
 
     point = lsq._evaluate(T, A)
     np.testing.assert_allclose(point.TA, images(T, A))

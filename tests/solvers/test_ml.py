@@ -8,12 +8,12 @@ from sklearn.decomposition import PCA, FactorAnalysis
 
 from mcpca import MCPCA, ascore, context_covariances, cramer_rao_bound, decompose
 from mcpca._covariances import subspace
-from mcpca._covariances.stack import Stack
+from mcpca._covariances.stack import CovarianceStack
 from mcpca._model.gaussian import GaussianModel
 from mcpca._solvers import likelihood, lsq, ml
 from mcpca._solvers.likelihood import fit_contexts, likelihood_of
 from mcpca._solvers.observed import ObservedHessian
-from mcpca._solvers.scoring import Data, evaluate, outside_gradient
+from mcpca._solvers.scoring import ScoringData, evaluate, outside_gradient
 from mcpca._utils import parallel
 from mcpca.datasets import make_contexts
 from twins import random_problem, sampled_problem
@@ -44,12 +44,14 @@ def point(rng):
 
 def test_value_equals_the_dense_formula(point):
     A, B, s, S, n = point
-    np.testing.assert_allclose(likelihood_of(Stack(S), A, B, s, n).value, dense_loss(S, dense_sigma(A, B, s), n))
+    np.testing.assert_allclose(
+        likelihood_of(CovarianceStack(S), A, B, s, n).value, dense_loss(S, dense_sigma(A, B, s), n)
+    )
 
 
 def test_gradient_against_finite_differences(point, rng):
     A, B, s, S, n = point
-    gX, gb, gs = likelihood_of(Stack(S), A, B + 0.1, s, n).gradient()
+    gX, gb, gs = likelihood_of(CovarianceStack(S), A, B + 0.1, s, n).gradient()
     X, db, ds = rng.standard_normal(gX.shape), rng.standard_normal(gb.shape), rng.standard_normal(gs.shape)
     np.fill_diagonal(X, 0)
     h = 1e-6
@@ -62,7 +64,7 @@ def test_gradient_against_finite_differences(point, rng):
 def test_information_equals_the_dense_formula(point, rng):
     """I(d, d) = sum_i n_i/2 tr(Sigma_i^-1 dSigma_i Sigma_i^-1 dSigma_i), also for A's part outside its span."""
     A, B, s, S, n = point
-    model = likelihood_of(Stack(S), A, B, s, n)
+    model = likelihood_of(CovarianceStack(S), A, B, s, n)
     X, db, ds = rng.standard_normal((3, 3)), rng.standard_normal(B.shape), rng.standard_normal(5)
     np.fill_diagonal(X, 0)
     Z = rng.standard_normal(A.shape)
@@ -99,7 +101,7 @@ def test_hessian_against_finite_differences(rng):
         by_A = np.einsum("k,kqm,mj,kj->qj", n, Q, A, B)
         return by_A, n[:, None] / 2 * np.einsum("qj,kqm,mj->kj", A, Q, A), n / 2 * s * inside
 
-    data = Data(T, trace, n, p, np.zeros(k), "isotropic")
+    data = ScoringData(T, trace, n, p, np.zeros(k), "isotropic")
     point = evaluate(data, A, B, s)
     gX, gb, gs = point.model.gradient()
     dense = gradient(A, B, s)
@@ -313,7 +315,7 @@ def test_new_context_gets_loadings_by_likelihood(rng):
     np.testing.assert_allclose(again, model.loadings_, atol=5e-3 * model.loadings_.max())
     gaussian = GaussianModel(model.components_, model.loadings_, model.noise_variance_, False)
     S = context_covariances(data.X, data.y).covariances
-    fitted = fit_contexts(gaussian.likelihood(Stack(S), np.ones(8)))
+    fitted = fit_contexts(gaussian.likelihood(CovarianceStack(S), np.ones(8)))
     _, gb, gs = fitted.gradient()
     assert np.abs(np.where(fitted.B > 0, gb, np.minimum(gb, 0))).max() < 1e-5
     assert np.abs(gs).max() < 1e-5

@@ -10,7 +10,7 @@ import scipy.linalg
 
 from mcpca import ascore, decompose
 from mcpca._covariances import stack
-from mcpca._covariances.stack import Stack
+from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress
 from mcpca._covariances.validation import check_covariances
 from mcpca._solvers import climbing, mspm
@@ -163,10 +163,10 @@ def test_equivariance(rng):
 def test_many_contexts_are_compressed_without_loss(seed, monkeypatch):
     """Above a few hundred contexts the k axis is compressed; the error must not notice."""
     A, _, S = sampled_problem(np.random.default_rng(seed), 230, 16, 4, 40, 0.2)
-    assert len(compress(Stack(S), 4).tensor) < 230
+    assert len(compress(CovarianceStack(S), 4).tensor) < 230
     compressed = 1 - ascore(decompose(S, 4, random_state=0).components, A)
     monkeypatch.setattr("mcpca._covariances.subspace._MANY", 1000)
-    assert len(compress(Stack(S), 4).tensor) == 230
+    assert len(compress(CovarianceStack(S), 4).tensor) == 230
     assert compressed < 1.05 * (1 - ascore(decompose(S, 4, random_state=0).components, A))
 
 
@@ -203,7 +203,7 @@ def test_proportional_loadings_still_reconstruct(rng):
 
 def test_newton_and_power_find_the_same_maxima(rng):
     _, _, S = sampled_problem(rng, 6, 20, 5, 300, 0.1)
-    T = compress(Stack(S), 5).tensor
+    T = compress(CovarianceStack(S), 5).tensor
     U, D = mspm.row_space(T, 5)
     V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((12, n)) for n in V.shape[1:]]
@@ -226,7 +226,7 @@ def test_newton_and_power_find_the_same_maxima(rng):
 def test_components_are_critical_points_of_f(rng):
     """Before the joint refinement each accepted maximum satisfies a = T(., b, c) / F and b = T(a, ., c) / F."""
     _, _, S = sampled_problem(rng, 4, 30, 6, 300, 0.1)
-    T = compress(Stack(S), 6).tensor
+    T = compress(CovarianceStack(S), 6).tensor
     U, D = mspm.row_space(T, 6)
     V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((20, n)) for n in V.shape[1:]]
@@ -325,13 +325,13 @@ def test_wide_ranks_need_no_core(rng, dtype):
     """More than half of the directions: the answer is that of covariances that are not in memory, without a core."""
     _, _, S = sampled_problem(rng, 40, 30, 20, 300, 0.1)
     S = S.astype(dtype)
-    core = compress(Stack(S), 20)
+    core = compress(CovarianceStack(S), 20)
     made = []
     lazy = replace(core, make=lambda: made.append(1) or core.tensor)
     settings = Settings(rng, 1e-6, 500, lambda *call: None, np.full(40, 299.0))
-    wide = mspm.solve(Stack(S), lazy, 20, settings)
+    wide = mspm.solve(CovarianceStack(S), lazy, 20, settings)
     assert not made
-    narrow = mspm.solve(Stack(S), replace(core, whole=None), 20, settings)
+    narrow = mspm.solve(CovarianceStack(S), replace(core, whole=None), 20, settings)
     np.testing.assert_allclose(np.abs((wide.components * narrow.components).sum(axis=0)), 1, atol=1e-12)
 
 

@@ -14,7 +14,7 @@ from twins import compose
 
 
 def solve(T, r, tol=1e-9, max_iter=200):
-    return orthogonal.solve_core(T, r, tol=tol, max_iter=max_iter, report=lambda stage, done, total: None)
+    return orthogonal.solve_orthogonal_core(T, r, tol=tol, max_iter=max_iter, report=lambda stage, done, total: None)
 
 
 def squares(T, A):
@@ -159,7 +159,9 @@ def test_degenerate_slices(T):
 
 def test_progress_is_reported(rng):
     calls = []
-    orthogonal.solve_core(noisy(rng, 3, 5, 6), 2, tol=1e-8, max_iter=50, report=lambda *call: calls.append(call))
+    orthogonal.solve_orthogonal_core(
+        noisy(rng, 3, 5, 6), 2, tol=1e-8, max_iter=50, report=lambda *call: calls.append(call)
+    )
     assert calls[-1][1] == calls[-1][2]
 
 

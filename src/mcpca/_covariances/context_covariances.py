@@ -19,7 +19,7 @@ from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
 from .passes import Passes, overflow, run
 from .scaling import in_range
-from .streamed import Rows
+from .streamed import StreamedCovariances
 
 _OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
@@ -88,7 +88,7 @@ def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
     )
 
 
-def covariances_among(rows: Rows, features: Array) -> ContextCovariances:
+def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCovariances:
     """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
     contexts, means = rows.contexts, rows.means[:, features]
     S = np.zeros((*means.shape, len(features)))
@@ -240,7 +240,7 @@ def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> 
         if divisors is not None:
             S /= divisors[:, None, None]
         return means, S
-    rows = Rows.with_means(contexts, passes)
+    rows = StreamedCovariances.with_means(contexts, passes)
     S = rows.whole()
     if divisors is None:
         S *= (contexts.n_samples - 1.0)[:, None, None]

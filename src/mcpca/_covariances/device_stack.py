@@ -25,7 +25,7 @@ from .._utils.array_api import (
 )
 from .._utils.types import Array
 from .interface import Basis
-from .stack import GRAM_LIMIT, Stack, is_narrow, subspace_iteration
+from .stack import GRAM_LIMIT, CovarianceStack, is_narrow, subspace_iteration
 from .validation import NEGATIVE_ULPS, SYMMETRY_ULPS, check_covariances, check_stack_form
 
 _CHUNK = 2**24  # numbers in a temporary on the device: 128 MB
@@ -84,7 +84,7 @@ class DeviceStack:
         _, sigma, Vt = np.linalg.svd(self._receive(R), full_matrices=False)
         return Basis(np.ascontiguousarray(Vt[:q].T), sigma[:q], 0.0)
 
-    def at_hand(self) -> Array | None:
+    def array_or_none(self) -> Array | None:
         """Return None: the entries are not on the host."""
         return None
 
@@ -215,12 +215,12 @@ class DeviceStack:
         return np.asarray(to_host(x), dtype=np.float64)
 
 
-def as_stack(S: Any) -> Stack | DeviceStack:
+def as_stack(S: Any) -> CovarianceStack | DeviceStack:
     """Return checked covariances (k, p, p), of NumPy or of a device, as ``Covariances``.
 
     Those on a device without float64 are copied to the host: with products in float32 a solver may miss its tolerance.
     """
-    return DeviceStack(S) if _has_double(S) else Stack(to_host(S))
+    return DeviceStack(S) if _has_double(S) else CovarianceStack(to_host(S))
 
 
 def check_stack(S: Any, name: str = "S") -> Any:

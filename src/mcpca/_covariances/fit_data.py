@@ -22,7 +22,7 @@ from .interface import Covariances
 from .passes import Passes, compare
 from .row_groups import memory_limit
 from .scaling import in_range, scaled_rows, stack_in_range
-from .streamed import Rows
+from .streamed import StreamedCovariances
 from .subspace import width
 
 MOST_NUMBERS = 2**26  # in a stack of covariances: half a gigabyte
@@ -31,7 +31,7 @@ _TYPICAL_PASSES, _TYPICAL_RANK = 10, 50
 
 
 @dataclass(frozen=True)
-class Evidence:
+class FitData:
     """Covariances of named contexts, and what else is known of their rows.
 
     ``means`` (k, p) and ``counts`` (k,) are None where only covariances are known, ``contexts`` where rows are not at
@@ -53,7 +53,7 @@ class Evidence:
         """The covariances where they are an array: results go to its device."""
         return None if self.moments is None else self.moments.covariances
 
-    def on_host(self) -> Evidence:
+    def on_host(self) -> FitData:
         """Return the same with covariances and rows on the host, for a choice of rank, which resamples rows: copies."""
         if self.moments is None or not is_device_array(self.home):
             return self
@@ -62,10 +62,10 @@ class Evidence:
         return replace(self, covariances=as_stack(moments.covariances), contexts=contexts, moments=moments)
 
 
-def of_covariances(
+def fit_data_of_covariances(
     moments: ContextCovariances, counts: Array | None, contexts: Contexts | None = None, exponent: int = 0
-) -> Evidence:
-    """Return the evidence in covariances as an array, here or on a device, with means where there are any.
+) -> FitData:
+    """Return the data of a fit from covariances as an array, here or on a device, with means where there are any.
 
     They are of rows times ``2^-exponent``, and are brought into range where they are not.
     """
@@ -74,11 +74,11 @@ def of_covariances(
     if e:
         moments = replace(moments, covariances=S, means=np.ldexp(moments.means, -e))
         contexts = None if contexts is None else scaled_rows(contexts, e)
-    return Evidence(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent=exponent + e)
+    return FitData(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent=exponent + e)
 
 
-def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> Evidence:
-    """Return the evidence in rows, after one pass over them or, for covariances as an array, all that is needed."""
+def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> FitData:
+    """Return the data of a fit from rows: after one pass over them, or after all where covariances are formed."""
     if is_on_device(contexts) or not by_passes(contexts, r):
         return formed(contexts, report)
     contexts, e = in_range(contexts)
@@ -86,31 +86,31 @@ def of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, check
     columns = max(rank + eigenbasis.SPARE, -(-width(rank, k) // 2))
     passes = Passes(report, checkpoint, tol)
     compare(contexts, passes)
-    return _passed_over(Rows.of(contexts, columns, passes), e)
+    return _passed_over(StreamedCovariances.of(contexts, columns, passes), e)
 
 
-def without_basis(contexts: Contexts, r: int | None, report: Report) -> Evidence:
-    """Return what ``of_rows`` does where no basis will be asked for: the pass is for means alone."""
+def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
+    """Return what ``fit_data_of_rows`` does where no basis will be asked for: the pass is for means alone."""
     if is_on_device(contexts) or not by_passes(contexts, r):
         return formed(contexts, report)
     contexts, e = in_range(contexts)
-    return _passed_over(Rows.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)), e)
+    return _passed_over(StreamedCovariances.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)), e)
 
 
-def formed(contexts: Contexts, report: Report) -> Evidence:
-    """Return the evidence in rows by way of covariances as an array."""
+def formed(contexts: Contexts, report: Report) -> FitData:
+    """Return the data of a fit from rows by way of covariances as an array."""
     contexts, e = in_range(contexts)
     if is_on_device(contexts):
-        return of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
+        return fit_data_of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
     # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
-    at_hand = contexts if contexts.engine is None else None
-    return of_covariances(covariances_of(contexts, report), contexts.n_samples, at_hand, e)
+    array_or_none = contexts if contexts.engine is None else None
+    return fit_data_of_covariances(covariances_of(contexts, report), contexts.n_samples, array_or_none, e)
 
 
-def _passed_over(rows: Rows, e: int) -> Evidence:
+def _passed_over(rows: StreamedCovariances, e: int) -> FitData:
     contexts = rows.contexts
     means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
-    return Evidence(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes, exponent=e)
+    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes, exponent=e)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:

@@ -12,7 +12,7 @@ from .._data.context_sums import Sum
 from .._utils.types import Array
 
 
-class Images(NamedTuple):
+class CovarianceImages(NamedTuple):
     """``S_i V`` (k', p, s) of contexts ``present`` (k',), and the squared lengths (k', m) of all m columns.
 
     ``values`` are as ``Gram.image`` has them.
@@ -112,7 +112,7 @@ class Gram:
             products[j], sums[j] = context_sums.transposed(Xi, Z), Z.sum(axis=0, dtype=np.float64)
         return [Sum(0, present, products), Sum(1, present, sums)]
 
-    def images(self, parts: list[Sum]) -> Images:
+    def images(self, parts: list[Sum]) -> CovarianceImages:
         """Return ``S_i V`` of the contexts in ``parts``, from all of their rows."""
         products, sums = parts
         values = np.empty((len(products.key), len(self.typed), self.s), dtype=self.dtype)
@@ -120,9 +120,9 @@ class Gram:
         for j, i in enumerate(products.key.tolist()):
             Y = self.image(i, products.value[j], sums.value[j])
             values[j], squares[j] = Y[:, : self.s], self.squares(Y)
-        return Images(products.key, values, squares)
+        return CovarianceImages(products.key, values, squares)
 
-    def sums(self, X: Any, codes: Array, images: Images) -> list[Sum]:
+    def sums(self, X: Any, codes: Array, images: CovarianceImages) -> list[Sum]:
         """Return what the rows in X of the contexts in ``images`` add."""
         position = {i: j for j, i in enumerate(images.present.tolist())}
         present, rows = context_sums.rows_of(codes, int(images.present[0]), int(images.present[-1]) + 1)
@@ -133,7 +133,7 @@ class Gram:
             total += context_sums.transposed(Xi, T) - np.outer(self.means[i], T.sum(axis=0, dtype=np.float64))
         return [Sum(0, ..., total)]
 
-    def norms(self, images: Images) -> list[Sum]:
+    def norms(self, images: CovarianceImages) -> list[Sum]:
         """Return what ``images`` add by themselves."""
         core = np.stack([self.core(Y) for Y in images.values])
         return [Sum(1, images.present, images.squares), Sum(2, images.present, core)]

@@ -1,7 +1,7 @@
 """What the solvers may ask of the covariances of k contexts, wherever these are: in memory, on disk, on a cluster.
 
 A covariance is never looked at entry by entry. Five kinds of product are all that is needed, and each is one pass over
-the data (``Stack`` has the array itself, ``Rows`` only rows).
+the data (``CovarianceStack`` has the array itself, ``StreamedCovariances`` only rows).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Covariances(Protocol):
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]``, of which ``r`` are certified."""
 
-    def at_hand(self) -> Array | None:
+    def array_or_none(self) -> Array | None:
         """Return all entries (k, p, p) where they are in memory anyhow, in the precision of the data; else None."""
 
     def whole(self) -> Array:

@@ -18,7 +18,7 @@ _IN_SPAN = 1e-10
 
 
 @dataclass
-class Known:
+class PassResults:
     """Of covariances S_i, i = 1..k, and ``G = sum_i S_i S_i``.
 
     ``basis`` U (p, t) and ``multiplied`` V (p, s) are orthonormal; ``core`` (k, t, t) are the ``U^T S_i U`` and

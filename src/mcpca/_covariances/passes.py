@@ -62,7 +62,7 @@ def run(
     Kernels may run on other machines: they know arrays, and not the rows or whoever asks.
     """
     if contexts.engine is not None:
-        run_there(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
+        run_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
         return
     passes.count[0] += 1
     if passes.checkpoint.recall(totals):
@@ -134,7 +134,7 @@ def _marks(group: Group, k: int) -> Array:
     return np.asarray(sum(each(of, pieces, n_workers() if len(pieces) > 1 else 1), start=np.zeros(k, dtype=np.uint64)))
 
 
-def run_there(
+def run_on_workers(
     contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
 ) -> None:
     """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._data.blocks import Rows, Source, largest, times_power
+from .._data.blocks import RowBlock, Source, largest, times_power
 from .._data.contexts import Contexts
 from .._data.sources import ChunkSource, CSCDiskSource, CSCSource, CSRDiskSource, DenseDiskSource
 from .._utils.array_api import namespace, to_host
@@ -35,11 +35,11 @@ class ScaledSource:
         self.shape, self.dtype, self.nbytes = source.shape, source.dtype, source.nbytes
         self.in_memory, self.sparse = source.in_memory, source.sparse
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order: a copy."""
         return times_power(self._source.gather(rows), -self._e)
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block)."""
         for first, block in self._source.scan(max_bytes):
             yield first, times_power(block, -self._e)

@@ -19,7 +19,7 @@ _SMALL, _SPARE, _MAX_SWEEPS = 200, 10, 12
 
 
 @dataclass(frozen=True)
-class Stack:
+class CovarianceStack:
     """``Covariances`` of an array (k, p, p), which is neither copied nor changed. Memory beside it O(p^2)."""
 
     values: Array
@@ -43,7 +43,7 @@ class Stack:
         """Return the top ``q`` left singular vectors; see ``flattening_basis``."""
         return Basis(*flattening_basis(self.values, q, r), 0.0)
 
-    def at_hand(self) -> Array | None:
+    def array_or_none(self) -> Array | None:
         """Return the array."""
         return self.values
 
@@ -88,13 +88,13 @@ class Stack:
         """Return ``sum_i weights_i S_i`` (p, p)."""
         return np.asarray(np.tensordot(weights, self.whole(), axes=1))
 
-    def scaled(self, scale: Array) -> Stack:
+    def scaled(self, scale: Array) -> CovarianceStack:
         """Return the covariances of features multiplied by ``scale`` (p,): a copy."""
-        return Stack(self.values * scale * scale[:, None])
+        return CovarianceStack(self.values * scale * scale[:, None])
 
-    def weighted(self, weights: Array) -> Stack:
+    def weighted(self, weights: Array) -> CovarianceStack:
         """Return the covariances times ``weights`` (k,): a copy."""
-        return Stack(self.values * weights[:, None, None].astype(self.dtype))
+        return CovarianceStack(self.values * weights[:, None, None].astype(self.dtype))
 
 
 def context_chunks(S: Array) -> Iterator[slice]:

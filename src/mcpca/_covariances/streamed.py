@@ -28,8 +28,8 @@ from .._utils.parallel import blas_aside
 from .._utils.types import Array
 from .gram import Gram
 from .interface import Basis, Covariances
-from .pass_results import Known
-from .passes import Passes, run, run_there
+from .pass_results import PassResults
+from .passes import Passes, run, run_on_workers
 from .row_groups import memory_limit, sample_of
 
 _MOST_PRODUCTS = 40
@@ -41,7 +41,7 @@ _SAMPLE, _TIMES_WIDTH = 1 / 16, 10  # rows that are looked at first: a share, an
 
 
 @dataclass(frozen=True)
-class Rows:
+class StreamedCovariances:
     """``Covariances`` of rows, by passes over them.
 
     ``weights`` (k,) multiply the covariances and ``scale`` (p,) the features; ``means`` (k, p) are those of the rows as
@@ -55,11 +55,11 @@ class Rows:
     sketch: Array
     weights: Array
     scale: Array | None = None
-    _known: Known = field(default_factory=Known)
+    _known: PassResults = field(default_factory=PassResults)
 
     @classmethod
     @blas_aside()
-    def of(cls, contexts: Contexts, width: int, passes: Passes) -> Rows:
+    def of(cls, contexts: Contexts, width: int, passes: Passes) -> StreamedCovariances:
         """Find means, and sketch ``[S_1 ... S_k]`` with ``width`` combinations of its columns: one pass.
 
         Column l of the sketch is ``sum_i w_il S_i x_l``. In the model that is ``A diag(sum_i w_il b_i) A^T x_l``: some
@@ -95,7 +95,7 @@ class Rows:
         return cls(contexts, passes, means, sketch, np.ones(k))
 
     @classmethod
-    def with_means(cls, contexts: Contexts, passes: Passes) -> Rows:
+    def with_means(cls, contexts: Contexts, passes: Passes) -> StreamedCovariances:
         """Find means alone, where no basis will be asked for: one pass."""
         means = context_means(contexts, passes)
         return cls(contexts, passes, means, np.empty((contexts.n_features, 0)), np.ones(len(means)))
@@ -183,7 +183,7 @@ class Rows:
         totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1])), core]
         engine = self.contexts.engine
         if engine is not None:
-            run_there(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
+            run_on_workers(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
         elif row_sums is not None:
             whole = np.arange(self.n_contexts)
             run(self.contexts, self.passes, "means and basis", gram.with_row_sums, [*totals, row_sums], whole=whole)
@@ -221,7 +221,7 @@ class Rows:
         run(self.contexts, self.passes, "basis", second, parts, only=i)
         totals[0] += parts[0] - np.outer(self.means[i], parts[1])
 
-    def at_hand(self) -> Array | None:
+    def array_or_none(self) -> Array | None:
         """Return None: there are only rows."""
         return None
 
@@ -352,14 +352,14 @@ class Rows:
         p = self.n_features
         return self.combine(np.eye(p), np.broadcast_to(weights[:, None], (len(weights), p)))
 
-    def scaled(self, scale: Array) -> Rows:
+    def scaled(self, scale: Array) -> StreamedCovariances:
         """Return the covariances of features multiplied by ``scale`` (p,)."""
         scale = scale if self.scale is None else self.scale * scale
-        return replace(self, scale=scale, _known=Known())
+        return replace(self, scale=scale, _known=PassResults())
 
     def weighted(self, weights: Array) -> Covariances:
         """Return the covariances times ``weights`` (k,)."""
-        return replace(self, weights=self.weights * weights, _known=Known())
+        return replace(self, weights=self.weights * weights, _known=PassResults())
 
     def most_variable(self, m: int) -> Array:
         """Return which ``m`` features vary most, all rows together, in their order: a pass."""

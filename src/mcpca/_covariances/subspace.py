@@ -123,7 +123,7 @@ def compress(S: Covariances, r: int) -> Core:
     if many:
         tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, p if basis is None else r, e)
         return Core(lambda: tensor, basis, U, sigma, k, mixture, residual)
-    whole = S.at_hand() if _is_wide(q, p) else None
+    whole = S.array_or_none() if _is_wide(q, p) else None
     return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, whole)
 
 

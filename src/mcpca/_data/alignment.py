@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from .._utils.types import Array
+from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
-from .columns import frame_columns, positions_of, shortened
+from .columns import frame_columns, positions_of
 from .detect import anndata_parts, is_anndata
 from .sources import as_source, columns_source, is_dask, is_source_like
 
@@ -84,7 +85,7 @@ def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> 
         chosen = set(known)
         others = [name for name in own if name not in chosen]
         warnings.warn(
-            f"{where} has {extra} features that the fit does not have, which are left out: {shortened(others)}.",
+            f"{where} has {extra} features that the fit does not have, which are left out: {quoted(others)}.",
             ExtraFeaturesWarning,
             stacklevel=2,
         )
@@ -127,7 +128,7 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
         for axis, own in (("rows", list(block.index)), ("columns", list(block.columns))):
             if len(own) != len(names) or set(own) != set(names):
                 raise ValueError(
-                    f"S[{i}] has {axis} {shortened(own)} where the columns of the first are {shortened(names)}; a "
+                    f"S[{i}] has {axis} {quoted(own)} where the columns of the first are {quoted(names)}; a "
                     "covariance has the same names both ways, and all have the same."
                 )
     stack = np.stack([np.asarray(block.loc[names, names]) for block in blocks])
@@ -161,7 +162,7 @@ def in_row_order(X: Any, y: Any) -> Any:
     if (places < 0).any():
         raise ValueError(
             f"y has an index with other names than the rows of X: {(places < 0).sum()} of {len(own)} rows have no "
-            f"label, {shortened(own[places < 0].tolist())}, and y begins with {shortened(given[:3].tolist())}. Give "
+            f"label, {quoted(own[places < 0].tolist())}, and y begins with {quoted(given[:3].tolist())}. Give "
             "both the same index, or pass y.to_numpy() if labels are in the order of the rows."
         )
     return y.iloc[places]
@@ -205,7 +206,7 @@ def by_name(values: Any, names: Sequence[Any], argument: str, whose: str) -> Any
         return values
     if len(index) != len(names) or not index.is_unique or not set(index) == set(names):
         raise ValueError(
-            f"{argument} has the index {shortened(index.tolist())}, and {whose} are {shortened(list(names))}: give it "
+            f"{argument} has the index {quoted(index.tolist())}, and {whose} are {quoted(list(names))}: give it "
             f"one value for each by name, or pass {argument}.to_numpy() in their order."
         )
     return values.loc[list(names)]

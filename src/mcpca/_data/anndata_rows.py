@@ -34,7 +34,7 @@ def check_anndata(adata: Any, argument: str = "adata") -> None:
 
 
 @dataclass(frozen=True)
-class Space:
+class FeatureSpace:
     """The features of a fit.
 
     Attributes
@@ -71,7 +71,7 @@ class Space:
         return full
 
 
-def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> Space:
+def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> FeatureSpace:
     """Return the features that these arguments of ``mcpca.tl.mcpca`` mean. Nothing sparse is made dense."""
     if obsm is not None:
         return _space_of_obsm(adata, layer, obsm, mask_var)
@@ -80,8 +80,8 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
     mask_var = ("highly_variable" if "highly_variable" in adata.var else None) if _is(mask_var, "auto") else mask_var
     columns = None if mask_var is None else _columns(adata, mask_var)
     if columns is None or len(columns) == len(names):
-        return Space(rows_of(matrix, None, _where(layer)), names, None, None, True, mask_var)
-    return Space(rows_of(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
+        return FeatureSpace(rows_of(matrix, None, _where(layer)), names, None, None, True, mask_var)
+    return FeatureSpace(rows_of(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
 
 
 def rows_of(matrix: Any, columns: Array | None, where: str) -> Any:
@@ -115,7 +115,7 @@ def check_unique(names: Array, argument: str) -> None:
         )
 
 
-def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> Space:
+def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> FeatureSpace:
     if layer is not None:
         raise ValueError(f"layer={layer!r} and obsm={obsm!r} are both given; the rows come from one of them. Drop one.")
     if mask_var is not None and not _is(mask_var, "auto"):
@@ -127,7 +127,7 @@ def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> S
     columns = columns_of(matrix)
     source = rows_of(matrix, None, f"adata.obsm[{obsm!r}]")
     names = None if columns is None else np.array([str(c) for c in columns])
-    return Space(source, names, None, axes_of(adata, obsm, source.shape[1]), False, None)
+    return FeatureSpace(source, names, None, axes_of(adata, obsm, source.shape[1]), False, None)
 
 
 def axes_of(adata: Any, obsm: str, p: int) -> Array | None:
@@ -173,7 +173,7 @@ def counts_in(source: Any) -> tuple[int, float] | None:
     return int(block.shape[0]), largest
 
 
-def warn_of_counts(space: Space, layer: str | None, stacklevel: int) -> str | None:
+def warn_of_counts(space: FeatureSpace, layer: str | None, stacklevel: int) -> str | None:
     """Warn where the first rows are whole numbers, none negative and some large; return what was said.
 
     Cost: a reading of 200 rows.
@@ -220,7 +220,7 @@ class ObsContexts:
     dropped: list[tuple[str, int]]
     n_missing: int
 
-    def of_rows(self, space: Space) -> Contexts:
+    def fit_data_of_rows(self, space: FeatureSpace) -> Contexts:
         """Return the contexts with their rows."""
         if is_dask(space.source):
             return coded_contexts(space.source, Coded(self.codes, self.names), space.names, "adata")

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from .._utils.types import Array
 
-Rows: TypeAlias = np.ndarray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
+RowBlock: TypeAlias = np.ndarray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
 
 
 class Source(Protocol):
@@ -39,11 +39,11 @@ class Source(Protocol):
     sparse: bool
     nbytes: int
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order; row numbers may repeat. Memory: twice the result at most, and one block."""
         ...
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), in order, of about ``max_bytes`` at most and a row at least."""
         ...
 
@@ -203,7 +203,7 @@ def csr_blocks(indptr: Array, entry_bytes: int, max_bytes: int) -> Iterator[tupl
         first = stop
 
 
-def check_block(block: Rows, first_row: int, where: str) -> None:
+def check_block(block: RowBlock, first_row: int, where: str) -> None:
     """Raise ValueError with the place and the number of NaN and infinite values in a block. Cost: one sum.
 
     ``first_row`` is the number that the block's first row has in the matrix.

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from .._utils.types import Array
 from .blocks import (
-    Rows,
+    RowBlock,
     as_canonical,
     block_dtype,
     check_shape,
@@ -80,7 +80,7 @@ class ChunkSource:
         self.dtype = dtype
         self.nbytes = nnz * (dtype.itemsize + 4) + 4 * n if self.sparse else n * p * dtype.itemsize
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order, from one pass that ends at the last of them."""
         numbers = row_numbers(rows, self.shape[0], self._where)
         order = np.argsort(numbers, kind="stable")
@@ -102,7 +102,7 @@ class ChunkSource:
             return scipy.sparse.csr_array((0, self.shape[1]), dtype=self.dtype)
         return in_asked_order(pieces, order)
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block): the blocks as they come, in parts where larger than ``max_bytes``."""
         for first, block in self._blocks(self.shape[0]):
             if self.sparse:

@@ -9,9 +9,8 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
-from .blocks import Rows, Source, as_canonical
-
-_SHOWN = 5  # names in an error
+from .._utils.wording import quoted
+from .blocks import RowBlock, Source, as_canonical
 
 
 class ColumnSource:
@@ -24,11 +23,11 @@ class ColumnSource:
         self.dtype, self.sparse, self.in_memory = source.dtype, source.sparse, source.in_memory
         self.nbytes = int(source.nbytes * (len(columns) / p))
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order."""
         return self._select(self._source.gather(rows))
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block); ``max_bytes`` is of what is read."""
         for first, block in self._source.scan(max_bytes):
             yield first, self._select(block)
@@ -54,7 +53,7 @@ def positions_of(known: Sequence[Any], own: Sequence[Any], where: str, whose: st
     lacking = [name for name in known if name not in place]
     if lacking:
         raise ValueError(
-            f"{where} lacks {len(lacking)} of the {len(known)} features {whose}: {shortened(lacking)}. {way_out}"
+            f"{where} lacks {len(lacking)} of the {len(known)} features {whose}: {quoted(lacking)}. {way_out}"
         )
     if len(place) < len(own):
         wanted, seen, twice = set(known), set(), []
@@ -62,7 +61,7 @@ def positions_of(known: Sequence[Any], own: Sequence[Any], where: str, whose: st
             twice += [name] if name in seen and name in wanted else []
             seen.add(name)
         if twice:
-            raise ValueError(f"{where} has several features called {shortened(twice)}; give every one its own name.")
+            raise ValueError(f"{where} has several features called {quoted(twice)}; give every one its own name.")
     return np.array([place[name] for name in known], dtype=np.intp)
 
 
@@ -71,10 +70,3 @@ def frame_columns(X: Any, places: Array) -> Any:
     if hasattr(X, "npartitions"):
         return X[[X.columns[j] for j in places]]
     return X.iloc[:, places] if hasattr(X, "iloc") else X[:, places.tolist()]
-
-
-def shortened(names: Sequence[Any]) -> str:
-    """Return some of the names as text, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    plain = (name.item() if isinstance(name, np.generic) else name for name in names[:_SHOWN])
-    return ", ".join(map(repr, plain)) + more

@@ -18,7 +18,7 @@ from .detect import is_anndata
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import encode_labels, name_array, rows_by_context, take_labels
-from .sources import Rows, Source, as_source, is_dask, is_source_like
+from .sources import RowBlock, Source, as_source, is_dask, is_source_like
 from .validation import check_finite
 
 
@@ -106,7 +106,7 @@ class Contexts:
         rows = self.rows[i]
         return slice(rows.start + start, rows.start + stop) if isinstance(rows, slice) else rows[start:stop]
 
-    def block(self, i: int) -> Rows:
+    def block(self, i: int) -> RowBlock:
         """All rows of context i, dense or CSR."""
         return self.sources[i].gather(self.rows[i])
 

@@ -17,7 +17,7 @@ from .sources import is_dask
 
 
 @dataclass(frozen=True)
-class Labels:
+class DaskLabels:
     """Names of contexts; codes of rows as a Dask array; the contexts of each block; rows of each context."""
 
     names: Array
@@ -26,7 +26,7 @@ class Labels:
     counts: Array
 
 
-def labels_there(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> Labels:
+def labels_there(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     """Read labels of n rows in blocks of these lengths, and keep them where the ``rows`` are."""
     if is_dask(y):
         return _kept(*_coded(y, n, lengths), lengths, rows)
@@ -34,7 +34,7 @@ def labels_there(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> L
     return codes_there(Coded(codes, names), lengths, rows)
 
 
-def codes_there(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> Labels:
+def codes_there(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     """Keep codes of rows in blocks of these lengths where the ``rows`` are; -1 is a row that is in no context."""
     k = len(coded.categories)
     small = np.min_scalar_type(-k if (coded.codes < 0).any() else max(k - 1, 0))
@@ -42,14 +42,14 @@ def codes_there(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> Labe
     return _kept(coded.categories, sent, lengths, rows)
 
 
-def _kept(names: Array, codes: Any, lengths: tuple[int, ...], rows: list[Any]) -> Labels:
+def _kept(names: Array, codes: Any, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     codes = persisted(codes, rows)
     graph = Graph([codes])
     counted = graph.compute(graph.call(listed, [graph.call(count, (codes.name, j)) for j in range(len(lengths))]))
     counts = np.zeros(len(names), dtype=np.intp)
     for present, own in counted:
         counts[present] += own
-    return Labels(names, codes, [present for present, _ in counted], counts)
+    return DaskLabels(names, codes, [present for present, _ in counted], counts)
 
 
 def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:

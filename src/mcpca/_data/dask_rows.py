@@ -23,7 +23,7 @@ from .blocks import block_dtype, check_shape
 from .context_sums import Sum
 from .contexts import Contexts, NamedBlocks
 from .dask_graph import Graph, check_announced, check_workers, kept, optimised
-from .dask_labels import Labels, codes_there, labels_there
+from .dask_labels import DaskLabels, codes_there, labels_there
 from .dask_tasks import (
     Place,
     Projections,
@@ -47,7 +47,7 @@ from .sources import is_dask
 _GATHERED = 4  # sums that one task adds where they are large: those of ``X_i^T Z_i``
 _GROUP = 2**27  # bytes of ``S_i V`` of the contexts of a group
 _ABREAST = 2  # groups under way at a time
-_Reader: TypeAlias = Callable[[int, tuple[int, ...], list[Any]], Labels]
+_Reader: TypeAlias = Callable[[int, tuple[int, ...], list[Any]], DaskLabels]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class DaskEngine:
         """
         graph = self._graph()
         known = graph.put(gram)
-        at_hand = kept(self.rows)
+        array_or_none = kept(self.rows)
         size = int(gram.typed.shape[0] * gram.typed.shape[1] * 8)
         step = max(1, _GROUP // max(size, 1))
         results: list[Any] = []
@@ -141,13 +141,13 @@ class DaskEngine:
             stop = min(start + step, self.n_contexts)
             own = [block for block in self.blocks if ((block.present >= start) & (block.present < stop)).any()]
             before = results[-_ABREAST] if len(results) >= _ABREAST else None
-            rows = self.rows if at_hand or before is None else graph.again(self.rows, before)
+            rows = self.rows if array_or_none or before is None else graph.again(self.rows, before)
             parts = [
                 graph.call(gram_parts, known, *self._keys(block, rows), block.place, start, stop, before)
                 for block in own
             ]
             images = graph.call(gram_images, known, graph.tree(parts, _GATHERED))
-            rows = self.rows if at_hand else graph.again(self.rows, images)
+            rows = self.rows if array_or_none else graph.again(self.rows, images)
             sums = [graph.call(gram_sums, known, *self._keys(block, rows), block.place, images) for block in own]
             results.append(graph.tree([*sums, graph.call(gram_norms, known, images)]))
         _add(totals, graph.compute(graph.tree(results)))
@@ -231,7 +231,7 @@ def _one_matrix(array: Any, where: str, feature_names: Array | None, read: _Read
     rows = [_sized(array, own.blocks)]
     if own.n_rows == 0:
         raise ValueError(f"{where} has 0 samples (shape={own.source().shape}) while a minimum of 2 is required.")
-    labels = Labels(np.array([0]), None, [np.array([0])] * len(own.blocks), np.array([own.n_rows]))
+    labels = DaskLabels(np.array([0]), None, [np.array([0])] * len(own.blocks), np.array([own.n_rows]))
     if read is not None:
         labels = read(own.n_rows, tuple(place.n_rows for place in own.blocks), rows)
     context = 0 if read is None else None

@@ -17,7 +17,7 @@ from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .blocks import (
     Room,
-    Rows,
+    RowBlock,
     as_canonical,
     as_range,
     block_dtype,
@@ -123,7 +123,7 @@ class DenseDiskSource:
                 stacklevel=2,
             )
 
-    def gather(self, rows: slice | Array, room: Room | None = None) -> Rows:
+    def gather(self, rows: slice | Array, room: Room | None = None) -> RowBlock:
         """Return these rows in this order, reading only chunks that hold some of them, in the order of the file.
 
         Where they do not follow one another they are put into ``room``, if there is one.
@@ -142,7 +142,7 @@ class DenseDiskSource:
             a = b
         return out
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), whole chunks at a time."""
         step = max(max_bytes // self._row_bytes, 1)
         if step >= self._band:
@@ -239,7 +239,7 @@ class CSRDiskSource(_SparseDisk):
     Memory: indptr, the block that is asked for, and some 100 MB for the part of the file that is looked at.
     """
 
-    def gather(self, rows: slice | Array, room: Room | None = None) -> Rows:
+    def gather(self, rows: slice | Array, room: Room | None = None) -> RowBlock:
         """Return these rows in this order; unwanted ones between them are read over only within a chunk.
 
         Where they do not follow one another they are put into ``room``, if there is one.
@@ -272,7 +272,7 @@ class CSRDiskSource(_SparseDisk):
             pass
         return csr_block(data, indices, places, self.shape[1], self.dtype)
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block) from contiguous ranges of the file."""
         for first, stop in csr_blocks(self._major, self._entry_bytes, max_bytes):
             yield first, self._read(first, stop)
@@ -316,14 +316,14 @@ class CSCDiskSource(_SparseDisk):
         """Return about ``n`` entries, of the first columns."""
         return self._entries(0, min(n, int(self._major[-1])), "its first columns", self.shape[0])[0]
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order; cost: a read of the whole file."""
         numbers = row_numbers(rows, self.shape[0], self._where)
         unique, inverse = np.unique(numbers, return_inverse=True)
         block = self._select(unique)
         return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), about eight of them up to 8 GB; each costs a read of the file."""
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)

@@ -16,7 +16,7 @@ import scipy.sparse
 from .._utils.array_api import is_device_array
 from .._utils.types import Array
 from .blocks import (
-    Rows,
+    RowBlock,
     Source,
     as_canonical,
     as_range,
@@ -43,7 +43,7 @@ __all__ = [
     "ColumnSource",
     "DenseDiskSource",
     "DenseSource",
-    "Rows",
+    "RowBlock",
     "Source",
     "as_source",
     "check_block",
@@ -70,13 +70,13 @@ class DenseSource:
         self.dtype = block_dtype(X.dtype, where)
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order: a view for a slice, a copy for row numbers."""
         if not isinstance(rows, slice):
             rows = row_numbers(rows, self.shape[0], self._where)
         return np.asarray(self.array[rows]).astype(self.dtype, copy=False)
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block); integers become floats block by block."""
         for first, stop in equal_blocks(self.shape[0], max_bytes // (self.shape[1] * self.dtype.itemsize)):
             yield first, self.gather(slice(first, stop))
@@ -103,7 +103,7 @@ class CSRSource:
         self.nbytes = entries * self._entry_bytes + self.matrix.indptr.nbytes
         self._canonical = bool(self.matrix.has_canonical_format)
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order. Cost: their entries."""
         X, consecutive = self.matrix, as_range(rows, self.shape[0])
         if consecutive is not None:
@@ -111,7 +111,7 @@ class CSRSource:
         block = X[row_numbers(rows, self.shape[0], self._where)].astype(self.dtype, copy=False)
         return as_canonical(block, self._canonical)
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block)."""
         for first, stop in csr_blocks(self.matrix.indptr, self._entry_bytes, max_bytes):
             yield first, self.gather(slice(first, stop))
@@ -141,14 +141,14 @@ class CSCSource:
         """Return about ``n`` entries, of the first columns."""
         return np.asarray(self.matrix.data[:n])
 
-    def gather(self, rows: slice | Array) -> Rows:
+    def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order. Cost: a look at all entries."""
         if not isinstance(rows, slice):
             rows = row_numbers(rows, self.shape[0], self._where)
         block = scipy.sparse.csr_array(self.matrix[rows].astype(self.dtype, copy=False))
         return as_canonical(block)
 
-    def scan(self, max_bytes: int) -> Iterator[tuple[int, Rows]]:
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), about eight blocks at most."""
         if self._indptr is None:
             counts, indices = np.zeros(self.shape[0], dtype=np.int64), self.matrix.indices

@@ -14,7 +14,7 @@ from .._covariances.checkpoint import Checkpoint
 from .._covariances.context_covariances import ContextCovariances
 from .._covariances.device_rows import holds_device_arrays, read_device_contexts
 from .._covariances.device_stack import check_stack
-from .._covariances.fit_data import Evidence, identity_of, of_covariances, of_rows
+from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows, identity_of
 from .._covariances.moments import ContextMoments
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name, covariance_tables
@@ -231,8 +231,8 @@ class MCPCA(
         tol = check_tolerance(self.tol)
         identity = {} if checkpoint is None else identity_of(contexts, self.get_params(deep=False))
         with Checkpoint(checkpoint, identity, self.random_state) as saved:
-            evidence = of_rows(contexts, self.n_components, tol, report, saved)
-            self._fit_evidence(evidence, report, features, saved.seed if checkpoint is not None else None)
+            data = fit_data_of_rows(contexts, self.n_components, tol, report, saved)
+            self._fit_to(data, report, features, saved.seed if checkpoint is not None else None)
             saved.finish()
         return self
 
@@ -267,7 +267,7 @@ class MCPCA(
         set_features(features, p, names)
         moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, names)
         with reporting(self.verbose, "fit") as report:
-            return self._fit_evidence(of_covariances(moments, counts), report, features)
+            return self._fit_to(fit_data_of_covariances(moments, counts), report, features)
 
     def _check_parameters(self) -> None:
         check_solver(self.solver, self.orthogonal, self.noise)
@@ -281,15 +281,15 @@ class MCPCA(
             refuse_without_effect("n_seed_pairs", self.n_seed_pairs, RANK_DEFAULTS["n_seed_pairs"], why, way_out)
         as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
 
-    def _fit_evidence(self, evidence: Evidence, report: Report, features: Any, seed: int | None = None) -> Self:
-        S, counts, e = evidence.covariances, evidence.counts, evidence.exponent
+    def _fit_to(self, data: FitData, report: Report, features: Any, seed: int | None = None) -> Self:
+        S, counts, e = data.covariances, data.counts, data.exponent
         rng = as_generator(seed if self.random_state is None else self.random_state)
-        weights = None if self.context_weights is None else check_weights(self.context_weights, evidence.names)
+        weights = None if self.context_weights is None else check_weights(self.context_weights, data.names)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "report": report}
         choice, core, r = None, None, self.n_components
         if r is None:
             rules = self.rank_range, self.n_seed_pairs, self.cos_sim_threshold
-            choice = automatic_rank(evidence.on_host(), *rules, rng, report, stacklevel=3)
+            choice = automatic_rank(data.on_host(), *rules, rng, report, stacklevel=3)
             r, core = choice.rank, choice.core
         result, measured = decompose_checked(
             S,
@@ -319,19 +319,19 @@ class MCPCA(
         self.projection_ = np.linalg.pinv(A)
         self.n_components_ = int(r)
         self.rank_choice_ = None if told is None else told.times_power(e)
-        self.contexts_ = evidence.names
-        self.means_ = evidence.means
+        self.contexts_ = data.names
+        self.means_ = data.means
         self.n_samples_per_context_ = counts
         self.noise_variance_ = result.noise
         self.singular_values_ = result.singular_values
         self.n_iter_ = max(1, result.n_iter)
-        self.n_passes_ = None if evidence.passes is None else evidence.passes.count[0]
+        self.n_passes_ = None if data.passes is None else data.passes.count[0]
         self.basis_residual_ = result.basis_residual
         assert measured is not None  # asked for above
         self._facets = replace(measured, exponent=e)
-        self._evidence = None if beside is None else (np.ldexp(beside.R, 2 * e), np.ldexp(beside.rest, 2 * e))
+        self._score_moments = None if beside is None else (np.ldexp(beside.R, 2 * e), np.ldexp(beside.rest, 2 * e))
         for name in _FLOATS:
-            setattr(self, name, like(getattr(self, name), evidence.home))
+            setattr(self, name, like(getattr(self, name), data.home))
         warn_if_proportional(B, component_names(self), orthogonal=self.orthogonal, n_features=len(A))
         warn_if_dominated(A, S.variances, getattr(self, "feature_names_in_", None))
         return self

@@ -60,8 +60,8 @@ def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
         "basis_residual": model.basis_residual_,
         "exponent": model._facets.exponent,
     }
-    if model._evidence is not None:
-        arrays |= {"score_covariances": model._evidence[0], "variance_outside": model._evidence[1]}
+    if model._score_moments is not None:
+        arrays |= {"score_covariances": model._score_moments[0], "variance_outside": model._score_moments[1]}
     choice = model.rank_choice_
     if isinstance(choice, RankSelection):
         header["selection"] = choice.to_json()
@@ -143,7 +143,7 @@ def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> An
     facets: dict[str, Any] = {name: arrays[f"facet_{name}"] for name in _FACETS}
     model._facets = Facets(**facets, exponent=int(header.get("exponent") or 0))
     evidence = arrays.get("score_covariances"), arrays.get("variance_outside")
-    model._evidence = None if evidence[0] is None else evidence
+    model._score_moments = None if evidence[0] is None else evidence
     model.rank_choice_ = RankSelection.from_json(header["selection"]) if "selection" in header else None
     if "choice" in header:
         rank, outcome, reason, threshold = header["choice"]

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .._covariances.fit_data import of_covariances
+from .._covariances.fit_data import fit_data_of_covariances
 from .._covariances.moments import ContextMoments, moments_of
 from .._data.alignment import are_positions
 from .._data.detect import is_anndata
@@ -27,7 +27,7 @@ class StreamingMethods:
 
     _check_n_features: Any
     _check_parameters: Any
-    _fit_evidence: Any
+    _fit_to: Any
 
     def partial_fit(self, X: Any, y: Any = None, *, allow_duplicates: bool = False) -> Self:
         """Add a chunk of rows to those seen so far, and fit the model to all of them.
@@ -75,7 +75,7 @@ class StreamingMethods:
             check_rank(self.n_components, found.covariances.shape[1])
         features = BaseEstimator()
         set_features(features, found.covariances.shape[1], found.feature_names)
-        fitted: Self = self._fit_evidence(of_covariances(found, found.n_samples), report, features)
+        fitted: Self = self._fit_to(fit_data_of_covariances(found, found.n_samples), report, features)
         return fitted
 
 

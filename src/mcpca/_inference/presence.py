@@ -113,7 +113,7 @@ class UncertaintyMethods:
     contexts_: Array
     get_params: Any
     _read_new: Any
-    _evidence: tuple[Array, Array] | None
+    _score_moments: tuple[Array, Array] | None
     _gaussian: Any
 
     def standard_errors(self) -> Precision:
@@ -154,7 +154,7 @@ class UncertaintyMethods:
             raise ValueError(f"method={method!r}; choose 'fdr' or 'holm'.")
         model = self._gaussian("presence()")
         counts = self._counts("presence()")
-        R, rest = self._evidence or (None, None)
+        R, rest = self._score_moments or (None, None)
         if R is None or rest is None:
             raise ValueError("This model was saved by an older mcpca, without what the test needs; fit it again.")
         e = model.exponent

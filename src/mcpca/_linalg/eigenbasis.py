@@ -24,7 +24,7 @@ _SMALL = 0.7  # of the goal: residuals below it wait
 _LANES = 4  # columns that processors multiply at a time: 32 of them take less than 30
 
 
-class Found(NamedTuple):
+class Eigenbasis(NamedTuple):
     """Ritz values (q,) and vectors (p, q), largest first, the certificate, and the number of products."""
 
     values: Array
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 def top_eigenvectors(
     times: Callable[[Array], Array], start: Array, q: int, r: int, *, tol: float, eps: float, most: int
-) -> Found:
+) -> Eigenbasis:
     """Return the top ``q`` eigenvectors of the positive semi-definite G in ``times``.
 
     Parameters
@@ -83,7 +83,7 @@ def top_eigenvectors(
             keep = min(len(w), max(q, 2 * width))
             V, GV = V @ Y[:, :keep], GV @ Y[:, :keep]
     residual = float(left / w[few - 1]) if w[few - 1] > 0 else 0.0
-    return Found(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products)
+    return Eigenbasis(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products)
 
 
 def _in_lanes(n: int) -> int:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._covariances.interface import Covariances
 from .._covariances.scaling import stack_in_range
-from .._covariances.stack import Stack
+from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_covariances
 from .._utils.arguments import FINITE, check_unmasked
 from .._utils.array_api import to_host
@@ -128,7 +128,7 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
             f"S {S.shape}, A {A.shape} and B {B.shape} do not fit: (k, p, p), (p, r) and (k, r) are needed."
         )
     S, e = stack_in_range(S)
-    found = replace(measure(Stack(S), A, np.ldexp(B, -2 * e)), exponent=e)
+    found = replace(measure(CovarianceStack(S), A, np.ldexp(B, -2 * e)), exponent=e)
     return replace(found, exponent=0, **{name: found.in_units(name) for name in _SQUARES}) if e else found
 
 

@@ -12,7 +12,7 @@ from .._covariances.device_rows import finite_rows
 from .._covariances.fit_data import MOST_NUMBERS, without_basis
 from .._covariances.interface import Covariances
 from .._covariances.scaling import in_range, stack_in_range
-from .._covariances.stack import Stack
+from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_covariances
 from .._data.alignment import in_fitted_order, square_in_order
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
@@ -117,7 +117,7 @@ class NewContextMethods:
             S = check_covariances(X, "X")
             self._check_n_features(S.shape[1])
             S, e = stack_in_range(S)
-            return Stack(S), e, False
+            return CovarianceStack(S), e, False
         single = y is None and not isinstance(X, Contexts) and named_blocks(X) is None
         if not single:
             contexts = self._read_new(X, y, min_samples=2)
@@ -126,7 +126,7 @@ class NewContextMethods:
             dense = isinstance(A, np.ndarray) and A.shape == (p, p)
             if dense and np.allclose(A, A.T, rtol=1e-10, atol=1e-10 * np.abs(A).max()):
                 S, e = stack_in_range(check_covariances(A[None], "X"))
-                return Stack(S), e, True
+                return CovarianceStack(S), e, True
             contexts = self._read_new(A, None, min_samples=2) if is_dask(A) else read_contexts(A)
         found = without_basis(contexts, self.components_.shape[1], report)
         return found.covariances, found.exponent, single
@@ -221,7 +221,7 @@ class NewContextMethods:
                     "features at a time."
                 )
             scaled, e = in_range(contexts)
-            S = Stack(second_moments(scaled, [np.ldexp(mean, -e) for mean in means], report))
+            S = CovarianceStack(second_moments(scaled, [np.ldexp(mean, -e) for mean in means], report))
         if self.noise_variance_ is not None and metric != "covariance":
             model = self._gaussian("score").times_power(-e)
             beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)

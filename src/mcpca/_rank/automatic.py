@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._covariances.fit_data import Evidence
+from .._covariances.fit_data import FitData
 from .._covariances.subspace import Core
 from .._utils.arguments import check_real
 from .._utils.types import Array, Report
 from ..exceptions import NoStableRankError, NothingAboveNoiseError
 from .paper_rule import RankChoice, choose_rank_checked
-from .rank_data import rank_evidence
+from .rank_data import rank_data
 from .recommendation import recommend
 from .selection import RankSelection, selected
 
@@ -30,7 +30,7 @@ class AutomaticRank(NamedTuple):
 
 
 def automatic_rank(
-    evidence: Evidence,
+    data: FitData,
     rank_range: Any,
     n_seed_pairs: Any,
     cos_sim_threshold: Any,
@@ -41,7 +41,7 @@ def automatic_rank(
     """Choose the rank as ``select_rank`` does, or by the paper's rule where candidates are given."""
     if rank_range is not None:
         choice, core = choose_rank_checked(
-            evidence.covariances,
+            data.covariances,
             rank_range,
             n_seed_pairs=n_seed_pairs,
             cos_sim_threshold=cos_sim_threshold,
@@ -51,13 +51,13 @@ def automatic_rank(
         if choice.rank is None:
             raise NoStableRankError(choice.reason, choice)
         return AutomaticRank(choice.rank, core, lambda A: choice)
-    if evidence.counts is None:
+    if data.counts is None:
         raise ValueError(
             "n_components=None needs n_samples with covariances: how large noise is depends on it. Pass it to "
             "fit_covariances; or a rank, n_components; or rank_range, for the paper's rule, which does without."
         )
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-    looked_at = rank_evidence(evidence, evidence.counts, report)
+    looked_at = rank_data(data, data.counts, report)
     found = recommend(looked_at, threshold=threshold, rng=rng, report=report)
     found.warn(stacklevel + 1)
     if found.rank == 0:

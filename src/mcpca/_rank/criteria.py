@@ -17,8 +17,8 @@ from scipy.stats import rankdata
 from .._covariances.context_covariances import ContextCovariances, covariances_of
 from .._covariances.interface import Covariances
 from .._covariances.passes import Passes
-from .._covariances.stack import Stack
-from .._covariances.streamed import Rows
+from .._covariances.stack import CovarianceStack
+from .._covariances.streamed import StreamedCovariances
 from .._covariances.subspace import Core, compress, numerical_rank
 from .._data.contexts import Contexts
 from .._inference.replication import agreement_of_halves, split_rows
@@ -76,7 +76,7 @@ class Fit(NamedTuple):
     B: Array
 
 
-class Part:
+class SampleFits:
     """Some rows of every context, their basis, and the fits that were asked for.
 
     Covariances that are given stay; others are computed for the basis and then let go. Without rows (None) they must
@@ -85,7 +85,7 @@ class Part:
 
     def __init__(self, contexts: Contexts | None, sweep: Sweep, moments: ContextCovariances | None = None) -> None:
         self.contexts, self.sweep, self._given = contexts, sweep, moments
-        S = Stack(self.moments().covariances)
+        S = CovarianceStack(self.moments().covariances)
         self.core = compress(S, sweep.largest)
         self.rank = numerical_rank(self.core.singular_values, S)
         self.squared_norm = float(S.squared_norms().sum())
@@ -102,8 +102,8 @@ class Part:
     def products(self) -> Covariances:
         """The covariances, by passes over the rows where they were not given."""
         if self.contexts is None or self._given is not None:
-            return Stack(self.moments().covariances)
-        return Rows.with_means(self.contexts, Passes.silent())
+            return CovarianceStack(self.moments().covariances)
+        return StreamedCovariances.with_means(self.contexts, Passes.silent())
 
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, r)."""
@@ -134,12 +134,12 @@ class Halves:
         self.contexts, self.sweep = contexts, sweep
         told = Search(sweep.report, "halves", 2 * n_splits)
         self.splits = [self._split(i, sweep, told) for i in range(n_splits)]
-        self.more: list[list[Part]] = []
+        self.more: list[list[SampleFits]] = []
 
-    def _split(self, i: int, sweep: Sweep, told: Search) -> list[Part]:
+    def _split(self, i: int, sweep: Sweep, told: Search) -> list[SampleFits]:
         parts = []
         for half in split_rows(self.contexts, 0.5, self.sweep.generator(_HALVES, i)):
-            parts.append(Part(half, sweep))
+            parts.append(SampleFits(half, sweep))
             told.step()
         return parts
 
@@ -198,11 +198,11 @@ class Halves:
         for side in (0, 1):
             own, other, n = moments[side], moments[1 - side], moments[1 - side].n_samples
 
-            def of(r: int, part: Part = parts[side], own: Any = own, other: Any = other, n: Array = n) -> float:
+            def of(r: int, part: SampleFits = parts[side], own: Any = own, other: Any = other, n: Array = n) -> float:
                 if r > part.rank:
                     return np.nan
                 model = _maximum_likelihood(own, part.core, r, sweep)
-                beside = model.likelihood(Stack(other.covariances), n)
+                beside = model.likelihood(CovarianceStack(other.covariances), n)
                 return float(np.average(model.log_likelihoods(beside), weights=n))
 
             curves.append(sweep.over(told, of, ranks, parts[side].core))
@@ -227,7 +227,7 @@ def bayesian_information(
 
     ``r (p + k - 1)`` is the dimension of the model: unit columns of A, and B (the paper's Proposition).
     """
-    S, n = Stack(moments.covariances), moments.n_samples
+    S, n = CovarianceStack(moments.covariances), moments.n_samples
     k, p = S.n_contexts, S.n_features
 
     def of(r: int) -> float:
@@ -239,7 +239,7 @@ def bayesian_information(
 
 
 def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: Sweep) -> GaussianModel:
-    S, freedom = Stack(moments.covariances), moments.n_samples - 1.0
+    S, freedom = CovarianceStack(moments.covariances), moments.n_samples - 1.0
     settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, silent, freedom)
     found = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
     assert found.loadings is not None
@@ -247,14 +247,14 @@ def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: 
     return GaussianModel(found.components, found.loadings, found.noise, diagonal=False)
 
 
-def hold_out(contexts: Contexts, whole: Part, ranks: Sequence[int]) -> dict[str, Array]:
+def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dict[str, Array]:
     """Return the paper's measures for every pair of ranks (m, m), with a tenth of the rows held out.
 
     Entry (i, j) of "projection similarity" is the share of MCPCs at rank i, of all rows, whose row of ``pinv(A)`` has
     |cos| > 0.9 with one at rank j of the rows that are left; of "loading similarity" the share whose loadings correlate
     above 0.99 with those of that match (NaN for fewer than three contexts).
     """
-    kept = Part(split_rows(contexts, 1 - _HELD_OUT, whole.sweep.generator(_HOLDOUT))[0], whole.sweep)
+    kept = SampleFits(split_rows(contexts, 1 - _HELD_OUT, whole.sweep.generator(_HOLDOUT))[0], whole.sweep)
     kept.fit(ranks, whole.sweep.stage("hold-out", ranks))
     projection, loading = np.full((2, len(ranks), len(ranks)), np.nan)
     rows, rows_kept = ([_projection(part.fits[r]) for r in ranks] for part in (whole, kept))

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._covariances.interface import Covariances
 from .._covariances.scaling import stack_in_range
-from .._covariances.stack import Stack
+from .._covariances.stack import CovarianceStack
 from .._covariances.subspace import Core, compress, numerical_rank
 from .._covariances.validation import check_covariances
 from .._linalg.canonical import ascore
@@ -142,7 +142,7 @@ def choose_rank(
     S, e = stack_in_range(check_covariances(S))
     with reporting(verbose, "choice of the rank") as report:
         choice, _ = choose_rank_checked(
-            Stack(S),
+            CovarianceStack(S),
             ranks,
             n_seed_pairs=n_seed_pairs,
             cos_sim_threshold=cos_sim_threshold,

@@ -13,7 +13,7 @@ from .._utils.progress import Search
 from .._utils.types import Array
 from .criteria import (
     Halves,
-    Part,
+    SampleFits,
     Sweep,
     bayesian_information,
     context_consistency,
@@ -66,9 +66,9 @@ class Curves:
         self.scree: dict[str, Array] = {}
 
     @cached_property
-    def whole(self) -> Part:
+    def whole(self) -> SampleFits:
         """All rows."""
-        return Part(self.contexts, self.sweep, self.moments)
+        return SampleFits(self.contexts, self.sweep, self.moments)
 
     @cached_property
     def halves(self) -> Halves | None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances, covariances_among, covariances_of
-from .._covariances.fit_data import Evidence
-from .._covariances.streamed import Rows
+from .._covariances.fit_data import FitData
+from .._covariances.streamed import StreamedCovariances
 from .._data.contexts import Contexts
 from .._data.sources import Source, as_source
 from .._utils.types import Array, Report
@@ -18,7 +18,7 @@ FEATURES = 300  # kept where features are too many for covariances
 
 
 @dataclass(frozen=True)
-class RankEvidence:
+class RankData:
     """Covariances with numbers of rows; ``contexts`` are the rows, None where they are not at hand.
 
     ``of_features`` is the number of features that these were chosen from as the most variable ones, None where all are
@@ -29,7 +29,7 @@ class RankEvidence:
     contexts: Contexts | None
     of_features: int | None = None
 
-    def only(self, kept: Array) -> RankEvidence:
+    def only(self, kept: Array) -> RankData:
         """Return the same for some of the contexts."""
         m = self.moments
         means = m.means[kept] if len(m.means) else m.means
@@ -39,18 +39,18 @@ class RankEvidence:
         return replace(self, moments=moments, contexts=None if self.contexts is None else _only(self.contexts, kept))
 
 
-def rank_evidence(evidence: Evidence, counts: Array, report: Report) -> RankEvidence:
+def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
     """Return what is looked at: dense rows of 300 features O(n), or their covariances where rows are elsewhere."""
-    contexts, rows = evidence.contexts, evidence.covariances
-    if not isinstance(rows, Rows):
-        assert evidence.moments is not None
-        return RankEvidence(replace(evidence.moments, n_samples=counts), contexts)
+    contexts, rows = data.contexts, data.covariances
+    if not isinstance(rows, StreamedCovariances):
+        assert data.moments is not None
+        return RankData(replace(data.moments, n_samples=counts), contexts)
     features = rows.most_variable(FEATURES)
     of_features = rows.n_features if rows.n_features > len(features) else None
     if rows.contexts.engine is not None:
-        return RankEvidence(covariances_among(rows, features), None, of_features)
+        return RankData(covariances_among(rows, features), None, of_features)
     contexts = _of_features(rows.contexts, features)
-    return RankEvidence(covariances_of(contexts, report), contexts, of_features)
+    return RankData(covariances_of(contexts, report), contexts, of_features)
 
 
 def _of_features(contexts: Contexts, features: Array) -> Contexts:

@@ -17,7 +17,7 @@ from .criteria import Sweep
 from .noise_test import STANDARD_DEVIATIONS, ResidualTest
 from .paper_rule import check_ranks, check_within_data
 from .rank_curves import Curves, default_ranks, thinned
-from .rank_data import RankEvidence
+from .rank_data import RankData
 
 _FEW_ROWS = 100  # of all contexts together: beyond that "nothing above noise" is taken at its word
 
@@ -65,7 +65,7 @@ class Recommendation:
 
 
 def recommend(
-    evidence: RankEvidence,
+    data: RankData,
     *,
     ranks: Iterable[int] | None = None,
     criteria: tuple[str, ...] = (),
@@ -77,8 +77,8 @@ def recommend(
     rng: np.random.Generator,
     report: Report,
 ) -> Recommendation:
-    """Choose a rank by ``evidence`` that was read and checked; the parameters are those of ``select_rank``."""
-    S, n = evidence.moments.covariances, evidence.moments.n_samples
+    """Choose a rank by ``data`` that was read and checked; the parameters are those of ``select_rank``."""
+    S, n = data.moments.covariances, data.moments.n_samples
     p = S.shape[1]
     given = None if ranks is None else check_ranks(ranks, p, "ranks")
     seed = int(rng.integers(2**62))
@@ -89,23 +89,23 @@ def recommend(
     if p == 1:
         return Recommendation(1, "one feature", ["Rank 1: there is one feature, which leaves no rank to choose."])
     kept = np.flatnonzero(n >= MIN_ROWS)
-    last = _of_features(evidence, p)
+    last = _of_features(data, p)
     notes: list[Warning] = []
     if len(kept) < len(n):
-        text = _too_small(evidence, n)
+        text = _too_small(data, n)
         last, notes = [*last, text], [SmallContextsWarning(text)]
-    tested = evidence.only(kept)
+    tested = data.only(kept)
     if not len(kept) or not tested.moments.covariances.any():
-        return _cannot_tell("no context has rows enough to be tested.", threshold, evidence, last, notes)
+        return _cannot_tell("no context has rows enough to be tested.", threshold, data, last, notes)
     with one_thread_each():
         found = _tested(
             tested, given, criteria, null, n_splits, n_seed_pairs, threshold, workers or n_workers(), seed, report
         )
-    return replace(found, last=[*found.last, *last], notes=[*notes, *found.notes], of_features=evidence.of_features)
+    return replace(found, last=[*found.last, *last], notes=[*notes, *found.notes], of_features=data.of_features)
 
 
 def _tested(
-    evidence: RankEvidence,
+    data: RankData,
     given: Array | None,
     criteria: tuple[str, ...],
     null: str,
@@ -116,7 +116,7 @@ def _tested(
     seed: int,
     report: Report,
 ) -> Recommendation:
-    moments, contexts = evidence.moments, evidence.contexts
+    moments, contexts = data.moments, data.contexts
     test = ResidualTest(moments, contexts, null, seed, workers, report)
     above = test.directions_above_noise()
     told = above > 0 or int(moments.n_samples.sum()) > _FEW_ROWS or test.has_power()
@@ -191,7 +191,7 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, to
 def _cannot_tell(
     why: str,
     threshold: float = 0.8,
-    evidence: RankEvidence | None = None,
+    data: RankData | None = None,
     last: list[str] | None = None,
     notes: list[Warning] | None = None,
 ) -> Recommendation:
@@ -202,21 +202,21 @@ def _cannot_tell(
         "untold",
         [words],
         threshold=threshold,
-        of_features=None if evidence is None else evidence.of_features,
+        of_features=None if data is None else data.of_features,
         last=last or [],
         notes=[*(notes or []), note],
     )
 
 
-def _of_features(evidence: RankEvidence, p: int) -> list[str]:
-    if evidence.of_features is None:
+def _of_features(data: RankData, p: int) -> list[str]:
+    if data.of_features is None:
         return []
-    return [f"This was looked at on the {p} most variable of {evidence.of_features:,} features."]
+    return [f"This was looked at on the {p} most variable of {data.of_features:,} features."]
 
 
-def _too_small(evidence: RankEvidence, n: Array) -> str:
+def _too_small(data: RankData, n: Array) -> str:
     few = np.flatnonzero(n < MIN_ROWS)
-    names = evidence.moments.contexts.tolist()
+    names = data.moments.contexts.tolist()
     told = listed([f"{names[i]!r} ({n[i]})" for i in few])
     return (
         f"{len(few)} of {len(n)} contexts have fewer than {MIN_ROWS} rows, too few for a say in the choice of the "

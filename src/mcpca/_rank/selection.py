@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.fit_data import of_covariances, without_basis
-from .._covariances.stack import Stack
+from .._covariances.fit_data import fit_data_of_covariances, without_basis
+from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_counts, check_covariances
 from .._data.contexts import read_contexts
 from .._inference.replication import Replicability
@@ -25,7 +25,7 @@ from .._utils.printing import Shown, around, span
 from .._utils.progress import reporting, silent
 from .._utils.types import Array, Report
 from .noise_test import NULLS
-from .rank_data import rank_evidence
+from .rank_data import rank_data
 from .recommendation import Recommendation, recommend
 
 if TYPE_CHECKING:
@@ -275,21 +275,21 @@ def _select(
         S = check_covariances(X, "X")
         counts = check_counts(n_samples, len(S))
         moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        whole = of_covariances(moments, counts)
-        evidence = rank_evidence(whole, counts, report)
+        whole = fit_data_of_covariances(moments, counts)
+        data = rank_data(whole, counts, report)
     else:
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
         contexts = read_contexts(X, y)
         whole = without_basis(contexts, None, report)
-        evidence = rank_evidence(whole, contexts.n_samples, report)
-    found = recommend(evidence, rng=rng, report=report, **options)
+        data = rank_data(whole, contexts.n_samples, report)
+    found = recommend(data, rng=rng, report=report, **options)
     found.warn(stacklevel=3)
-    A, S = None, evidence.moments.covariances
-    if evidence.contexts is not None and found.outcome in ("agreed", "at odds") and evidence.of_features is None:
+    A, S = None, data.moments.covariances
+    if data.contexts is not None and found.outcome in ("agreed", "at odds") and data.of_features is None:
         A = _model_of_all_rows(S, found.rank, random_state, int(rng.integers(2**62)))
-    # Chosen in the units of the evidence, and told in those of the data.
-    return selected(found, A).times_power(whole.exponent, int(evidence.moments.n_samples.sum()), S.shape[1])
+    # Chosen in the units of the fit, and told in those of the data.
+    return selected(found, A).times_power(whole.exponent, int(data.moments.n_samples.sum()), S.shape[1])
 
 
 def _check_options(
@@ -346,7 +346,7 @@ def _model_of_all_rows(S: Array, r: int, random_state: Any, seed: int) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are for whoever fits this model
         found, _ = decompose_checked(
-            Stack(S),
+            CovarianceStack(S),
             r,
             solver="mspm",
             orthogonal=False,

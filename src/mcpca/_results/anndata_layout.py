@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._data.anndata_rows import EXTRA, ObsContexts, Space
+from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
 from .._estimator.persistence import from_state, state_of
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -104,7 +104,7 @@ def write_fit(
     key: str,
     model: Any,
     scores: Array,
-    space: Space,
+    space: FeatureSpace,
     contexts: ObsContexts,
     params: dict[str, Any],
     notes: list[str],
@@ -144,7 +144,7 @@ def write_fit(
 
 def _content(
     model: Any,
-    space: Space,
+    space: FeatureSpace,
     names: list[str],
     levels: list[Array],
     params: dict[str, Any],

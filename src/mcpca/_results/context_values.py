@@ -15,8 +15,9 @@ import numpy as np
 
 from .._data.detect import is_anndata
 from .._utils.array_api import to_host
-from .._utils.component_names import nearest, unknown
+from .._utils.component_names import unknown
 from .._utils.types import Array
+from .._utils.wording import nearest
 from .anndata_layout import keys_of
 
 _SHOWN = 5  # names in an error

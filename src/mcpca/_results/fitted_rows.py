@@ -27,7 +27,7 @@ _EXACT = 600  # rows or features up to which all eigenvectors are computed
 
 
 @dataclass(frozen=True)
-class Space:
+class RowsByContext:
     """Rows by context, and the MCPCs in the space where they were fitted.
 
     Attributes
@@ -46,7 +46,7 @@ class Space:
     projection: Array
     columns: Array | None = None
 
-    def of_rows(self, W: Array) -> Array:
+    def fit_data_of_rows(self, W: Array) -> Array:
         """Return W (q, m) in the space of the rows, with zeros for features that were not fitted."""
         if self.columns is None:
             return W
@@ -61,7 +61,7 @@ class Space:
         return self.order[i]
 
 
-def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> Space:
+def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByContext:
     """Return the rows that go with a fit: ``X`` and ``y`` for a model, those of the AnnData itself otherwise."""
     if is_anndata(source):
         if X is not None or y is not None:
@@ -89,10 +89,10 @@ def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> Space:
             f"X has {len(given)} contexts without names and the model has {len(fit.contexts)}: pass y=labels with one "
             "matrix, a list of all contexts in their order, or a dict {context: rows}."
         )
-    return Space(contexts, order, fit.components, fit.projection)
+    return RowsByContext(contexts, order, fit.components, fit.projection)
 
 
-def _of_anndata(adata: Any, fit: Fitted, key: str) -> Space:
+def _of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
     stored = stored_fit(adata, key)
     settings = dict(stored.get("params", {}))
     obsm, layer = (settings.get(name) for name in ("obsm", "layer"))
@@ -108,7 +108,9 @@ def _of_anndata(adata: Any, fit: Fitted, key: str) -> Space:
     numbers = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
     rows = np.split(numbers, np.cumsum(counts)[:-1])
     read = as_source(matrix, "The matrix of adata")
-    return Space(Contexts(np.array(fit.contexts), True, None, [read] * k, rows, counts), list(range(k)), A, P, columns)
+    return RowsByContext(
+        Contexts(np.array(fit.contexts), True, None, [read] * k, rows, counts), list(range(k)), A, P, columns
+    )
 
 
 def _codes(fit: Fitted) -> Array:
@@ -127,7 +129,7 @@ def _entry(mapping: Any, name: str, place: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     """Some rows of a context, or of several: ``rows`` (m, q), dense or CSR, of ``n`` there are."""
 
     rows: Any
@@ -139,7 +141,7 @@ class Sample:
         return int(self.rows.shape[0])
 
 
-def sample_rows(space: Space, positions: Sequence[int], most: int) -> Sample:
+def sample_rows(space: RowsByContext, positions: Sequence[int], most: int) -> RowSample:
     """Return the rows of contexts, in their order; of more than ``most`` a random sample, always the same one."""
     contexts = space.contexts
     ends = np.cumsum([contexts.n_samples[i] for i in positions])
@@ -159,7 +161,7 @@ def sample_rows(space: Space, positions: Sequence[int], most: int) -> Sample:
         blocks.append(block if space.columns is None else block[:, space.columns])
     sparse = any(scipy.sparse.issparse(block) for block in blocks)
     rows = blocks[0] if len(blocks) == 1 else scipy.sparse.vstack(blocks).tocsr() if sparse else np.concatenate(blocks)
-    return Sample(rows, n)
+    return RowSample(rows, n)
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ def scores_by_context(
         for i in among:
             one = contexts.sources[i]
             if id(one) not in found:
-                found[id(one)] = _scores(one, space.of_rows(space.projection[[j]].T)[:, 0])
+                found[id(one)] = _scores(one, space.fit_data_of_rows(space.projection[[j]].T)[:, 0])
         own = [found[id(contexts.sources[i])][contexts.rows[i]] for i in positions]
         overall = 0.0
         if center == "overall":

@@ -25,7 +25,7 @@ from .._utils.types import Array
 from . import lsq, mspm
 from .interface import Settings, SolverResult
 from .likelihood import Likelihood, likelihood_of
-from .scoring import Data, climb, score_weights
+from .scoring import ScoringData, climb, score_weights
 from .weighted import correlation_left, weighted_diagonaliser
 
 NOISES = ("isotropic", "pooled", "diagonal", None)
@@ -224,7 +224,7 @@ def _without_noise(S: Covariances, unit: float, A: Array, B: Array, settings: Se
     U = orthonormal(A)
     T = project(S, U) / unit
     floor = np.full(S.n_contexts, _FLOOR)
-    data = Data(T, np.einsum("kjj->k", T), settings.degrees_of_freedom, U.shape[1], floor, "fixed")
+    data = ScoringData(T, np.einsum("kjj->k", T), settings.degrees_of_freedom, U.shape[1], floor, "fixed")
     point, decrement, steps = climb(
         data, U.T @ A, B, data.floor, (_STANDARD_ERRORS * settings.tol) ** 2, settings.max_iter
     )
@@ -246,7 +246,7 @@ def _in_growing_cores(
     s = _shared(np.maximum(noise, floor), n, settings.noise)
     n_iter, decrement, stalled = 0, np.inf, 0
     if T.size * r <= _SMALL:
-        data = Data(T, trace, n, len(A), floor, str(settings.noise))
+        data = ScoringData(T, trace, n, len(A), floor, str(settings.noise))
         starts = [(A, B), _least_squares_start(S, unit, core, r, s, settings)]
         starts = starts if np.linalg.cond(starts[1][0]) < _COLLINEAR else starts[:1]
         inside_basis = [(A if basis is None else basis.T @ A, B) for A, B in starts]
@@ -256,7 +256,7 @@ def _in_growing_cores(
         n_iter = sum(end[2] for end in ends)
     told = Search(settings.report, "likelihood", _CORES)
     for _ in range(_CORES):
-        data = Data(T, trace, n, len(A), floor, str(settings.noise))
+        data = ScoringData(T, trace, n, len(A), floor, str(settings.noise))
         C = A if basis is None else basis.T @ A
         # Half of what is allowed is left to directions outside the core, where there are any.
         point, inside, steps = climb(data, C, B, s, tol if basis is None else tol / 2, settings.max_iter)
@@ -345,7 +345,9 @@ def _climb_in_white(
         basis = orthonormal(np.hstack([white, gradient, scale[:, None] * change]))
     T = project(S, scale[:, None] * basis) / unit
     trace = S.variances() @ scale**2 / unit
-    point, inside, steps = climb(Data(T, trace, n, p, ones, "fixed"), basis.T @ white, B, ones, tol / 2, _WHITE_STEPS)
+    point, inside, steps = climb(
+        ScoringData(T, trace, n, p, ones, "fixed"), basis.T @ white, B, ones, tol / 2, _WHITE_STEPS
+    )
     white = basis @ point.A
     _, outside = _outside(S, unit, scale, white, point.model)
     return *_unit_columns(white / scale[:, None], point.model.B), inside + outside, steps

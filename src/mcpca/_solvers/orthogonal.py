@@ -39,10 +39,10 @@ _TINY = float(np.finfo(float).tiny)
 def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """Orthonormal components by least squares: from the core to a stationary point in all features.
 
-    Cost that of ``solve_core``, and two passes over the covariances whenever the core is made anew.
+    Cost that of ``solve_orthogonal_core``, and two passes over the covariances whenever the core is made anew.
     """
     part = core.leading(r)
-    result = solve_core(part.tensor, r, tol=settings.tol, max_iter=settings.max_iter, report=settings.report)
+    result = solve_orthogonal_core(part.tensor, r, tol=settings.tol, max_iter=settings.max_iter, report=settings.report)
     A, basis, n_iter = part.lift(result.components), part.basis, result.n_iter
     if basis is None and part.mixture is None:
         return result
@@ -122,7 +122,7 @@ def solve_ml(S: Covariances, core: Core, r: int, settings: Settings) -> SolverRe
     return SolverResult(A, n_iter, converged, message, B, noise)
 
 
-def solve_core(
+def solve_orthogonal_core(
     T: Array,
     r: int,
     *,

@@ -43,7 +43,7 @@ def plain_runs(T: Array, r: int, generators: Sequence[np.random.Generator], tol:
     """
     m, q = len(generators), T.shape[1]
     U, D = row_space(T, r)
-    space = Space.of(T, U / D)
+    space = FlatteningSpace.of(T, U / D)
     taken = np.zeros((m, 0, r))
     found, settled = np.empty((m, q, r)), np.ones(m, dtype=bool)
     for j in range(r):
@@ -64,7 +64,7 @@ def plain_runs(T: Array, r: int, generators: Sequence[np.random.Generator], tol:
     return Runs(found, settled)
 
 
-class Space(NamedTuple):
+class FlatteningSpace(NamedTuple):
     """The space of the flattening in the layouts that steps ask for; ``P`` (q, r) takes ``T a`` to coordinates."""
 
     P: Array
@@ -73,7 +73,7 @@ class Space(NamedTuple):
     layouts: tuple[Array, Array, Array]
 
     @classmethod
-    def of(cls, T: Array, P: Array) -> Space:
+    def of(cls, T: Array, P: Array) -> FlatteningSpace:
         e, q, _ = T.shape
         by_feature = np.ascontiguousarray(T.transpose(1, 0, 2)).reshape(q, e * q)
         return cls(P, T.reshape(e, q * q), by_feature, layouts_of(T, P))
@@ -97,7 +97,12 @@ class _Starts(NamedTuple):
 
 
 def _best(
-    space: Space, taken: Array, generators: Sequence[np.random.Generator], starts: int, tol: float, max_iter: int
+    space: FlatteningSpace,
+    taken: Array,
+    generators: Sequence[np.random.Generator],
+    starts: int,
+    tol: float,
+    max_iter: int,
 ) -> tuple[Array, Array, Array]:
     """Return for each run the best of ``starts`` maxima, a (m, q) and F (m,), and whether it has settled (m,)."""
     m, q, e = len(generators), len(space.P), len(space.by_context)
@@ -112,7 +117,7 @@ def _best(
     return peaks.a[top], peaks.F[top], peaks.step[top] <= tol
 
 
-def _climb(space: Space, peaks: _Starts, tol: float, max_iter: int) -> None:
+def _climb(space: FlatteningSpace, peaks: _Starts, tol: float, max_iter: int) -> None:
     """Take the starts to their maxima, in place."""
     going, block, left = np.arange(len(peaks.a)), _BLOCK, max_iter
     while len(going) and left > 0:
@@ -127,7 +132,7 @@ def _climb(space: Space, peaks: _Starts, tol: float, max_iter: int) -> None:
             going = going[~ended]
 
 
-def _power_steps(space: Space, starts: _Starts, tol: float, n_steps: int) -> _Starts:
+def _power_steps(space: FlatteningSpace, starts: _Starts, tol: float, n_steps: int) -> _Starts:
     """Take up to ``n_steps`` power steps; F is that of the point before the last of them."""
     P, by_context, by_feature, _ = space
     e, q = len(by_context), len(P)
@@ -151,7 +156,7 @@ def _power_steps(space: Space, starts: _Starts, tol: float, n_steps: int) -> _St
     return out
 
 
-def _newton_steps(space: Space, starts: _Starts, tol: float) -> _Starts:
+def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Starts:
     """Return the maxima that Newton's method climbs to; ``step`` stays infinite where it finds none."""
     by_context, by_matrix, by_feature = space.layouts
     r, q, e = len(by_matrix), starts.a.shape[1], starts.b.shape[1]

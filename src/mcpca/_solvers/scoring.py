@@ -29,7 +29,7 @@ _NEAR = 0.8
 
 
 @dataclass(frozen=True)
-class Data:
+class ScoringData:
     """Covariances in core coordinates ``T`` (k, q, q), all of their variance ``trace`` (k,), weights ``n`` (k,), p.
 
     ``floor`` (k,) bounds the noise from below; ``noise`` says which of it is free.
@@ -51,7 +51,7 @@ class Point(NamedTuple):
     TA: Array
 
 
-def evaluate(data: Data, A: Array, B: Array, s: Array) -> Point:
+def evaluate(data: ScoringData, A: Array, B: Array, s: Array) -> Point:
     """Return the model at unit columns with the same ``A B_i A^T``."""
     norms = np.linalg.norm(A, axis=0)
     A, B = A / norms, B * norms**2
@@ -69,7 +69,7 @@ def evaluate(data: Data, A: Array, B: Array, s: Array) -> Point:
     return Point(A, Likelihood(G, B, s, R, rest, data.n, data.p - r), TA)
 
 
-def climb(data: Data, A: Array, B: Array, s: Array, tol: float, max_iter: int) -> tuple[Point, float, int]:
+def climb(data: ScoringData, A: Array, B: Array, s: Array, tol: float, max_iter: int) -> tuple[Point, float, int]:
     """Fisher scoring from (A, B, s); return the point, the decrement left, and the number of steps.
 
     The decrement is twice what one more step would gain in log-likelihood, divided by the number of parameters: the
@@ -80,7 +80,7 @@ def climb(data: Data, A: Array, B: Array, s: Array, tol: float, max_iter: int) -
         return _climb(data, evaluate(data, A, B, s), tol, max_iter)
 
 
-def _climb(data: Data, point: Point, tol: float, max_iter: int) -> tuple[Point, float, int]:
+def _climb(data: ScoringData, point: Point, tol: float, max_iter: int) -> tuple[Point, float, int]:
     parameters = point.A.size + point.model.B.size + len(point.model.s)
     decrement = np.inf
     for step in range(max_iter):
@@ -109,7 +109,7 @@ def _climb(data: Data, point: Point, tol: float, max_iter: int) -> tuple[Point, 
     return point, decrement, max_iter
 
 
-def _try(data: Data, A: Array, B: Array, s: Array) -> Point | None:
+def _try(data: ScoringData, A: Array, B: Array, s: Array) -> Point | None:
     try:
         point = evaluate(data, A, B, s)
         return point if np.isfinite(point.model.value) else None
@@ -117,7 +117,7 @@ def _try(data: Data, A: Array, B: Array, s: Array) -> Point | None:
         return None
 
 
-def _direction(data: Data, point: Point, exact: bool, enough: float) -> tuple[Array, Array, Array, float] | None:
+def _direction(data: ScoringData, point: Point, exact: bool, enough: float) -> tuple[Array, Array, Array, float] | None:
     """Return (dA, dB, dlog s) and twice the log-likelihood that it promises; None if there is no way up.
 
     By Fisher's information or, ``exact``, by the Hessian.
@@ -192,7 +192,7 @@ def _inverse_blocks(block: Array, mask: Array) -> Array:
 class _Metric:
     """Which unknowns are free, how they are packed in a vector, and the preconditioner."""
 
-    def __init__(self, data: Data, point: Point) -> None:
+    def __init__(self, data: ScoringData, point: Point) -> None:
         model = point.model
         self.k, self.r = model.B.shape
         self.shared = data.noise == "pooled"

@@ -6,15 +6,13 @@ MCPCs are called "MCPC 1", "MCPC 2", ... in messages, tables, pictures, files an
 
 from __future__ import annotations
 
-import difflib
 import numbers
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .arguments import check_integer
-
-_SHOWN = 5  # names in an error
+from .wording import nearest, plain_name
 
 
 def mcpc_name(j: int) -> str:
@@ -50,9 +48,9 @@ def component_index(component: Any, names: Sequence[str], argument: str = "compo
         return check_integer(component, argument, 0, len(names) - 1, way_out)
     if component in names:
         return list(names).index(component)
-    plain = [_plain(name) for name in names]
-    if plain.count(_plain(component)) == 1:
-        return plain.index(_plain(component))
+    plain = [plain_name(name) for name in names]
+    if plain.count(plain_name(component)) == 1:
+        return plain.index(plain_name(component))
     raise ValueError(unknown(component, argument, names, "an MCPC") + f" Pass a name, or 0 to {len(names) - 1}.")
 
 
@@ -78,19 +76,3 @@ def context_index(context: Any, contexts: Sequence[str], argument: str = "contex
 def unknown(name: Any, argument: str, known: Iterable[Any], kind: str) -> str:
     """Return the sentence that ``argument=name`` is none of ``known``, with those that are spelt most like it."""
     return f"{argument}={name!r} is not {kind}; {nearest(name, known)}"
-
-
-def nearest(name: Any, known: Iterable[Any]) -> str:
-    """Ask whether one of the ``known`` names was meant, or tell some of them where none is spelt like ``name``."""
-    have = [str(one) for one in known]
-    # Case is a frequent slip, and none that difflib overlooks.
-    plain = {_plain(one): one for one in reversed(have)}
-    near = [plain[one] for one in difflib.get_close_matches(_plain(str(name)), list(plain), n=3)]
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    more = f" and {len(have) - _SHOWN} more" if len(have) > _SHOWN else ""
-    return f"there are {', '.join(map(repr, have[:_SHOWN])) or 'none'}{more}."
-
-
-def _plain(name: str) -> str:
-    return "".join(name.split()).casefold()

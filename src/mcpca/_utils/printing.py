@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,19 +11,21 @@ import numpy as np
 
 from .component_names import mcpc_name
 from .types import Array
+from .wording import listed
 
-_NAMED = 8  # names in a sentence
+NAMED = 8  # names in a sentence
 _ROWS = 12  # of a table in a notebook
 
 
-class Shown:
+class Shown(ABC):
     """A result that says in words what it holds.
 
     A class has ``_words``, sentences of which the first tells most, and ``_rows``, columns by name for a small table.
     """
 
+    @abstractmethod
     def _words(self) -> list[str]:
-        raise NotImplementedError
+        """Return sentences about the result, the most telling first."""
 
     def _rows(self) -> Mapping[str, Sequence[Any]]:
         return {}
@@ -66,15 +69,9 @@ def mcpcs(r: int) -> list[str]:
     return [mcpc_name(j) for j in range(r)]
 
 
-def listed(names: Sequence[Any]) -> str:
-    """Return names with commas between them, the first of them where they are many; "none" of none."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(str, names[:_NAMED])) + more if len(names) else "none"
-
-
 def listed_mcpcs(chosen: Any) -> str:
     """Return the names of the MCPCs for which ``chosen`` (r,) is true."""
-    return listed([mcpc_name(j) for j in np.flatnonzero(np.asarray(chosen)).tolist()])
+    return listed([mcpc_name(j) for j in np.flatnonzero(np.asarray(chosen)).tolist()], NAMED)
 
 
 def counted(n: int, thing: str) -> str:
@@ -115,5 +112,7 @@ def contexts_in_words(what: str, contexts: Array, counts: Array, p: int) -> list
         f"{counted(int(np.sum(counts)), 'row')}."
     ]
     return (
-        [*words, f"Contexts have {span(counts, ',.0f')} rows: {listed(contexts.tolist())}."] if len(contexts) else words
+        [*words, f"Contexts have {span(counts, ',.0f')} rows: {listed(contexts.tolist(), NAMED)}."]
+        if len(contexts)
+        else words
     )

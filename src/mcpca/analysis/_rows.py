@@ -19,7 +19,7 @@ from .._data.sources import check_block
 from .._results.fitted import Fitted, fitted
 from .._results.fitted_rows import (
     Directions,
-    Space,
+    RowsByContext,
     principal_directions,
     read_space,
     sample_rows,
@@ -49,7 +49,7 @@ class FittedRows:
     """
 
     fit: Fitted
-    space: Space
+    space: RowsByContext
     codes: Array
     names: Array | None
 
@@ -60,7 +60,7 @@ class FittedRows:
 
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows, for W (q, m) in the space of the fit. One pass, by blocks."""
-        W = self.space.of_rows(W)
+        W = self.space.fit_data_of_rows(W)
         parts = []
         for source in _sources(self.space):
             Z = np.empty((source.shape[0], W.shape[1]))
@@ -221,7 +221,7 @@ def table_in_row_order(given: Any, names: Array | None, argument: str) -> Any:
     return given.reindex(rows)
 
 
-def _sources(space: Space) -> list[Any]:
+def _sources(space: RowsByContext) -> list[Any]:
     """Return each source once, in the order of the contexts as they were given."""
     return list({id(one): one for one in space.contexts.sources}.values())
 

@@ -16,9 +16,10 @@ from scipy.stats import chi2
 from .._utils.arguments import check_real
 from .._utils.component_names import context_index
 from .._utils.optional import require
-from .._utils.printing import Shown, counted, listed, span
+from .._utils.printing import NAMED, Shown, counted, span
 from .._utils.progress import shown
 from .._utils.types import Array
+from .._utils.wording import listed
 from ._rows import per_row, scores_of_rows, table_in_row_order
 from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
 
@@ -53,7 +54,7 @@ class Survival(Shown):
         words = [
             f"Scores of {counted(len(self.table), 'MCPC')} against survival of {self.table['n'].max():,.0f} rows with "
             f"{self.table['events'].max():,.0f} events, by Cox's model for each.",
-            f"At level {_LEVEL:g} after Bonferroni's correction: {listed(found)}.",
+            f"At level {_LEVEL:g} after Bonferroni's correction: {listed(found, NAMED)}.",
         ]
         ratios = self.table["hazard_ratio"]
         if ratios.notna().any():

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._covariances.interface import project
-from .._covariances.stack import Stack, flattening_basis
+from .._covariances.stack import CovarianceStack, flattening_basis
 from .._data.contexts import Contexts
 from .._utils.arguments import check_integer, check_real
-from .._utils.printing import Shown, counted, listed
+from .._utils.printing import NAMED, Shown, counted
 from .._utils.types import Array
+from .._utils.wording import listed
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +53,7 @@ class BaselineResult(Shown):
     def _words(self) -> list[str]:
         (p, r), k = self.components.shape, len(self.loadings)
         end = "" if self.converged else ", not converged"
-        beside = [f"Beside these: {listed(list(self.extras))}."] if self.extras else []
+        beside = [f"Beside these: {listed(list(self.extras), NAMED)}."] if self.extras else []
         return [
             f"{counted(r, 'component')} of {counted(k, 'context')} and {counted(p, 'feature')} by {self.name}, in "
             f"{self.seconds:.2g} s{end}.",
@@ -67,7 +68,7 @@ class BaselineResult(Shown):
 
 
 @dataclass(frozen=True)
-class Found:
+class MethodOutput:
     """Components (p, r) as a method leaves them: any scale, order and sign."""
 
     components: Array
@@ -99,7 +100,7 @@ class Problem:
     @cached_property
     def small(self) -> Array:
         """``U^T S_i U`` (k, r, r): all of the covariances in the model, where r-dimensional methods are at home."""
-        M = self.S if self.basis is None else project(Stack(self.S), self.basis)
+        M = self.S if self.basis is None else project(CovarianceStack(self.S), self.basis)
         return np.ascontiguousarray((M + M.transpose(0, 2, 1)) / 2)
 
     def lift(self, C: Array) -> Array:
@@ -170,7 +171,7 @@ class Method:
 
     name: str
     title: str
-    function: Callable[..., Found]
+    function: Callable[..., MethodOutput]
     citation: str
     assumptions: str
     cost: str
@@ -200,10 +201,10 @@ class Method:
             raise TypeError(f"option(s) {unknown} are unknown to {self.name}; it takes {list(self.options) or 'none'}.")
 
 
-def method(name: str, **description: Any) -> Callable[[Callable[..., Found]], Method]:
+def method(name: str, **description: Any) -> Callable[[Callable[..., MethodOutput]], Method]:
     """Make a function of a ``Problem`` and keyword-only options into a ``Method``."""
 
-    def wrap(function: Callable[..., Found]) -> Method:
+    def wrap(function: Callable[..., MethodOutput]) -> Method:
         return Method(name=name, function=function, **description)
 
     return wrap

@@ -33,7 +33,7 @@ from . import (
     qrj1d,
     two_contexts,
 )
-from ._interface import BaselineResult, Found, Method, Problem
+from ._interface import BaselineResult, Method, MethodOutput, Problem
 
 METHODS: dict[str, Method] = {
     entry.name: entry
@@ -159,7 +159,7 @@ def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) ->
     return Problem(S, r, freedom / freedom.sum(), names, rows, as_generator(random_state)), float(np.ldexp(size, 2 * e))
 
 
-def _unit_columns(found: Found, problem: Problem, name: str) -> tuple[Array, tuple[str, ...]]:
+def _unit_columns(found: MethodOutput, problem: Problem, name: str) -> tuple[Array, tuple[str, ...]]:
     """Scale columns to length 1; one that has vanished becomes a random direction, and that is noted."""
     A, notes = found.components, found.notes
     if not np.isfinite(A).all():

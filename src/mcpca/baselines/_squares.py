@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._covariances.stack import Stack, images
+from .._covariances.stack import CovarianceStack, images
 from .._covariances.subspace import Core, compress
 from .._utils.types import Array
 from ._interface import Problem
@@ -44,7 +44,7 @@ def evaluate(T: Array, A: Array, B: Array) -> Value:
 
 def core_of(problem: Problem) -> tuple[Core, tuple[str, ...]]:
     """Return the core that holds the r components with some room, scaled to norm 1, and the note about it."""
-    core = compress(Stack(problem.S), problem.r)
+    core = compress(CovarianceStack(problem.S), problem.r)
     k, p, _ = problem.S.shape
     T = core.tensor / max(float(np.linalg.norm(core.tensor)), np.finfo(float).tiny)
     e, q, _ = T.shape

@@ -12,7 +12,7 @@ import numpy as np
 from .._covariances.stack import images
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, End, Found, Problem, best_of, method
+from ._interface import Clock, End, MethodOutput, Problem, best_of, method
 from ._squares import core_of, start
 
 _APART = 1e-3
@@ -38,7 +38,7 @@ def als(
     tol: float = 1e-11,
     max_iter: int = 2000,
     time_limit: float | None = None,
-) -> Found:
+) -> MethodOutput:
     """Alternating least squares without constraints, with extrapolation; the components are the mean of A and C.
 
     ``init`` is "random", "svd" or "jennrich", as the starts of ``nls``; of ``n_starts`` the least error is kept.
@@ -64,7 +64,7 @@ def als(
     notes += clock.ending(end.converged, end.steps, "iterations")
     if apart > _APART:
         notes += (f"The two factors that should agree differ by 1 - |cos| up to {apart:.1g}.",)
-    return Found(core.lift(A + C * np.where(cosines < 0, -1, 1)), end.converged, notes, {"error": end.error})
+    return MethodOutput(core.lift(A + C * np.where(cosines < 0, -1, 1)), end.converged, notes, {"error": end.error})
 
 
 def _alternate(T: Array, A: Array, B: Array, C: Array, tol: float, max_iter: int, clock: Clock) -> End:

@@ -21,7 +21,7 @@ from .._covariances.stack import congruence
 from .._linalg.diagonalise import pair_step
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, Found, Problem, method
+from ._interface import Clock, MethodOutput, Problem, method
 from ._whitening import whiten
 
 _SLACK = 0.5  # the largest entry of a step of UWEDGE
@@ -42,7 +42,7 @@ def ffdiag(
     tol: float = 1e-8,
     max_iter: int = 1000,
     time_limit: float | None = None,
-) -> Found:
+) -> MethodOutput:
     """FFDIAG, after whitening by the mean.
 
     ``theta`` bounds the Frobenius norm of W; converged where no entry of W exceeds ``tol``. Cost O(k r^3) an iteration,
@@ -63,7 +63,9 @@ def ffdiag(
     assumptions="r linearly independent components; no two with proportional loadings.",
     cost="O(k p^3) to compress, O(k r^3) an iteration",
 )
-def uwedge(problem: Problem, *, tol: float = 1e-8, max_iter: int = 1000, time_limit: float | None = None) -> Found:
+def uwedge(
+    problem: Problem, *, tol: float = 1e-8, max_iter: int = 1000, time_limit: float | None = None
+) -> MethodOutput:
     """UWEDGE, after whitening by the mean; converged where no entry of a step exceeds ``tol``.
 
     Steps with an entry above 1/2 are shortened to it. Cost O(k r^3) an iteration, memory O(k r^2).
@@ -82,7 +84,7 @@ def _diagonalise(
     tol: float,
     max_iter: int,
     time_limit: float | None,
-) -> Found:
+) -> MethodOutput:
     tol = check_real(tol, "tol", 1e-15, 1, "It is the largest entry of a step.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     clock = Clock(time_limit)
@@ -99,4 +101,4 @@ def _diagonalise(
         steps += 1
         converged = bool(np.abs(E).max(initial=0) <= tol)
     A = problem.lift(root @ np.linalg.inv(V))
-    return Found(A, converged, problem.compression + clock.ending(converged, steps, "iterations"))
+    return MethodOutput(A, converged, problem.compression + clock.ending(converged, steps, "iterations"))

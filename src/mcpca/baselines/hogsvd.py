@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._utils.arguments import check_real
-from ._interface import Found, Problem, method
+from ._interface import MethodOutput, Problem, method
 from ._whitening import Shrinkage, whiten
 
 _SHRINKAGE = Shrinkage("hogsvd", "pi", 1e-3, of="sum")
@@ -31,7 +31,7 @@ _SHRINKAGE = Shrinkage("hogsvd", "pi", 1e-3, of="sum")
     cost="O(k p^3) to compress, O(k r^3)",
     in_paper=True,
 )
-def hogsvd(problem: Problem, *, pi: float | None = None, common_tol: float = 1e-3) -> Found:
+def hogsvd(problem: Problem, *, pi: float | None = None, common_tol: float = 1e-3) -> MethodOutput:
     """Find the shared right basis V of ``X_i = U_i diag(s_i) V^T``.
 
     ``pi`` is the share of ``sum_j D_j`` that is added to each ``D_i``: None means 0, and 1e-3 where a context is
@@ -49,4 +49,4 @@ def hogsvd(problem: Problem, *, pi: float | None = None, common_tol: float = 1e-
     eigenvalues = np.maximum((k * scale * w - 1) / (k - 1), 1)
     common = eigenvalues <= 1 + common_tol
     notes = (*problem.compression, *notes, f"{int(common.sum())} of {problem.r} components are in the common subspace.")
-    return Found(problem.lift(R @ Z), notes=notes, extras={"eigenvalues": eigenvalues, "common": common})
+    return MethodOutput(problem.lift(R @ Z), notes=notes, extras={"eigenvalues": eigenvalues, "common": common})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._utils.types import Array
-from ._interface import Found, Problem, method
+from ._interface import MethodOutput, Problem, method
 from ._whitening import whiten
 
 
@@ -22,7 +22,7 @@ from ._whitening import whiten
     cost="O(k p^3) to compress, O(k r^2 + r^3)",
     in_paper=True,
 )
-def jennrich(problem: Problem) -> Found:
+def jennrich(problem: Problem) -> MethodOutput:
     """Eigenvectors of a random combination of contexts relative to their mean.
 
     The weights of the combination are standard normal, from ``random_state``; with two contexts every combination has
@@ -33,7 +33,7 @@ def jennrich(problem: Problem) -> Found:
     note = (
         "The pencil is the two contexts'." if k == 2 else "The pencil is a random combination of contexts and the mean."
     )
-    return Found(problem.lift(C), notes=(*problem.compression, note))
+    return MethodOutput(problem.lift(C), notes=(*problem.compression, note))
 
 
 def jennrich_components(M: Array, rng: np.random.Generator) -> Array:

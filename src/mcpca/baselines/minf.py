@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, End, Found, Problem, best_of, method
+from ._interface import Clock, End, MethodOutput, Problem, best_of, method
 from ._squares import core_of, evaluate, start
 
 _MEMORY = 30
@@ -25,7 +25,7 @@ _MEMORY = 30
 )
 def minf(
     problem: Problem, *, n_starts: int = 1, tol: float = 1e-9, max_iter: int = 5000, time_limit: float | None = None
-) -> Found:
+) -> MethodOutput:
     """L-BFGS (SciPy's), B of any sign; of ``n_starts`` random starts the least error is kept.
 
     Converged where no entry of the gradient exceeds ``tol``, the data having squared norm 1 as a whole. Cost O(k q^2 r)
@@ -57,4 +57,4 @@ def minf(
 
     end = best_of(n_starts, clock, attempt)
     notes += clock.ending(end.converged, end.steps, "iterations")
-    return Found(core.lift(end.components), end.converged, notes, {"error": end.error})
+    return MethodOutput(core.lift(end.components), end.converged, notes, {"error": end.error})

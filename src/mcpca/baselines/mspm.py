@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._covariances.stack import Stack
+from .._covariances.stack import CovarianceStack
 from .._covariances.subspace import compress
 from .._solvers import Settings, get_solver
 from .._utils.arguments import check_integer, check_real
 from .._utils.progress import silent
-from ._interface import Found, Problem, method
+from ._interface import MethodOutput, Problem, method
 
 
 @method(
@@ -21,12 +21,12 @@ from ._interface import Found, Problem, method
     contexts=(1, None),
     in_paper=True,
 )
-def mspm(problem: Problem, *, tol: float = 1e-7, max_iter: int = 200) -> Found:
+def mspm(problem: Problem, *, tol: float = 1e-7, max_iter: int = 200) -> MethodOutput:
     """``MCPCA(r, solver="mspm")``; see ``solvers.mspm``."""
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     k = len(problem.S)
     settings = Settings(problem.rng, tol, max_iter, silent, np.ones(k))
-    S = Stack(problem.S)
+    S = CovarianceStack(problem.S)
     result = get_solver("mspm", False, k)(S, compress(S, problem.r), problem.r, settings)
-    return Found(result.components, result.converged, (result.message,))
+    return MethodOutput(result.components, result.converged, (result.message,))

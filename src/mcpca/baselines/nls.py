@@ -17,7 +17,7 @@ import numpy as np
 from .._linalg.newton import conjugate_gradients
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, End, Found, Problem, best_of, method
+from ._interface import Clock, End, MethodOutput, Problem, best_of, method
 from ._squares import balancing, core_of, evaluate, start
 
 _CG_STEPS, _CG_TOL = 150, 1e-2
@@ -35,7 +35,7 @@ _ABOUT: dict[str, Any] = {
 @method("nls", title="nonlinear least squares, random start", **_ABOUT)
 def nls(
     problem: Problem, *, n_starts: int = 1, tol: float = 1e-13, max_iter: int = 500, time_limit: float | None = None
-) -> Found:
+) -> MethodOutput:
     """Least squares with B of any sign; of ``n_starts`` random starts the least error is kept.
 
     Converged where a step lowers f by less than ``tol`` times ``sum_i ||T_i||^2``. Cost O(k q^2 r) an iteration and
@@ -45,7 +45,9 @@ def nls(
 
 
 @method("nls_svd", title="nonlinear least squares, start by SVD", **_ABOUT)
-def nls_svd(problem: Problem, *, tol: float = 1e-13, max_iter: int = 500, time_limit: float | None = None) -> Found:
+def nls_svd(
+    problem: Problem, *, tol: float = 1e-13, max_iter: int = 500, time_limit: float | None = None
+) -> MethodOutput:
     """``nls`` from the top r left singular vectors of the flattening; no random number is used."""
     return _solve(problem, "svd", 1, tol, max_iter, time_limit)
 
@@ -53,19 +55,21 @@ def nls_svd(problem: Problem, *, tol: float = 1e-13, max_iter: int = 500, time_l
 @method("nls_jennrich", title="nonlinear least squares, start by Jennrich's algorithm", **_ABOUT)
 def nls_jennrich(
     problem: Problem, *, n_starts: int = 1, tol: float = 1e-13, max_iter: int = 500, time_limit: float | None = None
-) -> Found:
+) -> MethodOutput:
     """``nls`` from the components of Jennrich's algorithm, each start with a pencil of its own."""
     return _solve(problem, "jennrich", n_starts, tol, max_iter, time_limit)
 
 
-def _solve(problem: Problem, kind: str, n_starts: int, tol: float, max_iter: int, time_limit: float | None) -> Found:
+def _solve(
+    problem: Problem, kind: str, n_starts: int, tol: float, max_iter: int, time_limit: float | None
+) -> MethodOutput:
     tol = check_real(tol, "tol", 1e-16, 1, "It is a share of the squared norm of the data.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     clock = Clock(time_limit)
     core, notes = core_of(problem)
     end = best_of(n_starts, clock, lambda: _descend(core.tensor, *start(problem, core, kind), tol, max_iter, clock))
     notes += clock.ending(end.converged, end.steps, "iterations")
-    return Found(core.lift(end.components), end.converged, notes, {"error": end.error})
+    return MethodOutput(core.lift(end.components), end.converged, notes, {"error": end.error})
 
 
 def _descend(T: Array, A: Array, B: Array, tol: float, max_iter: int, clock: Clock) -> End:

@@ -12,7 +12,7 @@ from .._linalg.jacobi import jacobi as jacobi_sweeps
 from .._linalg.jacobi import squares_angle
 from .._model.common_components import common_principal_components
 from .._utils.arguments import check_integer, check_real
-from ._interface import Clock, Found, Problem, method
+from ._interface import Clock, MethodOutput, Problem, method
 from ._whitening import Shrinkage, whiten
 
 _SHRINKAGE = Shrinkage("cpc", "shrinkage", 1e-3)
@@ -28,7 +28,9 @@ _SHRINKAGE = Shrinkage("cpc", "shrinkage", 1e-3)
     contexts=(1, None),
     in_paper=True,
 )
-def jacobi(problem: Problem, *, tol: float = 1e-9, max_iter: int = 200, time_limit: float | None = None) -> Found:
+def jacobi(
+    problem: Problem, *, tol: float = 1e-9, max_iter: int = 200, time_limit: float | None = None
+) -> MethodOutput:
     """Rotate pairs of axes until ``sum_i ||off(Z^T M_i Z)||^2`` is least.
 
     Starts from the singular directions of the flattening; converged where a sweep turns no axis by more than ``tol``
@@ -47,7 +49,7 @@ def jacobi(problem: Problem, *, tol: float = 1e-9, max_iter: int = 200, time_lim
         frame = turned @ (1.5 * np.eye(problem.r) - 0.5 * turned.T @ turned)
         sweeps += 1
         converged = bool(np.abs(change).max() <= tol)
-    return Found(problem.lift(frame), converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
+    return MethodOutput(problem.lift(frame), converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
 
 
 @method(
@@ -59,7 +61,7 @@ def jacobi(problem: Problem, *, tol: float = 1e-9, max_iter: int = 200, time_lim
     cost="O(k p^3) to compress, O(k r^3) a sweep, several starts",
     contexts=(1, None),
 )
-def cpc(problem: Problem, *, shrinkage: float | None = None) -> Found:
+def cpc(problem: Problem, *, shrinkage: float | None = None) -> MethodOutput:
     """Maximum likelihood of ``S_i = A diag(lambda_i) A^T`` with A orthogonal, by ``common_principal_components``.
 
     ``shrinkage`` is the share of the mean covariance that is added to each context: None means 0, and 1e-3 where a
@@ -73,4 +75,4 @@ def cpc(problem: Problem, *, shrinkage: float | None = None) -> Found:
     notes = problem.compression + notes
     if not found.converged:
         notes += ("The likelihood had not settled.",)
-    return Found(problem.lift(found.components), found.converged, notes)
+    return MethodOutput(problem.lift(found.components), found.converged, notes)

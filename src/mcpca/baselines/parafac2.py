@@ -14,7 +14,7 @@ import numpy as np
 from .._utils.arguments import check_integer, check_real
 from .._utils.optional import require
 from .._utils.types import Array
-from ._interface import Clock, End, Found, Problem, best_of, method
+from ._interface import Clock, End, MethodOutput, Problem, best_of, method
 
 _CHUNK = 50  # iterations between two looks at the clock
 
@@ -29,7 +29,7 @@ _CHUNK = 50  # iterations between two looks at the clock
 )
 def parafac2(
     problem: Problem, *, n_starts: int = 1, tol: float = 1e-8, max_iter: int = 2000, time_limit: float | None = None
-) -> Found:
+) -> MethodOutput:
     """PARAFAC2 by TensorLy's alternating least squares, on roots of the covariances.
 
     Contexts weigh by their degrees of freedom, as their rows would; of ``n_starts`` random starts the least error is
@@ -45,7 +45,7 @@ def parafac2(
     roots = roots / np.linalg.norm(roots)
     end = best_of(n_starts, clock, lambda: _descend(fit, list(roots), problem, tol, max_iter, clock))
     notes = problem.compression + clock.ending(end.converged, end.steps, "iterations")
-    return Found(problem.lift(end.components), end.converged, notes, {"error": end.error})
+    return MethodOutput(problem.lift(end.components), end.converged, notes, {"error": end.error})
 
 
 def _descend(fit: Any, roots: list[Array], problem: Problem, tol: float, max_iter: int, clock: Clock) -> End:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._utils.arguments import check_integer
 from .._utils.types import Array
-from ._interface import Found, Problem, method
+from ._interface import MethodOutput, Problem, method
 
 _EPS = float(np.finfo(float).eps)
 
@@ -28,7 +28,7 @@ _EPS = float(np.finfo(float).eps)
     contexts=(1, None),
     in_paper=True,
 )
-def pca_stack(problem: Problem, *, center: str = "context") -> Found:
+def pca_stack(problem: Problem, *, center: str = "context") -> MethodOutput:
     """PCA of all rows together.
 
     ``center="context"`` takes off each context's own mean, so the covariance of all rows is the mean of the contexts'
@@ -48,7 +48,7 @@ def pca_stack(problem: Problem, *, center: str = "context") -> Found:
             )
         S, note = _overall(problem), "Rows were centred by one overall mean."
     A = np.linalg.eigh(S)[1][:, ::-1][:, : problem.r]
-    return Found(A, notes=(note,))
+    return MethodOutput(A, notes=(note,))
 
 
 def _overall(problem: Problem) -> Array:
@@ -72,7 +72,7 @@ def _overall(problem: Problem) -> Array:
     contexts=(1, None),
     in_paper=True,
 )
-def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100) -> Found:
+def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100) -> MethodOutput:
     """Top r principal axes of each context, clustered into r groups up to sign; the groups' means.
 
     k-means of lines: a line belongs to the centre with the largest |cos|, and a centre is the mean of its lines after
@@ -90,7 +90,9 @@ def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100) -> Found:
     assert best is not None
     within = 1 - best[0] / len(lines)
     note = f"{len(lines)} axes of contexts in {problem.r} clusters; mean squared sine to the centres {within:.2g}."
-    return Found(best[1].T, best[2], (note, *(() if best[2] else (f"Not settled in max_iter={max_iter} sweeps.",))))
+    return MethodOutput(
+        best[1].T, best[2], (note, *(() if best[2] else (f"Not settled in max_iter={max_iter} sweeps.",)))
+    )
 
 
 @method(
@@ -103,20 +105,20 @@ def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100) -> Found:
     contexts=(1, None),
     in_paper=True,
 )
-def pca_svd(problem: Problem) -> Found:
+def pca_svd(problem: Problem) -> MethodOutput:
     """Top r right singular vectors of the stacked principal axes, r of each context. Cost O(k p^3), memory O(k p^2).
 
     Axes with no variance are left out.
     """
     lines = _context_axes(problem)
     if len(problem.S) == 1:
-        return Found(lines.T, notes=("One context: the answer is PCA's.",))
+        return MethodOutput(lines.T, notes=("One context: the answer is PCA's.",))
     w, V = np.linalg.eigh(lines.T @ lines)
     ties = np.diff(w[-problem.r - 1 :]) if problem.r < len(w) else np.diff(w)
     note = f"SVD of {len(lines)} axes of contexts."
     if ties.size and ties.min() <= 1e-8 * w[-1]:
         note += " Some singular values are equal: within those the axes are arbitrary."
-    return Found(V[:, ::-1][:, : problem.r], notes=(note,))
+    return MethodOutput(V[:, ::-1][:, : problem.r], notes=(note,))
 
 
 def _context_axes(problem: Problem) -> Array:

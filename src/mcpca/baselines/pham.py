@@ -17,7 +17,7 @@ import numpy as np
 from .._linalg.jacobi import round_robin
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, Found, Problem, method
+from ._interface import Clock, MethodOutput, Problem, method
 from ._whitening import Shrinkage, whiten
 
 _LEAST = 1e-13  # of a mean variance of 1: below it rounding may have made a variance negative
@@ -39,7 +39,7 @@ def pham(
     tol: float = 1e-8,
     max_iter: int = 200,
     time_limit: float | None = None,
-) -> Found:
+) -> MethodOutput:
     """Pham's algorithm, after whitening by the mean.
 
     ``shrinkage`` is the share of the mean covariance that is added to each context: None means 0, and 0.1 where a
@@ -74,7 +74,7 @@ def pham(
         R /= size[:, None, None] * size[:, None]
         V /= size[:, None]
     notes = problem.compression + notes + clock.ending(converged, sweeps, "sweeps")
-    return Found(problem.lift(root @ np.linalg.inv(V)), converged, notes)
+    return MethodOutput(problem.lift(root @ np.linalg.inv(V)), converged, notes)
 
 
 def _pair_steps(first: Array, second: Array, cross: Array, n: Array) -> tuple[Array, Array]:

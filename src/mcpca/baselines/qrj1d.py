@@ -18,7 +18,7 @@ import numpy as np
 from .._linalg.jacobi import jacobi, squares_angle
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, Found, Problem, method
+from ._interface import Clock, MethodOutput, Problem, method
 from ._whitening import whiten
 
 _BALANCE_EVERY = 3  # sweeps between two balancings of rows, as the author has it
@@ -32,7 +32,7 @@ _BALANCE_EVERY = 3  # sweeps between two balancings of rows, as the author has i
     cost="O(k p^3) to compress, O(k r^3) a sweep, many sweeps",
     in_paper=True,
 )
-def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limit: float | None = None) -> Found:
+def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limit: float | None = None) -> MethodOutput:
     """QRJ1D, after whitening by the mean.
 
     A sweep is a phase of rotations and a phase of shears; every third sweep rows are brought to equal norm over all
@@ -57,7 +57,7 @@ def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limi
         np.fill_diagonal(change, 0)
         converged = bool(np.abs(change).max() <= tol)
     A = problem.lift(root @ np.linalg.inv(V))
-    return Found(A, converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
+    return MethodOutput(A, converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
 
 
 def _shear(R: Array) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Found, Problem, method
+from ._interface import MethodOutput, Problem, method
 from ._whitening import whiten
 
 
@@ -25,7 +25,7 @@ from ._whitening import whiten
     cost="O(p^3) to compress, O(r^3)",
     contexts=(2, 2),
 )
-def gsvd(problem: Problem) -> Found:
+def gsvd(problem: Problem) -> MethodOutput:
     """Find V of the generalised SVD by ``S_1 + S_2 = R R^T`` and an eigendecomposition of ``R^-1 S_1 R^-T``.
 
     Neither covariance is inverted, so both may be singular. ``extras["share"]`` is ``b_1j / (b_1j + b_2j)``, the
@@ -33,7 +33,7 @@ def gsvd(problem: Problem) -> Found:
     """
     white, R = whiten(problem.small, np.full(2, 0.5))
     w, Z = np.linalg.eigh(white[0])
-    return Found(problem.lift(R @ Z), notes=problem.compression, extras={"share": np.clip(w / 2, 0, 1)})
+    return MethodOutput(problem.lift(R @ Z), notes=problem.compression, extras={"share": np.clip(w / 2, 0, 1)})
 
 
 @method(
@@ -44,7 +44,7 @@ def gsvd(problem: Problem) -> Found:
     cost="O(p^3)",
     contexts=(2, 2),
 )
-def cpca(problem: Problem, *, alpha: float = 1.0, foreground: int = 0) -> Found:
+def cpca(problem: Problem, *, alpha: float = 1.0, foreground: int = 0) -> MethodOutput:
     """Top r eigenvectors of ``S_foreground - alpha S_background``.
 
     ``foreground`` is the position, 0 or 1, of the context of interest. ``extras["contrast"]`` are the eigenvalues, in
@@ -57,7 +57,7 @@ def cpca(problem: Problem, *, alpha: float = 1.0, foreground: int = 0) -> Found:
     note = f"Foreground is context {problem.names[int(foreground)]!r}, alpha={alpha:g}."
     if w[-1] <= 0:
         note += f" {int((w <= 0).sum())} of the {problem.r} contrasts are not positive."
-    return Found(V, notes=(note,), extras={"contrast": w})
+    return MethodOutput(V, notes=(note,), extras={"contrast": w})
 
 
 @method(
@@ -70,7 +70,7 @@ def cpca(problem: Problem, *, alpha: float = 1.0, foreground: int = 0) -> Found:
     cost="O(p^3)",
     contexts=(2, 2),
 )
-def gcpca(problem: Problem, *, foreground: int = 0, patterns: bool = False) -> Found:
+def gcpca(problem: Problem, *, foreground: int = 0, patterns: bool = False) -> MethodOutput:
     """Top r directions by ``x^T (S_1 - S_2) x / x^T (S_1 + S_2) x``, within the range of ``S_1 + S_2``.
 
     The x are directions to project on, rows of ``A^-1`` in the model; with ``patterns=True`` the components are
@@ -89,7 +89,7 @@ def gcpca(problem: Problem, *, foreground: int = 0, patterns: bool = False) -> F
     A = (Q[:, kept] * root) @ Z if patterns else inverse @ Z
     note = f"Foreground is context {problem.names[int(foreground)]!r}; components are "
     note += "patterns, (S_1 + S_2) x." if patterns else "directions to project on; patterns=True gives columns of A."
-    return Found(A, notes=(note,), extras={"contrast": np.clip(contrast, -1, 1)})
+    return MethodOutput(A, notes=(note,), extras={"contrast": np.clip(contrast, -1, 1)})
 
 
 def _sides(S: Array, foreground: int) -> tuple[Array, Array]:

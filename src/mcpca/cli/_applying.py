@@ -26,7 +26,7 @@ from ._fitting import (
 from ._outputs import check_file, new_file
 from ._policy import check_no_ending, check_page, table_format
 from ._record import read_record
-from .tables import Data, Reading, UnusableFileError, read_data, write_table
+from .tables import Reading, TableData, UnusableFileError, read_data, write_table
 from .tables.duplicates import check_duplicates
 from .tables.kinds import kind_of
 from .tables.reading import doubts, load_moments, stem_of
@@ -49,7 +49,7 @@ def load_model(path: Path) -> MCPCA:
     return model
 
 
-def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: Console) -> Data:
+def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: Console) -> TableData:
     """Read rows with the features of a model, by name where it has names."""
     names = getattr(model, "feature_names_in_", None)
     wanted = None if names is None else [str(name) for name in names]

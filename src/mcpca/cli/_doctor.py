@@ -13,7 +13,7 @@ from .._data.sources import as_source
 from ._applying import load_model
 from ._console import Console, Failure
 from ._suspects import no_features, told
-from .tables import Data, Reading, UnusableFileError, read_data
+from .tables import Reading, TableData, UnusableFileError, read_data
 from .tables._errors import foreign_bytes, plural, short, some
 from .tables.annotated import Annotated
 from .tables.arrays import Npz, read_npy
@@ -262,7 +262,7 @@ def _folder(path: Path, reading: Reading) -> Findings:
     return found
 
 
-def _try(path: Path, kind: Kind, found: Findings) -> Data:
+def _try(path: Path, kind: Kind, found: Findings) -> TableData:
     data = read_data([path], found.reading)
     if data.labels is not None and (few := [n for n in data.labels.counts().tolist() if n < 2]):
         raise UnusableFileError(path, f"{plural(len(few), 'context')} with a single row; pass --min-samples 2.")

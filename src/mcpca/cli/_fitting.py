@@ -30,7 +30,7 @@ from ._model_tables import diagnostics, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
 from ._policy import check_moments, check_no_ending
 from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
-from .tables import Data, UnusableFileError, read_data, write_table
+from .tables import TableData, UnusableFileError, read_data, write_table
 from .tables._errors import plural
 from .tables.labels import Labels
 from .tables.writing import matrix_columns
@@ -119,7 +119,7 @@ def repeat(path: Path, out: Path, force: bool, console: Console, command: list[s
     return {**result, "same": not differ, "differ": differ, "versions_changed": changed}
 
 
-def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = None) -> tuple[MCPCA, Data]:
+def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = None) -> tuple[MCPCA, TableData]:
     """Read files and fit a model; the names of features go into it."""
     with console.phase("reading"), data_errors(options.data[0]):
         data = read_data(options.data, options.reading, report=console.progress)
@@ -152,7 +152,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     return model, data
 
 
-def tell_of(data: Data, console: Console) -> None:
+def tell_of(data: TableData, console: Console) -> None:
     """Tell what was left out of the data, and what is odd about them."""
     for text in data.notes:
         console.note(f"left out: {text}")
@@ -160,7 +160,7 @@ def tell_of(data: Data, console: Console) -> None:
         console.warn(text)
 
 
-def tell_of_dominance(data: Data, console: Console) -> None:
+def tell_of_dominance(data: TableData, console: Console) -> None:
     """Tell which feature is nearly all of most MCPCs, where the fit has warned of one, by its name in the file."""
     for warning in console.caught:
         if isinstance(warning, DominantFeatureWarning) and isinstance(found := warning.dominance, Dominance):
@@ -190,7 +190,7 @@ def data_errors(path: Path) -> Iterator[None]:
         raise UnusableFileError(path, text + way_out) from error
 
 
-def scores_of(model: MCPCA, data: Data, center: str, *, posterior: bool = False) -> Array:
+def scores_of(model: MCPCA, data: TableData, center: str, *, posterior: bool = False) -> Array:
     """Return scores (n, r), centred as asked: "overall", by "context" as fitted, or by the rows' "own" means."""
     y = None if data.labels is None else known_labels(model, data.labels)
     how: Any = {"overall": "overall", "context": None, "own": "own"}[center]
@@ -204,7 +204,7 @@ def known_labels(model: MCPCA, labels: Labels) -> Labels:
     return Labels(labels.codes, [names.get(name, name) for name in labels.categories])
 
 
-def scores_columns(model: MCPCA, data: Data, scores: Array) -> dict[str, Any]:
+def scores_columns(model: MCPCA, data: TableData, scores: Array) -> dict[str, Any]:
     """Return the table of scores: the name of each row, its context where that is known, and its scores."""
     columns = matrix_columns("row", data.row_names, scores, component_names(model))
     if data.labels is None:
@@ -213,7 +213,7 @@ def scores_columns(model: MCPCA, data: Data, scores: Array) -> dict[str, Any]:
     return {"row": row, "context": data.labels.names().tolist(), **columns}
 
 
-def _scores_table(model: MCPCA, data: Data, options: FitOptions) -> dict[str, Any]:
+def _scores_table(model: MCPCA, data: TableData, options: FitOptions) -> dict[str, Any]:
     return scores_columns(model, data, scores_of(model, data, options.center))
 
 
@@ -256,7 +256,9 @@ def report_writer() -> Any:
     return write_report
 
 
-def write_report(model: MCPCA, path: Path, data: Data | None, run: dict[str, Any] | None, title: str | None) -> None:
+def write_report(
+    model: MCPCA, path: Path, data: TableData | None, run: dict[str, Any] | None, title: str | None
+) -> None:
     """Write the report of a model, with rows where there are any."""
     rows: dict[str, Any] = {}
     if data is not None and data.labels is not None:
@@ -270,7 +272,7 @@ def write_report(model: MCPCA, path: Path, data: Data | None, run: dict[str, Any
 # Words -----------------------------------------------------------------------------------------------------------
 
 
-def _tell(model: MCPCA, data: Data, found: dict[str, Any], out: Path, files: list[str], console: Console) -> None:
+def _tell(model: MCPCA, data: TableData, found: dict[str, Any], out: Path, files: list[str], console: Console) -> None:
     n = f"{found['contexts']:,} contexts, {found['rows']:,} rows, {found['features']:,} features ({data.format})"
     console.say(
         f"{n}\n{plural(model.n_components_, 'MCPC')}. {found['rank_reason'] if model.rank_choice_ else ''}".rstrip()

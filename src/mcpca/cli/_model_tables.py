@@ -11,7 +11,7 @@ from .._rank.selection import RankSelection
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
 from .._utils.types import Array
-from .tables import Data
+from .tables import TableData
 from .tables.writing import matrix_columns
 
 _MOST_CONTEXTS, _MOST_COMPONENTS, _NAME = 30, 10, 28  # shown on a terminal
@@ -67,7 +67,7 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
     return columns
 
 
-def diagnostics(model: MCPCA, data: Data, warnings: list[str]) -> dict[str, Any]:
+def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str, Any]:
     """Return what is said of the whole fit."""
     share, names = model.explained_share(), component_names(model)
     varies = bool(np.isfinite(share))

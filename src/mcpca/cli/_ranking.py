@@ -14,7 +14,7 @@ from ._console import Console, Failure
 from ._fitting import data_errors, tell_of
 from ._outputs import check_folder, new_folder
 from ._policy import check_no_ending
-from .tables import Data, Reading, UnusableFileError, read_data, write_table
+from .tables import Reading, TableData, UnusableFileError, read_data, write_table
 
 
 def rank(
@@ -54,7 +54,7 @@ def rank(
 
 
 def _select(
-    data: Data, ranks: list[int] | None, criteria: tuple[str, ...], seed: int, console: Console
+    data: TableData, ranks: list[int] | None, criteria: tuple[str, ...], seed: int, console: Console
 ) -> RankSelection:
     if data.labels is None:
         raise UnusableFileError(data.files[0], "holds moments and no rows, which most criteria need; pass the rows.")

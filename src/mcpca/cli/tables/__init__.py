@@ -5,8 +5,8 @@ NumPy, and several files or a folder of them; what exceeds a bound of memory sta
 """
 
 from ._errors import UnusableFileError
-from .data import Data, Reading
+from .data import Reading, TableData
 from .reading import read_data
 from .writing import write_table
 
-__all__ = ["Data", "Reading", "UnusableFileError", "read_data", "write_table"]
+__all__ = ["Reading", "TableData", "UnusableFileError", "read_data", "write_table"]

@@ -16,7 +16,7 @@ from ..._data.sources import as_source
 from ..._utils.optional import require
 from ._errors import UnusableFileError, nearest, plural, short, some
 from .arrays import chosen_features
-from .data import Budget, Part, Reading, columns_named
+from .data import Budget, FilePart, Reading, columns_named
 from .labels import Labels, is_missing, labels_of_texts
 
 COUNTS = "the values look like raw counts; normalise and take logarithms first, or name another matrix with --layer."
@@ -130,11 +130,11 @@ class Annotated:
         to = np.array([-1 if is_missing(name, na_values) else i for i, name in enumerate(names)] + [-1], dtype=np.int32)
         return Labels(to[np.asarray(values.cat.codes)], names)
 
-    def read(self, reading: Reading, wanted: Sequence[str] | None, budget: Budget) -> Part:
+    def read(self, reading: Reading, wanted: Sequence[str] | None, budget: Budget) -> FilePart:
         """Return the rows: in memory where ``budget`` allows, sparse ones as CSR, else from disk."""
         stored, names = self.matrix(reading)
         labels = [self.labels(c, reading.na_values) for c in reading.context] if reading.labels is None else []
-        part = Part(self.where, self.n_obs, names, labels=labels, row_names=self._row_names(reading))
+        part = FilePart(self.where, self.n_obs, names, labels=labels, row_names=self._row_names(reading))
         if len(set(names)) < len(names):
             raise UnusableFileError(
                 self.where, "has names of features more than once; make them unique (adata.var_names_make_unique())."

@@ -13,7 +13,7 @@ from ..._utils.npz import ArrayInfo, NpzArchive, NpzError, read_array_header
 from ..._utils.types import Array
 from ._errors import UnusableFileError, some
 from .columns import matching
-from .data import Budget, Part, Reading, columns_named
+from .data import Budget, FilePart, Reading, columns_named
 from .labels import Labels, labels_of_texts, same_label, stacked
 
 _SPARSE = {"data", "indices", "indptr", "shape"}
@@ -35,7 +35,7 @@ def read_npy(path: Path) -> Array:
     return array
 
 
-def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) -> Part:
+def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
     """Return the rows of an .npy; its columns have no names."""
     X = read_npy(path)
     _check_matrix(ArrayInfo(X.shape, X.dtype), str(path), "it")
@@ -47,7 +47,7 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
             )
     if wanted is not None and len(wanted) != X.shape[1]:
         raise UnusableFileError(path, f"has {X.shape[1]} columns where {len(wanted)} features are needed.")
-    return Part(str(path), X.shape[0], None, [X])
+    return FilePart(str(path), X.shape[0], None, [X])
 
 
 class Npz:
@@ -129,7 +129,7 @@ class Npz:
             return matrices[0]
         return next((name for name in _MATRICES if name in matrices), None)
 
-    def read(self, reading: Reading, wanted: Sequence[str] | None) -> Part:
+    def read(self, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
         """Return the rows: of one matrix, with labels by ``reading.context``, or of one 2-D array per context."""
         _refuse_objects(self.arrays, self.path)
         shape = self.shape()
@@ -145,9 +145,9 @@ class Npz:
         X, names, others = select_features(X, names, reading, wanted, self.where)
         labels = [self.labels(name, reading.na_values) for name in columns]
         rows = None if reading.index is None else [str(v) for v in self._texts(reading.index)]
-        return Part(self.where, shape[0], names, [X], None, labels, rows, others)
+        return FilePart(self.where, shape[0], names, [X], None, labels, rows, others)
 
-    def _by_context(self, reading: Reading, wanted: Sequence[str] | None) -> Part:
+    def _by_context(self, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
         names = self.matrices()
         if not names:
             shapes = ", ".join(f"{name} {info.shape}" for name, info in list(self.arrays.items())[:5])
@@ -168,7 +168,7 @@ class Npz:
         n = sum(map(len, blocks))
         columns = self._feature_names((n, widths.pop()))
         taken = [select_features(block, columns, reading, wanted, self.where) for block in blocks]
-        return Part(self.where, n, taken[0][1], [X for X, _, _ in taken], None, [labels], None, taken[0][2])
+        return FilePart(self.where, n, taken[0][1], [X for X, _, _ in taken], None, [labels], None, taken[0][2])
 
     def _sparse(self, shape: tuple[int, int]) -> Any:
         said = "format" in self.arrays and not self.arrays["format"].shape

@@ -69,7 +69,7 @@ class Reading:
 
 
 @dataclass
-class Part:
+class FilePart:
     """Rows of one file, in memory or not.
 
     ``blocks`` are arrays or CSR matrices, one below the other; where it is None, ``rows`` is what ``as_source`` takes.
@@ -91,7 +91,7 @@ class Part:
 
 
 @dataclass
-class Data:
+class TableData:
     """Rows as ``MCPCA.fit`` takes them.
 
     Attributes

@@ -21,7 +21,7 @@ from ..._utils.types import Array
 from ._errors import UnusableFileError, foreign_bytes, plural, short, some
 from .annotated import Annotated
 from .arrays import Npz, read_npy_part
-from .data import Budget, Data, Part, Reading
+from .data import Budget, FilePart, Reading, TableData
 from .delimited import DelimitedTable
 from .duplicates import check_duplicates
 from .kinds import Kind, kind_of
@@ -45,7 +45,7 @@ def read_data(
     features: Sequence[str] | None = None,
     need_context: bool = True,
     report: Told = lambda stage, done, total: None,
-) -> Data:
+) -> TableData:
     """Read one file, several, or a folder of them.
 
     Parameters
@@ -85,7 +85,7 @@ def read_data(
     if need_context and len(files) == 1 and kinds[0].format != "npz" and not (reading.context or reading.labels):
         raise _no_context(files[0])
     budget = Budget(reading.max_bytes)
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     wanted = None if features is None else list(features)
     report("reading", 0, 100 * len(files))
     for i, (path, kind) in enumerate(zip(files, kinds, strict=True)):
@@ -119,7 +119,7 @@ def open_part(
     wanted: Sequence[str] | None,
     budget: Budget,
     tell: Callable[[float], None],
-) -> Part:
+) -> FilePart:
     """Read the rows of one file."""
     if kind.format == "text":
         return read_table(DelimitedTable(path, kind.compression, reading), reading, wanted, budget, tell)
@@ -170,7 +170,7 @@ def _check_stems(files: Sequence[Path]) -> None:
         )
 
 
-def _moments(files: list[Path], kinds: list[Kind], reading: Reading, need_context: bool) -> Data:
+def _moments(files: list[Path], kinds: list[Kind], reading: Reading, need_context: bool) -> TableData:
     if len(files) > 1 or not need_context:
         raise UnusableFileError(
             files[[kind.format for kind in kinds].index("moments")],
@@ -181,7 +181,7 @@ def _moments(files: list[Path], kinds: list[Kind], reading: Reading, need_contex
     check_options(reading, files, kinds)
     X = load_moments(files[0])
     names = None if X.feature_names is None else [str(name) for name in X.feature_names]
-    return Data(X, None, names, [], X.means.shape[1], "moments", files)
+    return TableData(X, None, names, [], X.means.shape[1], "moments", files)
 
 
 def load_moments(path: Path) -> ContextMoments:
@@ -195,7 +195,7 @@ def load_moments(path: Path) -> ContextMoments:
         raise UnusableFileError(path, f"cannot be read as moments ({short(error, 300)}).") from error
 
 
-def _check_widths(parts: list[Part], files: list[Path]) -> None:
+def _check_widths(parts: list[FilePart], files: list[Path]) -> None:
     first = _width(parts[0])
     for part in parts[1:]:
         if _width(part) != first:
@@ -204,13 +204,13 @@ def _check_widths(parts: list[Part], files: list[Path]) -> None:
             )
 
 
-def _width(part: Part) -> int:
+def _width(part: FilePart) -> int:
     if part.feature_names is not None:
         return len(part.feature_names)
     return int(part.blocks[0].shape[1] if part.blocks is not None else part.rows.shape[1])
 
 
-def _labels(parts: list[Part], files: list[Path], reading: Reading, need_context: bool) -> Labels | None:
+def _labels(parts: list[FilePart], files: list[Path], reading: Reading, need_context: bool) -> Labels | None:
     if reading.labels is not None:
         return labels_from(reading.labels, sum(part.n_rows for part in parts), reading)
     if all(part.labels for part in parts):
@@ -231,13 +231,13 @@ def _no_context(path: Path) -> UnusableFileError:
 
 
 def _assembled(
-    parts: list[Part],
+    parts: list[FilePart],
     labels: Labels | None,
     reading: Reading,
     files: list[Path],
     kinds: list[Kind],
     notes: list[str],
-) -> Data:
+) -> TableData:
     n = sum(part.n_rows for part in parts)
     kept = np.ones(n, dtype=bool)
     dropped: dict[str, int] = {}
@@ -263,7 +263,7 @@ def _assembled(
     if labels is not None and len(labels.categories) == 1:
         odd.append(f"there is one context, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
     notes += dict.fromkeys(text for part in parts for text in part.notes)
-    return Data(X, labels, names, row_names, p, formats, used, in_memory, notes, dropped, odd)
+    return TableData(X, labels, names, row_names, p, formats, used, in_memory, notes, dropped, odd)
 
 
 def doubts(names: Sequence[str]) -> list[str]:
@@ -278,7 +278,7 @@ def doubts(names: Sequence[str]) -> list[str]:
     return said
 
 
-def _row_names(parts: list[Part]) -> list[str]:
+def _row_names(parts: list[FilePart]) -> list[str]:
     """Names of all rows; numbers, counted from 1 in each file, where a file has none."""
     several = len(parts) > 1
     names: list[str] = []
@@ -319,7 +319,7 @@ def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -
     return kept, Labels(codes[kept], categories), dropped
 
 
-def _stack(parts: list[Part], kept: Array, names: list[str] | None) -> Any:
+def _stack(parts: list[FilePart], kept: Array, names: list[str] | None) -> Any:
     """Return all kept rows as one array or CSR matrix; a copy only where there is something to put together."""
     blocks, first = [], 0
     for part in parts:
@@ -355,7 +355,7 @@ def _check_block(block: Any, where: str, names: list[str] | None) -> None:
             raise UnusableFileError(where, str(error)) from error
 
 
-def _stream(parts: list[Part], kept: Array) -> Any:
+def _stream(parts: list[FilePart], kept: Array) -> Any:
     """Return kept rows as something to be read again and again: the source itself, or blocks from all parts."""
     if len(parts) == 1 and kept.all():
         return parts[0].rows
@@ -365,7 +365,7 @@ def _stream(parts: list[Part], kept: Array) -> Any:
 class _Chain:
     """Kept rows of several parts, block by block."""
 
-    def __init__(self, parts: list[Part], kept: Array) -> None:
+    def __init__(self, parts: list[FilePart], kept: Array) -> None:
         self._parts, self._kept = [replace(part) for part in parts], kept
 
     def __iter__(self) -> Iterator[Any]:
@@ -378,7 +378,7 @@ class _Chain:
                     yield block if own.all() else block[np.flatnonzero(own)]
 
 
-def _blocks(part: Part) -> Iterator[Any]:
+def _blocks(part: FilePart) -> Iterator[Any]:
     if part.blocks is not None:
         yield from part.blocks
     elif hasattr(part.rows, "scan"):

@@ -11,7 +11,7 @@ import numpy as np
 from ..._utils.types import Array
 from ._errors import UnusableFileError, plural, short
 from .columns import Roles, choose_columns, text_columns_error
-from .data import Budget, Part, Reading
+from .data import Budget, FilePart, Reading
 from .labels import LabelBuilder
 
 _ROW = 80  # bytes of a row's name and context, which are in memory also where the row is not
@@ -64,7 +64,7 @@ def read_table(
     wanted: Sequence[str] | None,
     budget: Budget,
     tell: Callable[[float], None] = lambda share: None,
-) -> Part:
+) -> FilePart:
     """Read labels, names of rows and, within ``budget``, the features, in one pass; ``tell`` gets the share done."""
     roles = roles_of(table, reading, wanted)
     p = len(roles.features)
@@ -104,7 +104,7 @@ def read_table(
     labels = [builder.finish() for builder in builders]
     rows = TableBlocks(table, roles.features) if blocks is None else None
     counting = [roles.features[j] for j in risers.found()] if wanted is None else []
-    return Part(table.where, n, roles.features, blocks, rows, labels, row_names, roles.others, counting)
+    return FilePart(table.where, n, roles.features, blocks, rows, labels, row_names, roles.others, counting)
 
 
 class Risers:
