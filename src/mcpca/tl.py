@@ -25,7 +25,7 @@ from ._data.anndata_rows import (
 )
 from ._data.dask_graph import computed
 from ._data.detect import is_anndata
-from ._estimator.mcpca import MCPCA
+from ._estimator.mcpca import MCPCA, fitted_model
 from ._model.decomposition import check_weights
 from ._rank.selection import RankSelection, select_rank
 from ._results.anndata_layout import data_of, keys_of, rank_content, read_model, stored_fit, write_fit
@@ -345,7 +345,7 @@ def _scores(fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: s
     if center == "overall":
         return scores
     means = np.asarray(fitted.means_, dtype=np.float64)
-    offsets = (means - fitted._means().overall()) @ fitted.projection_.T
+    offsets = (means - fitted_model(fitted).context_means.overall()) @ fitted.projection_.T
     # The last row is for code -1: rows that were not fitted.
     return np.asarray(scores - np.vstack([offsets, np.full(offsets.shape[1], np.nan)])[contexts.codes], scores.dtype)
 

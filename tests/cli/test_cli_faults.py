@@ -60,7 +60,7 @@ def hook(monkeypatch, phase):
     if phase == "reading":
         monkeypatch.setattr(tabular, "matrix_of", interrupt)
     elif phase == "fitting":
-        monkeypatch.setattr("mcpca._estimator.mcpca.decompose_checked", interrupt)
+        monkeypatch.setattr("mcpca._estimator.fitting.decompose_checked", interrupt)
     elif phase == "scores":
         monkeypatch.setattr(_fitting, "scores_of", interrupt)
     elif phase == "tables":

@@ -17,6 +17,7 @@ import sklearn
 
 from mcpca import MCPCA
 from mcpca._covariances import checkpoint, fit_data, gram, row_groups, streamed
+from mcpca._estimator import fitting
 from mcpca.datasets import make_contexts
 
 RANK = 3
@@ -87,13 +88,13 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
 
 def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp_path, monkeypatch):
     data, path = problem(), tmp_path / "fit.ckpt"
-    used, fit_to = [], MCPCA._fit_to
+    used, fit_to = [], fitting.fit_to
 
-    def noted(self, found, report, features, seed=None):
+    def noted(parameters, data, features, report, seed=None):
         used.append(seed)
-        return fit_to(self, found, report, features, seed)
+        return fit_to(parameters, data, features, report, seed)
 
-    monkeypatch.setattr(MCPCA, "_fit_to", noted)
+    monkeypatch.setattr(fitting, "fit_to", noted)
 
     def stop():
         raise KeyboardInterrupt

@@ -57,9 +57,9 @@ def _described(thing: Any) -> Any:
 
 
 def _is_ours(cls: type, name: str) -> bool:
-    """Tell attributes of this package from those that scikit-learn's classes bring."""
-    owner = next(base for base in cls.__mro__ if name in vars(base))
-    return owner.__module__.split(".")[0] == "mcpca"
+    """Tell attributes of this package from those that scikit-learn's classes bring, also where they are overridden."""
+    owners = [base.__module__.split(".")[0] for base in cls.__mro__ if name in vars(base)]
+    return owners[0] == "mcpca" and "sklearn" not in owners
 
 
 def _parameters(thing: Any) -> str:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .._data.label_kinds import checked_names, labels_from_json, labels_to_json, names_to_json
 from .._data.labels import name_array
 from .._model.facets import Facets
+from .._model.fitted_model import FittedModel
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._utils.array_api import to_host
 from .._utils.array_files import read_file, write_file
 from .._utils.types import Array
 
+T = TypeVar("T")
+
 FORMAT = "mcpca-model"
-_ARRAYS = (
-    "components_",
-    "loadings_",
-    "projection_",
-    "singular_values_",
-    "n_samples_per_context_",
-    "means_",
-    "noise_variance_",
-)
+# Arrays in the file, which are called as the fitted attributes are, and the fields of ``FittedModel`` that they hold.
+_ARRAYS = {
+    "components_": "components",
+    "loadings_": "loadings",
+    "projection_": "projection",
+    "singular_values_": "singular_values",
+    "n_samples_per_context_": "n_samples",
+    "means_": "means",
+    "noise_variance_": "noise_variance",
+}
 _OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
 _BY_CONTEXT = "by context"  # a dict in JSON
 _FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
@@ -41,28 +45,38 @@ _UNSETTLED = "choice_unsettled"
 _WHOLE = ("n_samples_per_context_", "choice_ranks", _UNSETTLED)
 
 
-def save_model(model: Any, path: Any) -> None:
+class SavedModel(NamedTuple):
+    """What a file holds: parameters of the constructor, the fitted model, and what is behind its rank."""
+
+    parameters: dict[str, Any]
+    model: FittedModel
+    rank_choice: RankSelection | RankChoice | None
+
+
+def save_model(saved: SavedModel, path: Any) -> None:
     """Write a fitted MCPCA to ``path``; see ``MCPCA.save``."""
-    write_file(path, FORMAT, *state_of(model))
+    write_file(path, FORMAT, *to_state(saved))
 
 
-def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return all that a fitted MCPCA is: arrays by name, and what can be JSON."""
-    arrays = {name: to_host(getattr(model, name)) for name in _ARRAYS if getattr(model, name) is not None}
-    arrays |= {f"facet_{name}": getattr(model._facets, name) for name in _FACETS}
+    model = saved.model
+    by_name = {name: getattr(model, field) for name, field in _ARRAYS.items()}
+    arrays = {name: to_host(array) for name, array in by_name.items() if array is not None}
+    arrays |= {f"facet_{name}": getattr(model.facets, name) for name in _FACETS}
     header: dict[str, Any] = {
-        "parameters": {name: _parameter_to_json(value) for name, value in model.get_params(deep=False).items()},
-        "contexts": names_to_json(model.contexts_),
-        "feature_names": names_to_json(getattr(model, "feature_names_in_", None)),
-        "label_columns": getattr(model, "label_columns_", None),
-        "n_iter": model.n_iter_,
-        "n_passes": model.n_passes_,
-        "basis_residual": model.basis_residual_,
-        "exponent": model._facets.exponent,
+        "parameters": {name: _parameter_to_json(value) for name, value in saved.parameters.items()},
+        "contexts": names_to_json(model.contexts),
+        "feature_names": names_to_json(model.feature_names),
+        "label_columns": list(model.label_columns) or None,
+        "n_iter": model.n_iter,
+        "n_passes": model.n_passes,
+        "basis_residual": model.basis_residual,
+        "exponent": model.facets.exponent,
     }
-    if model._score_moments is not None:
-        arrays |= {"score_covariances": model._score_moments[0], "variance_outside": model._score_moments[1]}
-    choice = model.rank_choice_
+    if model.score_moments is not None:
+        arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
+    choice = saved.rank_choice
     if isinstance(choice, RankSelection):
         header["selection"] = choice.to_json()
     elif choice is not None:
@@ -74,8 +88,8 @@ def state_of(model: Any) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, header
 
 
-def load_model(cls: Any, path: Any) -> Any:
-    """Read an MCPCA that ``save_model`` wrote."""
+def load_model(path: Any, check: Callable[[SavedModel], T]) -> T:
+    """Read what ``save_model`` wrote, and return what ``check`` makes of it: it raises where parameters do not fit."""
     known = [*_SHAPES, *_CHOICE, _UNSETTLED]
     arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save", lambda header: known)
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
@@ -86,13 +100,11 @@ def load_model(cls: Any, path: Any) -> Any:
         raise ValueError(f"path={str(path)!r} lacks {missing}; it is not a complete MCPCA model.")
     try:
         _check_arrays(arrays, header)
-        model = from_state(cls, arrays, header)
-        model._check_parameters()
+        return check(from_state(arrays, header))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(
             f"path={str(path)!r} is no MCPCA model that holds together: {error}. Save it again where it was fitted."
         ) from error
-    return model
 
 
 def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
@@ -123,34 +135,40 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
         raise ValueError(f"it has {len(features)} names for {sizes['p']} features")
 
 
-def from_state(cls: Any, arrays: dict[str, Array], header: dict[str, Any]) -> Any:
-    """Return the model that ``state_of`` told of."""
-    known = cls().get_params(deep=False)
-    # None stands for what was not kept, and is the default wherever that can be.
-    given = {name: _parameter_from_json(value) for name, value in header["parameters"].items()}
-    model = cls(**{n: v for n, v in given.items() if n in known})
-    for name in _ARRAYS:
-        setattr(model, name, arrays.get(name))
-    model.n_features_in_, model.n_components_ = map(int, model.components_.shape)
-    model.contexts_ = name_array(labels_from_json(header["contexts"]))
-    if header["feature_names"] is not None:
-        model.feature_names_in_ = name_array(labels_from_json(header["feature_names"])).astype(object)
-    if header.get("label_columns"):
-        model.label_columns_ = header["label_columns"]
-    model.n_iter_ = header["n_iter"]
-    model.n_passes_ = header.get("n_passes")
-    model.basis_residual_ = header.get("basis_residual", 0.0)
+def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
+    """Return the model that ``to_state`` was given."""
+    # None stands for what was not kept (a generator, a function), and is the default wherever that can be.
+    parameters = {name: _parameter_from_json(value) for name, value in header["parameters"].items()}
+    features = header["feature_names"]
     facets: dict[str, Any] = {name: arrays[f"facet_{name}"] for name in _FACETS}
-    model._facets = Facets(**facets, exponent=int(header.get("exponent") or 0))
-    evidence = arrays.get("score_covariances"), arrays.get("variance_outside")
-    model._score_moments = None if evidence[0] is None else evidence
-    model.rank_choice_ = RankSelection.from_json(header["selection"]) if "selection" in header else None
+    moments = None
+    if "score_covariances" in arrays:
+        moments = (arrays["score_covariances"], arrays["variance_outside"])
+    required: dict[str, Any] = {field: arrays.get(name) for name, field in _ARRAYS.items()}
+    model = FittedModel(
+        **required,
+        contexts=name_array(labels_from_json(header["contexts"])),
+        n_iter=header["n_iter"],
+        n_passes=header.get("n_passes"),
+        basis_residual=header.get("basis_residual", 0.0),
+        facets=Facets(**facets, exponent=int(header.get("exponent") or 0)),
+        score_moments=moments,
+        feature_names=None if features is None else name_array(labels_from_json(features)).astype(object),
+        label_columns=tuple(header.get("label_columns") or ()),
+        noise=parameters.get("noise", "isotropic"),
+        orthogonal=bool(parameters.get("orthogonal", False)),
+    )
+    return SavedModel(parameters, model, _rank_choice(arrays, header))
+
+
+def _rank_choice(arrays: dict[str, Array], header: dict[str, Any]) -> RankSelection | RankChoice | None:
     if "choice" in header:
         rank, outcome, reason, threshold = header["choice"]
         ranks, scores, scree = (arrays[name] for name in _CHOICE)
-        extra = arrays.get(_UNSETTLED), header.get("matching", "greedy")
-        model.rank_choice_ = RankChoice(rank, outcome, reason, ranks, scores, threshold, scree, *extra)
-    return model
+        unsettled = arrays.get(_UNSETTLED)
+        matching = header.get("matching", "greedy")
+        return RankChoice(rank, outcome, reason, ranks, scores, threshold, scree, unsettled, matching)
+    return RankSelection.from_json(header["selection"]) if "selection" in header else None
 
 
 def _parameter_to_json(value: Any) -> Any:

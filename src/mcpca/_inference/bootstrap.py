@@ -1,4 +1,8 @@
-"""Resampling rows within contexts: how far loadings and components move from sample to sample."""
+"""Resampling rows within contexts: how far loadings and components move from sample to sample.
+
+Rows are drawn with replacement within each context, the model is fitted again with the same parameters and rank, and
+its components are matched with the original ones before anything is compared, since their order and sign are free.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .._data.contexts import Contexts
 from .._linalg.canonical import match_components
+from .._model.fitted_model import FittedModel
+from .._model.new_rows import read_fitted_contexts
+from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, counted, extremes, mcpcs
 from .._utils.types import Array, Report
@@ -70,16 +77,25 @@ class Bootstrap(Shown):
 
 
 def resample(
+    model: FittedModel,
     unfitted: Any,
-    contexts: Contexts,
-    A: Array,
-    B: Array,
-    n: int,
-    confidence: float,
-    rng: np.random.Generator,
+    X: Any,
+    y: Any,
+    n: Any,
+    confidence: Any,
+    random_state: Any,
     report: Report,
 ) -> Bootstrap:
-    """Fit ``n`` resamples; one stream of random numbers each, so that threads do not change the answer."""
+    """Fit ``n`` resamples of the rows by ``unfitted`` and match them with the model; see ``MCPCA.bootstrap``.
+
+    Each resample has a stream of random numbers of its own, so that threads do not change the answer.
+    """
+    n = check_integer(n, "n", 2)
+    confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
+    contexts = read_fitted_contexts(model, X, y)
+    A = to_host(model.components).astype(np.float64)
+    B = to_host(model.loadings)
+    rng = as_generator(random_state)
     streams = rng.spawn(n)
     loadings = np.full((n, *B.shape), np.nan)
     angles = np.full((n, A.shape[1]), np.nan)
@@ -88,11 +104,11 @@ def resample(
         stream = streams[i]
         drawn = contexts.take([stream.integers(n, size=n) for n in contexts.n_samples.tolist()])
         try:
-            model = refit(unfitted, drawn, stream)
+            refitted = refit(unfitted, drawn, stream)
         except ValueError:
             return
-        match = match_components(model.components_, A)
-        loadings[i] = model.loadings_[:, match.indices]
+        match = match_components(refitted.components_, A)
+        loadings[i] = refitted.loadings_[:, match.indices]
         angles[i] = np.degrees(np.arccos(np.minimum(match.cosines, 1)))
 
     with warnings.catch_warnings():

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.stats import norm
 
 from .._covariances.validation import check_counts
+from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._model.identifiability import indistinct_loadings
 from .._solvers.likelihood import Likelihood
@@ -146,6 +147,16 @@ def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = Fal
             f"{'feature' if diagonal else 'context'}). Without noise the bound is 0 or not defined; pass a small one."
         )
     return precision_of(GaussianModel(A / norms, B, variances, diagonal), counts, pooled=False)
+
+
+def standard_errors_of(model: FittedModel) -> Precision:
+    """Return the standard errors of a fitted model; see ``MCPCA.standard_errors``."""
+    gaussian = model.gaussian("standard_errors()")
+    counts = model.counts("standard_errors()")
+    e = gaussian.exponent
+    scaled = gaussian.times_power(-e)  # the information has fourth powers of the data in it
+    precision = precision_of(scaled, counts, pooled=model.noise == "pooled", orthogonal=model.orthogonal)
+    return precision.times_power(e)
 
 
 def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogonal: bool = False) -> Precision:

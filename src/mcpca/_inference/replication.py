@@ -10,12 +10,17 @@ import numpy as np
 
 from .._data.contexts import Contexts
 from .._linalg.canonical import match_components
+from .._model.fitted_model import FittedModel
+from .._model.new_rows import read_fitted_contexts
+from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, counted, extremes, listed_mcpcs, mcpcs
 from .._utils.types import Array, Report
+from .._utils.wording import listed
 
-MIN_ROWS = 4
-REPLICATES = 0.9
+MIN_ROWS = 4  # of a context: each half then has two, the fewest that a covariance can be computed from
+REPLICATES = 0.9  # |cos| between halves, 26 degrees; the bound of the paper's 10% hold-out experiment
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +120,7 @@ def check_halves(contexts: Contexts, way_out: str) -> None:
     if few:
         raise ValueError(
             f"{len(few)} of {len(contexts.names)} contexts have fewer than {MIN_ROWS} rows, which do not make two "
-            f"halves of 2: {', '.join(few[:5])}{' and more' if len(few) > 5 else ''}. Drop or merge them, or {way_out}."
+            f"halves of 2: {listed(few)}. Drop or merge them, or {way_out}."
         )
 
 
@@ -150,15 +155,24 @@ def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
 
 
 def replicate(
+    model: FittedModel,
     unfitted: Any,
-    contexts: Contexts,
-    A: Array,
-    n_splits: int,
-    threshold: float,
-    rng: np.random.Generator,
+    X: Any,
+    y: Any,
+    n_splits: Any,
+    threshold: Any,
+    random_state: Any,
     report: Report,
 ) -> Replicability:
-    """Fit both halves of ``n_splits`` splits; one stream of random numbers each, so that threads change nothing."""
+    """Fit both halves of ``n_splits`` splits of the rows by ``unfitted``; see ``MCPCA.replicability``.
+
+    Each split has a stream of random numbers of its own, so that threads change nothing.
+    """
+    n_splits = check_integer(n_splits, "n_splits", 1)
+    threshold = check_real(threshold, "threshold", 0, 1, "It is an absolute cosine.")
+    contexts = read_fitted_contexts(model, X, y)
+    A = to_host(model.components).astype(np.float64)
+    rng = as_generator(random_state)
     check_halves(contexts, "resample with bootstrap, which needs 2")
     streams = rng.spawn(n_splits)
     halves = [half for stream in streams for half in split_rows(contexts, 0.5, stream)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from .._utils.array_api import like, to_host
 from .._utils.printing import Shown, counted, mcpcs
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
+from .._utils.user_warnings import warn
 from ..exceptions import RankExceedsDataError
 from .facets import Facets, complete, score_moments
 
@@ -184,12 +184,11 @@ def decompose_checked(
         core = compress(seen, r)
         report("basis", 1, 1)
     if core.residual > max(100 * tol, 100 * float(np.finfo(S.dtype).eps)):
-        warnings.warn(
+        warn(
             f"The leading {r} directions are known to {core.residual:.1e} only (as a share of the smallest of their "
             f"eigenvalues, tol={tol:.1e}): the next ones are nearly as large. Lower the rank to where the scree, "
             "singular_values_, falls, or accept directions that data of this size do not tell apart.",
             ConvergenceWarning,
-            stacklevel=4,
         )
     rank = numerical_rank(core.singular_values, S)
     if r > rank:
@@ -213,18 +212,17 @@ def decompose_checked(
             "n_components, or choose another solver."
         ) from error
     if not result.converged:
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=4)
+        warn(result.message, ConvergenceWarning)
     report("loadings", 0, 1)
     A, B, measured = _loadings_and_facets(S, result, with_facets)
     report("loadings", 1, 1)
     if measured is not None and measured.variance_shares.sum() < 0:
         worse = float(measured.reconstruction_errors.sum() / measured.squared_norms.sum())
-        warnings.warn(
+        warn(
             f"What the model leaves of the covariances is {worse:.2g} times as large as they are (squared): the "
             f"likelihood of covariances that are singular can be largest far from them. Lower n_components={r}, or "
             "take solver='lsq'.",
             ConvergenceWarning,
-            stacklevel=4,
         )
     A, B = A.astype(S.dtype, copy=False), B.astype(S.dtype, copy=False)
     found = result.noise if result.noise is None else result.noise.astype(S.dtype, copy=False)

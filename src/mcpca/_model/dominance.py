@@ -6,13 +6,13 @@ scales. Its covariances with the others then tilt the axes a little, and every M
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from ..exceptions import DominantFeatureWarning
 
 NEAR_ONE = 0.99  # weight in an axis of length 1: two axes that have it are within 16 degrees of one another
@@ -53,18 +53,17 @@ def dominant_feature(A: Array, variances: Callable[[], Array]) -> Dominance | No
         total = np.asarray(variances(), dtype=np.float64).sum(axis=0)
         if not total[feature] > NEARLY_ALL * total.sum():
             return None
-    own = weights[feature]
-    return Dominance(feature, n, r, float(own[own >= NEAR_ONE].min()))
+    of_feature = weights[feature]
+    return Dominance(feature, n, r, float(of_feature[of_feature >= NEAR_ONE].min()))
 
 
-def warn_if_dominated(A: Array, variances: Callable[[], Array], names: Array | None) -> None:
-    """Issue a ``DominantFeatureWarning`` that names the feature and the way out."""
-    found = dominant_feature(A, variances)
-    if found is None:
+def warn_of_dominance(dominance: Dominance | None, names: Array | None) -> None:
+    """Issue a ``DominantFeatureWarning`` that names the feature, if there is one, and the way out."""
+    if dominance is None:
         return
-    j, way_out = found.feature, "Leave it out of X if it is no measurement"
+    j = dominance.feature
     name = f"Feature {j} (counted from 0)" if names is None else f"The feature {str(names[j])!r}"
-    warnings.warn(DominantFeatureWarning(found.told(name, way_out), found), stacklevel=4)  # the caller of MCPCA.fit
+    warn(DominantFeatureWarning(dominance.told(name, "Leave it out of X if it is no measurement"), dominance))
 
 
 def _down(weight: float) -> float:

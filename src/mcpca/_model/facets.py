@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .._covariances.interface import Covariances
 from .._covariances.scaling import stack_in_range
@@ -198,96 +197,3 @@ def _log_determinants(scores: Array) -> tuple[Array, Array]:
         sign, logdet = np.linalg.slogdet(scores)
         return sign, logdet
     return np.ones(len(scores)), 2 * np.log(diagonals).sum(axis=1)
-
-
-class FacetMethods:
-    """The four facets as methods of a fitted model, which holds them in ``_facets``."""
-
-    _facets: Facets
-
-    def reconstruction_error(self, per: str | None = None) -> Any:
-        """Return the average reconstruction error ``(1/k) sum_i ||S_i - A B_i A^T||_F^2`` of the fitted covariances.
-
-        Minimising it is finding the closest rank-r partially symmetric tensor. ``per="context"`` gives the k terms
-        ``||S_i - A B_i A^T||_F^2``; divide by ``squared_norms()`` for relative ones.
-        """
-        return _aggregate(self._measured().in_units("reconstruction_errors"), per)
-
-    def squared_norms(self) -> Array:
-        """Return ``||S_i||_F^2`` of each context: the yardstick for the error and the variance explained.
-
-        Where the fit went by passes over the rows (``n_passes_``) these are estimates from random directions, with the
-        standard errors ``squared_norm_errors()``, and so is what is made of them, the reconstruction error.
-        """
-        return self._measured().in_units("squared_norms")
-
-    def squared_norm_errors(self) -> Array:
-        """Return the standard error of each of ``squared_norms()``; 0 where they are exact."""
-        return self._measured().in_units("squared_norm_errors")
-
-    def variance_explained(self, per: str | None = None) -> Any:
-        """Return the average squared variance explained, ``(1/k) sum_i ||S_i||_F^2 - ||S_i - A B_i A^T||_F^2``.
-
-        Where the loadings are those of least squares and none is held at 0, this is the paper's ``||P(S_i)||_F^2``, P
-        being the projection on ``span{a_j a_j^T}``; it adds up with ``reconstruction_error`` to ``squared_norms``
-        always. ``per="context"`` gives the k terms. ``per="component"`` gives r shares that add up to the average:
-        MCPC j has the average over contexts of ``b_ij a_j^T S_i a_j``, for orthogonal MCPCs ``(a_j^T S_i a_j)^2``.
-        (With ``solver="ml"``, whose loadings are not those of least squares,
-        ``b_ij (2 a_j^T S_i a_j - sum_l b_il (a_j . a_l)^2)``, which may be negative.)
-        """
-        shares = self._measured().in_units("variance_shares")
-        if per == "component":
-            return shares.mean(axis=0)
-        return _aggregate(shares.sum(axis=1), per, also="'component'")
-
-    def explained_share(self, per: str | None = None) -> Any:
-        """Return the share of squared covariance that is explained: of all contexts, or ``per="context"`` of each (k,).
-
-        ``1 - ||S_i - A B_i A^T||_F^2 / ||S_i||_F^2``, in total with sums above and below; NaN for what does not vary.
-        An estimate with the standard error ``explained_share_error`` where the fit went by passes over the rows.
-        """
-        return self._share(per, 0)
-
-    def explained_share_error(self, per: str | None = None) -> Any:
-        """Return the standard error of ``explained_share``; 0 where that is exact."""
-        return self._share(per, 1)
-
-    def _share(self, per: str | None, which: int) -> Any:
-        if per not in (None, "context"):
-            raise ValueError(f"per={per!r}; choose None or 'context'.")
-        found = self._measured().explained_shares(per is None)[which]
-        return float(found) if per is None else np.asarray(found)
-
-    def offdiagonal_correlation(self, per: str | None = None, *, normalized: bool = False) -> Any:
-        """Return the correlation left after projection, ``sum_i ||offdiag(A^+ S_i A^+T)||_F^2``.
-
-        Zero when the scores are uncorrelated in every context. ``per="context"`` gives the k terms. ``normalized=True``
-        gives instead the root mean square correlation between two different scores (average over contexts), which has
-        no units.
-        """
-        measured = self._measured()
-        if normalized:
-            return _aggregate(measured.offdiagonal_correlations, per)
-        return _aggregate(measured.in_units("offdiagonals"), per, total=np.sum)
-
-    def likelihood_loss(self, per: str | None = None) -> Any:
-        """Return the common log-likelihood loss, ``sum_i log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``.
-
-        Twice the Kullback-Leibler divergence between the Gaussian models of the scores with and without correlations;
-        0 when they are uncorrelated in every context. Infinite where the scores of a context have a singular
-        covariance, as with fewer than r + 1 samples or an MCPC that does not vary there. ``per="context"`` gives the k
-        terms.
-        """
-        return _aggregate(self._measured().likelihood_losses, per, total=np.sum)
-
-    def _measured(self) -> Facets:
-        check_is_fitted(self)
-        return self._facets
-
-
-def _aggregate(values: Array, per: str | None, *, total: Any = np.mean, also: str = "") -> Any:
-    if per is None:
-        return float(total(values))
-    if per == "context":
-        return values
-    raise ValueError(f"per={per!r}; choose None, 'context'{' or ' + also if also else ''}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 from .._utils.arguments import FINITE, check_unmasked
 from .._utils.array_api import to_host
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from ..exceptions import IdentifiabilityWarning
 
 # Columns of B closer than this count as proportional. Sampling error in B is rarely smaller.
@@ -90,10 +90,9 @@ def warn_if_proportional(B: Array, names: Sequence[str], *, orthogonal: bool, n_
     ]
     more = f" and {len(pairs) - 5} more" if len(pairs) > 5 else ""
     kind = "equal" if orthogonal else "proportional"
-    warnings.warn(
+    warn(
         f"MCPCs with {kind} loadings: {'; '.join(shown)}{more}. What such MCPCs span is determined by the data, "
         f"the axes themselves are not: with {len(B)} contexts nothing tells them apart. Lower n_components, or add "
         "contexts in which they differ.",
         IdentifiabilityWarning,
-        stacklevel=4,  # the caller of MCPCA.fit
     )

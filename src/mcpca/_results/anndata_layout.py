@@ -42,7 +42,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
-from .._estimator.persistence import from_state, state_of
+from .._estimator.mcpca import restored, saved_model
+from .._estimator.persistence import from_state, to_state
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._utils.component_names import component_names
@@ -153,7 +154,7 @@ def _content(
     pd: Any,
 ) -> dict[str, Any]:
     """Return what goes into ``uns``, without what was dropped and how the rank was chosen."""
-    arrays, header = state_of(model)
+    arrays, header = to_state(saved_model(model))
     labels = component_names(model)
     table = {
         "n_samples": model.n_samples_per_context_,
@@ -298,7 +299,7 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
             if "unsettled" in rank:
                 arrays["choice_unsettled"] = np.asarray(rank["unsettled"])
             header["matching"] = str(rank.get("matching", "greedy"))
-    return from_state(cls, arrays, header)
+    return restored(cls, from_state(arrays, header))
 
 
 def _vectors(adata: Any, key: str, stored: dict[str, Any]) -> tuple[Array, Array]:

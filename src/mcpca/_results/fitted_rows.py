@@ -16,6 +16,8 @@ from scipy.sparse.linalg import LinearOperator, svds
 from .._data.contexts import Contexts
 from .._data.detect import anndata_parts, is_anndata
 from .._data.sources import as_source, check_block, is_dask
+from .._estimator.mcpca import fitted_model
+from .._model.new_rows import read_new_contexts
 from .._utils.component_names import context_index
 from .._utils.types import Array
 from .anndata_layout import stored_fit
@@ -77,7 +79,7 @@ def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByCont
     blocks = X.values() if isinstance(X, dict) else X if isinstance(X, (list, tuple)) else [X]
     if any(is_dask(block) for block in blocks):
         raise TypeError("X is on Dask, and rows are drawn here; pass rows that were computed: a sample of X.compute().")
-    contexts = model._read_new(X, y, min_samples=1)
+    contexts = read_new_contexts(fitted_model(model), X, y, min_samples=1)
     given = [str(name) for name in contexts.names.tolist()]
     if contexts.by_name:
         at = {context_index(name, fit.contexts, "X or y: context"): i for i, name in enumerate(given)}

@@ -13,8 +13,8 @@ import click
 import numpy as np
 
 from .._data.labels import name_array
+from .._estimator.fitting import feature_names
 from .._estimator.mcpca import MCPCA
-from .._estimator.streaming import set_features
 from .._model.dominance import Dominance
 from .._utils.component_names import component_names
 from .._utils.optional import require
@@ -146,8 +146,9 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         else:
             model.fit(data.source, data.labels, checkpoint=checkpoint)
     model.verbose = None
-    if data.feature_names is not None:
-        set_features(model, data.n_features, name_array(data.feature_names))
+    names = None if data.feature_names is None else feature_names(name_array(data.feature_names))
+    if names is not None:
+        model.feature_names_in_ = names
     tell_of_dominance(data, console)
     return model, data
 

@@ -16,6 +16,8 @@ from .._data.detect import anndata_parts, is_anndata
 from .._data.labels import take_labels
 from .._data.sources import is_dask
 from .._data.validation import check_finite
+from .._estimator.mcpca import fitted_model
+from .._model.new_rows import read_new_contexts, with_fitted_features
 from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
 from .._utils.types import Array
@@ -90,7 +92,7 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 def _read(model: Any, X: Any, y: Any) -> Contexts:
     X, y = take_labels(X, y)
     if is_anndata(X) and is_dask(anndata_parts(X)[0]):
-        X = model._in_fitted_order(X, "X")[0]
+        X = with_fitted_features(fitted_model(model), X, "X")[0]
     named = named_blocks(X)
     if named is None:
         X, y = _chunks_of_dask(model, X, y) if is_dask(X) else (to_host(X), y)
@@ -99,15 +101,14 @@ def _read(model: Any, X: Any, y: Any) -> Contexts:
             _chunks_of_dask(model, block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks
         ]
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
-    contexts: Contexts = model._read_new(X, y, min_samples=1)
-    return contexts
+    return read_new_contexts(fitted_model(model), X, y, min_samples=1)
 
 
 def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
     """Turn rows on Dask into a function that gives their blocks, computed one after the other; labels into an array."""
     from .._data.dask_rows import whole_rows
 
-    X = model._in_fitted_order(X, "X")[0]
+    X = with_fitted_features(fitted_model(model), X, "X")[0]
     blocks = whole_rows(X, "X").to_delayed().ravel().tolist()
 
     def chunks() -> Iterator[Any]:

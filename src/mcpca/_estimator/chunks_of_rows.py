@@ -1,0 +1,59 @@
+"""``partial_fit``: rows that come in chunks, of which only moments are kept.
+
+Moments of chunks add up to those of all rows, whatever the order, so that the model after the last chunk is the one
+that ``fit`` finds on all rows at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._covariances.moments import ContextMoments, moments_of
+from .._data.labels import label_columns, take_labels
+from .._model.new_rows import check_n_features
+from .._utils.types import Report
+from ..exceptions import RankExceedsDataError
+from .fitting import Fit, fit_moments, remembered_columns
+from .parameters import Parameters
+
+
+class AddedChunk(NamedTuple):
+    """The moments of all rows so far, the columns that were labels, and the fit; None while rows are too few."""
+
+    moments: ContextMoments
+    label_columns: tuple[str, ...]
+    fit: Fit | None
+
+
+def add_chunk(
+    parameters: Parameters,
+    before: ContextMoments | None,
+    columns_before: tuple[str, ...],
+    X: Any,
+    y: Any,
+    allow_duplicates: bool,
+    report: Report,
+) -> AddedChunk:
+    """Add a chunk to the moments of those before it, and fit all; a chunk that is refused changes nothing."""
+    columns = tuple(label_columns(X, y)) or columns_before
+    X, y = take_labels(X, y)
+    if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
+        check_n_features(X.shape[1], before.means.shape[1])
+    moments = copy.copy(before) if before is not None else ContextMoments()
+    moments._add(moments_of(X, y, report), allow_duplicates)
+    label_names = remembered_columns(X, columns)
+    return AddedChunk(moments, label_names, _fit_if_possible(parameters, moments, label_names, report))
+
+
+def _fit_if_possible(
+    parameters: Parameters, moments: ContextMoments, columns: tuple[str, ...], report: Report
+) -> Fit | None:
+    if not (moments.counts > 1).all():  # a single row has no covariance; the next chunk may bring more of its context
+        return None
+    try:
+        return fit_moments(parameters, moments, columns, report)
+    except RankExceedsDataError:  # so far the rows vary in fewer directions than there are components
+        return None

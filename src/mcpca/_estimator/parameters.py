@@ -1,0 +1,62 @@
+"""The parameters of ``MCPCA`` as one value, checked as a whole before any row is read.
+
+scikit-learn wants ``__init__`` to store and nothing else; ``fit`` therefore starts by asking for ``Parameters``, which
+either hold together or raise with the name of what does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from .._solvers import check_solver
+from .._utils.arguments import as_generator, refuse_without_effect
+from .._utils.progress import check_verbose
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What the constructor of ``MCPCA`` was given; the names and meanings are documented there.
+
+    The three defaults are those of the constructor: an option that has no effect beside a given rank is refused unless
+    it was left alone.
+    """
+
+    n_components: int | None
+    solver: str
+    orthogonal: bool
+    noise: str | None
+    context_weights: Any
+    random_state: Any
+    tol: float
+    max_iter: int
+    verbose: Any
+    rank_range: Any = None
+    n_seed_pairs: int = 5
+    cos_sim_threshold: float = 0.8
+
+    def checked(self) -> Parameters:
+        """Return these parameters, or raise where they contradict one another or one of them means nothing."""
+        check_solver(self.solver, self.orthogonal, self.noise)
+        check_verbose(self.verbose)
+        if self.n_components is not None:
+            reason = f"the rank is given, n_components={self.n_components!r}"
+            for name, default in RANK_RULE_DEFAULTS.items():
+                refuse_without_effect(name, getattr(self, name), default, reason, "drop it, or pass n_components=None")
+        elif self.rank_range is None:
+            reason = "select_rank compares halves of the rows and not seeds"
+            default = RANK_RULE_DEFAULTS["n_seed_pairs"]
+            refuse_without_effect("n_seed_pairs", self.n_seed_pairs, default, reason, "drop it, or pass rank_range")
+        # Making a Generator of a RandomState draws from it, which a check must not.
+        as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
+        return self
+
+
+# Parameters that only a choice of the rank has a use for.
+RANK_RULE_DEFAULTS = {
+    field.name: field.default
+    for field in fields(Parameters)
+    if field.name in ("rank_range", "n_seed_pairs", "cos_sim_threshold")
+}

@@ -1,0 +1,102 @@
+"""Rows that meet a fitted model: brought to its features by name, checked, and grouped by context.
+
+Everything that takes rows after the fit comes through here (scores, new contexts, held-out scores, the bootstrap,
+reports, pictures), so that all of them align features and read labels by the same rules as ``fit``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._covariances.device_rows import finite_rows
+from .._data.alignment import columns_of, in_fitted_order
+from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
+from .._data.labels import take_labels, without_columns
+from .._data.sources import as_source, is_dask, is_source_like
+from .._data.validation import check_rows
+from .._utils.array_api import stand_in, to_host
+from .._utils.user_warnings import warn
+from .fitted_model import FittedModel
+
+
+def check_n_features(p: int, expected: int) -> None:
+    """Raise unless rows have as many features as the fit; the sentence is scikit-learn's, which its checks look for."""
+    if p != expected:
+        raise ValueError(f"X has {p} features, but MCPCA is expecting {expected} features as input.")
+
+
+def with_fitted_features(model: FittedModel, X: Any, where: str) -> tuple[Any, bool]:
+    """Return one matrix with the features of the fit in their order, and whether that was done by name."""
+    X = without_columns(X, model.label_columns)
+    names = None if model.feature_names is None else model.feature_names.tolist()
+    return in_fitted_order(X, names, model.n_features, where)
+
+
+def check_new_rows(model: FittedModel, X: Any) -> Any:
+    """Return one matrix, ready to be multiplied.
+
+    Dense rows come back as a finite array, on the host or on their device; sparse, stored and chunked ones as a
+    ``Source``; rows on Dask as they are, since they are checked when they are read.
+    """
+    X, by_name = with_fitted_features(model, X, "X")
+    if is_dask(X):
+        return X
+    if is_source_like(X):
+        source = as_source(X, "X")
+        check_n_features(source.shape[1], model.n_features)
+        _check_not_empty(source.shape)
+        return source
+    if not by_name and hasattr(X, "shape") and len(X.shape) == 2:
+        _warn_of_names_on_one_side(model, X)
+    rows = check_rows(stand_in(X), "X")
+    check_n_features(rows.shape[1], model.n_features)
+    _check_not_empty(rows.shape)
+    return finite_rows(X, rows, "X", model.feature_names)
+
+
+def read_new_contexts(model: FittedModel, X: Any, y: Any, min_samples: int) -> Contexts:
+    """Return rows in any form that ``fit`` takes as contexts with the features of the fit."""
+    X, y = take_labels(X, y)
+    if not isinstance(X, Contexts):
+        blocks = named_blocks(X)
+        X = check_new_rows(model, to_host(X)) if blocks is None else _blocks_with_fitted_features(model, blocks)
+    contexts = read_contexts(X, y, min_samples=min_samples)
+    check_n_features(contexts.n_features, model.n_features)
+    return contexts
+
+
+def read_fitted_contexts(model: FittedModel, X: Any, y: Any) -> Contexts:
+    """Return rows that may be those of the fit: exactly its contexts, in its order, and its features."""
+    contexts = read_new_contexts(model, X, y, min_samples=2)
+    names = contexts.names.tolist()
+    fitted = model.contexts.tolist()
+    if len(names) != len(fitted) or set(names) != set(fitted):
+        raise ValueError(
+            f"Resampling needs the rows that the model was fitted on: contexts {names[:5]} were given, "
+            f"and it was fitted on {fitted[:5]}."
+        )
+    return contexts.in_order(fitted)
+
+
+def _blocks_with_fitted_features(model: FittedModel, named: NamedBlocks) -> Any:
+    names = named.names.tolist()
+    blocks = [
+        with_fitted_features(model, block, f"X, context {name!r},")[0]
+        for name, block in zip(names, named.blocks, strict=True)
+    ]
+    return dict(zip(names, blocks, strict=True)) if named.by_name else blocks
+
+
+def _check_not_empty(shape: tuple[int, ...]) -> None:
+    if shape[0] == 0:
+        raise ValueError(f"X has 0 samples (shape={shape}) while a minimum of 1 is required.")
+
+
+def _warn_of_names_on_one_side(model: FittedModel, X: Any) -> None:
+    """Warn where only the fit or only the new rows have names of features, in the words of scikit-learn's own check."""
+    names = columns_of(X)
+    has_names = names is not None and len(names) > 0 and all(isinstance(name, str) for name in names)
+    if has_names and model.feature_names is None:
+        warn("X has feature names, but MCPCA was fitted without feature names")
+    elif not has_names and model.feature_names is not None:
+        warn("X does not have valid feature names, but MCPCA was fitted with feature names")

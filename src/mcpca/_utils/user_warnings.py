@@ -1,0 +1,22 @@
+"""Warnings that point at the user's line, however deep inside the package they are issued."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning on behalf of whoever called the package.
+
+    A fixed ``stacklevel`` is wrong as soon as a function is called by another one of ours, so the frames are walked
+    instead, up to the first that is not of this package. A ``Warning`` that is passed brings its own category.
+    """
+    level = 1
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, category, stacklevel=level)
