@@ -17,10 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.digits import best_correlations, composites
 from mcpca import MCPCA, IdentifiabilityWarning, choose_rank, plotting
-from mcpca._results.sharing import carrying_contexts
 from mcpca.paper.digits import RECOVERED, draw_images, measure_method
 from mcpca.paper.problems import DATA_FILES, DIGITS
 from mcpca.paper.running import LABELS
+from mcpca.sharing import carrying_contexts
 
 from .chance import Array, Chance, covariances, permuted_fits
 from .loaders import read_arrays

@@ -17,8 +17,8 @@ import pandas as pd
 from scipy.stats import false_discovery_control, hypergeom
 
 from mcpca import MCPCA, match_components, plotting, select_rank
-from mcpca._results.sharing import carrying_contexts
 from mcpca.analysis import compare_with_pca, group_medians, top_samples
+from mcpca.sharing import carrying_contexts
 
 from .chance import Array, Chance, deal_groups, permuted_fits, spread
 from .loaders import Rows, human, pooled_axes

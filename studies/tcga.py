@@ -14,8 +14,8 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from mcpca import MCPCA, IdentifiabilityWarning, plotting, select_rank
-from mcpca._results.sharing import carrying_contexts, how_shared
 from mcpca.analysis import compare_with_pca, enrichment, feature_scores, survival, top_features
+from mcpca.sharing import carrying_contexts, how_shared
 
 from .chance import Array, Chance, centred_by_context, permuted_fits, spread
 from .known import MICRORNA_SETS, organ_of

@@ -20,7 +20,6 @@ import numpy as np
 from ._estimator.mcpca import MCPCA
 from ._inference.replication import MIN_ROWS
 from ._results.fitted import fitted
-from ._results.sharing import carrying_contexts
 from ._utils.atomic_files import prepare_folder
 from ._utils.optional import require
 from ._utils.types import Array
@@ -31,6 +30,7 @@ from .plotting._common import FONT_SIZE, MARK
 from .plotting._images import component_titles, draw_image, draw_images, images_size
 from .plotting._loadings import draw_loadings, normalized, plot_loadings
 from .report import write_report
+from .sharing import carrying_contexts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,9 +10,9 @@ from stored_fit import stored_fit
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
-from mcpca._results.context_tree import context_linkage
 from mcpca.analysis import ContextTree
 from mcpca.analysis.newick import clades_of_linkage, clades_of_newick, newick_of_linkage, robinson_foulds
+from mcpca.context_tree import context_linkage
 from mcpca.datasets import make_contexts
 
 PRIMATES = "((((human:6,chimp:6)hominini:2,gorilla)0.9:20,'rhesus macaque':28),marmoset);"

@@ -19,7 +19,7 @@ from stored_fit import stored_fit
 from test_ranks import SCREE, selection
 
 from mcpca import MCPCA, select_rank
-from mcpca._results.context_tree import context_linkage
+from mcpca.context_tree import context_linkage
 from mcpca.datasets import make_contexts
 from mcpca.plotting import (
     plot_angles,

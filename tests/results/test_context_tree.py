@@ -5,7 +5,7 @@ import pytest
 from scipy.cluster.hierarchy import cophenet, fcluster, leaves_list, linkage
 from scipy.spatial.distance import pdist, squareform
 
-from mcpca._results.context_tree import METRICS, context_distances, context_linkage, similar_order
+from mcpca.context_tree import METRICS, context_distances, context_linkage, similar_order
 
 
 def planted(rng, sizes=(4, 3, 5), r=6):

@@ -11,11 +11,11 @@ from .._inference.bootstrap import Bootstrap
 from .._inference.precision import Precision
 from .._inference.replication import Replicability
 from .._results.fitted import Fitted, fitted
-from .._results.poles import Pole, poles
-from .._results.sharing import carrying_contexts, how_shared
 from .._utils.arguments import check_integer, check_real, refuse_without_effect
 from .._utils.progress import shown
 from .._utils.wording import beside
+from ..poles import Pole, poles
+from ..sharing import carrying_contexts, how_shared
 from ._tables import chosen_components
 from .association import Association
 from .features import scores_table

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import hypergeom, norm, rankdata
 
-from .._results.poles import poles
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.optional import require
 from .._utils.progress import shown
 from .._utils.types import Array
+from ..poles import poles
 from ._tables import EXTRA, chosen_components, false_discoveries, pandas
 from .features import scores_table
 from .gene_sets import Membership, membership

@@ -10,9 +10,9 @@ import numpy as np
 from .._data.detect import is_anndata
 from .._results.fitted import feature_names, fitted
 from .._results.pipelines import back_through, names_before, split_steps
-from .._results.poles import poles
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.array_api import to_host
+from ..poles import poles
 from ._tables import chosen_components, pandas
 
 

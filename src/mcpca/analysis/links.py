@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .._results.context_tree import context_distances
 from .._utils.arguments import check_integer, check_integers, check_real
 from .._utils.progress import shown
 from .._utils.types import Array
+from ..context_tree import context_distances
 from ._rows import read_rows, same_contexts
 from ._tables import pandas
 from .gene_sets import read_sets

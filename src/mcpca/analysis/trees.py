@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._results.context_tree import context_linkage
 from .._results.fitted import Fitted, fitted
 from .._utils.arguments import check_integer, check_integers, refuse_without_effect
 from .._utils.printing import Shown, counted
 from .._utils.progress import shown
 from .._utils.types import Array
+from ..context_tree import context_linkage
 from ._rows import FittedRows, read_rows, rows_are_given, same_contexts
 from ._tables import pandas
 from .newick import (

@@ -21,8 +21,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .._rank.paper_rule import RankChoice, choose_rank
-from .._results.sharing import carrying_contexts
 from .._utils.types import Array
+from ..sharing import carrying_contexts
 from .problems import DIGITS, Images, load_images
 from .running import COMPARED, Progress, Record, Store, announce, attempt, limit_for, outcome
 

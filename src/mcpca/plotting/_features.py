@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._results.fitted import feature_names, fitted
-from .._results.poles import poles
 from .._utils.component_names import component_index
 from .._utils.optional import require
+from ..poles import poles
 from ._common import CHARACTER, DIVERGING, FONT_SIZE, axes_or_new, shorten
 from ._labels import name_rows
 

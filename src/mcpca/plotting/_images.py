@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from .._results.fitted import Fitted, fitted
-from .._results.sharing import carrying_contexts
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.component_names import component_index
 from .._utils.optional import require
 from .._utils.types import Array
+from ..sharing import carrying_contexts
 from ._common import DIVERGING, FONT_SIZE
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._results.context_tree import similar_order
 from .._results.context_values import context_values
 from .._results.fitted import fitted
-from .._results.sharing import KINDS, how_shared
 from .._utils.arguments import refuse_without_effect
 from .._utils.optional import require
 from .._utils.types import Array
+from ..context_tree import similar_order
+from ..sharing import KINDS, how_shared
 from ._annotations import (
     add_legend,
     draw_strips,

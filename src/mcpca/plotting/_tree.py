@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list
 
-from .._results.context_tree import context_linkage
 from .._results.fitted import fitted
 from .._utils.optional import require
 from .._utils.types import Array
+from ..context_tree import context_linkage
 from ._annotations import (
     add_legend,
     draw_strips,

@@ -14,13 +14,13 @@ from .._inference.presence import Presence
 from .._inference.replication import Replicability
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._results.context_tree import similar_order
 from .._results.fitted import Fitted
-from .._results.poles import poles
-from .._results.sharing import carrying_contexts
 from .._utils.types import Array
 from .._utils.wording import beside
+from ..context_tree import similar_order
 from ..plotting._loadings import normalized
+from ..poles import poles
+from ..sharing import carrying_contexts
 from ._encode import packed, rounded
 from ._rows import N_AXES, QUANTILES, RowSample
 from ._words import GLOSSARY, citation, findings

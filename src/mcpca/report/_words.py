@@ -11,9 +11,9 @@ import numpy as np
 from .._inference.replication import Replicability
 from .._model.identifiability import DEFAULT_DEGREES
 from .._results.fitted import Fitted
-from .._results.sharing import carrying_contexts
 from .._utils.types import Array
 from .._utils.wording import beside
+from ..sharing import carrying_contexts
 from ._encode import shortened
 
 _CLOSE_DEGREES = 5.0  # between loadings that are not proportional, but nearly

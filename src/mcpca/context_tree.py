@@ -8,8 +8,8 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import pdist, squareform
 
-from .._utils.array_api import to_host
-from .._utils.types import Array
+from ._utils.array_api import to_host
+from ._utils.types import Array
 
 METRICS = ("correlation", "cosine", "euclidean")
 METHODS = ("average", "complete", "single", "weighted", "ward")

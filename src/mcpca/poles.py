@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.arguments import check_integer
-from .._utils.array_api import to_host
-from .._utils.types import Array
+from ._utils.arguments import check_integer
+from ._utils.array_api import to_host
+from ._utils.types import Array
 
 
 class Pole(NamedTuple):

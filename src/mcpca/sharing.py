@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.arguments import check_real
-from .._utils.array_api import to_host
-from .._utils.printing import Shown, counted, mcpcs
-from .._utils.types import Array
+from ._utils.arguments import check_real
+from ._utils.array_api import to_host
+from ._utils.printing import Shown, counted, mcpcs
+from ._utils.types import Array
 
 KINDS = ("specific", "shared", "broad", "none")
 _FEWEST = 3  # contexts that can be broad, unless there are fewer
