@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from .._utils.types import Array
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
 from .columns import frame_columns, positions_of
-from .detect import anndata_parts, is_anndata
-from .sources import as_source, columns_source, is_dask, is_source_like
+from .detect import Kind, anndata_parts, is_dask, is_source_like, kind_of
+from .sources import as_source, columns_source
 
 # Features
 
@@ -31,19 +31,28 @@ def columns_of(X: Any) -> list[Any] | None:
     return list(X.columns) if hasattr(X, "columns") else None
 
 
-def matrix_and_names(X: Any, where: str) -> tuple[Any, list[Any] | None]:
-    """Return a matrix, and the names of its features: of columns, of an AnnData's ``var``, of blocks that are frames.
+class NamedMatrix(NamedTuple):
+    """One matrix in any form, its kind, and the names of its features; None where they have none."""
+
+    X: Any
+    kind: Kind
+    names: list[Any] | None
+
+
+def matrix_and_names(X: Any, where: str, kind: Kind | None = None) -> NamedMatrix:
+    """Return a matrix with the names of its features: columns, ``var_names``, or columns of blocks that are frames.
 
     What is read block by block is opened, which is how its names become known.
     """
-    if is_anndata(X):
+    kind = kind_of(X) if kind is None else kind
+    if kind is Kind.ANNDATA:
         matrix, names = anndata_parts(X)
-        return matrix, names.tolist()
+        return NamedMatrix(matrix, kind_of(matrix), names.tolist())
     columns = columns_of(X)
-    if columns is None and not is_dask(X) and is_source_like(X):
-        X = as_source(X, where)
-        columns = getattr(X, "feature_names", None)
-    return X, columns
+    if columns is None and is_source_like(X, kind):
+        source = as_source(X, where, kind)
+        return NamedMatrix(source, Kind.SOURCE, getattr(source, "feature_names", None))
+    return NamedMatrix(X, kind, columns)
 
 
 def are_positions(names: Sequence[Any]) -> bool:
@@ -68,8 +77,10 @@ def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> 
     Features that the fit does not know are left out, of a DataFrame with a warning. Nothing in memory is copied where
     the order is right; what is read by blocks is put in order block by block.
     """
-    was_anndata = is_anndata(X)
-    X, own = matrix_and_names(X, where)
+    given_kind = kind_of(X)
+    matrix = matrix_and_names(X, where, given_kind)
+    X = matrix.X
+    own = matrix.names
     if own is None:
         return X, False
     if known is None:
@@ -81,7 +92,8 @@ def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> 
         return X, False
     places = positions_of(known, own, where, "of the fit", "Pass them all, or fit on the features that both have.")
     extra = len(own) - len(known)
-    if extra and not was_anndata:  # which has all genes, as a rule, where some were fitted
+    # An AnnData usually holds all genes where only the variable ones were fitted: no warning.
+    if extra and given_kind is not Kind.ANNDATA:
         chosen = set(known)
         others = [name for name in own if name not in chosen]
         warnings.warn(
@@ -89,16 +101,17 @@ def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> 
             ExtraFeaturesWarning,
             stacklevel=2,
         )
-    return with_columns(X, places, where), True
+    return with_columns(matrix, places, where), True
 
 
-def with_columns(X: Any, places: Array | None, where: str) -> Any:
+def with_columns(matrix: NamedMatrix, places: Array | None, where: str) -> Any:
     """Return some columns of a matrix in any form, in this order; None is all of them, as they are."""
+    X = matrix.X
     if places is None:
         return X
     if hasattr(X, "columns"):
         return frame_columns(X, places)
-    return X[:, places] if is_dask(X) else columns_source(X, places, where)
+    return X[:, places] if matrix.kind is Kind.DASK else columns_source(X, places, where, matrix.kind)
 
 
 def square_in_order(X: Any, known: Array | None) -> Any:
@@ -138,22 +151,27 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
 # Rows
 
 
-def row_index(X: Any) -> Any:
-    """Return the pandas index of rows or values, ``obs_names`` of an AnnData; None where there is none to look at."""
-    if is_anndata(X):
+def row_index(X: Any, kind: Kind | None = None) -> Any:
+    """Return the pandas index of rows or values, or ``obs_names`` of an AnnData; None for all that has neither."""
+    kind = kind_of(X) if kind is None else kind
+    if kind is Kind.ANNDATA:
         return X.obs_names
-    index = None if is_dask(X) else getattr(X, "index", None)
+    index = getattr(X, "index", None) if kind in (Kind.FRAME, Kind.SERIES) else None
     return index if hasattr(index, "get_indexer") else None
 
 
-def in_row_order(X: Any, y: Any) -> Any:
+def in_row_order(X: Any, y: Any, kind: Kind | None = None) -> Any:
     """Return labels y in the order of the rows of X, by index where both have one; otherwise as they are.
 
-    Numbers of rows that differ are for those to tell who count them.
+    ``kind`` is that of X. Different numbers of rows are left to the caller, who counts them.
     """
-    if is_dask(X) and getattr(X, "known_divisions", False):
+    if y is None:
+        return None
+    kind = kind_of(X) if kind is None else kind
+    if kind is Kind.DASK and getattr(X, "known_divisions", False):
         _check_sorted(X, y)
-    own, given = row_index(X), row_index(y)
+    own = row_index(X, kind)
+    given = None if own is None else row_index(y)
     if own is None or given is None or len(own) != len(given):
         return y
     places = places_in(given, own, "y", "X")

@@ -17,9 +17,9 @@ from ..exceptions import DroppedContextsWarning, RawCountsWarning
 from .alignment import columns_of
 from .contexts import Contexts
 from .dask_rows import coded_contexts, columns_there, first_rows
-from .detect import anndata_parts, is_anndata
+from .detect import anndata_parts, is_anndata, is_dask
 from .labels import Coded, check_columns, crossed, distinct, read_labels, rows_by_context
-from .sources import columns_source, is_dask
+from .sources import columns_source
 
 EXTRA = "anndata"
 _LOOKED_AT = 200  # rows, to tell counts from normalised values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -14,11 +14,11 @@ from .._utils.types import Array
 from .alignment import matrix_and_names, with_columns
 from .columns import positions_of
 from .context_sums import Sum
-from .detect import is_anndata
+from .detect import Kind, has_dask_rows, kind_of
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import encode_labels, name_array, rows_by_context, take_labels
-from .sources import RowBlock, Source, as_source, is_dask, is_source_like
+from .sources import RowBlock, Source, as_source
 from .validation import check_finite
 
 
@@ -144,19 +144,22 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     """Check any form of input and return it as ``Contexts``; the rows are not copied. ``Contexts`` were checked."""
     if isinstance(X, Contexts):
         return X
-    X, y = take_labels(X, y)
-    named = named_blocks(X)
+    kind = kind_of(X)
+    X, y = take_labels(X, y, kind)
+    named = named_blocks(X, kind)
     if named is not None:
         if y is not None:
             raise ValueError(
                 "y labels the rows of one 2-D X, but X already holds separate contexts "
                 f"({type(X).__name__} of {len(named.blocks)}); pass one or the other."
             )
-        contexts = _from_dask(X, None, named) if any(map(is_dask, named.blocks)) else _from_blocks(named)
-    elif is_dask(X):
+        kinds = [kind_of(block) for block in named.blocks]
+        any_on_dask = any(map(has_dask_rows, named.blocks, kinds))
+        contexts = _from_dask(X, None, named) if any_on_dask else _from_blocks(named, kinds)
+    elif has_dask_rows(X, kind):
         contexts = _from_dask(X, y, None)
     else:
-        contexts = _from_labels(X, y)
+        contexts = _from_labels(X, y, kind)
     few = np.flatnonzero(contexts.n_samples < min_samples)
     if len(few):
         names = contexts.names.tolist()
@@ -178,25 +181,27 @@ class NamedBlocks(NamedTuple):
     by_name: bool
 
 
-def named_blocks(X: Any) -> NamedBlocks | None:
+def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
     """Split a list, tuple, mapping or Series of contexts; None for one matrix."""
-    by_name = not isinstance(X, (list, tuple))
-    if is_source_like(X) or is_anndata(X):
-        return None  # one format of sparse matrices is also a Mapping
-    if isinstance(X, Mapping):
-        names, blocks = list(X.keys()), list(X.values())
-    elif hasattr(X, "items") and hasattr(X, "index") and getattr(X, "ndim", 0) == 1 and X.dtype == object:
-        names, blocks = list(X.index), list(X)
+    kind = kind_of(X) if kind is None else kind
+    if kind is Kind.MAPPING:
+        names = list(X.keys())
+        blocks = list(X.values())
+    elif kind is Kind.SERIES and X.dtype == object:
+        names = list(X.index)
+        blocks = list(X)
         if len(set(names)) < len(names):
             twice = sorted({str(n) for n in names if names.count(n) > 1})
             raise ValueError(f"X names contexts more than once: {twice}; give every context a name of its own.")
-    elif isinstance(X, (list, tuple)) and not _is_nested_row_list(X):
-        names, blocks = list(range(len(X))), list(X)
+    elif kind is Kind.SEQUENCE and not _is_nested_row_list(X):
+        names = list(range(len(X)))
+        blocks = list(X)
     else:
         return None
     if not blocks:
         raise ValueError(f"X is an empty {type(X).__name__}: 0 contexts. Pass at least one array of rows.")
-    return NamedBlocks(name_array([plain_label(name, "X") for name in names]), blocks, by_name)
+    labels = name_array([plain_label(name, "X") for name in names])
+    return NamedBlocks(labels, blocks, by_name=kind is not Kind.SEQUENCE)
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
@@ -204,16 +209,17 @@ def _is_nested_row_list(X: Sequence[Any]) -> bool:
     return len(X) > 0 and all(isinstance(row, (list, tuple)) and all(np.isscalar(v) for v in row) for row in X)
 
 
-def _from_blocks(named: NamedBlocks) -> Contexts:
+def _from_blocks(named: NamedBlocks, kinds: list[Kind]) -> Contexts:
     names = named.names.tolist()
     wheres = [f"X, context {name!r}," for name in names]
-    given = [matrix_and_names(block, where) for block, where in zip(named.blocks, wheres, strict=True)]
-    reference = next((own for _, own in given if own is not None), None)
+    matrices = list(map(matrix_and_names, named.blocks, wheres, kinds))
+    reference = next((matrix.names for matrix in matrices if matrix.names is not None), None)
     arrays = []
-    for (block, own), name, where in zip(given, names, wheres, strict=True):
-        if own is not None and reference is not None:
-            block = with_columns(block, _places(own, reference, name), where)
-        arrays.append(as_source(block, where))
+    for matrix, name, where in zip(matrices, names, wheres, strict=True):
+        block = matrix.X
+        if matrix.names is not None and reference is not None:
+            block = with_columns(matrix, _places(matrix.names, reference, name), where)
+        arrays.append(as_source(block, where, matrix.kind if block is matrix.X else None))
     p = arrays[0].shape[1]
     for name, A in zip(names, arrays, strict=True):
         if A.shape[1] != p:
@@ -232,10 +238,10 @@ def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     return read_dask(X, y, named)
 
 
-def _from_labels(X: Any, y: Any) -> Contexts:
-    matrix, columns = matrix_and_names(X, "X")
-    source = as_source(matrix, "X")
-    feature_names = None if columns is None else name_array(columns)
+def _from_labels(X: Any, y: Any, kind: Kind) -> Contexts:
+    matrix = matrix_and_names(X, "X", kind)
+    source = as_source(matrix.X, "X", matrix.kind)
+    feature_names = None if matrix.names is None else name_array(matrix.names)
     n = source.shape[0]
     names, index = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)
     if n == 0:

@@ -11,9 +11,9 @@ from .._utils.optional import require
 from .._utils.types import Array
 from .dask_graph import Graph, check_announced, optimised, persisted
 from .dask_tasks import Coder, Seen, count, encode, listed, see_labels
+from .detect import is_dask
 from .label_kinds import plain_label
 from .labels import Coded, check_labels, encode_labels, name_array, sorted_names
-from .sources import is_dask
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,8 @@ from .dask_tasks import (
     matmul,
     take_columns,
 )
-from .detect import anndata_parts, is_anndata
+from .detect import anndata_parts, has_dask_rows, is_anndata
 from .labels import Coded, name_array, take_labels
-from .sources import is_dask
 
 _GATHERED = 4  # sums that one task adds where they are large: those of ``X_i^T Z_i``
 _GROUP = 2**27  # bytes of ``S_i V`` of the contexts of a group
@@ -245,7 +244,7 @@ def _one_matrix(array: Any, where: str, feature_names: Array | None, read: _Read
 
 def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | None]:
     """Return matrices as Dask arrays with the same features, and the names of these."""
-    strangers = [where for M, where in zip(matrices, wheres, strict=True) if not is_dask(M)]
+    strangers = [where for M, where in zip(matrices, wheres, strict=True) if not has_dask_rows(M)]
     if strangers:
         raise ValueError(
             f"X has contexts on Dask and others that are not ({' '.join(strangers[:5]).strip(',')}); make them Dask "

@@ -7,13 +7,12 @@ without making sparse data dense.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView, Mapping, Sequence, Set, ValuesView
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from .._utils.array_api import is_device_array
 from .._utils.types import Array
 from .blocks import (
     RowBlock,
@@ -30,7 +29,7 @@ from .blocks import (
 )
 from .chunks import ChunkSource, one_shot
 from .columns import ColumnSource, in_memory
-from .detect import anndata_parts, is_anndata
+from .detect import Kind, anndata_parts, kind_of
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from .validation import check_rows
 
@@ -48,8 +47,6 @@ __all__ = [
     "as_source",
     "check_block",
     "columns_source",
-    "is_dask",
-    "is_source_like",
 ]
 
 _CSC_BLOCKS = 8  # each block of a CSC matrix costs a look at all entries, so there are about this many at most
@@ -160,11 +157,7 @@ class CSCSource:
             yield first, self.gather(slice(first, stop))
 
 
-# All that ``as_source`` makes: opening one again could mean to read it again.
-_SOURCES = (DenseSource, CSRSource, CSCSource, DenseDiskSource, CSRDiskSource, CSCDiskSource, ChunkSource, ColumnSource)
-
-
-def as_source(X: Any, where: str) -> Source:
+def as_source(X: Any, where: str, kind: Kind | None = None) -> Source:
     """Return the rows of one matrix as a ``Source``.
 
     Parameters
@@ -180,26 +173,28 @@ def as_source(X: Any, where: str) -> Source:
           and again and gives them (see ``ChunkSource``).
     where : str
         What to call it in errors.
+    kind : Kind, optional
+        That of X, where the caller has asked already.
     """
-    if is_dask(X):
+    kind = kind_of(X) if kind is None else kind
+    if kind is Kind.SOURCE:
+        return X  # type: ignore[no-any-return]  # opening it again could mean reading it again
+    if kind is Kind.ANNDATA:
+        return as_source(anndata_parts(X)[0], where)
+    if kind is Kind.DASK:
         raise TypeError(
             f"{where} is on Dask, and this needs its rows in the memory of this process, which they may not fit. Pass "
             "a sample of them: some blocks, computed."
         )
-    kind = _kind(X)
-    if kind == "source":
-        return X  # type: ignore[no-any-return]
-    if kind == "anndata":
-        return as_source(anndata_parts(X)[0], where)
-    if kind == "iterator":
+    if kind is Kind.ITERATOR:
         raise one_shot(X, where)
-    if kind == "chunks":
+    if kind is Kind.CHUNKS:
         return ChunkSource(X, where)
-    if kind == "disk":
+    if kind is Kind.DATASET:
         return DenseDiskSource(X, where)
-    if kind == "sparse disk":
+    if kind is Kind.SPARSE_DATASET:
         return CSRDiskSource(X, where) if X.format == "csr" else CSCDiskSource(X, where)
-    if kind == "sparse":
+    if kind is Kind.SPARSE:
         check_shape(X.shape, where)
         block_dtype(X.dtype, where)
         return CSCSource(X, where) if X.format == "csc" else CSRSource(X, where)
@@ -209,65 +204,13 @@ def as_source(X: Any, where: str) -> Source:
     return DenseSource(check_rows(X, where), where)
 
 
-def columns_source(X: Any, columns: Array | None, where: str) -> Source:
+def columns_source(X: Any, columns: Array | None, where: str, kind: Kind | None = None) -> Source:
     """Return these columns of one matrix, in this order, as a ``Source``; None is all of them.
 
     Of a matrix in memory they are copied, once; of any other they are taken block by block as it is read.
     """
     if columns is None:
-        return as_source(X, where)
+        return as_source(X, where, kind)
     if in_memory(X):
-        return as_source(X[:, columns], where)
-    return ColumnSource(as_source(X, where), columns)
-
-
-def is_dask(X: Any) -> bool:
-    """Whether X is an array, DataFrame or Series of Dask, or an AnnData whose matrix is; Dask is not imported."""
-    if is_anndata(X):
-        # The matrix of a view is a copy, unless no row is in it; one in a file may be closed.
-        return not getattr(X, "isbacked", False) and is_dask((X[:0] if getattr(X, "is_view", False) else X).X)
-    libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
-    return bool(libraries & {"dask", "dask_expr"}) and hasattr(type(X), "ndim")
-
-
-def is_source_like(X: Any) -> bool:
-    """Whether X is one matrix that only ``as_source`` understands.
-
-    Sparse matrices, datasets on disk, AnnData, functions and objects that give blocks are, iterators too (for which
-    ``as_source`` has the right error); arrays, DataFrames, lists and dicts are not.
-    """
-    return _kind(X) != "dense"
-
-
-def _kind(X: Any) -> str:
-    """Tell what X is from its type alone: attributes of a closed file cannot be read."""
-    # Device arrays can be iterated, and some have nothing that tells NumPy that they are arrays.
-    if isinstance(X, np.ndarray) or is_device_array(X):
-        return "dense"
-    kind = type(X)
-    if isinstance(X, _SOURCES):
-        return "source"
-    if scipy.sparse.issparse(X):
-        return "sparse"
-    if is_anndata(X):
-        return "anndata"
-    layout = getattr(X, "format", None)
-    if isinstance(layout, str) and layout in ("csr", "csc") and hasattr(kind, "shape") and hasattr(X, "group"):
-        return "sparse disk"
-    if _is_dataset(X):
-        return "disk"
-    arrays = ("__array__", "__array_interface__", "__dataframe__")
-    if any(hasattr(kind, name) for name in arrays):
-        return "dense"
-    if hasattr(kind, "__next__"):
-        return "iterator"
-    if callable(X):
-        return "chunks"
-    named = (Mapping, Sequence, Set, KeysView, ValuesView, str, bytes)
-    return "chunks" if hasattr(kind, "__iter__") and not isinstance(X, named) else "dense"
-
-
-def _is_dataset(X: Any) -> bool:
-    """Whether X is an array on disk: of h5py or zarr, which tell the lengths of their chunks."""
-    libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
-    return bool(libraries & {"h5py", "zarr"}) and hasattr(type(X), "shape") and hasattr(type(X), "chunks")
+        return as_source(X[:, columns], where, kind)
+    return ColumnSource(as_source(X, where, kind), columns)

@@ -16,8 +16,9 @@ from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_covariances
 from .._data.alignment import in_fitted_order, square_in_order
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
+from .._data.detect import is_dask, is_source_like
 from .._data.labels import encode_labels, rows_by_context, take_labels, without_columns
-from .._data.sources import as_source, is_dask, is_source_like
+from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._solvers.loadings import solve_loadings
 from .._utils.array_api import stand_in, to_host

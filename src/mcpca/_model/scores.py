@@ -14,8 +14,9 @@ from .._covariances.device_rows import finite_rows
 from .._covariances.streamed import context_means
 from .._data.alignment import by_name, in_row_order
 from .._data.contexts import named_blocks, read_contexts
+from .._data.detect import has_dask_rows, is_source_like
 from .._data.labels import name_array, take_labels
-from .._data.sources import as_source, is_dask, is_source_like
+from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
 from .._utils.progress import reporting
@@ -50,7 +51,7 @@ def _over_contexts(cls: _Class) -> _Class:
             labels = [
                 # Rows of Dask are not counted for the sake of labels, which only ``posterior`` needs here.
                 None
-                if name is None or (is_dask(block) and not options.get("posterior"))
+                if name is None or (has_dask_rows(block) and not options.get("posterior"))
                 else name_array([name]).repeat(_n_rows(block))
                 for name, block in zip(known, named.blocks, strict=True)
             ]
@@ -120,7 +121,7 @@ class ScoreMethods(TransformerMixin):
 
     def _scores_of_rows(self, X: Any, y: Any, center: Any, posterior: bool, report: Report) -> Any:
         (X, y), center = take_labels(X, y), self._center(center)
-        if is_dask(X):
+        if has_dask_rows(X):
             return self._transform_there(X, y, center, posterior)
         A = self._check_new_rows(X)
         ordinary = to_host(self.projection_)
@@ -152,7 +153,7 @@ class ScoreMethods(TransformerMixin):
         if isinstance(center, str) and center == "own":
             raise ValueError("center='own' is not known from scores; pass the mean itself.")
         center = self._center(center)
-        if is_dask(X):
+        if has_dask_rows(X):
             return self._inverse_there(X, y, center)
         Z = check_rows(stand_in(X), "X")
         self._check_scores(Z.shape[1])

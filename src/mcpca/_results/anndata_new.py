@@ -9,7 +9,8 @@ import numpy as np
 from .._data.anndata_rows import axes_of, check_unique, matrix_of, rows_of
 from .._data.columns import positions_of
 from .._data.dask_rows import product_there
-from .._data.sources import as_source, is_dask
+from .._data.detect import is_dask
+from .._data.sources import as_source
 from .._utils.types import Array
 from .anndata_layout import keys_of
 

@@ -14,8 +14,8 @@ import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, svds
 
 from .._data.contexts import Contexts
-from .._data.detect import anndata_parts, is_anndata
-from .._data.sources import as_source, check_block, is_dask
+from .._data.detect import anndata_parts, has_dask_rows, is_anndata
+from .._data.sources import as_source, check_block
 from .._utils.component_names import context_index
 from .._utils.types import Array
 from .anndata_layout import stored_fit
@@ -75,7 +75,7 @@ def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByCont
     if is_anndata(X) and isinstance(y, str) and y in X.obs.columns:
         y = X.obs[y]
     blocks = X.values() if isinstance(X, dict) else X if isinstance(X, (list, tuple)) else [X]
-    if any(is_dask(block) for block in blocks):
+    if any(map(has_dask_rows, blocks)):
         raise TypeError("X is on Dask, and rows are drawn here; pass rows that were computed: a sample of X.compute().")
     contexts = model._read_new(X, y, min_samples=1)
     given = [str(name) for name in contexts.names.tolist()]

@@ -12,9 +12,8 @@ import scipy.linalg
 import scipy.sparse
 
 from .._data.contexts import Contexts, named_blocks
-from .._data.detect import anndata_parts, is_anndata
+from .._data.detect import has_dask_rows, is_anndata, is_dask
 from .._data.labels import take_labels
-from .._data.sources import is_dask
 from .._data.validation import check_finite
 from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
@@ -89,14 +88,14 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
 def _read(model: Any, X: Any, y: Any) -> Contexts:
     X, y = take_labels(X, y)
-    if is_anndata(X) and is_dask(anndata_parts(X)[0]):
+    if is_anndata(X) and has_dask_rows(X):
         X = model._in_fitted_order(X, "X")[0]
     named = named_blocks(X)
     if named is None:
         X, y = _chunks_of_dask(model, X, y) if is_dask(X) else (to_host(X), y)
     else:
         blocks = [
-            _chunks_of_dask(model, block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks
+            _chunks_of_dask(model, block, None)[0] if has_dask_rows(block) else to_host(block) for block in named.blocks
         ]
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
     contexts: Contexts = model._read_new(X, y, min_samples=1)
