@@ -16,7 +16,7 @@ import numpy as np
 from .._utils.types import Array
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
-from .columns import frame_columns, positions_of
+from .columns import dask_columns, frame_columns, positions_of
 from .detect import Kind, anndata_parts, is_dask, is_source_like, kind_of
 from .sources import as_source, columns_source
 
@@ -60,7 +60,9 @@ def are_positions(names: Sequence[Any]) -> bool:
     return all(not isinstance(n, str) and n == j for j, n in enumerate(names))
 
 
-def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> tuple[Any, bool]:
+def in_fitted_order(
+    X: Any, known: Sequence[Any] | None, p: int, where: str, kind: Kind | None = None
+) -> tuple[Any, bool]:
     """Return the matrix in X with the features of a fit in their order, and whether it was names that decided.
 
     Parameters
@@ -71,29 +73,30 @@ def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> 
     p : int
     where : str
         What to call it in errors.
+    kind : Kind, optional
+        That of X, where the caller has asked already.
 
     Notes
     -----
     Features that the fit does not know are left out, of a DataFrame with a warning. Nothing in memory is copied where
     the order is right; what is read by blocks is put in order block by block.
     """
-    given_kind = kind_of(X)
-    matrix = matrix_and_names(X, where, given_kind)
-    X = matrix.X
+    kind = kind_of(X) if kind is None else kind
+    matrix = matrix_and_names(X, where, kind)
     own = matrix.names
     if own is None:
-        return X, False
+        return matrix.X, False
     if known is None:
         numbered = len(own) == p and not are_positions(own) and set(own) == set(range(p))
         if not numbered:
-            return X, False
+            return matrix.X, False
         known = range(p)
     if are_positions(own) and not set(known) <= set(own):
-        return X, False
+        return matrix.X, False
     places = positions_of(known, own, where, "of the fit", "Pass them all, or fit on the features that both have.")
     extra = len(own) - len(known)
     # An AnnData usually holds all genes where only the variable ones were fitted: no warning.
-    if extra and given_kind is not Kind.ANNDATA:
+    if extra and kind is not Kind.ANNDATA:
         chosen = set(known)
         others = [name for name in own if name not in chosen]
         warnings.warn(
@@ -101,17 +104,51 @@ def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> 
             ExtraFeaturesWarning,
             stacklevel=2,
         )
-    return with_columns(matrix, places, where), True
+    return with_columns(matrix, places, where).X, True
 
 
-def with_columns(matrix: NamedMatrix, places: Array | None, where: str) -> Any:
+def with_columns(matrix: NamedMatrix, places: Array | None, where: str) -> NamedMatrix:
     """Return some columns of a matrix in any form, in this order; None is all of them, as they are."""
-    X = matrix.X
     if places is None:
-        return X
-    if hasattr(X, "columns"):
-        return frame_columns(X, places)
-    return X[:, places] if matrix.kind is Kind.DASK else columns_source(X, places, where, matrix.kind)
+        return matrix
+    X, kind, names = matrix
+    chosen_names = None if names is None else [names[j] for j in places]
+    if hasattr(X, "columns"):  # of pandas, polars or Dask
+        return NamedMatrix(frame_columns(X, places), kind, chosen_names)
+    if kind is Kind.DASK:
+        return NamedMatrix(dask_columns(X, places), kind, chosen_names)
+    return NamedMatrix(columns_source(X, places, where, kind), Kind.SOURCE, chosen_names)
+
+
+def in_first_order(
+    blocks: Sequence[Any], wheres: Sequence[str], kinds: Sequence[Kind] | None = None
+) -> tuple[list[NamedMatrix], list[Any] | None]:
+    """Return the matrices of several contexts with their features in one order, and the names in that order.
+
+    The order is that of the first context with names. All others with names must have the same ones; those without
+    go by position.
+    """
+    kinds = [kind_of(block) for block in blocks] if kinds is None else kinds
+    matrices = list(map(matrix_and_names, blocks, wheres, kinds))
+    reference = next((matrix.names for matrix in matrices if matrix.names is not None), None)
+    if reference is None:
+        return matrices, None
+    way_out = "Select the columns that all contexts have."
+    for i, (matrix, where) in enumerate(zip(matrices, wheres, strict=True)):
+        if matrix.names is not None:
+            places = positions_of(reference, matrix.names, where, "of the first context", way_out, exactly=True)
+            matrices[i] = with_columns(matrix, places, where)
+    return matrices, reference
+
+
+def check_same_width(names: Sequence[Any], widths: Sequence[int]) -> None:
+    """Raise where the contexts ``names`` have different numbers of features."""
+    for name, p in zip(names, widths, strict=True):
+        if p != widths[0]:
+            raise ValueError(
+                f"Contexts must share their features: context {names[0]!r} has {widths[0]} and context {name!r} has "
+                f"{p}. Select the common ones, or pass DataFrames to have them aligned by name."
+            )
 
 
 def square_in_order(X: Any, known: Array | None) -> Any:

@@ -14,12 +14,12 @@ from .._utils.arguments import check_integer, check_unmasked
 from .._utils.optional import require
 from .._utils.types import Array
 from ..exceptions import DroppedContextsWarning, RawCountsWarning
-from .alignment import columns_of
+from .alignment import NamedMatrix, columns_of, with_columns
 from .contexts import Contexts
-from .dask_rows import coded_contexts, columns_there, first_rows
-from .detect import anndata_parts, is_anndata, is_dask
+from .dask_rows import coded_contexts, first_rows
+from .detect import Kind, anndata_parts, is_anndata, is_dask, kind_of
 from .labels import Coded, check_columns, crossed, distinct, read_labels, rows_by_context
-from .sources import columns_source
+from .sources import as_source
 
 EXTRA = "anndata"
 _LOOKED_AT = 200  # rows, to tell counts from normalised values
@@ -86,7 +86,8 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
 
 def rows_of(matrix: Any, columns: Array | None, where: str) -> Any:
     """Return these columns of a matrix as a ``Source``, of one on Dask as a Dask array; None is all of them."""
-    return columns_there(matrix, columns) if is_dask(matrix) else columns_source(matrix, columns, where)
+    X, kind, _ = with_columns(NamedMatrix(matrix, kind_of(matrix), None), columns, where)
+    return X if kind is Kind.DASK else as_source(X, where, kind)
 
 
 def matrix_of(adata: Any, layer: str | None) -> tuple[Any, Array]:

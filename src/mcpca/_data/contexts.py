@@ -11,8 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
-from .alignment import matrix_and_names, with_columns
-from .columns import positions_of
+from .alignment import check_same_width, in_first_order, matrix_and_names
 from .context_sums import Sum
 from .detect import Kind, has_dask_rows, kind_of
 from .doubtful_labels import warn_of_doubtful
@@ -212,24 +211,12 @@ def _is_nested_row_list(X: Sequence[Any]) -> bool:
 def _from_blocks(named: NamedBlocks, kinds: list[Kind]) -> Contexts:
     names = named.names.tolist()
     wheres = [f"X, context {name!r}," for name in names]
-    matrices = list(map(matrix_and_names, named.blocks, wheres, kinds))
-    reference = next((matrix.names for matrix in matrices if matrix.names is not None), None)
-    arrays = []
-    for matrix, name, where in zip(matrices, names, wheres, strict=True):
-        block = matrix.X
-        if matrix.names is not None and reference is not None:
-            block = with_columns(matrix, _places(matrix.names, reference, name), where)
-        arrays.append(as_source(block, where, matrix.kind if block is matrix.X else None))
-    p = arrays[0].shape[1]
-    for name, A in zip(names, arrays, strict=True):
-        if A.shape[1] != p:
-            raise ValueError(
-                f"Contexts must share their features: context {names[0]!r} has {p} and context {name!r} has "
-                f"{A.shape[1]}. Select the common ones, or pass DataFrames to have them aligned by name."
-            )
-    counts = [A.shape[0] for A in arrays]
+    matrices, reference = in_first_order(named.blocks, wheres, kinds)
+    sources = [as_source(matrix.X, where, matrix.kind) for matrix, where in zip(matrices, wheres, strict=True)]
+    check_same_width(names, [source.shape[1] for source in sources])
+    counts = [source.shape[0] for source in sources]
     features = None if reference is None else name_array(reference)
-    return Contexts(named.names, named.by_name, features, arrays, [slice(0, n) for n in counts], np.array(counts))
+    return Contexts(named.names, named.by_name, features, sources, [slice(0, n) for n in counts], np.array(counts))
 
 
 def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
@@ -248,23 +235,3 @@ def _from_labels(X: Any, y: Any, kind: Kind) -> Contexts:
         raise ValueError(f"X has 0 samples (shape={source.shape}) while a minimum of 2 is required.")
     counts = np.bincount(index, minlength=len(names))
     return Contexts(names, y is not None, feature_names, [source] * len(names), rows_by_context(index), counts)
-
-
-def check_shared(own: Sequence[Any], reference: Sequence[Any], name: Any) -> None:
-    """Raise where a context has other features than the first one with names."""
-    missing, extra = (
-        sorted(map(str, set(reference) - set(own))),
-        sorted(map(str, set(own) - set(reference))),
-    )
-    if missing or extra or len(own) != len(reference):
-        raise ValueError(
-            f"Contexts must share their features: context {name!r} lacks {missing[:5]} and has {extra[:5]} in addition"
-            f"{' (first 5 shown)' if max(len(missing), len(extra)) > 5 else ''}, or names one twice. Select the common "
-            "columns."
-        )
-
-
-def _places(own: Sequence[Any], reference: Sequence[Any], name: Any) -> Array | None:
-    """Return the positions of a context's features in the order of the first one's."""
-    check_shared(own, reference, name)
-    return positions_of(reference, own, f"X, context {name!r},", "of the first context", "")

@@ -158,10 +158,6 @@ def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
     return present, own, zlib.crc32(codes.astype(np.int64).tobytes())
 
 
-def take_columns(block: Any, columns: Array) -> Any:
-    return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else block)[:, columns]
-
-
 def head(block: Any, n: int) -> Any:
     return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else np.asarray(block))[:n]
 
@@ -239,7 +235,7 @@ def look(block: Any) -> Look:
     return Look(int(rows.shape[0]), _bytes_of(rows), sparse, size, dtype)
 
 
-def listed(items: Any) -> Any:
+def gathered(items: Any) -> Any:
     return items
 
 
