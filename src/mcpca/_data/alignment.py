@@ -207,20 +207,12 @@ def in_row_order(X: Any, y: Any, kind: Kind | None = None) -> Any:
     kind = kind_of(X) if kind is None else kind
     if kind is Kind.DASK and getattr(X, "known_divisions", False):
         _check_sorted(X, y)
-    own = row_index(X, kind)
-    given = None if own is None else row_index(y)
-    if own is None or given is None or len(own) != len(given):
+    rows_index = row_index(X, kind)
+    labels_index = None if rows_index is None else row_index(y)
+    if rows_index is None or labels_index is None or len(rows_index) != len(labels_index):
         return y
-    places = places_in(given, own, "y", "X")
-    if places is None:
-        return y
-    if (places < 0).any():
-        raise ValueError(
-            f"y has an index with other names than the rows of X: {(places < 0).sum()} of {len(own)} rows have no "
-            f"label, {quoted(own[places < 0].tolist())}, and y begins with {quoted(given[:3].tolist())}. Give "
-            "both the same index, or pass y.to_numpy() if labels are in the order of the rows."
-        )
-    return y.iloc[places]
+    places = places_of_rows(rows_index, labels_index, "y")
+    return y if places is None else y.iloc[places]
 
 
 def _check_sorted(X: Any, y: Any) -> None:
@@ -239,19 +231,31 @@ def _check_sorted(X: Any, y: Any) -> None:
         )
 
 
-def places_in(given: Any, own: Any, argument: str, rows: str) -> Array | None:
-    """Return where each name of the index ``own`` is in the index ``given``, -1 where it is not; None where equal."""
-    if given.equals(own):
+def places_of_rows(rows: Any, index: Any, argument: str, *, some_missing: bool = False) -> Array | None:
+    """Return the position of each of the ``rows`` (their index) in the ``index`` of a table; None where both are equal.
+
+    ``argument`` is what errors call the table. ``some_missing`` allows it to lack some of the rows, which then have
+    -1, but not all of them: that is an index of something else.
+    """
+    if index.equals(rows):
         return None
-    for index, whose in ((given, argument), (own, rows)):
-        if not index.is_unique:
-            twice = index[index.duplicated()][0]
+    for names, whose in ((index, argument), (rows, "X")):
+        if not names.is_unique:
+            repeated = names[names.duplicated()][0]
             raise ValueError(
-                f"{whose} names row {twice!r} more than once, and {argument} has another index than {rows}: which "
-                f"value is whose cannot be told. Give every row its own name, or pass {argument}.to_numpy() in the "
+                f"{whose} names row {repeated!r} more than once, and {argument} has another index than X: which value "
+                f"belongs to which row is ambiguous. Give every row its own name, or pass {argument}.to_numpy() in the "
                 "order of the rows."
             )
-    return np.asarray(given.get_indexer(own))
+    places = np.asarray(index.get_indexer(rows))
+    missing = places < 0
+    if missing.all() if some_missing else missing.any():
+        raise ValueError(
+            f"{argument} has an index with other names than the rows of X: {missing.sum()} of {len(rows)} rows have no "
+            f"value, {quoted(rows[missing].tolist())}, and {argument} begins with {quoted(index[:3].tolist())}. Give "
+            f"both the same index, or pass {argument}.to_numpy() if it is in the order of the rows."
+        )
+    return places
 
 
 def by_name(values: Any, names: Sequence[Any], argument: str, whose: str) -> Any:

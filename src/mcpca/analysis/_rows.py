@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .._data.alignment import places_in
+from .._data.alignment import places_of_rows
 from .._data.detect import is_anndata
 from .._data.sources import check_block
 from .._results.fitted import Fitted, fitted
@@ -209,16 +209,9 @@ def table_in_row_order(given: Any, names: Array | None, argument: str) -> Any:
     pd = pandas()
     if names is None or not isinstance(given, (pd.Series, pd.DataFrame)):
         return given
-    index, rows = given.index, pd.Index(names)
-    places = places_in(index, rows, argument, "X")
-    if places is None:
-        return given
-    if (places < 0).all():
-        raise ValueError(
-            f"{argument} has an index that names none of the rows: {list(index[:3])}, where rows are {list(rows[:3])}. "
-            f"Use the same names, or pass {argument}.to_numpy() in the order of the rows."
-        )
-    return given.reindex(rows)
+    rows = pd.Index(names)
+    places = places_of_rows(rows, given.index, argument, some_missing=True)
+    return given if places is None else given.reindex(rows)
 
 
 def _sources(space: RowsByContext) -> list[Any]:
