@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from mcpca._data.contexts import named_blocks
-from mcpca._data.detect import Kind, has_dask_rows, holds_device_arrays, is_anndata, is_dask, kind_of
+from mcpca._data.detect import Kind, has_dask_rows, holds_device_arrays, input_kind, is_anndata, is_dask
 from mcpca._data.sources import as_source, columns_source
 
 da = pytest.importorskip("dask.array")
@@ -62,7 +62,7 @@ class CallableMapping(collections.UserDict):
     ],
 )
 def test_kind(value, kind):
-    assert kind_of(value) is kind
+    assert input_kind(value) is kind
 
 
 def test_stored_kinds_are_told_of_closed_files(tmp_path):
@@ -71,11 +71,11 @@ def test_stored_kinds_are_told_of_closed_files(tmp_path):
     sparse = backed.X
     with h5py.File(tmp_path / "dense.h5", "w") as file:
         dense = file.create_dataset("x", data=X)
-        assert kind_of(dense) is Kind.DATASET
+        assert input_kind(dense) is Kind.DATASET
     backed.file.close()
-    assert kind_of(dense) is Kind.DATASET
-    assert kind_of(sparse) is Kind.SPARSE_DATASET
-    assert kind_of(backed) is Kind.ANNDATA
+    assert input_kind(dense) is Kind.DATASET
+    assert input_kind(sparse) is Kind.SPARSE_DATASET
+    assert input_kind(backed) is Kind.ANNDATA
     assert not has_dask_rows(backed)
 
 

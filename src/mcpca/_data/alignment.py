@@ -17,7 +17,7 @@ from .._utils.types import Array
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
 from .columns import dask_columns, frame_columns, positions_of
-from .detect import Kind, anndata_parts, is_dask, is_source_like, kind_of
+from .detect import Kind, anndata_parts, input_kind, is_dask, is_source_like
 from .sources import as_source, columns_source
 
 # Features
@@ -44,10 +44,10 @@ def matrix_and_names(X: Any, where: str, kind: Kind | None = None) -> NamedMatri
 
     What is read block by block is opened, which is how its names become known.
     """
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     if kind is Kind.ANNDATA:
         matrix, names = anndata_parts(X)
-        return NamedMatrix(matrix, kind_of(matrix), names.tolist())
+        return NamedMatrix(matrix, input_kind(matrix), names.tolist())
     columns = columns_of(X)
     if columns is None and is_source_like(X, kind):
         source = as_source(X, where, kind)
@@ -81,7 +81,7 @@ def in_fitted_order(
     Features that the fit does not know are left out, of a DataFrame with a warning. Nothing in memory is copied where
     the order is right; what is read by blocks is put in order block by block.
     """
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     matrix = matrix_and_names(X, where, kind)
     own = matrix.names
     if own is None:
@@ -128,7 +128,7 @@ def in_first_order(
     The order is that of the first context with names. All others with names must have the same ones; those without
     go by position.
     """
-    kinds = [kind_of(block) for block in blocks] if kinds is None else kinds
+    kinds = [input_kind(block) for block in blocks] if kinds is None else kinds
     matrices = list(map(matrix_and_names, blocks, wheres, kinds))
     reference = next((matrix.names for matrix in matrices if matrix.names is not None), None)
     if reference is None:
@@ -190,7 +190,7 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
 
 def row_index(X: Any, kind: Kind | None = None) -> Any:
     """Return the pandas index of rows or values, or ``obs_names`` of an AnnData; None for all that has neither."""
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     if kind is Kind.ANNDATA:
         return X.obs_names
     index = getattr(X, "index", None) if kind in (Kind.FRAME, Kind.SERIES) else None
@@ -204,7 +204,7 @@ def in_row_order(X: Any, y: Any, kind: Kind | None = None) -> Any:
     """
     if y is None:
         return None
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     if kind is Kind.DASK and getattr(X, "known_divisions", False):
         _check_sorted(X, y)
     rows_index = row_index(X, kind)

@@ -17,7 +17,7 @@ from ..exceptions import DroppedContextsWarning, RawCountsWarning
 from .alignment import NamedMatrix, columns_of, with_columns
 from .contexts import Contexts
 from .dask_rows import coded_contexts, first_rows
-from .detect import Kind, anndata_parts, is_anndata, is_dask, kind_of
+from .detect import Kind, anndata_parts, input_kind, is_anndata, is_dask
 from .labels import Coded, check_columns, crossed, distinct, read_labels, rows_by_context
 from .sources import as_source
 
@@ -86,7 +86,7 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
 
 def rows_of(matrix: Any, columns: Array | None, where: str) -> Any:
     """Return these columns of a matrix as a ``Source``, of one on Dask as a Dask array; None is all of them."""
-    X, kind, _ = with_columns(NamedMatrix(matrix, kind_of(matrix), None), columns, where)
+    X, kind, _ = with_columns(NamedMatrix(matrix, input_kind(matrix), None), columns, where)
     return X if kind is Kind.DASK else as_source(X, where, kind)
 
 

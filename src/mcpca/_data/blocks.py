@@ -13,6 +13,10 @@ from .._utils.types import Array
 
 RowBlock: TypeAlias = np.ndarray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
 
+# Size of a block where rows are only multiplied by a few directions: large enough for a read from disk and a product to
+# outweigh what each block costs besides, small enough to be held next to any result.
+SCAN_BYTES = 2**26
+
 
 class Source(Protocol):
     """Rows of one matrix, in memory or not.

@@ -13,7 +13,7 @@ import scipy.sparse
 from .._utils.types import Array
 from .alignment import check_same_width, in_first_order, matrix_and_names
 from .context_sums import Sum
-from .detect import Kind, has_dask_rows, kind_of
+from .detect import Kind, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import encode_labels, name_array, rows_by_context, take_labels
@@ -143,7 +143,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     """Check any form of input and return it as ``Contexts``; the rows are not copied. ``Contexts`` were checked."""
     if isinstance(X, Contexts):
         return X
-    kind = kind_of(X)
+    kind = input_kind(X)
     X, y = take_labels(X, y, kind)
     named = named_blocks(X, kind)
     if named is not None:
@@ -152,7 +152,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
                 "y labels the rows of one 2-D X, but X already holds separate contexts "
                 f"({type(X).__name__} of {len(named.blocks)}); pass one or the other."
             )
-        kinds = [kind_of(block) for block in named.blocks]
+        kinds = [input_kind(block) for block in named.blocks]
         any_on_dask = any(map(has_dask_rows, named.blocks, kinds))
         contexts = _from_dask(X, None, named) if any_on_dask else _from_blocks(named, kinds)
     elif has_dask_rows(X, kind):
@@ -182,7 +182,7 @@ class NamedBlocks(NamedTuple):
 
 def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
     """Split a list, tuple, mapping or Series of contexts; None for one matrix."""
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     if kind is Kind.MAPPING:
         names = list(X.keys())
         blocks = list(X.values())

@@ -1,6 +1,6 @@
 """What the user passed: one classification of every form of input, from its type alone.
 
-``kind_of`` is asked once for each object, at the door (``read_contexts``, ``take_labels``, ``in_fitted_order``,
+``input_kind`` is asked once for each object, at the door (``read_contexts``, ``take_labels``, ``in_fitted_order``,
 ``as_source``), and its answer is handed down from there. It looks at types and not at values: attributes of a dataset
 in a closed file raise, and those of a backed AnnData may read its file.
 """
@@ -47,7 +47,7 @@ _ARRAY_PROTOCOLS = ("__array__", "__array_interface__", "__dataframe__")
 _COLLECTIONS = (Sequence, Set, KeysView, ValuesView, str, bytes)
 
 
-def kind_of(X: Any) -> Kind:
+def input_kind(X: Any) -> Kind:
     """Classify X by its type, without reading from any file.
 
     The order of the tests matters: sparse matrices in DOK format are also mappings, most arrays can be iterated, and
@@ -102,17 +102,17 @@ def _stored_kind(X: Any, cls: type) -> Kind | None:
 
 def is_anndata(X: Any) -> bool:
     """Whether X is an AnnData, in memory or backed."""
-    return kind_of(X) is Kind.ANNDATA
+    return input_kind(X) is Kind.ANNDATA
 
 
 def is_dask(X: Any) -> bool:
     """Whether X is itself an array, DataFrame or Series of Dask; an AnnData is not, wherever its matrix is."""
-    return kind_of(X) is Kind.DASK
+    return input_kind(X) is Kind.DASK
 
 
 def has_dask_rows(X: Any, kind: Kind | None = None) -> bool:
     """Whether the rows of X are on Dask: X is a Dask collection, or an AnnData whose matrix is one."""
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     if kind is not Kind.ANNDATA:
         return kind is Kind.DASK
     if getattr(X, "isbacked", False):  # in a file, which may be closed
@@ -127,12 +127,12 @@ def is_source_like(X: Any, kind: Kind | None = None) -> bool:
     Sparse matrices, datasets on disk, AnnData, functions and objects that yield blocks are, iterators too (for which
     ``as_source`` has the right error); arrays, DataFrames, Dask collections, lists and dicts are not.
     """
-    return (kind_of(X) if kind is None else kind) in _SOURCE_LIKE
+    return (input_kind(X) if kind is None else kind) in _SOURCE_LIKE
 
 
 def holds_device_arrays(X: Any) -> bool:
     """Whether X is an array on a device, or a list, tuple or mapping of contexts with one in it."""
-    kind = kind_of(X)
+    kind = input_kind(X)
     if kind is Kind.SEQUENCE:
         return any(map(is_device_array, X))
     if kind is Kind.MAPPING:

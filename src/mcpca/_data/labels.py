@@ -11,7 +11,7 @@ import numpy as np
 from .._utils.array_api import to_host
 from .._utils.types import Array
 from .alignment import columns_of, in_row_order
-from .detect import Kind, kind_of
+from .detect import Kind, input_kind
 from .label_kinds import plain_label, plain_labels, sort_key
 
 SEPARATOR = " / "  # between the names of crossed contexts
@@ -41,7 +41,7 @@ def label_columns(X: Any, y: Any, kind: Kind | None = None) -> list[str]:
     """
     if not isinstance(y, str) and not (isinstance(y, (list, tuple)) and y and all(isinstance(v, str) for v in y)):
         return []
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     table, where = (X.obs, "adata.obs") if kind is Kind.ANNDATA else (X, "X")
     columns = columns_of(table)
     if isinstance(y, str):
@@ -79,7 +79,7 @@ def take_labels(X: Any, y: Any, kind: Kind | None = None) -> tuple[Any, Any]:
     """
     if y is None:
         return X, None
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     names = label_columns(X, y, kind)
     if not names:
         return X, in_row_order(X, y, kind)

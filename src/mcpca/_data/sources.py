@@ -29,7 +29,7 @@ from .blocks import (
 )
 from .chunks import ChunkSource, one_shot
 from .columns import ColumnSource, in_memory
-from .detect import Kind, anndata_parts, kind_of
+from .detect import Kind, anndata_parts, input_kind
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from .validation import check_rows
 
@@ -176,7 +176,7 @@ def as_source(X: Any, where: str, kind: Kind | None = None) -> Source:
     kind : Kind, optional
         That of X, where the caller has asked already.
     """
-    kind = kind_of(X) if kind is None else kind
+    kind = input_kind(X) if kind is None else kind
     if kind is Kind.SOURCE:
         return X  # type: ignore[no-any-return]  # opening it again could mean reading it again
     if kind is Kind.ANNDATA:

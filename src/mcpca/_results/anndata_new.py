@@ -10,11 +10,10 @@ from .._data.anndata_rows import axes_of, check_unique, matrix_of, rows_of
 from .._data.columns import positions_of
 from .._data.dask_rows import product_there
 from .._data.detect import is_dask
+from .._data.projection import projected_rows
 from .._data.sources import as_source
 from .._utils.types import Array
 from .anndata_layout import keys_of
-
-_BLOCK = 2**26  # bytes of rows at a time
 
 
 def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Any:
@@ -46,8 +45,8 @@ def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, ke
     # Centring is left to the contexts, each of which has its own mean taken off.
     if is_dask(source):
         return product_there(source, axes[used])
-    parts = [block @ axes[used] for _, block in source.scan(_BLOCK)]
-    return as_source(np.concatenate(parts), "adata")
+    scores = projected_rows(source, axes[used], np.result_type(source.dtype, axes))
+    return as_source(scores, "adata")
 
 
 def _axes_of_fit(fitted: Any, obsm: str, key: str, A: Array) -> Array | None:

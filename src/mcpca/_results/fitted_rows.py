@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator, svds
 
 from .._data.contexts import Contexts
 from .._data.detect import anndata_parts, has_dask_rows, is_anndata
+from .._data.projection import projected_rows
 from .._data.sources import as_source, check_block
 from .._utils.component_names import context_index
 from .._utils.types import Array
@@ -22,7 +23,6 @@ from .anndata_layout import stored_fit
 from .fitted import Fitted
 from .pipelines import split_steps, transformed_rows
 
-_BLOCK = 2**26  # bytes of rows at a time
 _EXACT = 600  # rows or features up to which all eigenvectors are computed
 
 
@@ -243,7 +243,7 @@ def scores_by_context(
         for i in among:
             one = contexts.sources[i]
             if id(one) not in found:
-                found[id(one)] = _scores(one, space.fit_data_of_rows(space.projection[[j]].T)[:, 0])
+                found[id(one)] = projected_rows(one, space.fit_data_of_rows(space.projection[[j]].T)[:, 0])
         own = [found[id(contexts.sources[i])][contexts.rows[i]] for i in positions]
         overall = 0.0
         if center == "overall":
@@ -255,11 +255,3 @@ def scores_by_context(
 def scores_are_stored(adata: Any, key: str, center: str) -> bool:
     """Whether the scores kept in an AnnData tell those asked for: differences between contexts may be gone."""
     return center == "context" or dict(stored_fit(adata, key).get("params", {})).get("center") != "context"
-
-
-def _scores(source: Any, weights: Array) -> Array:
-    z = np.empty(source.shape[0])
-    for first, block in source.scan(_BLOCK):
-        check_block(block, first, "X")
-        z[first : first + block.shape[0]] = block @ weights
-    return z

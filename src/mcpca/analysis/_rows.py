@@ -15,7 +15,7 @@ import scipy.sparse
 
 from .._data.alignment import places_of_rows
 from .._data.detect import is_anndata
-from .._data.sources import check_block
+from .._data.projection import projected_rows
 from .._results.fitted import Fitted, fitted
 from .._results.fitted_rows import (
     Directions,
@@ -29,7 +29,6 @@ from .._utils.component_names import unknown
 from .._utils.types import Array
 from ._tables import pandas
 
-_BLOCK = 2**26  # bytes of rows at a time
 _MOST = 100_000  # rows from which PCs are computed
 NEEDS_ROWS = "pass X and y, in any form that fit takes, or an AnnData with the fit"
 
@@ -61,14 +60,7 @@ class FittedRows:
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows, for W (q, m) in the space of the fit. One pass, by blocks."""
         W = self.space.fit_data_of_rows(W)
-        parts = []
-        for source in _sources(self.space):
-            Z = np.empty((source.shape[0], W.shape[1]))
-            for first, block in source.scan(_BLOCK):
-                check_block(block, first, "X")
-                Z[first : first + block.shape[0]] = block @ W
-            parts.append(Z)
-        return np.concatenate(parts)
+        return np.concatenate([projected_rows(source, W) for source in _sources(self.space)])
 
     def scores(self) -> Array:
         """Return the scores ``x^T pinv(A)^T`` (n, r) of all rows, not centred."""

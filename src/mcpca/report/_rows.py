@@ -14,6 +14,7 @@ import scipy.sparse
 from .._data.contexts import Contexts, named_blocks
 from .._data.detect import has_dask_rows, is_anndata, is_dask
 from .._data.labels import take_labels
+from .._data.projection import offset_scores
 from .._data.validation import check_finite
 from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
@@ -178,14 +179,14 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
 
 
 def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> RowSample:
-    scores = np.asarray(rows @ P.T, dtype=np.float64) - mean @ P.T
+    scores = offset_scores(rows, P.T, mean @ P.T)
     V, shares = _principal_axes(rows)
     return RowSample(
         n,
         rows.shape[0],
         np.quantile(scores, QUANTILES, axis=0),
         scores[shown],
-        np.asarray(rows[shown] @ V, dtype=np.float64) - mean @ V,
+        offset_scores(rows[shown], V, mean @ V),
         A.T @ V,
         shares,
     )
