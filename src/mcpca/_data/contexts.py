@@ -219,6 +219,20 @@ def _from_blocks(named: NamedBlocks, kinds: list[Kind]) -> Contexts:
     return Contexts(named.names, named.by_name, features, sources, [slice(0, n) for n in counts], np.array(counts))
 
 
+def contexts_of_codes(
+    source: Source, codes: Array, names: Array, feature_names: Array | None, *, by_name: bool = True
+) -> Contexts:
+    """Return the rows of one source by their context: ``codes`` (n,) are positions in ``names``, -1 for no context."""
+    k = len(names)
+    labelled = np.flatnonzero(codes >= 0)
+    if len(labelled) == len(codes):
+        rows = rows_by_context(codes, k)
+    else:
+        rows = [labelled[part] for part in rows_by_context(codes[labelled], k)]
+    counts = np.bincount(codes[labelled], minlength=k)
+    return Contexts(names, by_name, feature_names, [source] * k, rows, counts)
+
+
 def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     from .dask_rows import read_dask  # needs this module
 
@@ -230,8 +244,7 @@ def _from_labels(X: Any, y: Any, kind: Kind) -> Contexts:
     source = as_source(matrix.X, "X", matrix.kind)
     feature_names = None if matrix.names is None else name_array(matrix.names)
     n = source.shape[0]
-    names, index = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)
+    names, codes = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)
     if n == 0:
         raise ValueError(f"X has 0 samples (shape={source.shape}) while a minimum of 2 is required.")
-    counts = np.bincount(index, minlength=len(names))
-    return Contexts(names, y is not None, feature_names, [source] * len(names), rows_by_context(index), counts)
+    return contexts_of_codes(source, codes, names, feature_names, by_name=y is not None)

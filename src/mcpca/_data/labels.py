@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ def take_labels(X: Any, y: Any, kind: Kind | None = None) -> tuple[Any, Any]:
     elif hasattr(X, "npartitions"):
         raise ValueError(f"y={names}: columns of a Dask DataFrame are not crossed; make one of them, and name it.")
     else:
-        labels = crossed([table[name] for name in names])
+        labels = cross_labels([table[name] for name in names])
     return X if kind is Kind.ANNDATA else without_columns(X, names), labels
 
 
@@ -101,7 +101,7 @@ def without_columns(X: Any, names: Sequence[str]) -> Any:
     return X[[c for c in columns if c not in names]]
 
 
-def crossed(columns: Sequence[Any]) -> Coded:
+def cross_labels(columns: Sequence[Any]) -> Coded:
     """Return the combinations of labels that occur, "a / b", in the order of the first column, then the second, ...
 
     A row that lacks a label in one column lacks one here.
@@ -202,13 +202,17 @@ def check_labels(shape: tuple[int, ...], n: int, missing: int) -> None:
         raise ValueError(f"y has {missing} missing labels; drop those rows, or give them a context of their own.")
 
 
-def rows_by_context(index: Array) -> Sequence[slice | Array]:
-    """Group rows by the index of their context: slices where rows are in order, lists of rows otherwise."""
-    counts = np.bincount(index)
+def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
+    """Return the rows of each context, for rows with contexts ``codes`` (n,) from 0 to k - 1, or to the largest code.
+
+    Slices where the rows of every context stand together and in order, row numbers otherwise.
+    """
+    counts = np.bincount(codes, minlength=k)
     ends = np.cumsum(counts)
-    if (np.diff(index) >= 0).all():
+    if (np.diff(codes) >= 0).all():
         return [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
-    return np.split(np.argsort(index, kind="stable"), ends[:-1])
+    # A stable sort keeps the rows of a context in the order of the matrix, which reads from disk depend on.
+    return list(np.split(np.argsort(codes, kind="stable"), ends[:-1]))
 
 
 def name_array(names: Sequence[Any]) -> Array:
@@ -257,3 +261,12 @@ def is_missing(value: Any) -> bool:
     different = value is None or value != value
     # Arrays as labels differ element by element: what they are is told where labels are looked up.
     return type(different).__name__ == "NAType" or (np.ndim(different) == 0 and bool(different))
+
+
+def is_missing_text(text: str, na_values: Collection[str] = ()) -> bool:
+    """Whether a label read from a text file is missing: blank, or one of ``na_values``.
+
+    The texts in ``MISSING_TEXTS`` are not missing by themselves: "NA" is also the code of Namibia.
+    """
+    bare = text.strip()
+    return bare == "" or bare in na_values

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, svds
 
-from .._data.contexts import Contexts
+from .._data.contexts import Contexts, contexts_of_codes
 from .._data.detect import anndata_parts, has_dask_rows, is_anndata
 from .._data.projection import projected_rows
 from .._data.sources import as_source, check_block
@@ -103,14 +103,9 @@ def _of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
     else:
         matrix = anndata_parts(adata)[0] if layer is None else _entry(adata.layers, layer, "layers")
         A, P, columns = fit.whole().components, fit.projection, fit.columns
-    codes = _codes(fit)
-    k, counts = len(fit.contexts), np.bincount(codes[codes >= 0], minlength=len(fit.contexts))
-    numbers = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
-    rows = np.split(numbers, np.cumsum(counts)[:-1])
     read = as_source(matrix, "The matrix of adata")
-    return RowsByContext(
-        Contexts(np.array(fit.contexts), True, None, [read] * k, rows, counts), list(range(k)), A, P, columns
-    )
+    contexts = contexts_of_codes(read, _codes(fit), np.array(fit.contexts), None)
+    return RowsByContext(contexts, list(range(len(fit.contexts))), A, P, columns)
 
 
 def _codes(fit: Fitted) -> Array:
