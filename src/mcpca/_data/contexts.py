@@ -1,4 +1,10 @@
-"""Every form of input becomes one ``Contexts`` object: named blocks of rows with the same features."""
+"""The contexts of a fit: named groups of rows that share their features.
+
+``read_contexts`` is the door through which all data come, in whatever form: one matrix with labels, a list or dict of
+matrices, AnnData, Dask. It checks shapes, names and counts and returns ``Contexts``, which refer to the rows where they
+are (``sources``) without a copy. Everything above, covariances and scores, works on ``Contexts`` only. Values are not
+looked at here: those that are not finite are found by the first pass over the rows.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
+from .._utils.wording import listed
 from .alignment import check_same_width, in_first_order, matrix_and_names
 from .context_sums import Sum
 from .detect import Kind, has_dask_rows, input_kind
@@ -22,7 +29,10 @@ from .validation import check_finite
 
 
 class Engine(Protocol):
-    """Who makes passes over rows that are not in this process."""
+    """Makes passes over rows that are not in this process; implemented by ``dask_rows.DaskEngine``.
+
+    A pass is a kernel, a function of some rows and their contexts, whose sums are added up over all rows.
+    """
 
     @property
     def size(self) -> float:
@@ -35,10 +45,10 @@ class Engine(Protocol):
         """Add what ``kernel`` makes of all rows to ``totals``."""
 
     def add_gram(self, gram: Any, totals: list[Array]) -> None:
-        """Add ``sum_i S_i S_i V`` and the squared lengths of columns of ``S_i V`` to ``totals``."""
+        """Add ``sum_i S_i S_i V`` and the squared norms of the columns of ``S_i V`` to ``totals``."""
 
     def fingerprint(self) -> tuple[Array, str]:
-        """Return the marks (k,) of the rows of each context, and a digest of which rows are whose."""
+        """Return the marks (k,) of the rows of each context, and a digest of which rows are in which context."""
 
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
         """Return ``x P^T - offset`` of all rows, where they are."""
@@ -48,10 +58,21 @@ class Engine(Protocol):
 class Contexts:
     """Rows of k named contexts, held without a copy.
 
-    Context i is the rows ``rows[i]`` (a slice, or row numbers where rows are not in order) of ``sources[i]``.
-    ``by_name`` is False where names are only positions: in a list, or a matrix without labels. ``resampled`` is True
-    where rows were taken from others, and may come twice or not at all. ``engine`` makes the passes over rows that are
-    on other machines, and is None for all others.
+    Attributes
+    ----------
+    names : ndarray (k,)
+    by_name : bool
+        False where names are only positions: in a list, or one matrix without labels.
+    feature_names : ndarray (p,) or None
+    sources : sequence of k ``Source``
+        Where the rows are; contexts of one labelled matrix share the same object.
+    rows : sequence of k slices or ndarrays
+        Which rows of its source each context has; row numbers where they do not stand together.
+    n_samples : ndarray (k,)
+    resampled : bool
+        Whether rows were drawn from those of other contexts, so that some may occur twice or not at all.
+    engine : Engine or None
+        Makes the passes over rows that are on other machines.
     """
 
     names: Array
@@ -65,7 +86,7 @@ class Contexts:
 
     @property
     def n_features(self) -> int:
-        """Features, the same in every context."""
+        """Number of features, the same in every context."""
         return int(self.sources[0].shape[1])
 
     @cached_property
@@ -84,42 +105,47 @@ class Contexts:
         return np.array([source.sparse for source in self.sources])
 
     def take(self, rows: Sequence[Array]) -> Contexts:
-        """Return the same contexts with only these of their rows: indices within each context, also repeated ones."""
-        own = (
-            kept + mine.start if isinstance(mine, slice) else mine[kept]
-            for kept, mine in zip(rows, self.rows, strict=True)
-        )
-        return replace(self, rows=list(own), n_samples=np.array([len(kept) for kept in rows]), resampled=True)
+        """Return the same contexts with these of their rows only: positions within each context, possibly repeated."""
+        taken = [
+            positions + in_source.start if isinstance(in_source, slice) else in_source[positions]
+            for positions, in_source in zip(rows, self.rows, strict=True)
+        ]
+        return replace(self, rows=taken, n_samples=np.array([len(positions) for positions in rows]), resampled=True)
 
     def in_order(self, names: Sequence[Any]) -> Contexts:
-        """Return the same contexts in the order of these names, which are theirs."""
-        own = self.names.tolist()
-        if own == list(names):
+        """Return the same contexts in the order of ``names``, a permutation of theirs."""
+        present = self.names.tolist()
+        if present == list(names):
             return self
-        places = [own.index(name) for name in names]
-        sources, rows = ([part[i] for i in places] for part in (self.sources, self.rows))
-        return replace(self, names=self.names[places], sources=sources, rows=rows, n_samples=self.n_samples[places])
+        places = [present.index(name) for name in names]
+        return replace(
+            self,
+            names=self.names[places],
+            sources=[self.sources[i] for i in places],
+            rows=[self.rows[i] for i in places],
+            n_samples=self.n_samples[places],
+        )
 
     def row_numbers(self, i: int, start: int, stop: int) -> slice | Array:
-        """Rows ``start`` to ``stop`` of context i, as numbers in its source."""
+        """Return rows ``start`` to ``stop`` of context i, as numbers in its source."""
         rows = self.rows[i]
         return slice(rows.start + start, rows.start + stop) if isinstance(rows, slice) else rows[start:stop]
 
     def block(self, i: int) -> RowBlock:
-        """All rows of context i, dense or CSR."""
+        """Return all rows of context i, dense or CSR."""
         return self.sources[i].gather(self.rows[i])
 
     def block_rows(self, i: int, start: int, stop: int) -> Array:
-        """Rows ``start`` to ``stop`` of context i as a dense array."""
+        """Return rows ``start`` to ``stop`` of context i as a dense array."""
         rows: Any = self.sources[i].gather(self.row_numbers(i, start, stop))
         return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
 
     def dense_block(self, i: int) -> Array:
-        """All rows of context i as a dense array."""
+        """Return all rows of context i as a dense array."""
         return self.block_rows(i, 0, int(self.n_samples[i]))
 
     def codes(self, source: Source) -> Array:
-        """Return the index of the context of each row of ``source``, -1 where it has none."""
+        """Return the context of each row of ``source`` as an index (n,), -1 for rows without one."""
         codes = np.full(source.shape[0], -1, dtype=np.int32)
         for i, rows in enumerate(self.rows):
             if self.sources[i] is source:
@@ -127,20 +153,28 @@ class Contexts:
         return codes
 
     def row_bytes(self, i: int) -> float:
-        """About what a row of context i takes in memory."""
+        """Return about how many bytes a row of context i takes in memory."""
         return self.sources[i].nbytes / max(self.sources[i].shape[0], 1)
 
     def context_bytes(self) -> Array:
-        """About what the rows of each context take in memory (k,)."""
+        """Return about how many bytes the rows of each context take in memory (k,)."""
         return np.array([self.row_bytes(i) for i in range(len(self.names))]) * self.n_samples
 
     def check_finite(self, i: int) -> None:
-        """Raise where context i has NaN or infinite values, which names them."""
+        """Raise where context i has NaN or infinite values; the error says in which features."""
         check_finite(self.dense_block(i), f"X, context {self.names.tolist()[i]!r},", self.feature_names)
 
 
 def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
-    """Check any form of input and return it as ``Contexts``; the rows are not copied. ``Contexts`` were checked."""
+    """Check any form of input and return it as ``Contexts``, without a copy of the rows.
+
+    Parameters
+    ----------
+    X, y
+        As in ``MCPCA.fit``. ``Contexts`` are returned as they are: they were checked when they were made.
+    min_samples : int
+        Fewest rows that a context may have.
+    """
     if isinstance(X, Contexts):
         return X
     kind = input_kind(X)
@@ -162,10 +196,9 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     few = np.flatnonzero(contexts.n_samples < min_samples)
     if len(few):
         names = contexts.names.tolist()
-        shown = ", ".join(f"{names[i]!r} (n_samples = {contexts.n_samples[i]})" for i in few[:5])
-        more = f" and {len(few) - 5} more" if len(few) > 5 else ""
+        counted = [f"{names[i]!r} (n_samples = {contexts.n_samples[i]})" for i in few]
         raise ValueError(
-            f"{len(few)} of {len(contexts.names)} contexts have fewer than {min_samples} samples: {shown}{more}. "
+            f"{len(few)} of {len(contexts.names)} contexts have fewer than {min_samples} samples: {listed(counted)}. "
             "A covariance needs at least 2; drop or merge these contexts."
         )
     warn_of_doubtful(contexts.names.tolist())
@@ -173,7 +206,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
 
 
 class NamedBlocks(NamedTuple):
-    """Separate contexts as given: names (k,), their rows unchecked, and whether the names were the caller's."""
+    """Separate contexts as the user passed them: names (k,), rows unchecked, and whether the names are the user's."""
 
     names: Array
     blocks: list[Any]
@@ -190,8 +223,8 @@ def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
         names = list(X.index)
         blocks = list(X)
         if len(set(names)) < len(names):
-            twice = sorted({str(n) for n in names if names.count(n) > 1})
-            raise ValueError(f"X names contexts more than once: {twice}; give every context a name of its own.")
+            repeated = sorted({str(n) for n in names if names.count(n) > 1})
+            raise ValueError(f"X names contexts more than once: {repeated}; give every context a name of its own.")
     elif kind is Kind.SEQUENCE and not _is_nested_row_list(X):
         names = list(range(len(X)))
         blocks = list(X)
@@ -204,7 +237,7 @@ def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
-    """Whether a list is a matrix written as rows of plain numbers, and not contexts."""
+    """Whether a list is one matrix written as rows of plain numbers, and not several contexts."""
     return len(X) > 0 and all(isinstance(row, (list, tuple)) and all(np.isscalar(v) for v in row) for row in X)
 
 
@@ -234,7 +267,7 @@ def contexts_of_codes(
 
 
 def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
-    from .dask_rows import read_dask  # needs this module
+    from .dask_rows import read_dask  # here, because that module imports this one
 
     return read_dask(X, y, named)
 

@@ -96,7 +96,7 @@ class _RowsElsewhere(Sequence[Any]):
 
 def _refused() -> ValueError:
     return ValueError(
-        "X is a Dask collection, and this method needs its rows in the memory of this process, which they may not fit. "
+        "X is a Dask collection, and this method needs its rows in the memory of this process, where they may not fit. "
         "Pass a sample of them: X.compute() of some blocks, say X[:10000].compute()."
     )
 
