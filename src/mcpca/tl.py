@@ -144,7 +144,7 @@ def mcpca(
     notes = [*contexts.warn(min_samples, stacklevel=2)]
     counts = warn_of_counts(space, layer, stacklevel=2)
     notes += [] if counts is None else [counts]
-    rows = contexts.fit_data_of_rows(space)
+    rows = contexts.with_rows(space)
     if "tol" not in parameters and by_passes(rows, n_comps):
         fitted.tol = _TOL_OF_PASSES
     with warnings.catch_warnings(record=True) as caught:
@@ -203,7 +203,7 @@ def rank(
     warn_of_counts(space, layer, stacklevel=2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selection = select_rank(contexts.fit_data_of_rows(space), random_state=random_state, **options)
+        selection = select_rank(contexts.with_rows(space), random_state=random_state, **options)
     for item in caught:
         warnings.warn(item.message, item.category, stacklevel=2)
     params = {"context_key": _stored_key(context_key), "layer": layer, "obsm": obsm}
@@ -301,7 +301,7 @@ def loadings_for(
     else:
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn(min_samples, stacklevel=2)
-    B = fitted.loadings_for(contexts.fit_data_of_rows(FeatureSpace(source, None, None, None, False, None)))
+    B = fitted.loadings_for(contexts.with_rows(FeatureSpace(source, None, None, None, False, None)))
     return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
 
 

@@ -26,7 +26,8 @@ from mcpca import (
 from mcpca._covariances import device_rows, device_stack
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._data.contexts import named_blocks
-from mcpca._data.sources import as_source, is_source_like
+from mcpca._data.detect import is_source_like
+from mcpca._data.sources import as_source
 from mcpca._utils import array_api
 from mcpca._utils.array_api import is_device_array, to_host
 from mcpca.datasets import make_contexts

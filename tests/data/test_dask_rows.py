@@ -534,8 +534,11 @@ REFUSED = [
     (lambda X, y: (da.from_array(X[:0]), None), "X has 0 samples"),
     (lambda X, y: (da.from_array(X), np.arange(600)), "600 of 600 contexts have fewer than 2 samples"),
     (lambda X, y: ([da.from_array(X), X], None), r"contexts on Dask and others that are not \(X, context 1\)"),
-    (lambda X, y: ([da.from_array(X), da.from_array(X[:, 1:])], None), "context 0, has 30 and X, context 1, has 29"),
-    (lambda X, y: ([frame_of(X, y)[["1", "2"]], frame_of(X, y)[["1", "3"]]], None), "must share their features"),
+    (lambda X, y: ([da.from_array(X), da.from_array(X[:, 1:])], None), "context 0 has 30 and context 1 has 29"),
+    (
+        lambda X, y: ([frame_of(X, y)[["1", "2"]], frame_of(X, y)[["1", "3"]]], None),
+        "context 1, lacks 1 of the 2 features of the first context: '2', and has 1 in addition: '3'",
+    ),
     (lambda X, y: ([da.from_array(X)], y), "y labels the rows of one 2-D X, but X already holds separate contexts"),
 ]
 

@@ -44,7 +44,7 @@ CASES = {
     ),
     "feature names": (
         lambda X: MCPCA(2).fit([pd.DataFrame(X, columns=list("abcde")), pd.DataFrame(X, columns=list("abcdx"))]),
-        r"context 1 lacks \['e'\] and has \['x'\] in addition",
+        r"context 1, lacks 1 of the 5 features of the first context: 'e', and has 1 in addition: 'x'\.",
     ),
     "one sample": (
         lambda X: MCPCA(2).fit([X, X[:1]]),

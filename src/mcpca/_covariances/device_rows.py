@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .._data.blocks import check_shape, equal_blocks, times_power
 from .._data.contexts import Contexts, named_blocks, read_contexts
-from .._data.sources import DenseSource, is_source_like
+from .._data.sources import DenseSource
 from .._data.validation import check_finite
 from .._utils.array_api import (
     as_float,
@@ -57,16 +57,6 @@ class DeviceSource:
         """Yield (number of the first row, block)."""
         for first, stop in equal_blocks(self.shape[0], max_bytes // (self.shape[1] * self.dtype.itemsize)):
             yield first, self.gather(slice(first, stop))
-
-
-def holds_device_arrays(X: Any) -> bool:
-    """Whether ``X`` is an array on a device, or a list, tuple or mapping with one in it."""
-    if is_device_array(X):
-        return True
-    if isinstance(X, (list, tuple)):
-        return any(map(is_device_array, X))
-    # One format of sparse matrices is also a Mapping.
-    return isinstance(X, Mapping) and not is_source_like(X) and any(map(is_device_array, X.values()))
 
 
 def read_device_contexts(X: Any, y: Any) -> Contexts:

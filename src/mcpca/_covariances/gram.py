@@ -9,6 +9,7 @@ import numpy as np
 
 from .._data import context_sums
 from .._data.context_sums import Sum
+from .._data.projection import offset_scores
 from .._utils.types import Array
 
 
@@ -69,9 +70,9 @@ class Gram:
 
     def scores(self, X: Any, Y: Array, i: int) -> Array:
         """Centred scores of rows of context i on its image, times its factor."""
-        T = X @ Y.astype(self.dtype, copy=False) - (self.means[i] @ Y).astype(self.dtype)
+        T = offset_scores(X, Y.astype(self.dtype, copy=False), (self.means[i] @ Y).astype(self.dtype))
         T *= self.dtype.type(self.factors[i])
-        return np.asarray(T)
+        return T
 
     def whole(self, X: Any, codes: Array) -> list[Sum]:
         """Return what contexts add all of whose rows are in X, standing together: their means need not be known."""
@@ -108,7 +109,7 @@ class Gram:
         sums = np.empty((len(present), self.typed.shape[1]))
         for j, i in enumerate(present.tolist()):
             Xi = X[rows[j]]
-            Z = Xi @ self.typed - self.offsets[i].astype(self.dtype)
+            Z = offset_scores(Xi, self.typed, self.offsets[i].astype(self.dtype))
             products[j], sums[j] = context_sums.transposed(Xi, Z), Z.sum(axis=0, dtype=np.float64)
         return [Sum(0, present, products), Sum(1, present, sums)]
 

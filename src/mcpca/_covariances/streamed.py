@@ -23,6 +23,7 @@ import scipy.sparse
 from .._data import context_sums
 from .._data.context_sums import Sum as _Sum
 from .._data.contexts import Contexts
+from .._data.projection import offset_scores
 from .._linalg import eigenbasis
 from .._utils.parallel import blas_aside
 from .._utils.types import Array
@@ -203,7 +204,7 @@ class StreamedCovariances:
         """Add context i, which is too large to be held, in two readings of its rows."""
 
         def first(X: Any, codes: Array) -> list[_Sum]:
-            Z = X @ gram.typed - gram.offsets[i].astype(gram.dtype)
+            Z = offset_scores(X, gram.typed, gram.offsets[i].astype(gram.dtype))
             return [_Sum(0, ..., context_sums.transposed(X, Z)), _Sum(1, ..., Z.sum(axis=0, dtype=np.float64))]
 
         parts = [np.zeros(gram.typed.shape), np.zeros(gram.typed.shape[1])]
@@ -374,7 +375,7 @@ class StreamedCovariances:
         """Return the function that gives centred scores on A of rows with their contexts."""
         A = A if self.scale is None else self.scale[:, None] * A
         typed, offsets = A.astype(self.dtype), (self.means @ A).astype(self.dtype)
-        return lambda X, codes: np.asarray(X @ typed - offsets[codes])
+        return lambda X, codes: offset_scores(X, typed, offsets[codes])
 
 
 def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:

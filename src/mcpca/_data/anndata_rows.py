@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +13,12 @@ from .._utils.arguments import check_integer, check_unmasked
 from .._utils.optional import require
 from .._utils.types import Array
 from ..exceptions import DroppedContextsWarning, RawCountsWarning
-from .alignment import columns_of
-from .contexts import Contexts
-from .dask_rows import coded_contexts, columns_there, first_rows
-from .detect import anndata_parts, is_anndata
-from .labels import Coded, check_columns, crossed, distinct, read_labels, rows_by_context
-from .sources import columns_source, is_dask
+from .alignment import NamedMatrix, columns_of, with_columns
+from .contexts import Contexts, contexts_of_codes
+from .dask_rows import coded_contexts, first_rows
+from .detect import Kind, anndata_parts, input_kind, is_anndata, is_dask
+from .labels import Coded, check_columns, cross_labels, distinct, read_labels
+from .sources import as_source
 
 EXTRA = "anndata"
 _LOOKED_AT = 200  # rows, to tell counts from normalised values
@@ -77,16 +76,23 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
         return _space_of_obsm(adata, layer, obsm, mask_var)
     matrix, names = matrix_of(adata, layer)
     check_unique(names, "adata")
-    mask_var = ("highly_variable" if "highly_variable" in adata.var else None) if _is(mask_var, "auto") else mask_var
-    columns = None if mask_var is None else _columns(adata, mask_var)
+    if _is_text(mask_var, "auto"):
+        mask_var = default_mask(adata.var)
+    columns = None if mask_var is None else _masked_columns(adata, mask_var)
     if columns is None or len(columns) == len(names):
-        return FeatureSpace(rows_of(matrix, None, _where(layer)), names, None, None, True, mask_var)
-    return FeatureSpace(rows_of(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
+        return FeatureSpace(feature_rows(matrix, None, _where(layer)), names, None, None, True, mask_var)
+    return FeatureSpace(feature_rows(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
 
 
-def rows_of(matrix: Any, columns: Array | None, where: str) -> Any:
+def default_mask(var: Any) -> str | None:
+    """Return the column of ``var`` that selects features where the user names none: scanpy's, if it is there."""
+    return "highly_variable" if "highly_variable" in var.columns else None
+
+
+def feature_rows(matrix: Any, columns: Array | None, where: str) -> Any:
     """Return these columns of a matrix as a ``Source``, of one on Dask as a Dask array; None is all of them."""
-    return columns_there(matrix, columns) if is_dask(matrix) else columns_source(matrix, columns, where)
+    X, kind, _ = with_columns(NamedMatrix(matrix, input_kind(matrix), None), columns, where)
+    return X if kind is Kind.DASK else as_source(X, where, kind)
 
 
 def matrix_of(adata: Any, layer: str | None) -> tuple[Any, Array]:
@@ -118,14 +124,14 @@ def check_unique(names: Array, argument: str) -> None:
 def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> FeatureSpace:
     if layer is not None:
         raise ValueError(f"layer={layer!r} and obsm={obsm!r} are both given; the rows come from one of them. Drop one.")
-    if mask_var is not None and not _is(mask_var, "auto"):
+    if mask_var is not None and not _is_text(mask_var, "auto"):
         raise ValueError(
             f"mask_var={mask_var!r} selects features of var, and obsm={obsm!r} has its own; drop mask_var."
         )
     check_columns([obsm], list(adata.obsm), "obsm", "adata.obsm", "as in obsm='X_pca'", "is not in")
     matrix = adata.obsm[obsm]
     columns = columns_of(matrix)
-    source = rows_of(matrix, None, f"adata.obsm[{obsm!r}]")
+    source = feature_rows(matrix, None, f"adata.obsm[{obsm!r}]")
     names = None if columns is None else np.array([str(c) for c in columns])
     return FeatureSpace(source, names, None, axes_of(adata, obsm, source.shape[1]), False, None)
 
@@ -137,11 +143,11 @@ def axes_of(adata: Any, obsm: str, p: int) -> Array | None:
     return axes if axes is not None and axes.ndim == 2 and axes.shape[1] == p else None
 
 
-def _is(value: Any, text: str) -> bool:
+def _is_text(value: Any, text: str) -> bool:
     return isinstance(value, str) and value == text
 
 
-def _columns(adata: Any, mask_var: Any) -> Array:
+def _masked_columns(adata: Any, mask_var: Any) -> Array:
     """Return the positions in ``var`` that a mask selects."""
     shown = repr(mask_var) if isinstance(mask_var, str) else f"<{type(mask_var).__name__}>"
     if isinstance(mask_var, str):
@@ -220,18 +226,11 @@ class ObsContexts:
     dropped: list[tuple[str, int]]
     n_missing: int
 
-    def fit_data_of_rows(self, space: FeatureSpace) -> Contexts:
-        """Return the contexts with their rows."""
+    def with_rows(self, space: FeatureSpace) -> Contexts:
+        """Return the contexts with their rows in the features of a fit."""
         if is_dask(space.source):
             return coded_contexts(space.source, Coded(self.codes, self.names), space.names, "adata")
-        kept = np.flatnonzero(self.codes >= 0)
-        groups: Sequence[slice | Array] = rows_by_context(self.codes[kept])
-        if len(kept) < len(self.codes):
-            groups = [kept[rows] for rows in groups]
-        k = len(self.names)
-        return Contexts(
-            self.names, True, space.names, [space.source] * k, groups, np.bincount(self.codes[kept], minlength=k)
-        )
+        return contexts_of_codes(space.source, self.codes, self.names, space.names)
 
     def warn(self, min_samples: int, stacklevel: int) -> list[str]:
         """Warn of what was left out; return what was said."""
@@ -266,7 +265,7 @@ def contexts_of_obs(
         raise TypeError(f"context_key={context_key!r}; pass the name of a column of adata.obs, or a list of names.")
     keys = check_columns(list(keys), list(adata.obs.columns), "context_key", "adata.obs", "or a list of names")
     columns = [adata.obs[key] for key in keys]
-    coded = read_labels(columns[0]) if len(keys) == 1 else crossed(columns)
+    coded = read_labels(columns[0]) if len(keys) == 1 else cross_labels(columns)
     n_missing = int((coded.codes < 0).sum())
     if n_missing and missing == "error":
         raise ValueError(

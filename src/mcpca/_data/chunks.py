@@ -168,14 +168,10 @@ class ChunkSource:
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
 
     def _by_name(self, X: Any, where: str) -> Any:
-        """Return a DataFrame with its columns in the order of the first block's."""
-        own, known = list(X.columns), self.feature_names
-        assert known is not None
-        places = positions_of(known, own, where, "of the first block", "Give every block the same columns.")
-        if len(own) > len(known):
-            raise ValueError(
-                f"{where} has {len(own)} columns and the first block has {len(known)}; give every block the same ones."
-            )
+        """Return a DataFrame with its columns in the order of the first block's, which must be the same."""
+        assert self.feature_names is not None
+        way_out = "Give every block the same columns."
+        places = positions_of(self.feature_names, list(X.columns), where, "of the first block", way_out, exactly=True)
         return X if places is None else frame_columns(X, places)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from .._utils.array_api import to_host
 from .._utils.types import Array
 from .alignment import columns_of, in_row_order
-from .detect import is_anndata
+from .detect import Kind, input_kind
 from .label_kinds import plain_label, plain_labels, sort_key
 
 SEPARATOR = " / "  # between the names of crossed contexts
@@ -33,7 +33,7 @@ class Coded(NamedTuple):
 # By the name of a column
 
 
-def label_columns(X: Any, y: Any) -> list[str]:
+def label_columns(X: Any, y: Any, kind: Kind | None = None) -> list[str]:
     """Return the columns that ``y`` names, of a DataFrame or of an AnnData's ``obs``; none where y is labels.
 
     A string is the name of a column. A list of strings is several of them, unless it has an entry for every row or
@@ -41,11 +41,12 @@ def label_columns(X: Any, y: Any) -> list[str]:
     """
     if not isinstance(y, str) and not (isinstance(y, (list, tuple)) and y and all(isinstance(v, str) for v in y)):
         return []
-    table, where = (X.obs, "adata.obs") if is_anndata(X) else (X, "X")
+    kind = input_kind(X) if kind is None else kind
+    table, where = (X.obs, "adata.obs") if kind is Kind.ANNDATA else (X, "X")
     columns = columns_of(table)
     if isinstance(y, str):
-        if columns is None and isinstance(X, (list, tuple, Mapping)):
-            return []  # contexts, which take no y: told where they are read
+        if columns is None and kind in (Kind.SEQUENCE, Kind.MAPPING):
+            return []  # separate contexts take no y, which is an error where they are read
         return check_columns([y], columns or [], "y", where, "or the labels themselves")
     if columns is None or len(set(y) & set(columns)) == 0 or len(y) == len(table):
         return []
@@ -71,22 +72,25 @@ def check_columns(
     return names
 
 
-def take_labels(X: Any, y: Any) -> tuple[Any, Any]:
+def take_labels(X: Any, y: Any, kind: Kind | None = None) -> tuple[Any, Any]:
     """Return X without the columns that ``y`` names, and the labels in them; labels that are given go by their index.
 
     An AnnData has its labels in ``obs`` and stays as it is. Several columns are crossed.
     """
-    names = label_columns(X, y)
+    if y is None:
+        return X, None
+    kind = input_kind(X) if kind is None else kind
+    names = label_columns(X, y, kind)
     if not names:
-        return X, in_row_order(X, y)
-    table = X.obs if is_anndata(X) else X
+        return X, in_row_order(X, y, kind)
+    table = X.obs if kind is Kind.ANNDATA else X
     if len(names) == 1:
         labels = table[names[0]]
     elif hasattr(X, "npartitions"):
         raise ValueError(f"y={names}: columns of a Dask DataFrame are not crossed; make one of them, and name it.")
     else:
-        labels = crossed([table[name] for name in names])
-    return X if is_anndata(X) else without_columns(X, names), labels
+        labels = cross_labels([table[name] for name in names])
+    return X if kind is Kind.ANNDATA else without_columns(X, names), labels
 
 
 def without_columns(X: Any, names: Sequence[str]) -> Any:
@@ -97,7 +101,7 @@ def without_columns(X: Any, names: Sequence[str]) -> Any:
     return X[[c for c in columns if c not in names]]
 
 
-def crossed(columns: Sequence[Any]) -> Coded:
+def cross_labels(columns: Sequence[Any]) -> Coded:
     """Return the combinations of labels that occur, "a / b", in the order of the first column, then the second, ...
 
     A row that lacks a label in one column lacks one here.
@@ -198,13 +202,17 @@ def check_labels(shape: tuple[int, ...], n: int, missing: int) -> None:
         raise ValueError(f"y has {missing} missing labels; drop those rows, or give them a context of their own.")
 
 
-def rows_by_context(index: Array) -> Sequence[slice | Array]:
-    """Group rows by the index of their context: slices where rows are in order, lists of rows otherwise."""
-    counts = np.bincount(index)
+def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
+    """Return the rows of each context, for rows with contexts ``codes`` (n,) from 0 to k - 1, or to the largest code.
+
+    Slices where the rows of every context stand together and in order, row numbers otherwise.
+    """
+    counts = np.bincount(codes, minlength=k)
     ends = np.cumsum(counts)
-    if (np.diff(index) >= 0).all():
+    if (np.diff(codes) >= 0).all():
         return [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
-    return np.split(np.argsort(index, kind="stable"), ends[:-1])
+    # A stable sort keeps the rows of a context in the order of the matrix, which reads from disk depend on.
+    return list(np.split(np.argsort(codes, kind="stable"), ends[:-1]))
 
 
 def name_array(names: Sequence[Any]) -> Array:
@@ -253,3 +261,12 @@ def is_missing(value: Any) -> bool:
     different = value is None or value != value
     # Arrays as labels differ element by element: what they are is told where labels are looked up.
     return type(different).__name__ == "NAType" or (np.ndim(different) == 0 and bool(different))
+
+
+def is_missing_text(text: str, na_values: Collection[str] = ()) -> bool:
+    """Whether a label read from a text file is missing: blank, or one of ``na_values``.
+
+    The texts in ``MISSING_TEXTS`` are not missing by themselves: "NA" is also the code of Namibia.
+    """
+    bare = text.strip()
+    return bare == "" or bare in na_values

@@ -15,14 +15,14 @@ import numpy as np
 
 from .._covariances.checkpoint import Checkpoint
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.device_rows import holds_device_arrays, read_device_contexts
+from .._covariances.device_rows import read_device_contexts
 from .._covariances.device_stack import check_stack
 from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows, identity_of
 from .._covariances.moments import ContextMoments
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
 from .._data.contexts import read_contexts
-from .._data.detect import is_anndata
+from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array, take_labels
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked

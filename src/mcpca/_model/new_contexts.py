@@ -19,7 +19,7 @@ from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_covariances
 from .._data.alignment import square_in_order
 from .._data.contexts import Contexts, named_blocks, read_contexts
-from .._data.sources import is_dask
+from .._data.detect import is_dask
 from .._solvers.loadings import solve_loadings
 from .._utils.array_api import to_host
 from .._utils.types import Array, Report

@@ -6,33 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from .._data.anndata_rows import axes_of, check_unique, matrix_of, rows_of
+from .._data.anndata_rows import axes_of, check_unique, feature_rows, matrix_of
 from .._data.columns import positions_of
 from .._data.dask_rows import product_there
-from .._data.sources import as_source, is_dask
+from .._data.detect import is_dask
+from .._data.projection import projected_rows
+from .._data.sources import as_source
 from .._utils.types import Array
 from .anndata_layout import keys_of
 
-_BLOCK = 2**26  # bytes of rows at a time
-
 
 def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Any:
-    """Return the named features of ``adata``, in this order, as ``rows_of`` does; others are left out."""
+    """Return the named features of ``adata``, in this order, as ``feature_rows`` does; others are left out."""
     matrix, names = matrix_of(adata, layer)
     check_unique(names, "adata")
     way_out = "Loadings need them all; add them, or fit on the features that both have."
-    return rows_of(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
+    return feature_rows(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
 
 
 def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, key: str, A: Array) -> Any:
     """Return new rows on the principal components of a fit: those in ``adata.obsm``, or else made from features.
 
-    As ``rows_of`` does. ``fitted`` is the AnnData with the fit, A (p, r) its MCPCs in terms of the components.
+    As ``feature_rows`` does. ``fitted`` is the AnnData with the fit, A (p, r) its MCPCs in terms of the components.
     """
     axes = _axes_of_fit(fitted, obsm, key, A)
     if obsm in adata.obsm and adata.obsm[obsm].shape[1] == len(A):
         _check_same_axes(adata, obsm, fitted, axes, len(A))
-        return rows_of(adata.obsm[obsm], None, f"adata.obsm[{obsm!r}]")
+        return feature_rows(adata.obsm[obsm], None, f"adata.obsm[{obsm!r}]")
     if axes is None:
         found = f"has shape {adata.obsm[obsm].shape}" if obsm in adata.obsm else "is not there"
         raise ValueError(
@@ -45,8 +45,8 @@ def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, ke
     # Centring is left to the contexts, each of which has its own mean taken off.
     if is_dask(source):
         return product_there(source, axes[used])
-    parts = [block @ axes[used] for _, block in source.scan(_BLOCK)]
-    return as_source(np.concatenate(parts), "adata")
+    scores = projected_rows(source, axes[used], np.result_type(source.dtype, axes))
+    return as_source(scores, "adata")
 
 
 def _axes_of_fit(fitted: Any, obsm: str, key: str, A: Array) -> Array | None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._data.detect import is_anndata
+from .._data.labels import is_missing
 from .._utils.array_api import to_host
 from .._utils.component_names import unknown
 from .._utils.types import Array
@@ -162,7 +163,7 @@ def _column(name: str, contexts: Sequence[str], argument: str, source: Any, key:
 
 def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> ContextValues:
     """Tell numbers, dates and categories apart."""
-    absent = np.array([_is_missing(value) for value in values])
+    absent = np.array([is_missing(value) for value in values])
     known = [value for value, gone in zip(values, absent, strict=True) if not gone]
     if order is None and known:
         if all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in known):
@@ -185,13 +186,6 @@ def _by_numbers(name: str) -> list[Any]:
     """Sort "visit 2" before "visit 10": text as text, and digits within it as numbers."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None:
-        return True
-    different = value != value  # NaN and NaT differ from themselves; pandas' NA gives NA
-    return bool(different) if isinstance(different, (bool, np.bool_)) else True
 
 
 def _some(values: Sequence[Any]) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, svds
 
-from .._data.contexts import Contexts
-from .._data.detect import anndata_parts, is_anndata
-from .._data.sources import as_source, check_block, is_dask
+from .._data.contexts import Contexts, contexts_of_codes
+from .._data.detect import anndata_parts, has_dask_rows, is_anndata
+from .._data.projection import projected_rows
+from .._data.sources import as_source, check_block
 from .._estimator.mcpca import fitted_model
 from .._model.new_rows import read_new_contexts
 from .._utils.component_names import context_index
@@ -24,7 +25,6 @@ from .anndata_layout import stored_fit
 from .fitted import Fitted
 from .pipelines import split_steps, transformed_rows
 
-_BLOCK = 2**26  # bytes of rows at a time
 _EXACT = 600  # rows or features up to which all eigenvectors are computed
 
 
@@ -77,7 +77,7 @@ def read_space(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByCont
     if is_anndata(X) and isinstance(y, str) and y in X.obs.columns:
         y = X.obs[y]
     blocks = X.values() if isinstance(X, dict) else X if isinstance(X, (list, tuple)) else [X]
-    if any(is_dask(block) for block in blocks):
+    if any(map(has_dask_rows, blocks)):
         raise TypeError("X is on Dask, and rows are drawn here; pass rows that were computed: a sample of X.compute().")
     contexts = read_new_contexts(fitted_model(model), X, y, min_samples=1)
     given = [str(name) for name in contexts.names.tolist()]
@@ -105,14 +105,9 @@ def _of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
     else:
         matrix = anndata_parts(adata)[0] if layer is None else _entry(adata.layers, layer, "layers")
         A, P, columns = fit.whole().components, fit.projection, fit.columns
-    codes = _codes(fit)
-    k, counts = len(fit.contexts), np.bincount(codes[codes >= 0], minlength=len(fit.contexts))
-    numbers = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
-    rows = np.split(numbers, np.cumsum(counts)[:-1])
     read = as_source(matrix, "The matrix of adata")
-    return RowsByContext(
-        Contexts(np.array(fit.contexts), True, None, [read] * k, rows, counts), list(range(k)), A, P, columns
-    )
+    contexts = contexts_of_codes(read, _codes(fit), np.array(fit.contexts), None)
+    return RowsByContext(contexts, list(range(len(fit.contexts))), A, P, columns)
 
 
 def _codes(fit: Fitted) -> Array:
@@ -245,7 +240,7 @@ def scores_by_context(
         for i in among:
             one = contexts.sources[i]
             if id(one) not in found:
-                found[id(one)] = _scores(one, space.fit_data_of_rows(space.projection[[j]].T)[:, 0])
+                found[id(one)] = projected_rows(one, space.fit_data_of_rows(space.projection[[j]].T)[:, 0])
         own = [found[id(contexts.sources[i])][contexts.rows[i]] for i in positions]
         overall = 0.0
         if center == "overall":
@@ -257,11 +252,3 @@ def scores_by_context(
 def scores_are_stored(adata: Any, key: str, center: str) -> bool:
     """Whether the scores kept in an AnnData tell those asked for: differences between contexts may be gone."""
     return center == "context" or dict(stored_fit(adata, key).get("params", {})).get("center") != "context"
-
-
-def _scores(source: Any, weights: Array) -> Array:
-    z = np.empty(source.shape[0])
-    for first, block in source.scan(_BLOCK):
-        check_block(block, first, "X")
-        z[first : first + block.shape[0]] = block @ weights
-    return z

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from .._data.alignment import places_in
+from .._data.alignment import places_of_rows
 from .._data.detect import is_anndata
-from .._data.sources import check_block
+from .._data.projection import projected_rows
 from .._results.fitted import Fitted, fitted
 from .._results.fitted_rows import (
     Directions,
@@ -29,7 +29,6 @@ from .._utils.component_names import unknown
 from .._utils.types import Array
 from ._tables import pandas
 
-_BLOCK = 2**26  # bytes of rows at a time
 _MOST = 100_000  # rows from which PCs are computed
 NEEDS_ROWS = "pass X and y, in any form that fit takes, or an AnnData with the fit"
 
@@ -61,14 +60,7 @@ class FittedRows:
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows, for W (q, m) in the space of the fit. One pass, by blocks."""
         W = self.space.fit_data_of_rows(W)
-        parts = []
-        for source in _sources(self.space):
-            Z = np.empty((source.shape[0], W.shape[1]))
-            for first, block in source.scan(_BLOCK):
-                check_block(block, first, "X")
-                Z[first : first + block.shape[0]] = block @ W
-            parts.append(Z)
-        return np.concatenate(parts)
+        return np.concatenate([projected_rows(source, W) for source in _sources(self.space)])
 
     def scores(self) -> Array:
         """Return the scores ``x^T pinv(A)^T`` (n, r) of all rows, not centred."""
@@ -209,16 +201,9 @@ def table_in_row_order(given: Any, names: Array | None, argument: str) -> Any:
     pd = pandas()
     if names is None or not isinstance(given, (pd.Series, pd.DataFrame)):
         return given
-    index, rows = given.index, pd.Index(names)
-    places = places_in(index, rows, argument, "X")
-    if places is None:
-        return given
-    if (places < 0).all():
-        raise ValueError(
-            f"{argument} has an index that names none of the rows: {list(index[:3])}, where rows are {list(rows[:3])}. "
-            f"Use the same names, or pass {argument}.to_numpy() in the order of the rows."
-        )
-    return given.reindex(rows)
+    rows = pd.Index(names)
+    places = places_of_rows(rows, given.index, argument, some_missing=True)
+    return given if places is None else given.reindex(rows)
 
 
 def _sources(space: RowsByContext) -> list[Any]:

@@ -12,9 +12,9 @@ import scipy.linalg
 import scipy.sparse
 
 from .._data.contexts import Contexts, named_blocks
-from .._data.detect import anndata_parts, is_anndata
+from .._data.detect import has_dask_rows, is_anndata, is_dask
 from .._data.labels import take_labels
-from .._data.sources import is_dask
+from .._data.projection import offset_scores
 from .._data.validation import check_finite
 from .._estimator.mcpca import fitted_model
 from .._model.new_rows import read_new_contexts, with_fitted_features
@@ -91,14 +91,14 @@ def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Genera
 
 def _read(model: Any, X: Any, y: Any) -> Contexts:
     X, y = take_labels(X, y)
-    if is_anndata(X) and is_dask(anndata_parts(X)[0]):
+    if is_anndata(X) and has_dask_rows(X):
         X = with_fitted_features(fitted_model(model), X, "X")[0]
     named = named_blocks(X)
     if named is None:
         X, y = _chunks_of_dask(model, X, y) if is_dask(X) else (to_host(X), y)
     else:
         blocks = [
-            _chunks_of_dask(model, block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks
+            _chunks_of_dask(model, block, None)[0] if has_dask_rows(block) else to_host(block) for block in named.blocks
         ]
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
     return read_new_contexts(fitted_model(model), X, y, min_samples=1)
@@ -180,14 +180,14 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
 
 
 def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> RowSample:
-    scores = np.asarray(rows @ P.T, dtype=np.float64) - mean @ P.T
+    scores = offset_scores(rows, P.T, mean @ P.T)
     V, shares = _principal_axes(rows)
     return RowSample(
         n,
         rows.shape[0],
         np.quantile(scores, QUANTILES, axis=0),
         scores[shown],
-        np.asarray(rows[shown] @ V, dtype=np.float64) - mean @ V,
+        offset_scores(rows[shown], V, mean @ V),
         A.T @ V,
         shares,
     )

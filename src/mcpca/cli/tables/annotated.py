@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..._data.anndata_rows import counts_in
+from ..._data.anndata_rows import counts_in, default_mask
 from ..._data.columns import ColumnSource
+from ..._data.labels import is_missing_text
 from ..._data.sources import as_source
 from ..._utils.optional import require
 from ._errors import UnusableFileError, nearest, plural, short, some
 from .arrays import chosen_features
 from .data import Budget, FilePart, Reading, columns_named
-from .labels import Labels, is_missing, labels_of_texts
+from .labels import Labels, labels_of_texts
 
 COUNTS = "the values look like raw counts; normalise and take logarithms first, or name another matrix with --layer."
 
@@ -127,7 +128,9 @@ class Annotated:
         if categories is None:
             return labels_of_texts(values.tolist(), na_values)
         names = [str(c) for c in categories]
-        to = np.array([-1 if is_missing(name, na_values) else i for i, name in enumerate(names)] + [-1], dtype=np.int32)
+        to = np.array(
+            [-1 if is_missing_text(name, na_values) else i for i, name in enumerate(names)] + [-1], dtype=np.int32
+        )
         return Labels(to[np.asarray(values.cat.codes)], names)
 
     def read(self, reading: Reading, wanted: Sequence[str] | None, budget: Budget) -> FilePart:
@@ -166,8 +169,7 @@ class Annotated:
         """Return the names that a column of ``var`` says to take."""
         column = reading.mask_var
         if column is None:
-            usable = "highly_variable" in self.var.columns and not reading.features
-            column = "highly_variable" if usable else "all"
+            column = (None if reading.features else default_mask(self.var)) or "all"
         if column == "all":
             return names
         columns_named([str(c) for c in self.var.columns], [column], self.where, "column of var (--mask-var)")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._data import labels
+from ..._data.labels import is_missing_text
 from ..._utils.types import Array
 
 MISSING = frozenset({"", *labels.MISSING_TEXTS})  # in place of a number
@@ -34,11 +35,6 @@ class Labels(NamedTuple):
         return np.array([*self.categories, ""], dtype=object)[self.codes]
 
 
-def is_missing(text: str, na_values: Collection[str]) -> bool:
-    """Whether a label is none: blank, or one of the texts that are said to mean that. "NA" alone is a label."""
-    return (bare := text.strip()) == "" or bare in na_values
-
-
 class LabelBuilder:
     """Collects labels that come in blocks, as texts; missing ones are null, blank, and ``na_values``."""
 
@@ -55,7 +51,7 @@ class LabelBuilder:
         self._codes.append(to[encoded.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)])
 
     def _code(self, text: str) -> int:
-        return -1 if is_missing(text, self._na_values) else self._known.setdefault(text, len(self._known))
+        return -1 if is_missing_text(text, self._na_values) else self._known.setdefault(text, len(self._known))
 
     def finish(self) -> Labels:
         """Return all labels, the names in natural order."""
@@ -69,7 +65,7 @@ def labels_of_texts(texts: Iterable[Any], na_values: Collection[str] = ()) -> La
     codes = []
     for value in texts:
         text = "" if labels.is_missing(value) else str(value)
-        codes.append(-1 if is_missing(text, na_values) else known.setdefault(text, len(known)))
+        codes.append(-1 if is_missing_text(text, na_values) else known.setdefault(text, len(known)))
     return _ordered(np.array(codes, dtype=np.int32), list(known))
 
 
@@ -82,7 +78,7 @@ def crossed(columns: Sequence[Labels]) -> Labels:
     """Return the labels that combine several: "fiction / 1820". A row is without one where any of them is missing."""
     if len(columns) == 1:
         return columns[0]
-    found = labels.crossed(columns)
+    found = labels.cross_labels(columns)
     return Labels(found.codes.astype(np.int32), found.categories.tolist())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .labels import is_missing
+from ..._data.labels import is_missing_text
 from .tabular import Risers, Table, matrix_of
 
 _MOST = 10_000  # distinct values of a text that are counted
@@ -129,7 +129,7 @@ def _count_texts(column: Any, counts: dict[str, dict[str, int] | None], name: st
     missing, found = 0, counts[name]
     for entry in column.value_counts().to_pylist():
         text = entry["values"] or ""
-        if is_missing(text, na_values):
+        if is_missing_text(text, na_values):
             missing += entry["counts"]
         elif found is not None:
             found[text] = found.get(text, 0) + entry["counts"]
