@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 from mcpca import ascore, decompose
-from mcpca._covariances import stack
+from mcpca._covariances import flattening, stack
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress
 from mcpca._covariances.validation import check_covariances
@@ -262,8 +262,8 @@ def test_products_and_gram_find_the_same_basis(rng, monkeypatch):
     S = S + 0.01 * np.eye(240)
     left, sigma, _ = np.linalg.svd(np.hstack(list(S)), full_matrices=False)
     for few in (0, 4):
-        monkeypatch.setattr(stack, "_VERY_FEW", few)
-        U, values = stack.flattening_basis(S, 15, 5)
+        monkeypatch.setattr(flattening, "_VERY_FEW", few)
+        U, values, _ = CovarianceStack(S).basis(15, 5)
         np.testing.assert_allclose(values[:5], sigma[:5], rtol=1e-10)
         np.testing.assert_allclose(np.linalg.norm(U[:, :5].T @ left[:, :5]), np.sqrt(5), rtol=1e-10)
 

@@ -40,8 +40,7 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 def _check_stack_values(A: Array, name: str) -> None:
     """Raise where a float (k, p, p) stack has a matrix that is not finite, symmetric and positive semi-definite."""
     p = A.shape[1]
-    # Between 0.5 and 1.5 a rounding error is not amplified; the seed is fixed, since the probe decides no result.
-    x = np.asarray(np.random.default_rng(0).uniform(0.5, 1.5, p), dtype=A.dtype)
+    x = probe(p).astype(A.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         right, left = np.asarray(A @ x), np.einsum("p,kpq->kq", x, A)
     if not (np.isfinite(right).all() and np.isfinite(left).all()):
@@ -74,6 +73,14 @@ def _check_stack_values(A: Array, name: str) -> None:
             "pass covariances, or (S + S.transpose(0, 2, 1)) / 2 if the asymmetry is only noise."
         )
     _check_definite(A, scale, eps, name)
+
+
+def probe(p: int) -> Array:
+    """Return a vector (p,) that tells S_i from its transpose.
+
+    Between 0.5 and 1.5, so that a rounding error is not amplified; the seed is fixed, since it decides no result.
+    """
+    return np.random.default_rng(0).uniform(0.5, 1.5, p)
 
 
 def check_stack_form(A: Array, name: str) -> None:
