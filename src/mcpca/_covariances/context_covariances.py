@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._data import context_sums
-from .._data.context_sums import SAFE_RATIO
 from .._data.contexts import Contexts, read_contexts
+from .._data.scatter import add_centred, add_outer, keeps_digits
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
@@ -21,7 +21,6 @@ from .passes import Passes, overflow, run
 from .scaling import in_range
 from .streamed import StreamedCovariances
 
-_OUTER_ROWS = 128
 _MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
 
 
@@ -108,7 +107,7 @@ def second_moments(contexts: Contexts, means: Sequence[Array], report: Report) -
     own, S = scatters(contexts, report)
     for moment, n, mine, mean in zip(S, contexts.n_samples.tolist(), own, means, strict=True):
         moment /= n
-        _add_outer(moment, 1, mine - mean)
+        add_outer(moment, 1, mine - mean)
     return S
 
 
@@ -120,7 +119,7 @@ def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
         contexts.check_finite(i)
     _scatter(contexts, i, own, moment, None)
     moment /= contexts.n_samples[i]
-    _add_outer(moment, 1, own - mean)
+    add_outer(moment, 1, own - mean)
     return moment
 
 
@@ -205,27 +204,16 @@ def _scatter(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | 
         X = contexts.block_rows(i, 0, n)
         np.matmul(X.T, X, out=out)
         squares = np.diagonal(out)
-        if (squares <= SAFE_RATIO * (squares - n * mean**2)).all():
-            _add_outer(out, -n, mean)
+        if keeps_digits(squares, squares - n * mean**2):
+            add_outer(out, -n, mean)
             return
     mean = mean.astype(contexts.dtype)
     work = _work(contexts) if work is None else work
-    left = np.zeros(len(mean))
+    shift = np.zeros(len(mean))
     for j in range(0, n, len(work)):
-        centred = work[: min(len(work), n - j)]
-        np.subtract(contexts.block_rows(i, j, j + len(centred)), mean, out=centred)
-        left += centred.sum(axis=0, dtype=np.float64)
-        if j == 0:
-            np.matmul(centred.T, centred, out=out)
-        else:
-            out += centred.T @ centred
-    _add_outer(out, -1.0, left / np.sqrt(n))  # what the rounding of the mean has added
-
-
-def _add_outer(out: Array, factor: float, x: Array) -> None:
-    """Add ``factor x x^T`` to ``out`` (p, p), some rows at a time: a whole p x p array would count."""
-    for i in range(0, len(x), _OUTER_ROWS):
-        out[i : i + _OUTER_ROWS] += np.outer(factor * x[i : i + _OUTER_ROWS], x)
+        rows = contexts.block_rows(i, j, min(j + len(work), n))
+        add_centred(rows, mean, out, shift, work=work, first=j == 0)
+    add_outer(out, -1.0, shift / np.sqrt(n))  # what the rounding of the mean has added
 
 
 def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> tuple[Array, Array]:
@@ -255,7 +243,7 @@ def _in_one_pass(contexts: Contexts, passes: Passes) -> tuple[Array, Array] | No
     means = sums / n[:, None]
     for Si, mean, rows in zip(S, means, n.tolist(), strict=True):
         before = np.diagonal(Si).copy()
-        _add_outer(Si, -1.0, np.sqrt(rows) * mean)
-        if not (before <= SAFE_RATIO * np.diagonal(Si)).all():
+        add_outer(Si, -1.0, np.sqrt(rows) * mean)
+        if not keeps_digits(before, np.diagonal(Si)):
             return None
     return means, S

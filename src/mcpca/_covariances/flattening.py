@@ -105,18 +105,27 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
 def subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) -> tuple[Array, Array] | None:
     """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
 
-    The block is q wide and a little more, so the top r converge as fast as eigenvalue q is below eigenvalue r, and
-    they are certified by their residuals; what lies between r and q is only a good subspace, which is all that is
-    asked of it. None when a dozen sweeps did not certify them.
+    The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
+    their residuals certify them; what lies between r and q is a good subspace and no more, which is all that a core
+    needs. None when a dozen sweeps did not certify the first r.
+
+    ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
+    all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos
+    saves in products it spends on orthogonalising: it takes 0.9 to 3 times as long (p from 300 to 1,500, r from 10 to
+    30). Both agree on the first r directions to 1e-12, but not on the others up to q, so they are not interchangeable.
     """
     Z = times(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
     for _ in range(_MAX_SWEEPS):
+        # Two products a sweep, orthogonalised in between, since columns would otherwise all turn to the first vector.
         Z = times(np.linalg.qr(Z)[0])
         Q = np.linalg.qr(Z)[0]
         Z = times(Q)
-        w, rotation = np.linalg.eigh(Q.T @ Z)
-        w, rotation = w[::-1], rotation[:, ::-1]
+        # Rayleigh and Ritz: the best eigenvectors within the span of Q, and by G Q, which is known, their residuals.
+        ascending, rotation = np.linalg.eigh(Q.T @ Z)
+        w = ascending[::-1]
+        rotation = rotation[:, ::-1]
         residual = np.linalg.norm(Z @ rotation[:, :r] - (Q @ rotation[:, :r]) * w[:r], axis=0).max()
+        # The second bound is the rounding of the products themselves, which no sweep gets below.
         if residual <= max(1e-12 * w[r - 1], 8 * np.finfo(float).eps * w[0]):
             return w[:q], Q @ np.ascontiguousarray(rotation[:, :q])
         del Q  # before the next one is made
