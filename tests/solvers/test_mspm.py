@@ -165,7 +165,7 @@ def test_many_contexts_are_compressed_without_loss(seed, monkeypatch):
     A, _, S = sampled_problem(np.random.default_rng(seed), 230, 16, 4, 40, 0.2)
     assert len(compress(CovarianceStack(S), 4).tensor) < 230
     compressed = 1 - ascore(decompose(S, 4, random_state=0).components, A)
-    monkeypatch.setattr("mcpca._covariances.subspace._MANY", 1000)
+    monkeypatch.setattr("mcpca._covariances.subspace._MANY_CONTEXTS", 1000)
     assert len(compress(CovarianceStack(S), 4).tensor) == 230
     assert compressed < 1.05 * (1 - ascore(decompose(S, 4, random_state=0).components, A))
 
