@@ -29,7 +29,7 @@ def moments(X, y):
 
 def test_moments_are_not_merged_with_themselves(data):
     own = moments(data.X, data.y)
-    with pytest.raises(DuplicateRowsError, match=r"4 of 4 contexts \[0, 1, 2, 3\]"):
+    with pytest.raises(DuplicateRowsError, match=r"4 of 4 contexts \(0, 1, 2, 3\)"):
         own.merge(own)
     with pytest.raises(DuplicateRowsError, match=MESSAGE):
         own.update(data.X, data.y)
@@ -66,7 +66,7 @@ def test_parts_are_known_after_merging_saving_and_loading(data, tmp_path):
             part.merge(other)
     # One context alone, beside others that are new.
     some = moments(data.X[::3], np.where(data.y[::3] == 2, 2, data.y[::3] + 10))
-    with pytest.raises(DuplicateRowsError, match=r"1 of 4 contexts \[2\]"):
+    with pytest.raises(DuplicateRowsError, match=r"1 of 4 contexts \(2\)"):
         both.merge(some)
 
 
