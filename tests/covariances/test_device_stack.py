@@ -173,7 +173,7 @@ def test_all_forms_of_input_are_one(library, data):
 
 def test_chunks_of_contexts_and_rows_add_up(library, data, monkeypatch):
     monkeypatch.setattr(array_memory, "_DEVICE_CHUNK_NUMBERS", 2 * 12 * 12)
-    monkeypatch.setattr(device_rows, "_CHUNK", 7 * 12)
+    monkeypatch.setattr(device_rows, "_ROW_CHUNK_NUMBERS", 7 * 12)
     order = np.random.default_rng(0).permutation(len(data.X))
     for solver in ("mspm", "lsq", "ml"):
         plain = MCPCA(3, solver=solver, random_state=0).fit(data.X, data.y)
@@ -445,7 +445,7 @@ def test_errors_of_covariances_are_those_of_numpy(library, S, dtype):
 
     S = S.astype(dtype)
     for values, message in (
-        (bad(S, 4, nan), r"S contains 1 NaN or infinite values, in context\(s\) \[4\]"),
+        (bad(S, 4, nan), r"S contains 1 NaN or infinite values, in context\(s\) 4; recompute"),
         (bad(S, 4, skew), r"S\[4\] is not symmetric: \|S - S\^T\| reaches 1"),
         (bad(S, 4, negative), r"S\[4\] is not positive semi-definite: its smallest eigenvalue is -"),
         (S[0], r"S must be a \(k, p, p\) stack of covariances, got shape \(12, 12\). A single matrix is S\[None\]"),
