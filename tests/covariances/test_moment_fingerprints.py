@@ -87,7 +87,7 @@ def test_files_without_fingerprints_load_and_are_known_by_what_they_hold(data, t
 
 
 def test_wrong_fingerprints_are_named(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(mcpca._covariances.moments, "to_json", lambda found: ["what"])
+    monkeypatch.setattr(mcpca._covariances.moments, "fingerprints_to_json", lambda marks: ["what"])
     moments(data.X, data.y).save(tmp_path / "x.npz")
     with pytest.raises(ValueError, match="fingerprints of rows are not what ContextMoments"):
         ContextMoments.load(tmp_path / "x.npz")
@@ -118,7 +118,7 @@ def test_other_rows_are_other_rows(data, rng):
 
 
 def test_only_the_last_fingerprints_are_kept(monkeypatch, rng):
-    monkeypatch.setattr(mcpca._covariances.moment_fingerprints, "MOST", 8)
+    monkeypatch.setattr(mcpca._covariances.moment_fingerprints, "MOST_FINGERPRINTS", 8)
     total = ContextMoments()
     for _ in range(20):
         total.update(rng.normal(size=(5, 3)), ["a"] * 5)

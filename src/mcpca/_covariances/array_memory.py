@@ -78,6 +78,7 @@ class HostMemory:
 
     def send(self, x: Array, dtype: Any = None) -> Array:
         """Return ``x`` itself, or a copy in another precision."""
+        # Products do not write to what was sent, so it may be the caller's array.
         return x if dtype is None else x.astype(dtype, copy=False)
 
     def receive(self, x: Array) -> Array:
@@ -93,7 +94,7 @@ class HostMemory:
         return bool(values.dtype == np.float64 and values.flags.c_contiguous)
 
     def diagonals(self, values: Array) -> Array:
-        """Return a view of the diagonals."""
+        """Return a view of the diagonals: ``np.linalg.diagonal`` is new in NumPy 2."""
         return np.asarray(np.einsum("kpp->kp", values))
 
     def dots(self, SA: Array, A: Array) -> Array:
@@ -137,6 +138,7 @@ class DeviceMemory:
 
     def send(self, x: Array, dtype: Any = None) -> Any:
         """Return a copy of ``x`` on the device."""
+        # In float64 whatever the stack is in: products of float32 covariances are float64 as well.
         return from_host(x, self._reference, self.xp.float64 if dtype is None else dtype)
 
     def receive(self, x: Any) -> Array:

@@ -111,7 +111,7 @@ def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCova
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 
-def second_moments(contexts: Contexts, means: Sequence[Array], report: Report) -> Array:
+def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Report) -> Array:
     """Return ``(X_i - mean_i)^T (X_i - mean_i) / n_i`` (k, p, p) about ``means`` that were estimated elsewhere.
 
     As the scatter about the rows' own mean u_i, plus ``(u_i - mean_i)(u_i - mean_i)^T``: the same formula, and no
@@ -151,17 +151,18 @@ def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) 
         means, S = _from_passes(contexts, report, divisors)
     # Rounding is compared with variances: scatters that are not divided yet have n - 1 times as much.
     degrees = 1.0 if divisors is not None else np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
-    silence(S, means, degrees)
+    _clear_constant_features(S, means, degrees)
     return means, S
 
 
-def silence(S: Array, means: Array, degrees: Any = 1.0) -> None:
+def _clear_constant_features(S: Array, means: Array, degrees: Any = 1.0) -> None:
     """Set rows and columns of constant features to 0 in ``S`` (k, p, p), scatters with these degrees of freedom.
 
     A feature is constant where its standard deviation is below the rounding of its mean (k, p). Its scatter is then
     rounding alone, and must not pass for a variance.
     """
     rounding = np.finfo(S.dtype).eps * np.abs(means)
+    # Such features are few, so entries are set one feature at a time: no mask of the stack's size.
     for i, j in np.argwhere(np.einsum("kpp->kp", S) <= degrees * rounding**2).tolist():
         S[i, j] = 0
         S[i, :, j] = 0
@@ -173,6 +174,7 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
     p = contexts.n_features
     means = np.empty((k, p))
     S = np.empty((k, p, p), dtype=contexts.dtype)
+    # Rows that are slices of float64 arrays are mostly multiplied where they are: room for copies is made if needed.
     in_place = contexts.dtype == np.float64 and all(isinstance(rows, slice) for rows in contexts.rows)
     # With few contexts the threads of BLAS are better used inside a product, and room for each worker would count.
     available = n_workers()
@@ -192,6 +194,7 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
         report("covariances", int(piece[-1]) + 1, k)
     for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
         contexts.check_finite(int(bad))
+    # Rows are finite here. The trace bounds all entries, so it is finite if and only if the covariances are.
     if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
         raise overflow(contexts)
     return means, S
@@ -257,7 +260,7 @@ def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> 
             S /= divisors[:, None, None]
         return means, S
     rows = StreamedCovariances.with_means(contexts, passes)
-    S = rows.whole()
+    S = rows.whole()  # divided by n - 1
     if divisors is None:
         S *= (contexts.n_samples - 1.0)[:, None, None]
     return rows.means, S.astype(contexts.dtype, copy=False)

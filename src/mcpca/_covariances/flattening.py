@@ -38,7 +38,7 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST) -> Basi
     """
     k, p, _ = S.shape
     top = None
-    if is_narrow(q, p):
+    if _is_narrow(q, p):
         if k <= _VERY_FEW:
             top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r)
         else:
@@ -69,7 +69,7 @@ def _basis_by_qr(S: Any, q: int, memory: ArrayMemory) -> Basis:
     return Basis(np.ascontiguousarray(Vt[:q].T), sigma[:q], 0.0)
 
 
-def is_narrow(q: int, p: int) -> bool:
+def _is_narrow(q: int, p: int) -> bool:
     """Whether ``q`` of ``p`` directions are so few that iterating on them beats a whole eigendecomposition."""
     return p > max(_SMALL, 4 * (q + _SPARE))
 

@@ -23,7 +23,7 @@ import numpy as np
 from .._utils.types import Array
 
 # Fingerprints that are kept, the oldest going first: 80 kB in a file. Rows that were added before them are not known.
-MOST = 4096
+MOST_FINGERPRINTS = 4096
 # More digits and sums in another order give another fingerprint; fewer and different rows have the same.
 _DIGITS = 6
 # Rows of whole numbers whose moments take fewer different values than this may agree with others by chance.
@@ -83,20 +83,20 @@ def _may_agree_by_chance(n: int, m: Array, M: Array) -> bool:
 
 
 def union(*parts: Array) -> Array:
-    """Return each fingerprint once, in the order in which they came; of more than ``MOST`` the last."""
+    """Return each fingerprint once, in the order in which they came; of more than ``MOST_FINGERPRINTS`` the last."""
     marks = np.concatenate([_NONE, *parts])
     _, first = np.unique(marks, return_index=True)
     distinct = marks[np.sort(first)]
-    return distinct[distinct > 0][-MOST:]
+    return distinct[distinct > 0][-MOST_FINGERPRINTS:]
 
 
-def to_json(marks: Array) -> list[str]:
+def fingerprints_to_json(marks: Array) -> list[str]:
     """Return fingerprints as hexadecimal texts: many readers of JSON round whole numbers of 64 bits."""
     return [f"{mark:016x}" for mark in marks.tolist()]
 
 
-def from_json(content: Any) -> Array:
-    """Return the fingerprints that ``to_json`` wrote; an empty array for a file without any."""
+def fingerprints_from_json(content: Any) -> Array:
+    """Return the fingerprints that ``fingerprints_to_json`` wrote; an empty array for a file without any."""
     if content is None:
         return _NONE
     try:

@@ -30,10 +30,10 @@ from .._utils.types import Array, Report
 from .._utils.wording import quoted
 from ..exceptions import DuplicateRowsError
 from .context_covariances import ContextCovariances, scatters
-from .moment_fingerprints import fingerprints_of, from_json, to_json, union
+from .moment_fingerprints import fingerprints_from_json, fingerprints_of, fingerprints_to_json, union
 from .scaling import in_range
 
-FORMAT = "mcpca-moments"
+MOMENTS_FORMAT = "mcpca-moments"
 # Rows of a context beyond which a count in a file is taken for a mistake.
 _MOST_ROWS = 10**12
 # How far a scatter in a file may be from symmetric and positive semi-definite, as a share of its largest entry: what
@@ -129,6 +129,7 @@ class ContextMoments(Shown):
         other = _aligned(other, self)
         if not allow_duplicates:
             _check_duplicates(self, other)
+        # Sorted as ``MCPCA.fit`` sorts them, so that the order of contexts does not depend on that of merging.
         names = sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
         if len(names) > len(self.contexts):
             warn_of_doubtful(names)
@@ -173,6 +174,7 @@ class ContextMoments(Shown):
         scatters = np.zeros((k, p, p))
         scatters[in_first] += first.scatters
         scatters[in_second] += second.scatters
+        # The outer products are p x p for each context, so they are formed only where both sets have rows.
         shared = np.flatnonzero((n > 0) & (m > 0))
         weighted = difference[shared] * (n * m / counts)[shared, None]
         scatters[shared] += weighted[:, :, None] * difference[shared, None, :]
@@ -196,9 +198,12 @@ class ContextMoments(Shown):
 
     def save(self, path: Any) -> None:
         """Write one file of arrays and JSON, no pickle, atomically: after a crash the old file is still there."""
+        # Names are JSON, not arrays: arrays of objects would need pickle.
         header = {"contexts": names_to_json(self.contexts), "feature_names": names_to_json(self.feature_names)}
-        header["fingerprints"] = to_json(self.fingerprints)
-        write_file(path, FORMAT, {"counts": self.counts, "means": self.means, "scatters": self.scatters}, header)
+        header["fingerprints"] = fingerprints_to_json(self.fingerprints)
+        write_file(
+            path, MOMENTS_FORMAT, {"counts": self.counts, "means": self.means, "scatters": self.scatters}, header
+        )
 
     @classmethod
     def load(cls, path: Any) -> Self:
@@ -207,14 +212,14 @@ class ContextMoments(Shown):
         Cost O(k p^3), to see that every scatter is positive semi-definite.
         """
         names = ("counts", "means", "scatters")
-        arrays, header = read_file(path, FORMAT, "set of moments", "ContextMoments.save", lambda header: names)
+        arrays, header = read_file(path, MOMENTS_FORMAT, "set of moments", "ContextMoments.save", lambda header: names)
         try:
             moments = cls()
             moments.contexts = name_array(checked_names(header.get("contexts"), "contexts"))
             moments.counts, moments.means, moments.scatters = (_member(arrays, name) for name in names)
             features = header.get("feature_names")
             moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
-            moments.fingerprints = from_json(header.get("fingerprints"))
+            moments.fingerprints = fingerprints_from_json(header.get("fingerprints"))
             _check(moments)
         except ValueError as error:
             raise ValueError(
@@ -302,6 +307,7 @@ def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
 
 def _copy(moments: ContextMoments) -> ContextMoments:
     copy = ContextMoments()
+    # All attributes are arrays or None.
     copy.__dict__.update({name: None if value is None else value.copy() for name, value in vars(moments).items()})
     return copy
 

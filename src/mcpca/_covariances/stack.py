@@ -69,7 +69,7 @@ class CovarianceStack:
 
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A``. Cost O(k p^2 m)."""
-        columns = self.memory.send(A)
+        columns = self.memory.send(A)  # once, and not for every chunk
         for part in context_chunks(self.values, self.memory):
             products = congruence(self.values[part, ...], columns, self.memory)
             yield self.memory.receive(products).transpose(1, 0, 2)
@@ -134,7 +134,7 @@ class CovarianceStack:
 
     def scaled(self, scale: Array) -> CovarianceStack:
         """Return the covariances of features multiplied by ``scale`` (p,): a copy, in float64."""
-        factors = self.memory.send(scale)
+        factors = self.memory.send(scale)  # in float64, which the product of float32 with them is in all libraries
         return CovarianceStack(self.values * factors * factors[:, None])
 
     def weighted(self, weights: Array) -> CovarianceStack:
@@ -159,6 +159,8 @@ def images(S: Array, A: Any, memory: ArrayMemory = HOST) -> Any:
     """Return ``a_j^T S_i`` as (m, k, p) for A (p, m) in the same memory."""
     k, p, _ = S.shape
     F = memory.xp.reshape(memory.double(S), (k * p, p))
+    # A^T F^T, and not F A, which is its transpose: the p numbers of an image then lie side by side, as the second
+    # product of a congruence and the sums over contexts want to read them.
     return memory.xp.reshape(A.T @ F.T, (-1, k, p))
 
 
@@ -166,12 +168,14 @@ def congruence(S: Array, A: Any, memory: ArrayMemory = HOST) -> Any:
     """Return ``A^T S_i A`` for symmetric ``S_i`` as (m, k, m), contexts in the middle: two products and no loop."""
     half = images(S, A, memory)
     m, k, p = half.shape
+    # To bring contexts to the front here would be a copy, for which callers that sum over contexts have no use.
     return memory.xp.reshape(memory.xp.reshape(half, (m * k, p)) @ A, (m, k, m))
 
 
 def variances_along(S: Array, A: Array, memory: ArrayMemory = HOST) -> Array:
     """Return ``h_ij = a_j^T S_i a_j`` (k, m) in float64. Cost O(k p^2 m), memory O(p m) beside the result."""
     columns = memory.send(A)
+    # Images (m, k', p) exist for a chunk of contexts at a time; all of them would be m / p of the stack.
     h = np.empty((S.shape[0], A.shape[1]))
     for part in context_chunks(S, memory):
         h[part] = memory.receive(memory.dots(images(S[part, ...], columns, memory), columns))

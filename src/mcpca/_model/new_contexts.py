@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._covariances.context_covariances import second_moments
+from .._covariances.context_covariances import second_moments_about
 from .._covariances.device_rows import finite_rows
 from .._covariances.fit_data import MOST_NUMBERS, without_basis
 from .._covariances.interface import Covariances
@@ -221,7 +221,7 @@ class NewContextMethods:
                     "features at a time."
                 )
             scaled, e = in_range(contexts)
-            S = CovarianceStack(second_moments(scaled, [np.ldexp(mean, -e) for mean in means], report))
+            S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
         if self.noise_variance_ is not None and metric != "covariance":
             model = self._gaussian("score").times_power(-e)
             beside = model.fit_new(S) if new else model.likelihood(S, contexts.n_samples, index)
