@@ -16,9 +16,9 @@ import numpy as np
 from .._utils.array_api import from_host, is_device_array, namespace, to_host
 from .._utils.types import Array
 
-# Numbers in a temporary copy of covariances. On the host 4 MB at most, which stays in the cache of a core, and no more
-# than a twelfth of the stack, so that memory beside the stack does not count; but at least 64 kB, below which the cost
-# of calling BLAS does. On a device 128 MB: a product should be large enough to fill it.
+# Numbers in a temporary copy of covariances. On the host at most 4 MB, which a processor's cache may hold, and at most
+# a twelfth of the stack, so that memory beside the stack stays small; but at least 64 kB, below which the overhead of
+# calls dominates. On a device 128 MB: a product should be large enough to keep it busy.
 _HOST_CHUNK_NUMBERS = 2**19
 _HOST_CHUNK_SHARE = 12
 _HOST_CHUNK_LEAST = 2**13
@@ -106,7 +106,7 @@ class HostMemory:
         return np.asarray(np.einsum("mkp,pm->km", SA, A))
 
     def triangle(self, M: Array) -> Array:
-        """Return R alone: with Q, as the standard has it, LAPACK takes twice the time."""
+        """Return R alone: to form Q as well, as the standard does, takes about as many operations again."""
         return np.asarray(np.linalg.qr(M, mode="r"))
 
     def stacked(self, parts: list[Array]) -> Array:

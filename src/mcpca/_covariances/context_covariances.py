@@ -26,14 +26,13 @@ from .passes import Passes, overflow, run
 from .scaling import in_range
 from .streamed import StreamedCovariances
 
-# Numbers in a centred copy of rows, 0.5 MB, at least: with fewer rows at a time BLAS is slow, and an eighth of a small
-# stack would be few. A larger copy would count beside a small stack.
-_LEAST_COPY_NUMBERS = 2**16
-# The same as a share of the stack.
+# A centred copy of rows takes an eighth of the stack, or 0.5 MB where that is more: larger copies need memory that
+# counts beside the stack, smaller ones have too few rows for BLAS to be fast.
 _COPY_SHARE = 8
-# Contexts for each worker from which on contexts are shared out among threads.
+_LEAST_COPY_NUMBERS = 2**16
+# Contexts per worker from which on threads take whole contexts each.
 _CONTEXTS_PER_WORKER = 8
-# Pieces in which contexts are worked on, between which progress is reported.
+# Progress is reported after each of so many pieces.
 _PROGRESS_PIECES = 20
 
 
@@ -105,17 +104,17 @@ def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCova
     """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
     contexts = rows.contexts
     means = rows.means[:, features]
-    S = np.zeros((*means.shape, len(features)))
-    run(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [S])
-    S /= (contexts.n_samples - 1.0)[:, None, None]
+    total = np.zeros((*means.shape, len(features)))
+    run(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [total])
+    S = total / (contexts.n_samples - 1.0)[:, None, None]  # a new array: a checkpoint may hold the total of the pass
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 
 def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Report) -> Array:
     """Return ``(X_i - mean_i)^T (X_i - mean_i) / n_i`` (k, p, p) about ``means`` that were estimated elsewhere.
 
-    As the scatter about the rows' own mean u_i, plus ``(u_i - mean_i)(u_i - mean_i)^T``: the same formula, and no
-    digits are lost where the given mean is far away.
+    Computed as the moment about the mean u_i of the rows, plus ``(u_i - mean_i)(u_i - mean_i)^T``: that loses no
+    digits, however far the given mean is from the rows.
     """
     if contexts.engine is None:
         moments = []
@@ -149,7 +148,7 @@ def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) 
         means, S = _in_memory(contexts, report, divisors)
     else:
         means, S = _from_passes(contexts, report, divisors)
-    # Rounding is compared with variances: scatters that are not divided yet have n - 1 times as much.
+    # The rounding of a mean is compared with standard deviations, and scatters are n - 1 times their squares.
     degrees = 1.0 if divisors is not None else np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
     _clear_constant_features(S, means, degrees)
     return means, S
@@ -174,7 +173,8 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
     p = contexts.n_features
     means = np.empty((k, p))
     S = np.empty((k, p, p), dtype=contexts.dtype)
-    # Rows that are slices of float64 arrays are mostly multiplied where they are: room for copies is made if needed.
+    # Slices of float64 arrays are mostly multiplied where they are, so ``_scatter`` makes room for copies only if it
+    # has to. For all others each worker keeps its room from context to context.
     in_place = contexts.dtype == np.float64 and all(isinstance(rows, slice) for rows in contexts.rows)
     # With few contexts the threads of BLAS are better used inside a product, and room for each worker would count.
     available = n_workers()

@@ -82,7 +82,7 @@ class ContextMoments(Shown):
         self.feature_names: Array | None = None
         self.fingerprints: Array = union()
 
-    # Not the line of ``Shown``: an object that users build up by hand prints like the call that would make it.
+    # Not the "<ContextMoments: Moments of ...>" of ``Shown``: this text is older, and users may depend on it.
     def __repr__(self) -> str:
         """Return the numbers of contexts, features and rows."""
         k, p = self.means.shape
@@ -163,8 +163,8 @@ class ContextMoments(Shown):
         second_means = np.zeros((k, p))
         second_means[in_second] = second.means
         difference = np.where((m > 0)[:, None], second_means - means, 0)
-        # A feature that is constant in both sets may have means that differ by the rounding of sums. It stays constant:
-        # otherwise a variance of 1e-30 would count as one.
+        # The means of a feature that is constant in both sets may differ by the rounding of their sums. It has to stay
+        # constant: the outer product below would give it a tiny variance.
         constant = np.ones((k, p), dtype=bool)
         constant[in_first] &= np.einsum("kpp->kp", first.scatters) == 0
         constant[in_second] &= np.einsum("kpp->kp", second.scatters) == 0
@@ -220,7 +220,7 @@ class ContextMoments(Shown):
             features = header.get("feature_names")
             moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
             moments.fingerprints = fingerprints_from_json(header.get("fingerprints"))
-            _check(moments)
+            _check_plausible(moments)
         except ValueError as error:
             raise ValueError(
                 f"path={str(path)!r} holds moments that no rows have: {error}. Ask whoever sent it for another."
@@ -229,13 +229,14 @@ class ContextMoments(Shown):
 
 
 def _member(arrays: dict[str, Array], name: str) -> Array:
+    """Return one array of a file, or raise where it is missing."""
     if name not in arrays:
         raise ValueError(f"{name} is missing")
     return arrays[name]
 
 
-def _check(moments: ContextMoments) -> None:
-    """Raise an error that says what is wrong where moments cannot be those of rows."""
+def _check_plausible(moments: ContextMoments) -> None:
+    """Raise an error that says what is wrong with moments that cannot come from rows."""
     k = len(moments.contexts)
     p = moments.means.shape[-1]
     for name, values, shape, kind in (
@@ -256,7 +257,7 @@ def _check(moments: ContextMoments) -> None:
         gap = float(np.abs(M - M.T).max(initial=0.0))
         if gap > _FILE_ROUNDING * size:
             raise ValueError(f"the scatter of context {name!r} is not symmetric: |M - M^T| is {gap:.3g} of {size:.3g}")
-        # Definite once a multiple of the identity is added that covers the rounding: Cholesky exists.
+        # A scatter plus its rounding times the identity is positive definite, so it has a Cholesky factor.
         try:
             np.linalg.cholesky(M / max(size, np.finfo(M.dtype).tiny) + _FILE_ROUNDING * np.sqrt(p) * np.eye(p))
         except np.linalg.LinAlgError:
@@ -293,7 +294,7 @@ def _check_duplicates(moments: ContextMoments, other: ContextMoments) -> None:
 def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
     """Return the moments of rows, in any form that ``MCPCA.fit`` takes."""
     contexts = read_contexts(X, y, min_samples=1)
-    # Rows far from 1 come times 2^-e, so that squares are finite; scatters are of the square of that size.
+    # Rows far from 1 are multiplied by 2^-e, so that their squares are finite; means and scatters are scaled back.
     scaled, e = in_range(contexts)
     scaled_means, scaled_scatters = scatters(scaled, report)
     moments = ContextMoments()
@@ -306,6 +307,7 @@ def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
 
 
 def _copy(moments: ContextMoments) -> ContextMoments:
+    """Return moments that share no array with these."""
     copy = ContextMoments()
     # All attributes are arrays or None.
     copy.__dict__.update({name: None if value is None else value.copy() for name, value in vars(moments).items()})

@@ -118,7 +118,7 @@ class CovarianceStack:
         """Return ``sum_i weights_i S_i`` (p, p)."""
         p = self.n_features
         if self.memory.flattens_without_copy(self.values):
-            # The sum is as large as a covariance: adding it up chunk by chunk would take up to four times as long.
+            # One product: sums over chunks would each be as large as a covariance, and up to four times as slow.
             parts = [slice(0, self.n_contexts)]
         else:
             parts = [*context_chunks(self.values, self.memory)]
@@ -134,7 +134,7 @@ class CovarianceStack:
 
     def scaled(self, scale: Array) -> CovarianceStack:
         """Return the covariances of features multiplied by ``scale`` (p,): a copy, in float64."""
-        factors = self.memory.send(scale)  # in float64, which the product of float32 with them is in all libraries
+        factors = self.memory.send(scale)  # float64: all libraries promote float32 values times these
         return CovarianceStack(self.values * factors * factors[:, None])
 
     def weighted(self, weights: Array) -> CovarianceStack:
@@ -168,7 +168,7 @@ def congruence(S: Array, A: Any, memory: ArrayMemory = HOST) -> Any:
     """Return ``A^T S_i A`` for symmetric ``S_i`` as (m, k, m), contexts in the middle: two products and no loop."""
     half = images(S, A, memory)
     m, k, p = half.shape
-    # To bring contexts to the front here would be a copy, for which callers that sum over contexts have no use.
+    # Bringing contexts to the front would take a copy, which callers that sum over contexts do not need.
     return memory.xp.reshape(memory.xp.reshape(half, (m * k, p)) @ A, (m, k, m))
 
 
