@@ -103,6 +103,9 @@ def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array
     The gradient is added. A basis that has grown to six times r columns starts again from A, the gradient and the last
     ``change`` of A, the three blocks of LOBPCG, which keep most of what the whole history would. None, all features,
     where there are so few that a basis saves nothing.
+
+    A new basis takes new products (``slices``), since orthonormalising mixes its columns. What passes over rows have
+    found grows in another way (``PassResults.widen``): by columns whose products the same pass has computed.
     """
     p, r = A.shape
     if p <= max(ALL_FEATURES, 3 * r):
