@@ -105,7 +105,7 @@ def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array
     where there are so few that a basis saves nothing.
 
     A new basis takes new products (``slices``), since orthonormalising mixes its columns. What passes over rows have
-    found grows in another way (``PassResults.widen``): by columns whose products the same pass has computed.
+    found grows in another way (``pass_results``): by columns whose products the same pass has computed.
     """
     p, r = A.shape
     if p <= max(ALL_FEATURES, 3 * r):
