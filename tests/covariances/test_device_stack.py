@@ -23,7 +23,7 @@ from mcpca import (
     nonnegative_loadings,
     select_rank,
 )
-from mcpca._covariances import device_rows, device_stack
+from mcpca._covariances import array_memory, device_rows
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._data.contexts import named_blocks
 from mcpca._data.detect import is_source_like
@@ -173,8 +173,8 @@ def test_all_forms_of_input_are_one(library, data):
 
 
 def test_chunks_of_contexts_and_rows_add_up(library, data, monkeypatch):
-    monkeypatch.setattr(device_stack, "_CHUNK", 2 * 12 * 12)
-    monkeypatch.setattr(device_rows, "_CHUNK", 7 * 12)
+    monkeypatch.setattr(array_memory, "_DEVICE_CHUNK_NUMBERS", 2 * 12 * 12)
+    monkeypatch.setattr(device_rows, "_ROW_CHUNK_NUMBERS", 7 * 12)
     order = np.random.default_rng(0).permutation(len(data.X))
     for solver in ("mspm", "lsq", "ml"):
         plain = MCPCA(3, solver=solver, random_state=0).fit(data.X, data.y)
@@ -187,8 +187,8 @@ def test_products_are_those_of_a_stack(library, rng, monkeypatch):
     X = rng.standard_normal((7, 30, 9))
     values = X.transpose(0, 2, 1) @ X
     A, w, W = rng.standard_normal((9, 4)), rng.uniform(1, 2, (7, 4)), rng.standard_normal((7, 4, 4))
-    monkeypatch.setattr(device_stack, "_CHUNK", 3 * 81)
-    here, there = CovarianceStack(values), device_stack.DeviceStack(library(values))
+    monkeypatch.setattr(array_memory, "_DEVICE_CHUNK_NUMBERS", 3 * 81)
+    here, there = CovarianceStack(values), CovarianceStack(library(values))
     for stack in (there, there.scaled(np.ones(9)), there.weighted(np.ones(7))):
         assert (stack.n_contexts, stack.n_features, stack.dtype) == (7, 9, np.float64)
         for method, arguments in {
@@ -219,9 +219,7 @@ def test_basis_also_where_squares_lose_it(library, rng, p):
         spectrum = np.geomspace(1, smallest, 6)
         values = np.stack([(Q * spectrum * c) @ Q.T for c in (1, 2, 3)])
         values = (values + values.transpose(0, 2, 1)) / 2
-        found, expected = (
-            stack.basis(6, 6) for stack in (device_stack.DeviceStack(library(values)), CovarianceStack(values))
-        )
+        found, expected = (stack.basis(6, 6) for stack in (CovarianceStack(library(values)), CovarianceStack(values)))
         np.testing.assert_allclose(found.singular_values, np.sqrt(14) * spectrum, rtol=1e-5)
         np.testing.assert_allclose(np.abs(np.diag(found.vectors.T @ expected.vectors)), 1, atol=1e-6)
 
@@ -448,7 +446,7 @@ def test_errors_of_covariances_are_those_of_numpy(library, S, dtype):
 
     S = S.astype(dtype)
     for values, message in (
-        (bad(S, 4, nan), r"S contains 1 NaN or infinite values, in context\(s\) \[4\]"),
+        (bad(S, 4, nan), r"S contains 1 NaN or infinite values, in context\(s\) 4; recompute"),
         (bad(S, 4, skew), r"S\[4\] is not symmetric: \|S - S\^T\| reaches 1"),
         (bad(S, 4, negative), r"S\[4\] is not positive semi-definite: its smallest eigenvalue is -"),
         (S[0], r"S must be a \(k, p, p\) stack of covariances, got shape \(12, 12\). A single matrix is S\[None\]"),

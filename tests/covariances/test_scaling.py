@@ -131,7 +131,7 @@ def test_rows_that_begin_with_zeros():
     plain = model().fit(X, DATA.y)
     for e in (-300, 300):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mcpca._covariances.scaling._FIRST", 8)
+            patch.setattr("mcpca._covariances.scaling._SAMPLE_NUMBERS", 8)
             same(model().fit(np.ldexp(X, e), DATA.y), e, plain)
 
 

@@ -17,11 +17,11 @@ from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
 from .context_covariances import ContextCovariances, covariances_of
 from .device_rows import device_covariances, is_on_device, rows_on_host
-from .device_stack import as_stack
 from .interface import Covariances
 from .passes import Passes, compare
 from .row_groups import memory_limit
 from .scaling import in_range, scaled_rows, stack_in_range
+from .stack import as_stack
 from .streamed import StreamedCovariances
 from .subspace import width
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._utils.types import Array
-from .stack import context_chunks
+from .array_memory import context_chunks
 
 _MOST = 2**25  # numbers of a core that is kept
 _IN_SPAN = 1e-10

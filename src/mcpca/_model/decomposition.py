@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._covariances.device_stack import as_stack, check_stack
+from .._covariances.device_validation import check_stack
 from .._covariances.interface import Covariances
 from .._covariances.scaling import stack_in_range
+from .._covariances.stack import as_stack
 from .._covariances.subspace import Core, compress, numerical_rank
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name

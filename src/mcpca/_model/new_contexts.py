@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._covariances.context_covariances import second_moments
+from .._covariances.context_covariances import second_moments_about
 from .._covariances.fit_data import MOST_NUMBERS, without_basis
 from .._covariances.interface import Covariances
 from .._covariances.scaling import in_range, stack_in_range
@@ -101,7 +101,7 @@ def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, rep
         positions, means = _fitted_means(model, contexts)
         _check_room(len(means), model.n_features)
         scaled, e = in_range(contexts)
-        S = CovarianceStack(second_moments(scaled, [np.ldexp(mean, -e) for mean in means], report))
+        S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
     if model.noise_variance is not None and metric != "covariance":
         return _mean_log_likelihood(model, S, e, contexts.n_samples, positions)
     return _predicted_share(model, S, e, positions)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._covariances.stack import context_chunks
+from .._covariances.array_memory import context_chunks
 from .._utils.types import Array
 
 _POWER_STEPS = 40

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._covariances.interface import project
-from .._covariances.stack import CovarianceStack, flattening_basis
+from .._covariances.stack import CovarianceStack
 from .._data.contexts import Contexts
 from .._utils.arguments import check_integer, check_real
 from .._utils.printing import NAMED, Shown, counted
@@ -95,7 +95,7 @@ class Problem:
     @cached_property
     def basis(self) -> Array | None:
         """The top r left singular vectors (p, r) of ``[S_1 ... S_k]``; None, the identity, where r = p."""
-        return None if self.r == self.S.shape[1] else flattening_basis(self.S, self.r, self.r)[0]
+        return None if self.r == self.S.shape[1] else CovarianceStack(self.S).basis(self.r, self.r).vectors
 
     @cached_property
     def small(self) -> Array:

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from ..._covariances.moments import FORMAT as MOMENTS_FORMAT
+from ..._covariances.moments import MOMENTS_FORMAT
 from ..._estimator.persistence import FORMAT as MODEL_FORMAT
 from ..._utils.array_files import read_header
 from ..._utils.npz import NpzArchive, NpzError
