@@ -10,7 +10,7 @@ from mcpca import MCPCA, ascore, context_covariances, cramer_rao_bound, decompos
 from mcpca._covariances import subspace
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._model.gaussian import GaussianModel
-from mcpca._solvers import likelihood, lsq, ml
+from mcpca._solvers import growing, likelihood, ml
 from mcpca._solvers.likelihood import fit_contexts, likelihood_of
 from mcpca._solvers.observed import ObservedHessian
 from mcpca._solvers.scoring import ScoringData, evaluate, outside_gradient
@@ -123,7 +123,7 @@ def test_growing_cores_end_where_all_features_do(solver, rng, monkeypatch):
     _, _, S = sampled_problem(rng, 4, 240, 8, 60, 0.3)
     grown = decompose(S, 3, solver=solver, n_samples=60, random_state=0, tol=1e-8)
     monkeypatch.setattr(subspace, "ALL_FEATURES", 1000)
-    monkeypatch.setattr(lsq, "ALL_FEATURES", 1000)
+    monkeypatch.setattr(growing, "ALL_FEATURES", 1000)
     monkeypatch.setattr(ml, "ALL_FEATURES", 1000)
     whole = decompose(S, 3, solver=solver, n_samples=60, random_state=0, tol=1e-8)
     assert grown.converged

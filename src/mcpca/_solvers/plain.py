@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._utils.types import Array
-from .climbing import Reduced, layouts_of, unit
+from .climbing import Layouts, ReducedNewton, layouts_of, unit
 from .mspm import row_space
 
 _GOOD_F, _MORE_STARTS = 0.99, 2
@@ -70,7 +70,7 @@ class FlatteningSpace(NamedTuple):
     P: Array
     by_context: Array  # T as (e, q q) and (q, e q)
     by_feature: Array
-    layouts: tuple[Array, Array, Array]
+    layouts: Layouts
 
     @classmethod
     def of(cls, T: Array, P: Array) -> FlatteningSpace:
@@ -171,7 +171,7 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
         s = np.linalg.norm(c, axis=1)
         c = c / s[:, None]
         X = (c @ by_matrix).reshape(-1, e, q).transpose(0, 2, 1)
-        da, db, down = _definite_step(Reduced.at(a, b, c, s, X, Vb, Va))
+        da, db, down = _definite_step(ReducedNewton.at(a, b, c, s, X, Vb, Va))
         length = np.sqrt((da**2).sum(axis=1) + (db**2).sum(axis=1))
         short = np.minimum(1, _LONGEST / np.maximum(length, np.finfo(float).tiny))[:, None]
         a, b = unit(a + short * da), unit(b + short * db)
@@ -185,7 +185,7 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
     return out
 
 
-def _definite_step(reduced: Reduced) -> tuple[Array, Array, Array]:
+def _definite_step(reduced: ReducedNewton) -> tuple[Array, Array, Array]:
     """Return da, db and where F curves down in every direction; elsewhere the steps mean nothing."""
     floor = _FLAT * reduced.S[:, 0, 0]
     down = np.linalg.eigvalsh(reduced.E)[:, 0] > floor
