@@ -8,7 +8,7 @@ from scipy.stats import kstest
 from mcpca import MCPCA, ascore
 from mcpca._linalg import jacobi, stiefel
 from mcpca._model.common_components import common_principal_components
-from mcpca._solvers import orthogonal
+from mcpca._solvers import orthogonal, orthogonal_ml
 from mcpca.datasets import make_contexts
 from twins import compose
 
@@ -82,10 +82,10 @@ def test_no_step_lowers_the_objective(rng):
     values = [squares(T, start[:, :r])]
     frame = start
     for _ in range(3):
-        frame, _ = jacobi.jacobi(T, frame, r, jacobi.squares_angle, 1)
+        frame, _ = jacobi.jacobi_sweeps(T, frame, r, jacobi.squares_angle, 1)
         values.append(squares(T, frame[:, :r]))
     for _ in range(12):
-        frame = stiefel.climb(T, frame, r, orthogonal.squared_variances, max_iter=1, tol=1e-12).frame
+        frame = stiefel.maximise_over_frames(T, frame, r, orthogonal.squared_variances, max_iter=1, tol=1e-12).frame
         values.append(squares(T, frame[:, :r]))
     assert (np.diff(values) >= -1e-13 * values[-1]).all()
     assert values[1] > values[0]
@@ -115,10 +115,10 @@ def test_newtons_step_from_near_a_maximum_returns_to_it(rng):
     X[:r] -= X[:r].T.copy()
     for objective in (
         orthogonal.squared_variances,
-        lambda h: orthogonal._likelihood(h, T.trace(axis1=1, axis2=2) + 1, n, 9, np.full(k, 1e-9), False),
-        lambda h: orthogonal._likelihood(h, T.trace(axis1=1, axis2=2) + 1, n, 9, np.full(k, 1e-9), True),
+        lambda h: orthogonal_ml.likelihood_landscape(h, T.trace(axis1=1, axis2=2) + 1, n, 9, np.full(k, 1e-9), False),
+        lambda h: orthogonal_ml.likelihood_landscape(h, T.trace(axis1=1, axis2=2) + 1, n, 9, np.full(k, 1e-9), True),
     ):
-        top = stiefel.climb(T, orthonormal(rng, q, q), r, objective, max_iter=200, tol=1e-13)
+        top = stiefel.maximise_over_frames(T, orthonormal(rng, q, q), r, objective, max_iter=200, tol=1e-13)
         assert top.gradient < 1e-10 * abs(top.value)
         V = top.frame @ stiefel._cayley(t * X)
         here = objective(np.einsum("qj,kqs,sj->jk", V[:, :r], T, V[:, :r]))
@@ -199,8 +199,8 @@ def to_core(S, q):
 
 
 def fit_likelihood(T, rest, r, n, p, start, shared, floor=1e-9, max_iter=200, tol=1e-11):
-    return orthogonal.solve_likelihood(
-        T, rest, r, n=n, p=p, floor=floor, start=start, shared_noise=shared, tol=tol, max_iter=max_iter
+    return orthogonal_ml.solve_likelihood(
+        T, rest, r, n=n, p=p, floor=floor, start=start, pooled_noise=shared, tol=tol, max_iter=max_iter
     )
 
 
@@ -264,7 +264,7 @@ def test_noise_level_by_trying_every_split(rng, shared):
     h = rng.exponential(size=(r, k))
     total = h.sum(axis=0) + rng.exponential(size=k)
     floor = np.full(k, 1e-3)
-    best = orthogonal._likelihood(h, total, n, p, floor, shared).value
+    best = orthogonal_ml.likelihood_landscape(h, total, n, p, floor, shared).value
 
     def value(log_s2):
         s2 = np.maximum(np.exp(log_s2) * np.ones(k), floor)

@@ -47,7 +47,7 @@ import numpy as np
 from .._covariances.interface import Covariances
 from .._covariances.subspace import Core
 from .._utils.arguments import refuse_without_effect
-from . import lsq, ml, mspm
+from . import lsq, ml, mspm, orthogonal_ml
 from . import orthogonal as orthonormal
 from .interface import Settings, Solve, SolverResult
 from .ml import NOISES
@@ -79,7 +79,7 @@ class Solver:
 SOLVERS: dict[str, Solver] = {
     "mspm": Solver(mspm.solve),
     "lsq": Solver(lsq.solve),
-    "ml": Solver(ml.solve, orthonormal.solve_ml, ml.solve_one, models_noise=True),
+    "ml": Solver(ml.solve, orthogonal_ml.solve, ml.solve_one, models_noise=True),
 }
 
 

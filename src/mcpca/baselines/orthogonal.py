@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._linalg.jacobi import jacobi as jacobi_sweeps
-from .._linalg.jacobi import squares_angle
+from .._linalg.jacobi import jacobi_sweeps, squares_angle
 from .._model.common_components import common_principal_components
 from .._utils.arguments import check_integer, check_real
 from ._interface import Clock, MethodOutput, Problem, method

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._linalg.jacobi import jacobi, squares_angle
+from .._linalg.jacobi import jacobi_sweeps, squares_angle
 from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
 from ._interface import Clock, MethodOutput, Problem, method
@@ -47,7 +47,7 @@ def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limi
     V, sweeps, converged = np.eye(r), 0, r == 1
     while sweeps < max_iter and not converged and not clock.over:
         M = V @ white @ V.T
-        turn, _ = jacobi(M, np.eye(r), r, squares_angle, 1)
+        turn, _ = jacobi_sweeps(M, np.eye(r), r, squares_angle, 1)
         R = np.ascontiguousarray((turn.T @ M @ turn).transpose(1, 0, 2))
         change = _shear(R) @ turn.T
         V = change @ V
