@@ -372,7 +372,7 @@ def test_gradient_and_gauss_newton_matrix(rng):
     def residual(t):
         return (compose(A + t * d[:5], B + t * d[5:]) - T).ravel()
 
-    value = _squares.evaluate(T, A, B)
+    value = _squares.squared_error(T, A, B)
     assert value.f == pytest.approx(0.5 * residual(0) @ residual(0), rel=1e-12)
     h = 1e-5
     slope = (0.5 * residual(h) @ residual(h) - 0.5 * residual(-h) @ residual(-h)) / (2 * h)
@@ -386,9 +386,9 @@ def test_starts_are_balanced_and_of_the_right_size(rng):
     problem, _ = _run._read(sampled_problem(rng, 5, 7, 3, 40, 0.3)[2], 3, None, 0)
     core, _ = _squares.core_of(problem)
     for kind in ("random", "svd", "jennrich"):
-        A, B = _squares.start(problem, core, kind)
+        A, B = _squares.starting_point(problem, core, kind)
         np.testing.assert_allclose(np.linalg.norm(A, axis=0), np.linalg.norm(B, axis=0))
-        assert _squares.evaluate(core.tensor, A, B).f <= 0.5
+        assert _squares.squared_error(core.tensor, A, B).f <= 0.5
 
 
 def test_tensor_methods_reach_the_same_least_error(rng):
