@@ -66,6 +66,7 @@ def jacobi_sweeps(
         for J, L in rounds:
             first = R[J, J]
             second = R[L, L]
+            # Pairs of a round are disjoint, so that all angles are right for the R before any of its rotations.
             theta = angle((first + second) / 2, (first - second) / 2, R[J, L], r > L)
             largest = max(largest, float(np.abs(theta).max()))
             for rows in (R, R.transpose(1, 0, 2), frame.T[:, :, None]):
@@ -114,12 +115,14 @@ def _first_square_angle(dd: Array, oo: Array, do: Array, d: Array, o: Array) -> 
 
     grid = 2 * np.pi * np.arange(_GRID_ANGLES) / _GRID_ANGLES
     values = gain(grid[:, None])
+    # Angle 0 wins ties: axes that cannot be told apart stay.
     phi = np.where(values.max(axis=0) > values[0], grid[np.argmax(values, axis=0)], 0)
     phi = np.where(phi > np.pi, phi - 2 * np.pi, phi)
     for _ in range(_GRID_NEWTON_STEPS):
         C = np.cos(phi)
         S = np.sin(phi)
         first = (oo - dd) * 2 * C * S + 2 * do * (C**2 - S**2) + 2 * (o * C - d * S)
+        # Only downward curvature, and no farther than half a grid cell: otherwise the other maximum is in reach.
         second = 2 * (oo - dd) * (C**2 - S**2) - 8 * do * C * S - 2 * (o * S + d * C)
         step = np.divide(-first, second, out=np.zeros_like(first), where=second < 0)
         phi = phi + np.clip(step, -np.pi / _GRID_ANGLES, np.pi / _GRID_ANGLES)

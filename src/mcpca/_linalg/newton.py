@@ -25,8 +25,9 @@ def conjugate_gradients(
     z = precondition(residual)
     direction = -z
     rho = float(np.vdot(residual, z))
-    goal = rtol**2 * rho
+    goal = rtol**2 * rho  # rho is the squared norm of the residual in the metric of the preconditioner
     for step in range(max_iter):
+        # Also if the preconditioner is not definite or a product has overflowed: the solution so far is kept.
         if rho <= goal or not np.isfinite(rho):
             break
         image = hessian(direction)

@@ -90,7 +90,7 @@ def climb_to_peaks(
     for i in range(0, len(slow), size):
         n_iter += _newton_into(peaks, layouts, slow[i : i + size], tol, _NEWTON_STEPS)
     # The highest maximum is always deflated, settled or not, so it alone is worth all of max_iter.
-    best = np.array([np.argmax(peaks.F)])
+    best = np.array([np.argmax(peaks.F)])  # an array, so that rows can be written
     if peaks.step[best[0]] > tol and max_iter > _NEWTON_STEPS:
         n_iter += _newton_into(peaks, layouts, best, tol, max_iter - _NEWTON_STEPS)
     return peaks._replace(n_iter=n_iter)
@@ -129,6 +129,7 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
     rows = np.arange(len(a))
     a = a.astype(T.dtype, copy=False)
     b = b.astype(T.dtype, copy=False)
+    # V(a, b, .) = P^T sum_i b_i T_i a, since slices are symmetric.
     w = combine_images(T, a, b) @ P @ P.T
     for n_iter in range(1, _POWER_STEPS + 1):
         a = unit(combine_images(T, w, b))
@@ -300,6 +301,7 @@ class ReducedNewton(NamedTuple):
         g_a = off(a, np.matmul(X, b[:, :, None]))
         g_b = off(b, np.matmul(X.transpose(0, 2, 1), a[:, :, None]))
         Xp = off(b, off(a, X).transpose(0, 2, 1))
+        # c moves on its sphere too, so the rows of Z_a and Z_b are projected off it.
         Z_a = off(a, Vb.transpose(0, 2, 1))  # (m, q, r)
         Z_a -= np.matmul(Z_a, c[:, :, None]) * c[:, None, :]
         Z_b = off(b, Va.transpose(0, 2, 1))  # (m, e, r)

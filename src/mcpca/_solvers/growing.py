@@ -56,7 +56,7 @@ class GrowingCore:
 
     def grow(self, A: Array, gradient: Array, change: Array) -> None:
         """Make the next core, for a solver that has come to A (p, r) by ``change`` and finds ``gradient`` there."""
-        self._tensor = None  # before the next one is made
+        self._tensor = None  # so that it can go before the next one is made
         self.basis = grow(self.basis, A, gradient, change)
 
 

@@ -41,8 +41,6 @@ _CONTEXT_GAIN = 1e-12  # a context is done when a step promises less than this i
 # Numbers in the precisions P (k, r, r) above which products with the information are taken in float32. They only make
 # directions, which need two digits, and memory traffic decides their time.
 _FLOAT32_NUMBERS = 10**6
-# But not where precisions differ by more than this factor from their mean: float32 would lose the small ones.
-_FLOAT32_SPREAD = 1e12
 
 
 @dataclass(frozen=True)
@@ -99,9 +97,9 @@ class Likelihood:
 
     @cached_property
     def _rounded(self) -> tuple[Array, Array]:
-        """P and N P, in float32 if they are large and not too unequal: the information is for directions only."""
+        """P and N P, in float32 if they are large: the information is for directions only."""
         P = self.P
-        if P.size > _FLOAT32_NUMBERS and np.abs(P).max() < _FLOAT32_SPREAD * np.abs(P).mean():
+        if P.size > _FLOAT32_NUMBERS and np.isfinite(P).all():
             P = P.astype(np.float32)
         N = self.N.astype(P.dtype, copy=False)
         N_P = np.empty_like(P)
@@ -115,7 +113,7 @@ class Likelihood:
         traces = over_contexts(lambda part: np.einsum("kab,kab->k", P[part], self.R[part]), *self.B.shape)
         sign, common = np.linalg.slogdet(self.G)
         terms = logdet + np.concatenate(traces) + (common if sign > 0 else np.inf)
-        if self.outside:
+        if self.outside:  # p - r directions that are noise only; none if r = p, where s may be zero
             terms = terms + self.outside * np.log(self.s) + self.rest / self.s
         return np.asarray(terms)
 
@@ -138,7 +136,7 @@ class Likelihood:
         n = self.n
         D = self.D
         X = np.einsum("klj,kj->lj", D, n[:, None] * self.B)
-        np.fill_diagonal(X, 0)
+        np.fill_diagonal(X, 0)  # scaling a column is a change of B
         b = n[:, None] / 2 * np.einsum("kjj->kj", D)
         log_s = n / 2 * (self.s * np.einsum("kab,ab->k", D, self.N))
         if self.outside:
@@ -161,6 +159,7 @@ class Likelihood:
         def of_contexts(part: slice) -> tuple[Array, Array, Array]:
             B = B_all[part]
             P = P_all[part]
+            # X B_i + B_i X^T. NumPy sees that the operands overlap, and copies the transpose.
             dOmega = X * B[:, None, :]
             dOmega += dOmega.transpose(0, 2, 1)
             if log_s.any():
@@ -189,6 +188,7 @@ class Likelihood:
             s = self.s[part]
             block = out[part]
             PN = P @ self.N
+            # tr(P dOmega P dOmega') for dOmega = e_a e_a^T and e_b e_b^T is P_ab^2; log s_i moves Omega_i by s_i N.
             block[:, :r, :r] = P**2
             block[:, :r, r] = block[:, r, :r] = s[:, None] * np.einsum("kab,kba->ka", PN, P)
             block[:, r, r] = s**2 * np.einsum("kab,kba->k", PN, PN) + self.outside
@@ -270,7 +270,7 @@ def fit_contexts(
         # A ridge of 1e-10 of the diagonal keeps two proportional columns of P from making the block singular.
         block[:, diagonal, diagonal] = np.where(size > 0, size * (1 + 1e-10), 1)
         d = -np.linalg.solve(block, np.where(mask, g, 0)[:, :, None])[:, :, 0]
-        gain = -np.einsum("kj,kj->k", np.where(mask, g, 0), d)
+        gain = -np.einsum("kj,kj->k", np.where(mask, g, 0), d)  # twice what the quadratic model promises
         todo &= gain > _CONTEXT_GAIN
         if not todo.any():
             break
@@ -281,7 +281,7 @@ def fit_contexts(
 
 def _line_search(model: Likelihood, d: Array, gain: Array, todo: Array, floor: float) -> tuple[Likelihood, Array]:
     """Halve the step of each context until its deviance falls; those that never do stay where they are."""
-    t = np.where(todo, 1.0, 0.0)
+    t = np.where(todo, 1.0, 0.0)  # step length of each context
     improved = ~todo
     B = model.B.copy()
     s = model.s.copy()

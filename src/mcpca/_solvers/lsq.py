@@ -74,6 +74,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     start = mspm.solve(S, core, r, settings)
     A = start.components
     n_iter = start.n_iter
+    # Gradients are measured against this: f is quadratic in S, so the ratio does not depend on units.
     scale = float(S.squared_norms().sum())
     change = np.zeros((len(A), 0))
     growing = GrowingCore.from_core(S, core.leading(r))
@@ -154,6 +155,7 @@ def _point_at(T: Array, A: Array) -> _Point:
 def _derivatives(point: _Point) -> _Derivatives:
     A, B = point.A, point.B
     G = A.T @ A
+    # A B_i A^T a_j = A (b_i o g_j), so that E_i is not formed.
     EA = (B[None] * G[:, None, :]) @ A.T - point.TA
     gradient = _tangent(A, 4 * np.matmul(B.T[:, None, :], EA)[:, 0].T)
     return _Derivatives(G, B.T @ B, EA, gradient)
@@ -172,15 +174,18 @@ def _newton_direction(T: Array, point: _Point, derivatives: _Derivatives, rtol: 
     size = np.diag(K).max(initial=0)
     try:
         inverse = np.linalg.inv(system)
+        # The ridge is for components whose loadings are all zero.
         preconditioner = np.linalg.inv(4 * (K * G + 1e-12 * size * np.eye(r)))
     except np.linalg.LinAlgError:  # two columns coincide: a gradient step may part them
         return -gradient / max(4 * float(size), np.finfo(float).tiny)
 
     def hessian(dA: Array) -> Array:
         Q = A.T @ dA
+        # Half of what dA does to G^2 b_i - h_i, the gradient by b_i; the free loadings move so as to undo it.
         change = np.matmul(EA, dA.T[:, :, None])[:, :, 0].T + B @ (Q * G).T
         dB = -2 * np.matmul(inverse, np.where(free, change, 0)[:, :, None])[:, :, 0]
         dB = np.where(free, dB, 0)
+        # The five terms of the module's docstring.
         out = dA @ (K * G) + A @ (K * Q.T + (dB.T @ B) * G)
         out += np.matmul(E, dA.T[:, :, None])[:, :, 0].T + np.matmul(dB.T[:, None, :], EA)[:, 0].T
         return _tangent(A, 4 * out)

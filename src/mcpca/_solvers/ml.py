@@ -72,6 +72,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         if kind is None:
             estimate = _without_noise(S, unit, A, B, settings)
         elif p > r and float(np.median(noise)) < _NO_NOISE:
+            # Exactly low rank: a likelihood without bound, whose limit stage 1 has reached.
             estimate = Estimate(A, B, _pool_if(kind, np.maximum(noise, NOISE_FLOOR), n), 0.0, 1)
         else:
             estimate = _in_growing_cores(S, trace / unit, unit, part, A, B, noise, settings)
@@ -143,6 +144,7 @@ def _first_stage(
     n = settings.degrees_of_freedom
     if core.mixture is not None and p > r:
         return _power_start(S, core, r, trace, unit, settings)
+    # The r directions in which stage 1 works: the first r of the core, or the top singular vectors of all features.
     if core.basis is not None:
         U = np.eye(core.basis.shape[1], r)
         M = core.tensor[:, :r, :r] / unit
@@ -158,6 +160,7 @@ def _first_stage(
         W = other if W is None else min(W, other, key=lambda W: correlation_left(M, W, noise, n))
     if np.linalg.cond(W) > _COLLINEAR:  # components that coincide: any axes of their span are as good a start
         W = np.eye(r)
+    # Noise of variance s_i has the variance s_i |w_j|^2 in score j; what is left of a score's variance is its loading.
     B = np.maximum(variances_along(M, W.T) - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
     settings.report("first guess", 1, 1)
     return *unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise
@@ -248,6 +251,7 @@ def _in_growing_cores(
         s = point.model.s
         if has_all_features:
             break
+        # Within the core the decrement is known; the part of A's gradient outside it adds its own.
         gradient, outside = outside_gradient_in_features(S, unit, np.ones(len(A)), A, point.model)
         decrement += outside
         if patience.is_lost(decrement) or decrement <= tol:

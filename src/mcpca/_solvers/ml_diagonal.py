@@ -95,6 +95,7 @@ def _climb_in_white(
         model = likelihood_of(S, white, B, ones, n, scale=scale, unit=unit)
         gradient, _ = outside_gradient_in_features(S, unit, scale, white, model)
         basis = orthonormal(np.hstack([white, gradient, scale[:, None] * change]))
+    # U^T diag(scale) S_i diag(scale) U, without a scaled copy of the covariances.
     T = project(S, scale[:, None] * basis) / unit
     trace = S.variances() @ scale**2 / unit
     data = ScoringData(T, trace, n, p, ones, "fixed")
@@ -170,6 +171,7 @@ def factor_analysis(S: Covariances, unit: float, r: int, settings: Settings) -> 
         w = w[::-1]
         V = part.lift(C[:, ::-1][:, :r])
         # In white features the noise is 1, and the rest of an eigenvalue is the component's.
+        # Dividing by scale takes A back from white features to those of the data.
         A, B = unit_columns(V / scale[:, None], np.maximum(w[None, :r] - 1.0, 0))
         better, gain = noise_step(S, unit, A, B, psi, floor, n)
         decrement = gain / (A.size + B.size + p)

@@ -53,6 +53,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     progress = Search(settings.report, "refinement", _MOST_CORES)
     for _ in range(_MOST_CORES):
         progress.step()
+        # Of sum_ij h_ij^2: 4 sum_i h_ij S_i a_j, without the part that would bend A out of orthonormality.
         gradient = 4 * stiefel_tangent(A, S.combine(A, S.variances_along(A)))
         size = float(np.linalg.norm(gradient)) / total
         if patience.is_lost(size) or size <= settings.tol:
@@ -140,6 +141,7 @@ def _starts(T: Array, r: int) -> list[Array]:
     """Return frames to start from; one, the best, when the problem is large."""
     k, q, _ = T.shape
     F = T.reshape(k * q, q)
+    # The axes with most variance, and those with most squared variance (the singular vectors of the flattening).
     eigenvectors = [np.linalg.eigh(G)[1][:, ::-1] for G in (T.sum(axis=0), F.T @ F)]
     is_small = k * q * q * r <= _ALL_STARTS_UP_TO
     starts = [jacobi_sweeps(T, V, r, squares_angle, _SWEEPS if is_small else 1)[0] for V in eigenvectors]
@@ -147,6 +149,7 @@ def _starts(T: Array, r: int) -> list[Array]:
         values = [float((variances_by_axis(T, V[:, :r]) ** 2).sum()) for V in starts]
         return [starts[int(np.argmax(values))]]
     if r < q:
+        # Rotating all q axes first lets r axes come together that the top eigenvectors mix with others.
         whole = jacobi_sweeps(T, eigenvectors[1], q, squares_angle, _SWEEPS)[0]
         largest = np.argsort(-(variances_by_axis(T, whole) ** 2).sum(axis=1), kind="stable")
         starts.append(whole[:, largest])

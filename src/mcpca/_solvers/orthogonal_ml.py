@@ -56,6 +56,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     trace = S.variances().sum(axis=1)
     A = start.components
     n_iter = start.n_iter
+    # Without noise there is no density outside the span of A, which therefore cannot move.
     growing = GrowingCore(S, core.leading(r).basis if noisy else A)
     progress = Search(settings.report, "likelihood", _MOST_CORES)
     for _ in range(_MOST_CORES):
@@ -81,6 +82,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         A = moved
         if has_all_features or not noisy or float(np.linalg.norm(change)) <= settings.tol * np.sqrt(r):
             break
+        # The derivative of the likelihood by h_ij, and so by A: 2 sum_i slope_ij S_i a_j.
         s2 = end.noise[:, None]
         slope = n[:, None] * (1 / s2 - 1 / (s2 + end.loadings))
         growing.grow(A, orthogonal.stiefel_tangent(A, S.combine(A, slope)), change)
@@ -156,7 +158,7 @@ def solve_likelihood(
 
     A, polar_steps = _polar_steps(T, start, landscape, min(_POLAR_STEPS, max_iter))
     end = maximise_over_frames(T, complete_frame(A), r, landscape, max_iter=max_iter - polar_steps, tol=tol)
-    A = nearest_orthonormal(end.frame[:, :r])
+    A = nearest_orthonormal(end.frame[:, :r])  # rounding has built up over the steps
     h = np.maximum(orthogonal.variances_by_axis(T, A), 0)
     noise = _noise_level(h, total, weights, p, low, pooled_noise)[0]
     loadings = np.maximum(h - noise, 0).T
@@ -177,7 +179,7 @@ def likelihood_landscape(h: Array, total: Array, n: Array, p: int, floor: Array,
     r = len(h)
     s2, pool = _noise_level(h, total, n, p, floor, pooled)
     t = np.maximum(h, s2)
-    free = h > s2
+    free = h > s2  # the others have b = 0: their variance is in s^2
     outside = _variance_outside(h, total, p)
     value = -float(n @ ((np.log(t) + h / t).sum(axis=0) + (p - r) * np.log(s2) + outside / s2))
     slope = np.where(free, n * (1 / s2 - 1 / t), 0)

@@ -123,6 +123,7 @@ def _best_maxima(
     m = len(generators)
     q = len(space.P)
     e = len(space.by_context)
+    # Each run draws from its own generator, whatever the others need, so that runs do not depend on their company.
     drawn = np.concatenate([g.standard_normal((starts, q + e)) for g in generators])
     n = m * starts
     peaks = _Starts(
@@ -160,6 +161,7 @@ def _power_steps(space: FlatteningSpace, starts: _Starts, tol: float, n_steps: i
     a, b, _, _, deflated = starts
     rows = np.arange(len(a))
     for n_iter in range(1, n_steps + 1):
+        # c = V(a, b, .) less what is deflated, a = V(., b, c), b = V(a, ., c); w = P c as in ``climbing``.
         Tb = (b @ space.by_context).reshape(-1, q, q)
         c = _project_off(deflated, (np.matmul(Tb, a[:, :, None])[:, :, 0] @ P)[:, :, None])[:, :, 0]
         w = c @ P.T
@@ -202,6 +204,7 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
         shrink = np.minimum(1, _LONGEST_NEWTON_STEP / np.maximum(length, np.finfo(float).tiny))[:, None]
         a = unit(a + shrink * da)
         b = unit(b + shrink * db)
+        # A step that was taken where F does not curve down, or that has lowered F, may have left the ridge: give up.
         good = curves_down & (s >= lowest_s * (1 - 1e-12))
         ended = good & (length <= tol)
         out.put(rows[ended], _Starts(a[ended], b[ended], s[ended] ** 2, length[ended], deflated[ended]))

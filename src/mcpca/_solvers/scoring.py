@@ -93,6 +93,7 @@ def likelihood_at(data: ScoringData, A: Array, B: Array, s: Array) -> Point:
     R = np.empty((len(B), r, r))
 
     def fill(part: slice) -> None:
+        # R_i = W T_i W^T with the pseudoinverse W = N A^T; T_i A is kept, since gradient and Hessian need it again.
         TA[:, part] = images(data.T[part], A)
         R[part] = N @ (TA[:, part] @ A).transpose(1, 0, 2) @ N
 
@@ -137,6 +138,8 @@ def _line_search(data: ScoringData, point: Point, direction: _Direction) -> Poin
     dA, dB, dlog_s, gain = direction
     limit = _LARGEST_LOG_NOISE_STEP
     for t in 0.5 ** np.arange(_BACKTRACKS):
+        # The noise moves on its logarithm, which keeps it positive, and by a bounded factor: far from the maximum the
+        # quadratic model knows nothing of its scale.
         B = np.maximum(point.model.B + t * dB, 0)
         s = np.maximum(point.model.s * np.exp(np.clip(t * dlog_s, -limit, limit)), data.floor)
         trial = _likelihood_or_none(data, point.A + t * dA, B, s)
@@ -194,6 +197,7 @@ def _scoring_direction(point: Point, metric: _Metric, g: Array, gZ: Array) -> _D
         max_iter=_SCORING_CG_STEPS,
     )
     X, dB, dlog_s = metric.unpack(d)
+    # The same (r, r) information for each direction outside the span, so that one small inverse serves all.
     dZ = -gZ @ metric.outside_inverse
     gain = -float(np.vdot(g, d)) - float(np.vdot(gZ, dZ))
     return _Direction(point.A @ X + dZ, dB, dlog_s, gain)
@@ -221,6 +225,7 @@ def _newton_direction(data: ScoringData, point: Point, metric: _Metric, g: Array
         return np.concatenate([dA.ravel(), metric.pack(np.zeros((r, r)), dB, dlog_s)[square:]])
 
     def precondition(v: Array) -> Array:
+        # Split a gradient by A into its X and Z, solve for each, and put the solutions together again.
         by_A = v[: A.size].reshape(A.shape)
         X = A.T @ by_A
         np.fill_diagonal(X, 0)
@@ -251,6 +256,7 @@ class _Metric:
         near_zero = model.B * np.sqrt(loading_information) <= _NEAR_ZERO_LOADING
         self.free = ~near_zero | (gb < 0)
         self.leaving = np.maximum(np.where(self.free | (model.B <= 0), 0, -gb / loading_information), -model.B)
+        # Noise at its floor that the gradient pushes further down stays there.
         self.moving = np.full(self.k, data.noise != "fixed")
         if data.noise == "isotropic":
             self.moving = (model.s > data.floor) | (gs < 0)
@@ -323,6 +329,7 @@ def outside_gradient(point: Point) -> Array:
     def of_contexts(part: slice) -> Array:
         return np.asarray(TA[:, part].reshape(-1, len(A)).T @ weights[:, part].reshape(-1, r))
 
+    # Y = sum_i n_i/s_i T_i W^T P_i B_i; A N A^T projects on the span of A.
     Y = np.sum(over_contexts(of_contexts, k, r), axis=0)
     return np.asarray(A @ (model.N @ (A.T @ Y)) - Y)
 
