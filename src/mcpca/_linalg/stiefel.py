@@ -109,12 +109,12 @@ def maximise_over_frames(
         # Superlinear where the maximum is near; only a good direction where it is far.
         X = _newton_direction(T, here.frame, Y, G, g, P, here.f, min(0.1, np.sqrt(gain / first_gain)))
         allowance = _ROUNDING * max(abs(here.f.value), 1.0)
-        there, turn = _line_search(look, here, X, _inner(g, X, r), allowance)
-        if there is None:
+        higher, turn = _line_search(look, here, X, _inner(g, X, r), allowance)
+        if higher is None:
             break  # no rise that rounding lets us see
         n_iter += 1
-        stalled = there.f.value <= here.f.value + allowance and turn >= step
-        here = there
+        stalled = higher.f.value <= here.f.value + allowance and turn >= step
+        here = higher
         # When f no longer tells steps apart and they no longer shrink, rounding is all that moves the axes.
         step = 0.0 if stalled else turn
     return FrameMaximum(here.frame, here.f.value, float(norm), gain, float(step), n_iter)
@@ -127,9 +127,9 @@ def _line_search(
     turn = float(np.abs(X).max())
     t = min(1.0, _MAX_TURN / turn)
     for _ in range(_HALVINGS):
-        there = look(here.frame @ _cayley(t * X))
-        if there.f.value >= here.f.value + _SUFFICIENT_RISE * t * slope - allowance:
-            return there, t * turn
+        trial = look(here.frame @ _cayley(t * X))
+        if trial.f.value >= here.f.value + _SUFFICIENT_RISE * t * slope - allowance:
+            return trial, t * turn
         t /= 2
     return None, 0.0
 
@@ -149,12 +149,12 @@ def _pair_curvature(Y: Array, T: Array, f: Landscape, r: int) -> Array:
     q = Y.shape[2]
     h = np.einsum("jij->ji", Y[:, :, :r])
     product = f.slope @ h.T  # sum_i slope_ij h_il
-    own = np.diag(product)
+    same_axis = np.diag(product)
     steep = np.matmul(f.bend[:, None, :], Y**2)[:, 0].T  # sum_i bend_ij R_lj^2, (q, r)
-    among_axes = 2 * (own[:, None] + own[None, :] - product - product.T) - 4 * (steep[:r] + steep[:r].T)
+    among_axes = 2 * (same_axis[:, None] + same_axis[None, :] - product - product.T) - 4 * (steep[:r] + steep[:r].T)
     # The variances along the complement are not computed: their mean stands in.
     mean_outside = (np.einsum("iqq->i", T) - h.sum(axis=0)) / max(q - r, 1)
-    into_complement = 2 * (own - f.slope @ mean_outside) - 4 * steep[r:]
+    into_complement = 2 * (same_axis - f.slope @ mean_outside) - 4 * steep[r:]
     P = np.abs(np.concatenate([among_axes, into_complement]))
     top = float(P.max(initial=0))
     return np.maximum(P, _FLATTEST * top) if top > 0 else np.ones_like(P)

@@ -203,8 +203,8 @@ class _Point(NamedTuple):
         return _Point(*(part[which] for part in self))
 
     def put(self, which: Array, other: _Point) -> None:
-        for mine, new in zip(self, other, strict=True):
-            mine[which] = new
+        for stored, new in zip(self, other, strict=True):
+            stored[which] = new
 
 
 def newton_steps(layouts: Layouts, a: Array, b: Array, tol: float, max_iter: int) -> Peaks:

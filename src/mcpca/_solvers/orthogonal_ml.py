@@ -52,7 +52,6 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     start = orthogonal.solve(S, core, r, settings)
     n = settings.degrees_of_freedom
     noisy = settings.noise is not None
-    p = S.n_features
     trace = S.variances().sum(axis=1)
     A = start.components
     n_iter = start.n_iter
@@ -61,22 +60,10 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     progress = Search(settings.report, "likelihood", _MOST_CORES)
     for _ in range(_MOST_CORES):
         progress.step()
-        T = growing.tensor
-        inside = np.einsum("kqq->k", T)
-        end = solve_likelihood(
-            T,
-            np.maximum(trace - inside, 0) if noisy else np.zeros(len(inside)),
-            r,
-            n=n,
-            p=p if noisy else r,
-            floor=max(_NOISE_FLOOR * float(trace.mean()) / p, _TINY),
-            start=A if growing.basis is None else nearest_orthonormal(growing.inside(A)),
-            pooled_noise=settings.noise == "pooled",
-            tol=settings.tol,
-            max_iter=settings.max_iter,
-        )
-        n_iter += end.n_iter
         has_all_features = growing.basis is None
+        inside = A if has_all_features else nearest_orthonormal(growing.inside(A))
+        end = _solve_in_core(growing.tensor, trace, inside, S.n_features, settings)
+        n_iter += end.n_iter
         moved = end.components if has_all_features else nearest_orthonormal(growing.lift(end.components))
         change = moved - A
         A = moved
@@ -94,6 +81,27 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         # What noise was split off within the span belongs to the components.
         return SolverResult(A, n_iter, end.converged, message, end.loadings + end.noise[:, None], None)
     return SolverResult(A, n_iter, end.converged, message, end.loadings, end.noise)
+
+
+def _solve_in_core(T: Array, trace: Array, start: Array, p: int, settings: Settings) -> OrthogonalMaximum:
+    """Call ``solve_likelihood`` for slices T of covariances with the given ``trace`` (k,) in p features.
+
+    Without noise nothing is left beside T, which is then all features there are.
+    """
+    noisy = settings.noise is not None
+    r = start.shape[1]
+    return solve_likelihood(
+        T,
+        np.maximum(trace - np.einsum("kqq->k", T), 0) if noisy else np.zeros(len(T)),
+        r,
+        n=settings.degrees_of_freedom,
+        p=p if noisy else r,
+        floor=max(_NOISE_FLOOR * float(trace.mean()) / p, _TINY),
+        start=start,
+        pooled_noise=settings.noise == "pooled",
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+    )
 
 
 def solve_likelihood(
@@ -246,9 +254,9 @@ def _polar_steps(T: Array, A: Array, objective: Callable[[Array], Landscape], ma
             return A, n_iter  # the polar factor is not unique: some component is all noise
         trial = U @ Vt
         TA = images(T, trial)
-        there = objective(np.einsum("jiq,qj->ji", TA, trial))
-        if not there.value > here.value:
+        turned = objective(np.einsum("jiq,qj->ji", TA, trial))
+        if not turned.value > here.value:
             return A, n_iter
         A = trial
-        here = there
+        here = turned
     return A, max_iter
