@@ -28,6 +28,7 @@ from mcpca._covariances.stack import CovarianceStack
 from mcpca._data.contexts import named_blocks
 from mcpca._data.detect import is_source_like
 from mcpca._data.sources import as_source
+from mcpca._solvers import SOLVERS
 from mcpca._utils import array_api
 from mcpca._utils.array_api import is_device_array, to_host
 from mcpca.datasets import make_contexts
@@ -36,7 +37,7 @@ strict = pytest.importorskip("array_api_strict")
 pytest.importorskip("array_api_compat")
 
 FITTED = ("components_", "loadings_", "projection_", "means_", "singular_values_")
-METHODS = [("mspm", False), ("lsq", False), ("ml", False), ("mspm", True), ("lsq", True), ("ml", True)]
+METHODS = [(solver, orthogonal) for orthogonal in (False, True) for solver in SOLVERS]
 
 
 class Strict:
@@ -176,7 +177,7 @@ def test_chunks_of_contexts_and_rows_add_up(library, data, monkeypatch):
     monkeypatch.setattr(array_memory, "_DEVICE_CHUNK_NUMBERS", 2 * 12 * 12)
     monkeypatch.setattr(device_rows, "_ROW_CHUNK_NUMBERS", 7 * 12)
     order = np.random.default_rng(0).permutation(len(data.X))
-    for solver in ("mspm", "lsq", "ml"):
+    for solver in SOLVERS:
         plain = MCPCA(3, solver=solver, random_state=0).fit(data.X, data.y)
         model = MCPCA(3, solver=solver, random_state=0).fit(library(data.X[order] + 100), data.y[order])
         assert_same(model.components_, plain.components_, 1e-7)
@@ -229,7 +230,7 @@ def test_devices_without_float64(device, data):
     """As Apple's GPUs and JAX by default: covariances of rows there, decomposed on the host."""
     library, order = Strict(device), np.random.default_rng(0).permutation(len(data.X))
     X, y = data.X.astype(np.float32)[order], data.y[order]
-    for solver in ("mspm", "lsq", "ml"):
+    for solver in SOLVERS:
         plain = MCPCA(3, solver=solver, random_state=0).fit(X, y)
         model = MCPCA(3, solver=solver, random_state=0).fit(library(X), y)
         for name in FITTED:

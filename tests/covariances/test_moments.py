@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mcpca import MCPCA, ContextMoments, RankExceedsDataError, context_covariances
+from mcpca._solvers import SOLVERS
 from mcpca.datasets import make_contexts
 
 
@@ -62,7 +63,7 @@ def test_hospitals_get_the_pooled_model_without_sharing_a_row(data):
     np.testing.assert_allclose(federated.transform(data.X, names), pooled.transform(data.X, names), atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["mspm", "lsq", "ml"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_partial_fit_ends_where_fit_does(data, solver):
     order = np.random.default_rng(2).permutation(len(data.X))
     X, y = data.X[order], data.y[order]

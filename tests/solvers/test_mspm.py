@@ -230,7 +230,9 @@ def test_components_are_critical_points_of_f(rng):
     U, D = mspm.row_space(T, 6)
     V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((20, n)) for n in V.shape[1:]]
-    peaks = climbing.climb(T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
+    peaks = climbing.climb_to_peaks(
+        T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200
+    )
     done = peaks.step <= 1e-10
     assert done.mean() > 0.5
     c = np.einsum("rqe,mq,me->mr", V, peaks.a, peaks.b)

@@ -17,7 +17,7 @@ from .._covariances.subspace import Core, compress, numerical_rank
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name
 from .._linalg.canonical import canonical_order
-from .._solvers import Settings, SolverResult, check_solver, get_solver
+from .._solvers import SOLVERS, Settings, SolverResult, check_solver, get_solver
 from .._solvers.loadings import solve_loadings
 from .._utils.arguments import as_generator, check_integer, check_rank, check_real, check_unmasked
 from .._utils.array_api import like, to_host
@@ -176,7 +176,7 @@ def decompose_checked(
     """
     tol = check_tolerance(tol)
     max_iter = check_integer(max_iter, "max_iter", 1)
-    likelihood = solver == "ml"
+    likelihood = SOLVERS[solver].models_noise
     seen = S
     if weights is not None and not likelihood:
         seen, core = S.weighted(np.sqrt(weights)), None

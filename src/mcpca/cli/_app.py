@@ -10,6 +10,7 @@ from click.shell_completion import get_completion_class
 
 from .. import __version__
 from .._rank.selection import CRITERIA
+from .._solvers import NOISES, SOLVERS
 from . import MODULES, run_module
 from . import _policy as policy
 from ._console import Console, Failure, ReaderGoneError
@@ -121,7 +122,7 @@ _MODEL_OPTIONS = (
     click.option("-r", "--rank", type=RankType(), default="auto", show_default=True, help="Number of MCPCs."),
     click.option(
         "--solver",
-        type=click.Choice(["mspm", "lsq", "ml"]),
+        type=click.Choice(list(SOLVERS)),
         default="mspm",
         show_default=True,
         help="See docs/solvers.md.",
@@ -129,7 +130,7 @@ _MODEL_OPTIONS = (
     click.option("--orthogonal", is_flag=True, help="Orthonormal MCPCs."),
     click.option(
         "--noise",
-        type=click.Choice(["isotropic", "pooled", "diagonal", "none"]),
+        type=click.Choice([noise or "none" for noise in NOISES]),
         default="isotropic",
         show_default=True,
         help="For --solver ml.",
