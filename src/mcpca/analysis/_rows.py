@@ -18,13 +18,12 @@ from .._data.detect import is_anndata
 from .._data.sources import check_block
 from .._results.fitted import Fitted, fitted
 from .._results.fitted_rows import (
-    Directions,
     RowsByContext,
-    principal_directions,
     read_space,
     sample_rows,
     scores_are_stored,
 )
+from .._results.row_pca import Directions, principal_directions
 from .._utils.component_names import unknown
 from .._utils.types import Array
 from ._tables import pandas

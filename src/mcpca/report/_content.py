@@ -22,7 +22,7 @@ from .._utils.types import Array
 from .._utils.wording import beside
 from ..plotting._loadings import normalized
 from ._encode import packed, rounded
-from ._rows import N_AXES, QUANTILES, RowSample
+from ._rows import N_AXES, QUANTILES, ContextSample
 from ._words import GLOSSARY, citation, findings
 
 _CONFIDENCE = 0.95
@@ -34,7 +34,7 @@ _VERSIONS = ("mcpca", "numpy", "scipy", "scikit-learn")
 def content_of(
     model: Any,
     fit: Fitted,
-    samples: list[RowSample | None] | None,
+    samples: list[ContextSample | None] | None,
     *,
     title: str,
     selection: RankSelection | RankChoice | None,
@@ -152,7 +152,7 @@ def _poles(fit: Fitted, n_features: int) -> dict[str, Any]:
     return {"count": len(fit.features), "names": [fit.features[i] for i in places], "poles": ends}
 
 
-def _rows(samples: list[RowSample | None] | None) -> dict[str, Any] | None:
+def _rows(samples: list[ContextSample | None] | None) -> dict[str, Any] | None:
     if samples is None:
         return None
     given = [sample for sample in samples if sample is not None]
@@ -170,7 +170,7 @@ def _rows(samples: list[RowSample | None] | None) -> dict[str, Any] | None:
     }
 
 
-def _sample(sample: RowSample) -> dict[str, Any]:
+def _sample(sample: ContextSample) -> dict[str, Any]:
     return {
         "n": sample.n,
         "used": sample.n_used,

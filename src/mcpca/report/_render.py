@@ -20,7 +20,7 @@ from .._utils.optional import require
 from .._utils.progress import shown
 from ._content import content_of
 from ._page import page_of
-from ._rows import sample_rows
+from ._rows import sample_contexts
 
 MAX_ROWS = 20_000
 N_FEATURES = 25
@@ -68,7 +68,7 @@ def render(
     rng = as_generator(random_state)
     if steps is not None and X is not None:
         X, y = transformed_rows(steps, X, y)
-    samples = None if X is None else sample_rows(model, X, y, max_rows, rng)
+    samples = None if X is None else sample_contexts(model, X, y, max_rows, rng)
     content = content_of(
         model,
         fit,
