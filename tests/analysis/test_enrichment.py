@@ -231,7 +231,7 @@ def test_libraries_that_enrichr_has_nothing_for_are_told(monkeypatch, scores):
     """GSEApy skips names that it does not know, and gives an empty list where nothing is left."""
     sys_modules = __import__("sys").modules
     monkeypatch.setitem(sys_modules, "gseapy", Enrichr())
-    with pytest.warns(UserWarning, match="Enrichr has nothing for GO_2032: either it knows no library of that name"):
+    with pytest.warns(UserWarning, match="Enrichr has nothing for GO_2032: either it has no library of that name"):
         table = analysis.enrichment(scores, ["GO", "GO_2032"], method="enrichr", components=0)
     assert table["collection"].unique().tolist() == ["GO"]
     empty = types.SimpleNamespace(enrichr=lambda **_: types.SimpleNamespace(results=[]))

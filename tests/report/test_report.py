@@ -341,7 +341,7 @@ def test_findings_say_what_replicates(planted):
     halves = model.replicability(X, y, n_splits=2, threshold=1, random_state=0)
     texts = {f["title"]: f["text"] for f in content(render(model, replicability=halves))["findings"]}
     text = texts["Some MCPCs do not replicate"]
-    told = re.search(r"more than 1 is asked for\): MCPC 1 \((.+)\), MCPC 2 \(.+\), MCPC 3 \(.+\)\.$", text)
+    told = re.search(r"more than 1 is required\): MCPC 1 \((.+)\), MCPC 2 \(.+\), MCPC 3 \(.+\)\.$", text)
     assert told is not None
     assert float(told[1]) < 1
 

@@ -94,5 +94,5 @@ def _centred_products(rows: Any, mean: Array) -> Array:
 def _centred_transpose(rows: Any, mean: Array, U: Array) -> Array:
     """Return X^T U (q, m), where X are the rows less their mean, for ``rows`` as in ``_centred_products``."""
     if scipy.sparse.issparse(rows):
-        return np.asarray(rows.T @ U) - mean[:, None] * U.sum(axis=0)
+        return np.asarray(rows.T @ U - mean[:, None] * U.sum(axis=0))
     return np.asarray(rows.T @ U)

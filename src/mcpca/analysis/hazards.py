@@ -21,7 +21,7 @@ from .._utils.progress import shown
 from .._utils.types import Array
 from .._utils.wording import listed
 from ._rows import per_row, scores_of_rows, table_in_row_order
-from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
+from ._tables import ANALYSIS_EXTRA, bonferroni, chosen_components, false_discoveries, pandas
 
 _COLUMNS = ["hazard_ratio", "lower", "upper", "p"]
 _LEVEL = 0.05
@@ -126,7 +126,7 @@ def survival(
     warning, and is NaN in the table; where none has, or where ``joint`` has none, see the message for why.
     """
     pd = pandas()
-    require("lifelines", EXTRA)
+    require("lifelines", ANALYSIS_EXTRA)
     cut = check_real(cut, "cut", 0.01, 0.99, "It is a quantile of the scores.")
     fit, Z, codes, rows = scores_of_rows(source, key, X, y, center)
     chosen = chosen_components(components, fit.names)
@@ -241,8 +241,8 @@ def _without_notices() -> Iterator[None]:
 
 def _cox(frame: Any, strata: list[str], what: str) -> Any:
     """Return the rows "hazard_ratio", "lower", "upper", "p" of each predictor of a Cox model."""
-    lifelines = require("lifelines", EXTRA)
-    exceptions = require("lifelines.exceptions", EXTRA)
+    lifelines = require("lifelines", ANALYSIS_EXTRA)
+    exceptions = require("lifelines.exceptions", ANALYSIS_EXTRA)
     try:
         with _without_notices():
             for kind in (exceptions.ConvergenceWarning, LinAlgWarning):
@@ -266,7 +266,7 @@ def _above(z: Array, groups: Array, cut: float) -> Array:
 
 
 def _curves(pd: Any, frame: Any, is_high: Array, name: str) -> Any:
-    lifelines = require("lifelines", EXTRA)
+    lifelines = require("lifelines", ANALYSIS_EXTRA)
     parts = []
     for group, rows in (("high", is_high), ("low", ~is_high)):
         own = frame[rows]

@@ -153,7 +153,7 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
     text = f"Rows were split into halves at random, and both were fitted: {what}."
     if not missing:
         return [_finding("good", "All MCPCs replicate", f"{text} All do on average.")]
-    text += f" Not on average (mean |cos|, more than {replicability.threshold:g} is asked for): {_listed(missing)}."
+    text += f" Not on average (mean |cos|, more than {replicability.threshold:g} is required): {_listed(missing)}."
     return [_finding("warning", "Some MCPCs do not replicate", text)]
 
 
