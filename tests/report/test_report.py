@@ -293,7 +293,7 @@ def test_rank_curves(planted):
     choice = choose_rank(covariances, [1, 2], random_state=0)
     rank = content(render(model, selection=choice))["rank"]
     np.testing.assert_allclose(rank["columns"]["seed stability"], choice.mean_scores, rtol=5e-5)
-    assert rank["reason"].startswith("Rank 3 was given by the analyst. What was computed says: ")
+    assert rank["reason"].startswith("Rank 3 was set by the analyst. The criteria say: ")
     assert content(render(model))["rank"]["columns"] == {}
     chosen = MCPCA(None, rank_range=[2, 3], random_state=0).fit(X, y)
     assert content(render(chosen))["rank"]["reason"] == chosen.rank_choice_.reason
@@ -307,7 +307,7 @@ def test_findings_name_what_is_wrong(planted):
     shares = model.variance_explained(per="context") / model.squared_norms()
     worst = np.argsort(shares)[:3]
     listed = ", ".join(f"{model.contexts_[i]} ({shares[i]:.1%})" for i in worst)
-    assert f"Fitted worst: {listed}." in texts["How much is explained"][1]
+    assert f"The worst fit is for {listed}." in texts["How much is explained"][1]
     correlation = model.offdiagonal_correlation(normalized=True)
     assert f"correlated by {correlation:.2f} (root mean square)" in texts["Correlation left over"][1]
     some = np.arange(len(X)) % 60 < 20

@@ -366,7 +366,7 @@
 
   const back = (j) => {
     const found = data.ofMcpcs.replicability;
-    let text = "It was not computed whether this MCPC comes back in other rows.";
+    let text = "Whether this MCPC comes back in other rows was not computed.";
     if (found) {
       const [each, good] = [found.cosines[j].map((c) => number(c, 3)), found.replicates[j]];
       text =
