@@ -155,7 +155,7 @@ def mcpca(
     if "tol" not in parameters and by_passes(rows, n_comps):
         fitted.tol = _TOL_OF_PASSES
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("always")  # a filter of the caller must not keep one from being stored
         fitted.fit(rows)
         scores = _scores(fitted, space, contexts, center)
     for item in caught:  # issued again, now subject to the caller's filters and at the caller's line
@@ -214,12 +214,12 @@ def rank(
         selection = select_rank(contexts.fit_data_of_rows(space), random_state=random_state, **options)
     for item in caught:
         warnings.warn(item.message, item.category, stacklevel=2)
-    params = {"context_key": _stored_key(context_key), "layer": layer, "obsm": obsm}
-    data = data_of({**params, "mask_var": space.mask_var, "min_samples": min_samples})
+    key = _stored_key(context_key)
+    chosen = {"context_key": key, "layer": layer, "obsm": obsm, "mask_var": space.mask_var, "min_samples": min_samples}
     # A fit under the same key stays, and so does anything else that the user has put there.
     stored = adata.uns.get(key_added)
     content = dict(stored) if hasattr(stored, "keys") else {}
-    adata.uns[key_added] = {**content, "rank": rank_content(selection, data)}
+    adata.uns[key_added] = {**content, "rank": rank_content(selection, data_of(chosen))}
     return selection
 
 
@@ -313,9 +313,6 @@ def loadings_for(
         contexts.warn(min_samples, stacklevel=2)
     B = fitted.loadings_for(contexts.fit_data_of_rows(FeatureSpace(source, None, None, None, False, None)))
     return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
-
-
-# Helpers of the functions above
 
 
 def _check_target(adata: Any, copy: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -114,6 +114,25 @@ class FittedRows:
         return principal_directions(rows, min(m, n - 1, q))
 
 
+class ScoredRows(NamedTuple):
+    """Scores of the rows that go with a fit, however they were found.
+
+    Attributes
+    ----------
+    fit : Fitted
+    scores : ndarray (n, r)
+    codes : ndarray (n,) of int
+        The fitted context of each row, -1 for rows without one.
+    names : ndarray (n,) or None
+        Of the rows, if they have any.
+    """
+
+    fit: Fitted
+    scores: Array
+    codes: Array
+    names: Array | None
+
+
 def moments_by_code(Z: Array, codes: Array, k: int) -> tuple[Array, Array]:
     """Return means and variances (k, m) of rows Z (n, m) by their code; rows with code -1 are ignored."""
     has_context = codes >= 0
@@ -160,8 +179,8 @@ def read_rows(source: Any, key: str, X: Any, y: Any) -> FittedRows:
     return FittedRows(fit, space, codes, _row_names(source, X, len(codes)))
 
 
-def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> tuple[Fitted, Array, Array, Array | None]:
-    """Return the fit, the scores (n, r) of rows, their contexts as codes, and their names if they have any.
+def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> ScoredRows:
+    """Return the scores of rows, ``pinv(A) (x - mean)``, with their contexts and names.
 
     ``center="overall"`` subtracts the mean of all rows with a context; "context" that of the row's own context, which
     leaves NaN for rows without one. No pass over the rows is made if an AnnData holds the scores.
@@ -183,10 +202,10 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> tuple[
         Z = rows.scores()
         names = rows.names
     if center == "overall":
-        return fit, Z - Z[codes >= 0].mean(axis=0), codes, names
+        return ScoredRows(fit, Z - Z[codes >= 0].mean(axis=0), codes, names)
     means = moments_by_code(Z, codes, len(fit.contexts))[0]
     means = np.vstack([means, np.full(Z.shape[1], np.nan)])  # code -1 indexes the last row
-    return fit, Z - means[codes], codes, names
+    return ScoredRows(fit, Z - means[codes], codes, names)
 
 
 def per_row(values: Any, n: int, names: Array | None, argument: str, source: Any) -> Array:
@@ -245,9 +264,10 @@ def _row_names(source: Any, X: Any, n: int) -> Array | None:
     """Return the names of the rows, None if they have none."""
     if is_anndata(source):
         return np.asarray(source.obs_names)
-    blocks = list(X.values()) if isinstance(X, dict) else list(X) if isinstance(X, (list, tuple)) else [X]
+    matrices = X.values() if isinstance(X, dict) else X
+    blocks = list(matrices) if isinstance(X, (dict, list, tuple)) else [X]
     indices = [getattr(block, "obs_names", getattr(block, "index", None)) for block in blocks]
-    if any(index is None or callable(index) for index in indices):
+    if any(index is None or callable(index) for index in indices):  # a list has a method of that name
         return None
     if len(indices) > 1 and all(type(index).__name__ == "RangeIndex" for index in indices):
         return None  # the default index: each of several frames counts its rows from 0

@@ -70,7 +70,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
     values = read.values[with_value]
     is_ordered = read.kind != "category" or read.ordered
     numbers = (values.astype(np.int64) if read.kind == "date" else values).astype(np.float64)
-    groups = _groups(read, with_value, split)
+    groups = _groups(read, with_value, split)  # None unless there are two
     n_levels = len(np.unique(values))
     chosen = _chosen_tests(tests, read, is_ordered, n_levels, groups is not None)
     if n_levels < 2:
@@ -98,6 +98,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
         raise ValueError(
             f"covariate has {n_levels} categories for {len(with_value)} contexts; ANOVA needs more contexts."
         )
+    # Two groups are predicted even if Spearman's correlation uses all values: the paper's model of late against early.
     if groups is not None:
         return Target(by_test, "logistic", groups)
     return Target(by_test, "linear" if is_ordered else "ancova", numbers)

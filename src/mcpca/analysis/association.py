@@ -249,6 +249,7 @@ def associate(
     result = Association(table, None, None, name, target.tests, of, len(with_value), alpha, target.least_p)
     if rows is None or n_pcs == 0:
         return result
+    # The same tests for what PCA sees of contexts: how much they vary along overall PCs, and where they are on them.
     W = rows.principal_directions(n_pcs).vectors
     means, variances = rows.moments(rows.project(W))  # (k, PCs) each
     pcs = [f"PC {j + 1}" for j in range(W.shape[1])]
@@ -257,6 +258,7 @@ def associate(
     pc_means["in_model"] = _most_significant(
         pc_means["p"], pc_means[target.tests[0]].abs(), alpha, target.most_predictors
     )
+    # An MCPC must say more about the covariate than the PC means that are associated with it by themselves.
     others = means[with_value][:, pc_means["in_model"].to_numpy()]
     added = [target.added(values[with_value, j], others) for j in range(len(fit.names))]
     table["adjusted_coefficient"] = [mcpc.coefficient for mcpc in added]
@@ -279,7 +281,7 @@ def _tested_values(B: Array, rows: FittedRows | None, of: str) -> Array:
     """Return what is tested of the MCPCs (k, r)."""
     if of == "loadings" or rows is None:
         return B
-    mean, variance = rows.moments(rows.scores())
+    mean, variance = rows.moments(rows.scores())  # not centred: the overall mean shifts all contexts alike
     return {"mean": mean, "variance": variance, "sd": np.sqrt(variance)}[of]
 
 

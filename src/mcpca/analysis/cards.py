@@ -118,7 +118,7 @@ def _contexts(fit: Fitted, j: int, kind: str, effective: float, n: int) -> str:
     """Say how much variance MCPC j holds, and which contexts carry it; ``kind`` and ``effective`` of ``how_shared``."""
     b = fit.loadings[:, j]
     total = float(fit.loadings.sum())
-    share = 100 * float(b.sum()) / total if total > 0 else 0.0
+    share = 100 * float(b.sum()) / total if total > 0 else 0.0  # of the sum of B, the variance along all MCPCs
     carriers = carrying_contexts(b)
     text = f"Contexts: it holds {share:.2g}% of the variance of all MCPCs. {_SHARING[kind]}"
     if not len(carriers):
@@ -230,7 +230,7 @@ def _one_line(text: str) -> str:
 
 def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, names: Sequence[str]) -> None:
     """Raise if a table or result is of the wrong kind, or of a fit with other MCPCs than ``names``."""
-    needed = {
+    needed = {  # argument: the table, the columns that cards use, the function that makes it
         "enriched": (enriched, ("component", "pole", "set", "p", "q"), "enrichment"),
         "samples": (samples, ("component", "pole", "rank", "name", "context"), "top_samples"),
     }

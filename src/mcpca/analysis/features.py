@@ -62,10 +62,11 @@ def feature_scores(
     Cost O(p m r).
     """
     pd = pandas()
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).whole()  # raises if features of the fit are no longer in the AnnData
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
+    # The steps before MCPCA: ``pca``, or those of a Pipeline. An AnnData holds its MCPCs in genes already.
     before = pca
     if before is None and not is_anndata(source):
         before = split_steps(source)[0]

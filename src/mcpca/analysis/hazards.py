@@ -154,9 +154,10 @@ def survival(
         )
     strata = ["context"] if stratify and len(np.unique(codes)) > 1 else []
     frame["context"] = codes
+    # Over all rows used and not within strata, so that hazard ratios of different MCPCs are in the same unit.
     sds = Z.std(axis=0, ddof=1)
     scaled = Z / np.where(sds > 0, sds, 1)
-    groups = codes if strata else np.zeros_like(codes)
+    groups = codes if strata else np.zeros_like(codes)  # within which scores are cut and deaths are compared
     models = []
     curves = []
     logrank_ps = []
@@ -177,7 +178,7 @@ def survival(
             raise ValueError(f"cut={cut:g} leaves all scores on {name} on one side, since many are equal; change it.")
         curves.append(_curves(pd, frame, is_high, name))
         logrank_ps.append(logrank(frame, is_high, groups))
-    if len(failed) == len(chosen):
+    if len(failed) == len(chosen):  # a table of NaN alone would look like a result
         raise failed[0]
     for failure in failed:
         warnings.warn(str(failure), UserWarning, stacklevel=2)

@@ -165,7 +165,7 @@ def pairs_called(
     rows = read_rows(sources[0], key, X, y)
     rows.check_rows(2)
     V = rows.principal_directions(max(n_pcs, *tried)).vectors
-    tried = sorted({min(m, V.shape[1]) for m in tried})
+    tried = sorted({min(m, V.shape[1]) for m in tried})  # numbers beyond the PCs that there are count once
     Z = rows.project(V)
     means, variances = rows.moments(Z)
     # From the mean of all rows, where PCA centres: the cosine depends on the origin.
@@ -203,6 +203,7 @@ def _known(
     empty: dict[str, list[int | None]] = {}
     known: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
     for collection, sets in links.items():
+        # Pairs are sets of two, which no largest size applies to.
         is_pairs = not isinstance(sets, (str, Mapping)) and not hasattr(sets, "__fspath__")
         if is_pairs:
             sets = {f"pair {i}": _pair(pair, collection) for i, pair in enumerate(sets)}

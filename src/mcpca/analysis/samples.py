@@ -105,6 +105,7 @@ def top_samples(
     parts = []
     for j in chosen_components(components, fit.names):
         for pole, sign in (("positive", -1), ("negative", 1)):
+            # Ascending in both cases, so that ties stay in the order of the rows.
             order = member[np.argsort(sign * Z[member, j], kind="stable")[:n]]
             contexts = [fit.contexts[code] for code in codes[order]]
             parts.append(

@@ -228,6 +228,7 @@ class _PCFeatures:
 
 
 def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -> ContextTree:
+    """Cluster the contexts by the rows of ``values`` (k, m)."""
     if values.shape[1] < 2 and metric == "correlation":
         raise ValueError("One MCPC or PC has no correlation over contexts; take more, or metric='euclidean'.")
     return ContextTree(list(fit.contexts), context_linkage(values, method=method, metric=metric), features)
