@@ -154,8 +154,31 @@ def _dask_frame(X, y):
     return {"X": frame.from_pandas(X.assign(organ=y), npartitions=3), "y": "organ"}
 
 
+def _dask_anndata(X, y):
+    array = pytest.importorskip("dask.array")
+    adata = _anndata(X[X.columns[::-1]], y)["X"]  # features in another order, found by name
+    adata.X = array.from_array(adata.X, chunks=(70, -1))
+    return {"X": adata, "y": "organ"}
+
+
+def _dask_anndatas(X, y):
+    return {"X": {name: _dask_anndata(X[y == name], y[y == name])["X"] for name in np.unique(y)}}
+
+
 @pytest.mark.parametrize(
-    "form", [_sparse, _column_sparse, _mapping, _in_order, _chunks, _anndata, _dask_array, _dask_frame]
+    "form",
+    [
+        _sparse,
+        _column_sparse,
+        _mapping,
+        _in_order,
+        _chunks,
+        _anndata,
+        _dask_array,
+        _dask_frame,
+        _dask_anndata,
+        _dask_anndatas,
+    ],
 )
 def test_rows_in_any_form(form, planted, page):
     X, y, model = planted
