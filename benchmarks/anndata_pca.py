@@ -22,8 +22,12 @@ import scipy.sparse as sp
 
 import mcpca
 
-GENES, CONTEXTS, PROGRAMS, CHUNK = 2000, 50, 20, 10_000
-RANKS, BAR = (20, 50), 2.0
+GENES = 2000
+CONTEXTS = 50
+PROGRAMS = 20
+CHUNK = 10_000
+RANKS = (20, 50)
+BAR = 2.0
 
 
 def draw(n: int) -> tuple[anndata.AnnData, np.ndarray]:
@@ -74,7 +78,8 @@ def main() -> None:
     print("| r | scanpy.pp.pca [s] | mcpca.tl.mcpca [s] | ratio | bar | R^2 PCA | R^2 MCPCA | one PC | one MCPC |")
     print("|---|---|---|---|---|---|---|---|---|")
     for r in RANKS:
-        theirs, ours = [], []
+        theirs = []
+        ours = []
         for _ in range(options.repeats):
             theirs.append(seconds(lambda r=r: scanpy.pp.pca(adata, n_comps=r)))
             ours.append(seconds(lambda r=r: mcpca.tl.mcpca(adata, "context", n_comps=r)))

@@ -26,13 +26,18 @@ from threadpoolctl import threadpool_limits
 import mcpca._covariances.fit_data
 from mcpca import MCPCA, context_covariances
 
-P, K, R, CHUNK = 500, 10, 10, 2**26
-BAR, TOLERANCE = 1.5, 1e-8
+P = 500
+K = 10
+R = 10
+CHUNK = 2**26
+BAR = 1.5
+TOLERANCE = 1e-8
 
 
 def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    A, B = rng.standard_normal((P, R)) / np.sqrt(P), rng.gamma(0.5, 20.0, (K, R))
+    A = rng.standard_normal((P, R)) / np.sqrt(P)
+    B = rng.gamma(0.5, 20.0, (K, R))
     y = rng.integers(0, K, n)
     X = np.empty((n, P))
     for start in range(0, n, 10_000):
@@ -48,7 +53,8 @@ def read(path: str, start: int, stop: int) -> np.ndarray:
 
 
 def timed(call, repeats: int) -> tuple[float, list]:
-    times, results = [], []
+    times = []
+    results = []
     for _ in range(repeats):
         start = time.perf_counter()
         results.append(call())

@@ -20,7 +20,8 @@ import scipy.sparse
 from mcpca import MCPCA
 from mcpca.report import write_report
 
-MEGABYTES, SECONDS = 15.0, 3.0
+MEGABYTES = 15.0
+SECONDS = 3.0
 
 
 def sparse_rows(k: int, r: int, p: int, n: int, density: float, rng: np.random.Generator) -> tuple[Any, Any]:

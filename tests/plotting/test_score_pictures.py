@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from stored_fit import stored_fit
 
 from mcpca import MCPCA
-from mcpca._results.fitted_rows import principal_directions
+from mcpca._results.row_pca import principal_directions
 from mcpca.datasets import make_contexts
 from mcpca.plotting import plot_plane, plot_scores, plot_top_features
 from mcpca.plotting._common import shorten

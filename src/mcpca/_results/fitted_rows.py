@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from scipy.sparse.linalg import LinearOperator, svds
 
 from .._data.contexts import Contexts, contexts_of_codes
 from .._data.detect import anndata_parts, has_dask_rows, is_anndata
@@ -24,8 +23,6 @@ from .._utils.types import Array
 from .anndata_layout import stored_fit
 from .fitted import Fitted
 from .pipelines import split_steps, transformed_rows
-
-_EXACT = 600  # rows or features up to which all eigenvectors are computed
 
 
 @dataclass(frozen=True)
@@ -159,60 +156,6 @@ def sample_rows(space: RowsByContext, positions: Sequence[int], most: int) -> Ro
     sparse = any(scipy.sparse.issparse(block) for block in blocks)
     rows = blocks[0] if len(blocks) == 1 else scipy.sparse.vstack(blocks).tocsr() if sparse else np.concatenate(blocks)
     return RowSample(rows, n)
-
-
-@dataclass(frozen=True)
-class Directions:
-    """Leading principal components of some rows.
-
-    ``mean`` (q,) of the rows, ``vectors`` (q, m), the largest entry of each positive, ``variances`` (m,) along them,
-    and the ``total`` variance.
-    """
-
-    mean: Array
-    vectors: Array
-    variances: Array
-    total: float
-
-
-def principal_directions(rows: Any, m: int) -> Directions:
-    """Return the top ``m`` principal components of rows (n, q), dense or sparse.
-
-    Exact by the smaller of the two Gram matrices where that is small, by ARPACK otherwise; sparse rows are not made
-    dense then. Cost O(n q min(n, q)) or O(nnz m) per iteration.
-    """
-    n, q = rows.shape
-    sparse = scipy.sparse.issparse(rows)
-    mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
-    if min(n, q) <= _EXACT:
-        centred = (rows.toarray() if sparse else rows).astype(np.float64) - mean
-        total = float(np.sum(centred**2))
-        wide = n < q
-        values, vectors = np.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
-        values, vectors = values[::-1][:m], vectors[:, ::-1][:, :m]
-        if wide:
-            vectors = centred.T @ vectors
-    else:
-        squares = rows.multiply(rows).sum() if sparse else np.einsum("ij,ij->", rows, rows, dtype=np.float64)
-        total = float(squares - n * mean @ mean)
-        # Products in the precision of the rows: with vectors of another one each would copy the rows.
-        rows = rows.astype(np.float64) if sparse else rows
-        dtype, transposed = rows.dtype, rows.T
-        centred = LinearOperator(
-            (n, q),
-            matvec=lambda v: rows @ v.ravel().astype(dtype, copy=False) - mean @ v.ravel(),
-            rmatvec=lambda u: transposed @ u.ravel().astype(dtype, copy=False) - mean * u.sum(),
-            dtype=np.float64,
-        )
-        start = np.random.default_rng(0).standard_normal(min(n, q))
-        tol, width = (1e-8 if dtype == np.float64 else 1e-5), min(max(2 * m + 1, 40), n, q)
-        _, singular, right = svds(centred, m, v0=start, tol=tol, ncv=width)
-        order = np.argsort(-singular)
-        values, vectors = singular[order] ** 2, right[order].T
-    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(float).tiny)
-    peak = np.argmax(np.abs(vectors), axis=0)
-    vectors = vectors * np.where(vectors[peak, np.arange(vectors.shape[1])] < 0, -1, 1)
-    return Directions(mean, vectors, np.maximum(values, 0) / (n - 1), total / (n - 1))
 
 
 def scores_by_context(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._results.fitted import fitted
-from .._results.fitted_rows import Directions, principal_directions, read_space, sample_rows
+from .._results.fitted_rows import read_space, sample_rows
+from .._results.row_pca import Directions, principal_directions
 from .._utils.arguments import check_integer, check_real
 from .._utils.component_names import component_index, component_indices, context_index
 from .._utils.optional import require
