@@ -173,7 +173,7 @@ def test_directories_that_lie_are_named(tmp_path):
 def test_files_that_are_packed_or_have_a_name_twice_are_refused(saved, model):
     content = saved.read_bytes()
     rewrite(saved, packed=True)
-    with pytest.raises(ValueError, match="is packed, which such files never are"):
+    with pytest.raises(ValueError, match="is compressed, which such files never are"):
         MCPCA.load(saved)
     saved.write_bytes(content)
     with zipfile.ZipFile(saved, "a") as file, pytest.warns(UserWarning, match="Duplicate name"):

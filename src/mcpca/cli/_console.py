@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .._utils.progress import Line, reporting, silent
+from .._utils.progress import ProgressLine, reporting, silent
 from .._utils.types import Report
 from ..exceptions import DominantFeatureWarning, DoubtfulLabelsWarning
 
@@ -46,7 +46,7 @@ class Console:
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json, self.quiet = as_json, quiet
-        self._bar = Line("mcpca: ", away=True)
+        self._bar = ProgressLine("mcpca: ", away=True)
         self.progress: Report = silent if quiet else self._bar
         self.timings: dict[str, float] = {}
         self.warnings: list[str] = []
