@@ -392,7 +392,7 @@ def test_packed_text_with_more_rows_than_memory_has_names_for(tmp_path, monkeypa
     path = tmp_path / "a.csv.gz"
     with gzip.open(path, "wb", 1) as file:
         file.write(b"x,c\n" + b"1,a\n2,b\n" * 200_000)
-    monkeypatch.setattr("mcpca.cli.tables.tabular._ALWAYS", 2**24)
+    monkeypatch.setattr("mcpca.cli.tables.tabular._ALWAYS_ALLOWED_BYTES", 2**24)
     with pytest.raises(
         UnusableFileError, match=r"names and contexts alone take more than --max-memory \(1 MB\); raise"
     ):
@@ -401,13 +401,13 @@ def test_packed_text_with_more_rows_than_memory_has_names_for(tmp_path, monkeypa
 
 
 def test_packed_text_with_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("mcpca.cli.tables.dialect._LONGEST", 2**20)
+    monkeypatch.setattr("mcpca.cli.tables.dialect._LONGEST_LINE", 2**20)
     line = b"1" * 2**23
     for name, content in {"first": line, "later": b"x,c\n" + b"1,a\n2,b\n" * 50_000 + line}.items():
         path = tmp_path / f"{name}.csv.gz"
         with gzip.open(path, "wb", 1) as file:
             file.write(content)
-        with pytest.raises(UnusableFileError, match=r"it is no table|fields|cannot be read as a table"):
+        with pytest.raises(UnusableFileError, match=r"it is not a table|fields|cannot be read as a table"):
             read_data([path], Reading(context=("c",)))
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((4, 2)))
     labels = tmp_path / "labels.txt.gz"
