@@ -51,14 +51,18 @@ def _typed_words() -> list[str]:
 @data_argument
 @reading_options
 @model_options
-@click.option("-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="Results.")
+@click.option(
+    "-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="For results."
+)
 @force_option
 @format_option
-@click.option("--center", type=click.Choice(["overall", "context"]), default="overall", help="Mean taken from scores.")
+@click.option(
+    "--center", type=click.Choice(["overall", "context"]), default="overall", help="Mean subtracted from rows."
+)
 @click.option("--scores/--no-scores", default=True, help="Write the scores of all rows.")
 @click.option("--report/--no-report", default=None, help="Write report.html; by default if plotly is installed.")
 @click.option("--picture/--no-picture", default=True, help="Draw loadings.png if Matplotlib is installed.")
-@click.option("--title", metavar="TEXT", help="Of the report.")
+@click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
 @common_options
 def fit(**params: Any) -> None:
@@ -93,7 +97,7 @@ def fit(**params: Any) -> None:
     default=["all"],
     help="What to report besides the noise test and the halves, which decide.",
 )
-@seed_option()
+@seed_option
 @click.option("-o", "--out", type=FILE, metavar="DIR", help="Where results go.")
 @force_option
 @format_option
@@ -220,7 +224,7 @@ def merge(**params: Any) -> None:
 @click.argument("model", type=FILE)
 @click.argument("data", nargs=-1, type=FILE)
 @reading_options
-@click.option("--title", metavar="TEXT", help="Of the report.")
+@click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option(
     "-o", "--out", type=FILE, default=Path("report.html"), show_default=True, metavar="FILE", help="HTML file."
 )

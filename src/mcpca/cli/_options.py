@@ -66,7 +66,9 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "layer": click.option("--layer", metavar="NAME", help="Layer of an AnnData, in place of X."),
     "obsm": click.option("--obsm", metavar="NAME", help="Entry of obsm of an AnnData, in place of X: X_pca, say."),
     "mask_var": click.option(
-        "--mask-var", metavar="COLUMN", help="Column of var that selects features: highly_variable if there; or 'all'."
+        "--mask-var",
+        metavar="COLUMN",
+        help="Column of var that selects features; highly_variable if there is one, or 'all'.",
     ),
     "min_samples": click.option(
         "--min-samples", type=click.IntRange(0), default=0, metavar="N", help="Leave out smaller contexts."
@@ -81,11 +83,9 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "header": click.option(
         "--no-header", "header", flag_value=False, default=True, help="Text has no line with names of columns."
     ),
-    "delimiter": click.option(
-        "--delimiter", metavar="CHAR", help="Of text; guessed otherwise. 'tab' stands for a tab."
-    ),
+    "delimiter": click.option("--delimiter", metavar="CHAR", help="Delimiter of text, or 'tab'; guessed otherwise."),
     "decimal": click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal point of text."),
-    "encoding": click.option("--encoding", metavar="NAME", help="Of text; UTF-8 otherwise."),
+    "encoding": click.option("--encoding", metavar="NAME", help="Encoding of text; UTF-8 otherwise."),
     "max_memory": click.option(
         "--max-memory",
         type=click.IntRange(1),
@@ -130,11 +130,9 @@ def _check_encoding(name: str | None) -> None:
 # The model, outputs, and every command --------------------------------------------------------------------------------
 
 
-def seed_option(**options: Any) -> _Decorator:
-    """Add ``--seed``."""
-    return click.option("--seed", type=click.IntRange(0), default=0, show_default=True, **options)
-
-
+seed_option = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides every random number."
+)
 _MODEL_OPTIONS = (
     click.option("-r", "--rank", type=RankType(), default="auto", show_default=True, help="Number of MCPCs."),
     click.option(
@@ -152,13 +150,13 @@ _MODEL_OPTIONS = (
         show_default=True,
         help="For --solver ml.",
     ),
-    seed_option(help="Decides every random number."),
-    click.option("--tol", type=float, default=1e-7, show_default=True, help="Convergence."),
+    seed_option,
+    click.option("--tol", type=float, default=1e-7, show_default=True, help="Tolerance of convergence."),
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),
 )
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
 format_option = click.option(
-    "--format", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True, help="Of tables."
+    "--format", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True, help="Format of tables."
 )
 _COMMON_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
