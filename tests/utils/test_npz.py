@@ -13,7 +13,7 @@ import pytest
 
 from mcpca import MCPCA, ContextMoments
 from mcpca._utils.array_files import read_file
-from mcpca._utils.npz import NpzArchive, NpzError
+from mcpca._utils.npz import NeedsPickleError, NpzArchive, NpzError, map_array
 from mcpca.cli import main
 from mcpca.cli.tables import Reading, UnusableFileError, read_data
 from mcpca.datasets import make_contexts
@@ -420,3 +420,20 @@ def test_packed_text_with_a_line_without_end(tmp_path, monkeypatch):
                 read_data([tmp_path / "x.npy"], Reading(labels=labels))
 
         assert peak_of(read) < 2**23
+
+
+def test_arrays_of_npy_are_mapped_and_pickles_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6.0).reshape(3, 2))
+    X = map_array(tmp_path / "x.npy")
+    assert isinstance(X, np.memmap)
+    np.testing.assert_array_equal(X, np.arange(6.0).reshape(3, 2))
+    np.save(tmp_path / "empty.npy", np.zeros((0, 2)))
+    assert map_array(tmp_path / "empty.npy").shape == (0, 2)
+    np.save(tmp_path / "objects.npy", np.array([None, "a"], dtype=object))
+    with pytest.raises(NeedsPickleError, match="can only be read by pickle"):
+        map_array(tmp_path / "objects.npy")
+    (tmp_path / "half.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
+    with pytest.raises(NpzError, match="it cannot be read"):
+        map_array(tmp_path / "half.npy")
+    with pytest.raises(FileNotFoundError):
+        map_array(tmp_path / "nothing.npy")

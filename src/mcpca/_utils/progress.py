@@ -287,9 +287,9 @@ class Search:
         """Report that ``n`` more parts are done."""
         self._reach(self._done + n)
 
-    def at_most(self, left: int) -> None:
-        """Report that no more than ``left`` parts can still come."""
-        self._reach(self._most - left)
+    def at_most(self, remaining: int) -> None:
+        """Report that no more than ``remaining`` parts can still come."""
+        self._reach(self._most - remaining)
 
     def finish(self) -> None:
         """Report that everything is done."""

@@ -146,31 +146,31 @@ def _examine_moments(path: Path) -> Findings:
 
 
 def _examine_table(table: Any, reading: Reading) -> Findings:
-    seen = survey(table, reading.na_values)
+    surveyed = survey(table, reading.na_values)
     numbers = [name for name in table.columns if name not in table.text and name != table.index]
     texts = [name for name in table.columns if name in table.text and name != table.index]
     facts = [
-        f"{table.format}: {counted(seen.n_rows, 'row')}, {counted(len(numbers), 'column')} of numbers, "
+        f"{table.format}: {counted(surveyed.n_rows, 'row')}, {counted(len(numbers), 'column')} of numbers, "
         f"{len(texts)} of text",
         f"numbers: {quoted_names(numbers, _SHOWN_NAMES)}",
     ]
     if table.index is not None:
         facts.append("names of rows: the first column" + ("" if table.index else ", which has no name"))
-    facts += [f"text {short(name)!r}: {_values_in_words(seen.counts[name])}" for name in texts]
-    missing = {name: n for name, n in seen.missing.items() if n}
+    facts += [f"text {short(name)!r}: {_values_in_words(surveyed.counts[name])}" for name in texts]
+    missing = {name: n for name, n in surveyed.missing.items() if n}
     if missing:
         counts = [f"{short(name)!r} ({n:,})" for name, n in missing.items()]
         facts.append(f"missing values: {listed(counts, _SHOWN_NAMES)}")
-    if seen.row_numbers:
-        facts.append(f"row numbers: {quoted_names(seen.row_numbers)}")
+    if surveyed.row_numbers:
+        facts.append(f"row numbers: {quoted_names(surveyed.row_numbers)}")
     candidates = {
         name: list(counts.values())
-        for name, counts in seen.counts.items()
-        if counts is not None and _could_be_contexts(counts, seen.n_rows)
+        for name, counts in surveyed.counts.items()
+        if counts is not None and _could_be_contexts(counts, surveyed.n_rows)
     }
     incomplete = [name for name in missing if name not in table.text]
-    findings = _suggest(facts, candidates, reading, texts, [*seen.row_numbers, *incomplete], seen)
-    _leave_out_suspects(findings, table, seen)
+    findings = _suggest(facts, candidates, reading, texts, [*surveyed.row_numbers, *incomplete], surveyed)
+    _leave_out_suspects(findings, table, surveyed)
     return findings
 
 
@@ -237,7 +237,7 @@ def _suggest(
     reading: Reading,
     texts: list[str],
     not_features: list[str],
-    seen: Survey | None,
+    surveyed: Survey | None,
 ) -> Findings:
     """Return a way to read the file; options that were given are kept.
 
@@ -254,12 +254,12 @@ def _suggest(
         facts.append(f"could be contexts: {listed(shown, _SHOWN_NAMES)}")
     taken = {*context, *([reading.index] if reading.index else [])}
     index = reading.index
-    if index is None and seen is not None and not reading.features:
-        unique = [name for name in texts if name not in taken and len(seen.counts[name] or {}) == seen.n_rows]
-        index = next(iter([*seen.row_numbers, *unique]), None)
+    if index is None and surveyed is not None and not reading.features:
+        unique = [name for name in texts if name not in taken and len(surveyed.counts[name] or {}) == surveyed.n_rows]
+        index = next(iter([*surveyed.row_numbers, *unique]), None)
         taken |= {index} if index else set()
     drop = [] if reading.features else [name for name in (*texts, *not_features) if name not in taken]
-    unlabelled = seen is not None and any(seen.missing.get(name, 0) for name in context)
+    unlabelled = surveyed is not None and any(surveyed.missing.get(name, 0) for name in context)
     has_single_rows = len(context) == 1 and any(n < 2 for n in candidates.get(context[0], []))
     suggested = replace(
         reading,
@@ -284,7 +284,7 @@ def _with_labels_apart(findings: Findings, reading: Reading, labels: list[Labels
     return findings
 
 
-def _leave_out_suspects(findings: Findings, table: Any, seen: Survey) -> None:
+def _leave_out_suspects(findings: Findings, table: Any, surveyed: Survey) -> None:
     """Leave out columns that are probably not features, unless features were named."""
     reading = findings.reading
     if reading.features:
@@ -292,7 +292,7 @@ def _leave_out_suspects(findings: Findings, table: Any, seen: Survey) -> None:
     dropped = matching_columns(reading.drop, table.columns, "--drop", table.where)
     taken = {*reading.context, reading.index, table.index, *dropped}
     numbers = [name for name in table.columns if name not in table.text and name not in taken]
-    findings.no_features = suspect_columns(numbers, seen)
+    findings.no_features = suspect_columns(numbers, surveyed)
     if findings.no_features:
         findings.advice.append(suspects_in_words(findings.no_features))
         findings.reading = replace(reading, drop=(*reading.drop, *findings.no_features))

@@ -36,7 +36,7 @@ _METADATA_IF_WHOLE = re.compile(
 )
 
 
-def suspect_columns(names: Sequence[str], seen: Survey) -> dict[str, str]:
+def suspect_columns(names: Sequence[str], surveyed: Survey) -> dict[str, str]:
     """Return the numeric columns that are probably not features, each with the reason."""
     families = Counter(map(_family_of, names))
     family, size = families.most_common(1)[0] if names else ("", 0)
@@ -44,30 +44,30 @@ def suspect_columns(names: Sequence[str], seen: Survey) -> dict[str, str]:
     candidates = [name for name in names if features_family is None or _family_of(name) != features_family]
     suspects: dict[str, str] = {}
     for name in candidates:
-        if _METADATA.fullmatch(name) or (name in seen.whole and _METADATA_IF_WHOLE.fullmatch(name)):
+        if _METADATA.fullmatch(name) or (name in surveyed.whole and _METADATA_IF_WHOLE.fullmatch(name)):
             suspects[name] = "a name of metadata"
-        elif name in seen.ordered:
+        elif name in surveyed.ordered:
             suspects[name] = "whole numbers in order"
-        elif seen.counts.get(name) and _others_are_measured(name, names, seen):
+        elif surveyed.counts.get(name) and _others_are_measured(name, names, surveyed):
             suspects[name] = "few whole numbers among measurements"
-    left = [name for name in names if name not in suspects]
+    unsuspected = [name for name in names if name not in suspects]
     suspects |= {
         name: f"its variance is {ratio:,.3g} times that of all others together"
-        for name, ratio in _on_another_scale(left, seen).items()
+        for name, ratio in _on_another_scale(unsuspected, surveyed).items()
         if name in candidates
     }
     return suspects if len(names) - len(suspects) >= _LEAST_FEATURES else {}
 
 
-def _others_are_measured(name: str, names: Sequence[str], seen: Survey) -> bool:
+def _others_are_measured(name: str, names: Sequence[str], surveyed: Survey) -> bool:
     """Whether at least two thirds of the other columns are not whole numbers."""
     others = [other for other in names if other != name]
-    return sum(other not in seen.whole for other in others) >= 2 * len(others) / 3
+    return sum(other not in surveyed.whole for other in others) >= 2 * len(others) / 3
 
 
-def _on_another_scale(names: Sequence[str], seen: Survey) -> dict[str, float]:
+def _on_another_scale(names: Sequence[str], surveyed: Survey) -> dict[str, float]:
     """Return the columns, at most a quarter, that vary far more than all smaller ones together, with the ratio."""
-    variances = np.array([seen.variances[name] for name in names])
+    variances = np.array([surveyed.variances[name] for name in names])
     order = np.argsort(-variances, kind="stable")
     # sum_of_smaller[t]: the sum of the variances that come after position t in decreasing order.
     sum_of_smaller = np.append(np.cumsum(variances[order][::-1])[::-1][1:], 0.0)

@@ -248,8 +248,8 @@ def digits_figure(records: Sequence[Record]) -> Figure:
     for axes in grid.ravel():
         axes.set_axis_off()
     for i, record in enumerate(shown):
-        left = (i // n_rows) * (width + 1)
-        _draw_method(grid[i % n_rows, left : left + width], record, truth)
+        first_column = (i // n_rows) * (width + 1)
+        _draw_method(grid[i % n_rows, first_column : first_column + width], record, truth)
     return figure
 
 

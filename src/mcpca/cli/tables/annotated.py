@@ -102,8 +102,8 @@ class Annotated:
             stored = self._stored("obsm", reading.obsm)
         else:
             if "X" not in self._file or str(self._file["X"].attrs.get("encoding-type")) == "null":
-                have = f"the layers {quoted_names(self.layers)}" if self.layers else "no layers either"
-                raise UnusableFileError(self.where, f"has no matrix X; it has {have}.")
+                alternatives = f"the layers {quoted_names(self.layers)}" if self.layers else "no layers either"
+                raise UnusableFileError(self.where, f"has no matrix X; it has {alternatives}.")
             stored = self._stored("X", None)
         if hasattr(stored, "columns"):  # a DataFrame in obsm
             return stored.to_numpy(), [str(name) for name in stored.columns]
@@ -196,8 +196,10 @@ class Annotated:
                 self.where, f"its column {column!r} of var selects no feature; pass --mask-var all."
             )
         if len(chosen) < len(names):
-            left = len(names) - len(chosen)
-            notes.append(f"{left:,} of {counted(len(names), 'feature')} by var[{column!r}]; --mask-var all takes all.")
+            n_excluded = len(names) - len(chosen)
+            notes.append(
+                f"{n_excluded:,} of {counted(len(names), 'feature')} by var[{column!r}]; --mask-var all takes all."
+            )
         return chosen
 
     def _row_names(self, reading: Reading) -> list[str]:

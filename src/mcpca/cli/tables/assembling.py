@@ -37,13 +37,13 @@ def assembled(
     notes: list[str],
 ) -> TableData:
     """Return the rows of all parts with their labels; ``notes`` say what was left out so far."""
-    kept = np.ones(sum(part.n_rows for part in parts), dtype=bool)
+    is_kept = np.ones(sum(part.n_rows for part in parts), dtype=bool)
     dropped: dict[str, int] = {}
     if labels is not None:
-        kept, labels, dropped = _leave_out(labels, reading, str(files[0]), notes)
+        is_kept, labels, dropped = _leave_out(labels, reading, str(files[0]), notes)
     row_names = _row_names(parts)
-    if not kept.all():
-        row_names = [name for name, keep in zip(row_names, kept.tolist(), strict=True) if keep]
+    if not is_kept.all():
+        row_names = [name for name, keep in zip(row_names, is_kept.tolist(), strict=True) if keep]
     in_memory = all(part.blocks is not None for part in parts)
     feature_names = parts[0].feature_names
     n_features = width_of(parts[0])
@@ -52,7 +52,7 @@ def assembled(
     files_read = [*files, *([] if reading.labels is None else [reading.labels])]
     files_read += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
     return TableData(
-        X=_stack(parts, kept, feature_names) if in_memory else _stream(parts, kept),
+        X=_stack(parts, is_kept, feature_names) if in_memory else _stream(parts, is_kept),
         labels=labels,
         feature_names=feature_names,
         row_names=row_names,
@@ -127,21 +127,21 @@ def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -
     new_code = np.full(len(counts) + 1, -1, dtype=np.int32)  # the last entry is for -1
     new_code[:-1][is_large] = np.arange(is_large.sum())
     codes = new_code[labels.codes]
-    kept = codes >= 0
+    is_kept = codes >= 0
     categories = [name for name, large in zip(labels.categories, is_large.tolist(), strict=True) if large]
-    return kept, Labels(codes[kept], categories), dropped
+    return is_kept, Labels(codes[is_kept], categories), dropped
 
 
 # In memory ---------------------------------------------------------------------------------------------------------
 
 
-def _stack(parts: list[FilePart], kept: Array, names: list[str] | None) -> Any:
+def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None) -> Any:
     """Return all kept rows as one array or CSR matrix; a copy only if there is something to put together."""
     blocks: list[Any] = []
     first = 0
     for part in parts:
         for block in part.blocks or []:
-            kept_here = kept[first : first + block.shape[0]]
+            kept_here = is_kept[first : first + block.shape[0]]
             first += block.shape[0]
             _check_block(block, part.where, names)
             blocks.append(block if kept_here.all() else block[np.flatnonzero(kept_here)])
@@ -177,25 +177,25 @@ def _check_block(block: Any, where: str, names: list[str] | None) -> None:
 # On disk -----------------------------------------------------------------------------------------------------------
 
 
-def _stream(parts: list[FilePart], kept: Array) -> Any:
+def _stream(parts: list[FilePart], is_kept: Array) -> Any:
     """Return the kept rows as something that can be read again and again."""
-    if len(parts) == 1 and kept.all():
+    if len(parts) == 1 and is_kept.all():
         return parts[0].rows
-    return _KeptBlocks(parts, kept)
+    return _KeptBlocks(parts, is_kept)
 
 
 class _KeptBlocks:
     """The kept rows of several parts, block by block, from the start at each iteration."""
 
-    def __init__(self, parts: list[FilePart], kept: Array) -> None:
+    def __init__(self, parts: list[FilePart], is_kept: Array) -> None:
         self._parts = [replace(part) for part in parts]
-        self._kept = kept
+        self._is_kept = is_kept
 
     def __iter__(self) -> Iterator[Any]:
         first = 0
         for part in self._parts:
             for block in _blocks_of(part):
-                kept_here = self._kept[first : first + block.shape[0]]
+                kept_here = self._is_kept[first : first + block.shape[0]]
                 first += block.shape[0]
                 if kept_here.any():
                     yield block if kept_here.all() else block[np.flatnonzero(kept_here)]

@@ -17,9 +17,9 @@ _HEAD_BYTES = 2**16  # by which most files differ, so that few need to be read t
 
 def check_duplicates(files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
     """Raise if two files are one, or have the same bytes once unpacked."""
-    seen: dict[str, Path] = {}
+    by_resolved_path: dict[str, Path] = {}
     for path in files:
-        first = seen.setdefault(str(path.resolve()), path)
+        first = by_resolved_path.setdefault(str(path.resolve()), path)
         if first is not path:
             raise _counted_twice(path, f"is {first} again" if path != first else "is given twice")
     heads: dict[bytes, list[tuple[Path, FileKind]]] = {}

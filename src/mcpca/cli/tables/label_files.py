@@ -32,8 +32,8 @@ def labels_from(path: Path, n: int, reading: Reading) -> Labels:
         raise UnusableFileError(path, f"is not a table of labels ({kind.format}); write one label per line.")
     elif reading.context:
         # Options about features are meant for the file of rows, and not for this one.
-        asked = Reading(context=reading.context, delimiter=reading.delimiter, encoding=reading.encoding)
-        labels = crossed_labels(_read_columns(open_table(path, kind, asked), reading))
+        label_reading = Reading(context=reading.context, delimiter=reading.delimiter, encoding=reading.encoding)
+        labels = crossed_labels(_read_columns(open_table(path, kind, label_reading), reading))
     elif kind.format == "text":
         with open_text(path, kind.compression, reading.encoding or "utf-8-sig") as file:
             lines = label_lines(file, path, n)
