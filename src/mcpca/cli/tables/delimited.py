@@ -68,38 +68,16 @@ class DelimitedTable:
         Missing values are null. Each call is a new pass over the file.
         """
         pa = require("pyarrow", "cli")
-        arrow_csv = require("pyarrow.csv", "cli")
-        dialect = self.dialect
-        batch_bytes = min(max(_BATCH_BYTES, _LINES_A_BATCH * dialect.longest), _MOST_BATCH_BYTES)
-        batch_bytes = max(batch_bytes, 2 * dialect.longest)
-        types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
         try:
             with (
                 pa.OSFile(str(self.path)) as file,
                 pa.CompressedInputStream(file, self._compression) if self._compression else nullcontext(file) as stream,
             ):
                 size = max(file.size(), 1)
-                reader = arrow_csv.open_csv(
-                    stream,
-                    read_options=arrow_csv.ReadOptions(
-                        block_size=batch_bytes,
-                        column_names=dialect.columns,
-                        skip_rows=dialect.header_lines,
-                        encoding="utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding,
-                    ),
-                    parse_options=arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
-                    convert_options=arrow_csv.ConvertOptions(
-                        column_types=types,
-                        include_columns=[*numbers, *texts],
-                        null_values=sorted(self._missing),
-                        decimal_point=dialect.decimal,
-                        strings_can_be_null=False,
-                    ),
-                )
-                for batch in reader:
-                    self.read = file.tell() / size
-                    texts_at = range(len(numbers), batch.num_columns)
-                    columns = [plain_column(c) if i in texts_at else c for i, c in enumerate(batch.columns)]
+                for batch in self._arrow_reader(stream, numbers, texts):
+                    self.read = file.tell() / size  # of the packed bytes, if it is packed
+                    columns = batch.columns
+                    columns[len(numbers) :] = map(plain_column, columns[len(numbers) :])
                     yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
         except pa.ArrowCancelled:  # Ctrl-C, which Arrow has caught
             raise KeyboardInterrupt from None
@@ -107,12 +85,40 @@ class DelimitedTable:
             raise self._explained(error, numbers) from error
         except UnicodeDecodeError as error:
             raise UnusableFileError(
-                self.where, f"is not in the encoding {dialect.encoding} throughout ({error.reason}); pass --encoding."
+                self.where,
+                f"is not in the encoding {self.dialect.encoding} throughout ({error.reason}); pass --encoding.",
             ) from error
         except OSError as error:
             if self._compression:
                 raise damaged_gzip(self.path, error) from error
             raise UnusableFileError(self.where, f"cannot be read ({error}).") from error
+
+    def _arrow_reader(self, stream: Any, numbers: Sequence[str], texts: Sequence[str]) -> Any:
+        """Return Arrow's reader of an open file, set to the dialect."""
+        pa = require("pyarrow", "cli")
+        arrow_csv = require("pyarrow.csv", "cli")
+        dialect = self.dialect
+        batch_bytes = min(max(_BATCH_BYTES, _LINES_A_BATCH * dialect.longest), _MOST_BATCH_BYTES)
+        read_options = arrow_csv.ReadOptions(
+            block_size=max(batch_bytes, 2 * dialect.longest),
+            # Names by the dialect: Arrow would not understand R's header, which lacks the name of the first column.
+            column_names=dialect.columns,
+            skip_rows=dialect.header_lines,
+            encoding="utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding,
+        )
+        types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
+        convert_options = arrow_csv.ConvertOptions(
+            column_types=types,
+            include_columns=[*numbers, *texts],
+            null_values=sorted(self._missing),
+            decimal_point=dialect.decimal,
+            strings_can_be_null=False,  # whether "NA" is a missing label is for ``labels`` to decide
+        )
+        # Sentences in quotes may hold line ends.
+        parse_options = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+        return arrow_csv.open_csv(
+            stream, read_options=read_options, parse_options=parse_options, convert_options=convert_options
+        )
 
     def _explained(self, error: Exception, numbers: Sequence[str]) -> UnusableFileError:
         """Return an error that names the line on which Arrow has failed."""

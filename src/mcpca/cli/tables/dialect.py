@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +22,7 @@ from ._errors import UnusableFileError, quoted_names, short
 from .cells import plain
 from .columns import MAX_COLUMNS, check_column_names, too_many_columns
 from .data import Reading
-from .kinds import damaged_gzip
+from .kinds import open_unpacked
 from .labels import MISSING
 
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
@@ -72,16 +70,14 @@ class Dialect:
 def open_text(path: Path, compression: str | None, encoding: str) -> Iterator[io.TextIOWrapper]:
     """Open a text, unpacked; whatever is wrong with it while it is read becomes an ``UnusableFileError``."""
     try:
-        with gzip.open(path, "rb") if compression else path.open("rb") as raw:
-            yield io.TextIOWrapper(raw, encoding=encoding, newline="")
+        with open_unpacked(path, compression) as raw:
+            yield io.TextIOWrapper(raw, encoding=encoding, newline="")  # csv wants line ends as they are
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise UnusableFileError(
             path,
             f"is not in the encoding {encoding} (byte 0x{byte:02x}); pass --encoding latin-1, say.",
         ) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise damaged_gzip(path, error) from error
     except csv.Error as error:
         raise UnusableFileError(path, f"cannot be read as a table ({error}).") from error
 
@@ -115,7 +111,7 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
     try:
         delimiter = reading.delimiter or _delimiter_of(lines, whole, where)
         reader = csv.reader(lines, delimiter=delimiter)
-        records = [next(record for record in reader if any(record))]
+        records = [next(record for record in reader if any(record))]  # the header, after any blank lines
         header_lines = reader.line_num if reading.header else 0
         records += [record for record in reader if record]
     except csv.Error as error:
@@ -132,11 +128,9 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
 
 
 def _encoding_of(path: Path, compression: str | None) -> str:
-    try:
-        with gzip.open(path, "rb") if compression else path.open("rb") as file:
-            head = file.read(4)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise damaged_gzip(path, error) from error
+    """Return the encoding that a byte-order mark names, else UTF-8; that it is not is noticed in decoding."""
+    with open_unpacked(path, compression) as file:
+        head = file.read(4)
     return next((name for bom, name in _BOMS.items() if head.startswith(bom)), "utf-8")
 
 
@@ -144,13 +138,14 @@ def _first_lines(path: Path, compression: str | None, encoding: str) -> tuple[li
     """Return the first lines, with their line ends, and whether these are all."""
     with open_text(path, compression, encoding) as file:
         text = file.read(_HEAD_CHARACTERS)
+        # A wide table has a header of megabytes: read on until there are a few lines to compare.
         while text and len(text) < _LONGEST_LINE and (text.count("\n") < 3 and text.count("\r") < 3):
             more = file.read(len(text))
             if not more:
                 break
             text += more
         whole = not file.read(1)
-    if "\0" in text:
+    if "\0" in text:  # UTF-16 without its mark looks like that too
         raise UnusableFileError(path, "is a binary file of no known format; mcpca --help lists those that are read.")
     lines = list(io.StringIO(text, newline=""))  # not splitlines, which splits at form feeds and the like too
     if not whole and len(text) >= _LONGEST_LINE and len(lines) < 2:
@@ -171,7 +166,8 @@ def _delimiter_of(lines: list[str], whole: bool, where: str) -> str:
         return ","  # a single column
     if not fitting:
         raise _ragged(lines, counts, where)
-    best = max(fitting, key=lambda d: fitting[d])  # commas within text may be as consistent as the delimiter, but fewer
+    # Of several, the one that gives the most fields: commas within text are fewer than the delimiters around it.
+    best = max(fitting, key=lambda d: fitting[d])
     if best == " " and any("  " in line.strip() for line in lines):
         raise _runs_of_spaces(where)
     return best
@@ -204,9 +200,11 @@ def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> Unusa
     common = {d: Counter(n).most_common(1)[0] for d, n in counts.items()}
     best = max(counts, key=lambda d: (common[d][0] > 1, common[d][1]))
     width = counts[best][0]
+    # Position among the records; the last if only the header has another width than the rest.
     odd = next((i for i, n in enumerate(counts[best]) if n != width), len(counts[best]) - 1)
     reader = csv.reader(lines, delimiter=best)
     number = [reader.line_num for record in reader if any(record)][odd]  # of the line in the file
+    # Another delimiter that gives this line the width of the first: the file was pasted together.
     rival = next((d for d in counts if d != best and odd < len(counts[d]) and counts[d][odd] == width), None)
     if rival is not None:
         return UnusableFileError(
@@ -243,6 +241,7 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
         )
     if not data:
         raise UnusableFileError(where, "has a header but no rows.")
+    # One field more than names: R does not name the column of names of rows. Or all lines end in a delimiter.
     if len(data[0]) == len(names) + 1:
         if not any(record[-1].strip() for record in data):
             raise UnusableFileError(where, "has a delimiter at the end of its lines but not of the header; remove it.")
@@ -264,6 +263,7 @@ def _text_columns(columns: list[str], data: list[list[str]], reading: Reading, w
         values = [record[i].strip() for record in data if i < len(record)]
         if all(value in missing or is_number(value, decimal) for value in values):
             continue
+        # Numbers with commas would pass as text, and be dropped by whoever follows the next error's advice.
         known = [value for value in values if value not in missing]
         if decimal == "." and all(_THOUSANDS.fullmatch(v) or is_number(v, ".") for v in known):
             grouped = next(value for value in known if "," in value)

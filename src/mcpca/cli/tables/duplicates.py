@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from ._errors import UnusableFileError
-from .kinds import FileKind, damaged_gzip
+from .kinds import FileKind, open_unpacked
 
 _READ_CHUNK_BYTES = 2**20
 _HEAD_BYTES = 2**16  # by which most files differ, so that few need to be read to their ends
@@ -44,14 +42,12 @@ def _digest(path: Path, kind: FileKind, most: int | None = None) -> bytes:
     """Return the SHA-256 of the first ``most`` bytes of a file, unpacked, or of all."""
     digest = hashlib.sha256()
     try:
-        with gzip.open(path, "rb") if kind.compression else path.open("rb") as file:
+        with open_unpacked(path, kind.compression) as file:
             if most is not None:
                 digest.update(file.read(most))
                 return digest.digest()
             while block := file.read(_READ_CHUNK_BYTES):
                 digest.update(block)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise damaged_gzip(path, error) from error
     except OSError as error:
         raise UnusableFileError(path, f"cannot be opened ({error.strerror or error}).") from error
     return digest.digest()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..._covariances.moments import FORMAT as MOMENTS_FORMAT
 from ..._estimator.persistence import FORMAT as MODEL_FORMAT
@@ -91,14 +93,21 @@ def _format_of(path: Path, head: bytes) -> str:
 
 
 def _unpacked_head(path: Path) -> bytes:
-    try:
-        with gzip.open(path, "rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error) as error:
-        raise damaged_gzip(path, error) from error
+    with open_unpacked(path, "gzip") as file:
+        head = file.read(_HEAD_BYTES)
     if not head:
         raise UnusableFileError(path, "is empty once unpacked.")
     return head
+
+
+@contextmanager
+def open_unpacked(path: Path, compression: str | None) -> Iterator[Any]:
+    """Open a file, unpacked if it is packed by gzip; damage that is found while it is read names the file."""
+    try:
+        with gzip.open(path, "rb") if compression else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise damaged_gzip(path, error) from error
 
 
 def damaged_gzip(path: Path, error: BaseException) -> UnusableFileError:
