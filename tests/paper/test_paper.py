@@ -20,9 +20,9 @@ from mcpca.paper.problems import Shape
 from mcpca.paper.running import COMPARED, LABELS, Progress, Section, Store, run_section
 
 TINY = Size(
-    accuracy=2,
-    samples=1,
-    robustness=1,
+    accuracy_trials=2,
+    sample_size_trials=1,
+    robustness_trials=1,
     sizes=(8, 1000, 4000),
     images=300,
     draws=1,

@@ -35,7 +35,7 @@ class Size:
 
     Attributes
     ----------
-    accuracy, samples, robustness : int
+    accuracy_trials, sample_size_trials, robustness_trials : int
         Trials of each case in the sections 2b and s2b, 2c and s2c, and robustness.
     sizes : tuple of int
         Rows per context in 2c and s2c.
@@ -49,9 +49,9 @@ class Size:
         Seconds after which methods that iterate for long are stopped.
     """
 
-    accuracy: int
-    samples: int
-    robustness: int
+    accuracy_trials: int
+    sample_size_trials: int
+    robustness_trials: int
     sizes: tuple[int, ...]
     images: int
     draws: int
@@ -62,9 +62,9 @@ class Size:
 
 
 FULL = Size(
-    accuracy=40,
-    samples=5,
-    robustness=5,
+    accuracy_trials=40,
+    sample_size_trials=5,
+    robustness_trials=5,
     sizes=(10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000),
     images=10_000,
     draws=5,
@@ -75,9 +75,9 @@ FULL = Size(
 )
 # The paper's shape wherever time is compared, since ratios of times depend on it; a smaller one for many cases.
 QUICK = Size(
-    accuracy=2,
-    samples=1,
-    robustness=1,
+    accuracy_trials=2,
+    sample_size_trials=1,
+    robustness_trials=1,
     sizes=(10, 100, 1000, 10_000, 100_000),
     images=4000,
     draws=1,
@@ -132,7 +132,7 @@ def _accuracy(
     case = paper_case(size.shape, orthogonal=orthogonal)
     kind = "orthonormal A" if orthogonal else "general A"
     title = f"Fig. {name.upper()}: runtime and error, {kind}, {_shape_in_words(size.shape, rows=True)}"
-    section = Section(name, title, [case], trials or size.accuracy, methods)
+    section = Section(name, title, [case], trials or size.accuracy_trials, methods)
     notes = (
         "Seconds are from the covariances to the components, one method at a time. Ascore is the paper's, by greedy "
         f"matching. {_cap_in_words(limit)}"
@@ -152,7 +152,7 @@ def _samples(
     cases = sample_size_cases(size.hard_shape, size.sizes, orthogonal=orthogonal)
     kind = "orthonormal A" if orthogonal else "general A"
     title = f"Fig. {name.upper()}: error and rows per context, {kind}, {_shape_in_words(size.hard_shape)}"
-    section = Section(name, title, cases, trials or size.samples, methods)
+    section = Section(name, title, cases, trials or size.sample_size_trials, methods)
     notes = (
         "Median 1 - Ascore. A trial has one A and B for all numbers of rows N. Where N > p, covariances are drawn as "
         "Wishart matrices, which have the distribution of covariances of Gaussian rows; otherwise rows are drawn. "
@@ -171,7 +171,7 @@ def _samples(
 def _robustness(size: Size, trials: int | None, limit: float | None, methods: Sequence[str]) -> Job:
     cases = robustness_cases(size.hard_shape)
     title = f"Robustness: median 1 - Ascore, {_shape_in_words(size.hard_shape, rows=True)}"
-    section = Section("robustness", title, cases, trials or size.robustness, methods)
+    section = Section("robustness", title, cases, trials or size.robustness_trials, methods)
     notes = "\n".join([*(f"- **{case.name}**: {case.about}" for case in cases), "", _cap_in_words(limit)])
     return Job(
         section,

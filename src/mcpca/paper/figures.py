@@ -14,7 +14,7 @@ from ..plotting._common import FONT_SIZE, MARK, SEQUENTIAL
 from ..plotting._images import draw_image
 from .digits import CURVE
 from .problems import PLANTED_DIGITS, Case
-from .running import LABELS, Record
+from .running import LABELS, Record, by_method
 from .tables import case_median, endings
 
 if TYPE_CHECKING:
@@ -65,13 +65,6 @@ def _plain(ax: Any) -> None:
     ax.tick_params(labelsize=_SMALL)
 
 
-def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["method"], []).append(record)
-    return groups
-
-
 def _label(name: str, records: Sequence[Record]) -> str:
     """Return the name of a method, with how many of its runs were stopped or gave no answer."""
     ends = endings(records)
@@ -88,7 +81,7 @@ def runtime_figure(records: Sequence[Record], title: str, time_limit: float | No
     """Draw seconds against 1 - Ascore, a point per trial; hollow points were stopped at the cap."""
     figure = _figure(7.6, 4.4)
     ax = figure.add_subplot()
-    for name, of_method in _by_method(records).items():
+    for name, of_method in by_method(records).items():
         look = _look(name)
         points = [r for r in of_method if r["error"] is not None]
         x = [max(r["error"], _LEAST_ERROR) for r in points]
@@ -131,7 +124,7 @@ def sample_size_figure(
     figure = _figure(7.6, 4.4)
     ax = figure.add_subplot()
     sizes = np.array([case.x for case in cases], dtype=float)
-    for name, of_method in _by_method(records).items():
+    for name, of_method in by_method(records).items():
         look = _look(name)
         is_mcpca = name == "mspm"
         medians = _medians(of_method, cases)
@@ -173,7 +166,7 @@ def _range(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Array, Arr
 
 def robustness_figure(records: Sequence[Record], cases: Sequence[Case], title: str, time_limit: float | None) -> Figure:
     """Draw medians of 1 - Ascore as a coloured table, with a row per method and a column per case."""
-    groups = _by_method(records)
+    groups = by_method(records)
     values = np.array([_medians(of_method, cases) for of_method in groups.values()])
     figure = _figure(1.0 * len(cases) + 2.4, 0.27 * len(groups) + 1.3)
     ax = figure.add_subplot()

@@ -133,6 +133,14 @@ class Store:
         return None
 
 
+def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the records of each method, in the order in which methods first appear."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record["method"], []).append(record)
+    return groups
+
+
 def _parse(line: bytes) -> Record | None:
     try:
         record = json.loads(line)

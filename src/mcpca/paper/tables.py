@@ -16,7 +16,7 @@ import numpy as np
 from .._utils.atomic_files import replace_file
 from .digits import CURVE
 from .problems import PLANTED_DIGITS, Case
-from .running import LABELS, Record
+from .running import LABELS, Record, by_method
 
 FAR_OFF = 1e-2  # a run with a larger 1 - Ascore has not found all components
 _RATE_FROM = 1000  # rows per context from which the rate is fitted; 1 - Ascore is bounded, and flat at few rows
@@ -26,9 +26,9 @@ Row = dict[str, Any]
 def accuracy_table(records: Sequence[Record]) -> list[Row]:
     """Return one row per method: error and time over the trials of a single case."""
     rows = []
-    mcpca_seconds = _median([r["seconds"] for r in _of(records, "mspm")])
-    for name in _names(records):
-        of_method = _of(records, name)
+    groups = by_method(records)
+    mcpca_seconds = _median([r["seconds"] for r in groups.get("mspm", [])])
+    for name, of_method in groups.items():
         errors = [r["error"] for r in of_method if r["error"] is not None]
         seconds_median = _median([r["seconds"] for r in of_method])
         rows.append(
@@ -52,8 +52,7 @@ def accuracy_table(records: Sequence[Record]) -> list[Row]:
 def cases_table(records: Sequence[Record], cases: Sequence[Case]) -> list[Row]:
     """Return one row per method with a column per case: the median error, and its rate if N varies."""
     rows = []
-    for name in _names(records):
-        of_method = _of(records, name)
+    for name, of_method in by_method(records).items():
         medians = {case.name: case_median(of_method, case) for case in cases}
         row: Row = {"method": LABELS.get(name, name), "trials": len({r["trial"] for r in of_method}), **medians}
         sizes = [case.x for case in cases]
@@ -66,10 +65,9 @@ def cases_table(records: Sequence[Record], cases: Sequence[Case]) -> list[Row]:
 def digits_table(records: Sequence[Record]) -> list[Row]:
     """Return one row per method: mean |correlation| with each mean digit, and how many digits were recovered."""
     rows = []
-    for name in _names(records):
+    for name, of_method in by_method(records).items():
         if name == CURVE:
             continue
-        of_method = _of(records, name)
         answered = [r for r in of_method if "recovered" in r]
         counts = [sum(r["recovered"]) for r in answered]
         row: Row = {"method": LABELS.get(name, name), "rank": of_method[0]["rank"], "draws": len(of_method)}
@@ -105,14 +103,6 @@ def slope(sizes: Sequence[float | None], errors: Sequence[float | None]) -> floa
         return None
     x, y = np.log(np.array(pairs)).T
     return float(np.polyfit(x, y, 1)[0])
-
-
-def _names(records: Sequence[Record]) -> list[str]:
-    return list(dict.fromkeys(r["method"] for r in records))
-
-
-def _of(records: Sequence[Record], name: str) -> list[Record]:
-    return [r for r in records if r["method"] == name]
 
 
 def _median(values: Sequence[float | None]) -> float | None:

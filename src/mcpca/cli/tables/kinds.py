@@ -94,7 +94,7 @@ def _format_of(path: Path, head: bytes) -> str:
 
 def _unpacked_head(path: Path) -> bytes:
     with open_unpacked(path, "gzip") as file:
-        head = file.read(_HEAD_BYTES)
+        head: bytes = file.read(_HEAD_BYTES)
     if not head:
         raise UnusableFileError(path, "is empty once unpacked.")
     return head
