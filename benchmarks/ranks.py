@@ -15,7 +15,7 @@ import numpy as np
 from mcpca import ascore, choose_rank, context_covariances, select_rank
 from mcpca._rank.paper_rule import authors_score
 from mcpca.datasets import make_contexts
-from mcpca.paper.digits import curves, draw_images
+from mcpca.paper.digits import curves, draw_data
 
 NOISE_SHAPES = ((30, 5), (20, 3), (60, 20), (100, 50), (400, 30))
 NOISE_KINDS = ("Gaussian", "t with 4 degrees of freedom", "feature scales 0.1 to 10")
@@ -134,7 +134,7 @@ def measure_digits(reference: Callable | None, data: str, log: Callable[[str], N
 
     At the paper's rank also of five pairs of runs of the reference, seeded as it seeds them.
     """
-    S = draw_images(Path(data) / "mnist_backgrounds", 10_000, 0).covariances
+    S = draw_data(Path(data) / "mnist_backgrounds", 10_000, 0).covariances
     found = curves(S, DIGITS_RANKS, 23)
     rows = [
         {

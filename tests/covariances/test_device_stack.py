@@ -485,7 +485,7 @@ def test_a_factor_is_not_believed(S, monkeypatch, returned):
 
 def test_sparse_tensors_are_refused(data):
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match=r"sparse tensor of PyTorch .* pass X.to_dense\(\)"):
+    with pytest.raises(TypeError, match=r"sparse PyTorch tensor .* pass X.to_dense\(\)"):
         MCPCA(3).fit(torch.tensor(data.X).to_sparse(), data.y)
 
 

@@ -144,8 +144,8 @@ def test_many_contexts_in_float32_curvature_and_threads(monkeypatch):
     S = context_covariances(data.X, data.y).covariances
     plain = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)
     monkeypatch.setattr(likelihood, "_FLOAT32_NUMBERS", 10)
-    monkeypatch.setattr(parallel, "_CACHED", 100)
-    monkeypatch.setattr(parallel, "_WORTHWHILE", 0)
+    monkeypatch.setattr(parallel, "_SLICE_NUMBERS", 100)
+    monkeypatch.setattr(parallel, "_WORTHWHILE_OPERATIONS", 0)
     other = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)
     np.testing.assert_allclose(plain.components, other.components, atol=1e-4)
     again = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)

@@ -103,7 +103,7 @@ def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Ge
 def _read(model: Any, X: Any, y: Any) -> Contexts:
     """Return the rows by context, with the features of the fit; rows on Dask as chunks, those on a device on the host.
 
-    Dask comes first because ``read_new_contexts`` would keep such rows on the workers, where none can be drawn by number.
+    Dask comes first: ``read_new_contexts`` would keep such rows on the workers, where none can be drawn by number.
     """
     X, y = take_labels(X, y)
     named = named_blocks(X)
