@@ -17,6 +17,11 @@ import sklearn
 
 from mcpca import MCPCA
 from mcpca._covariances import checkpoint, fit_data, gram, row_groups, streamed
+from mcpca._covariances.context_covariances import covariances_among
+from mcpca._covariances.passes import Passes
+from mcpca._covariances.streamed import StreamedCovariances
+from mcpca._data.contexts import read_contexts
+from mcpca._utils.progress import silent
 from mcpca.datasets import make_contexts
 
 RANK = 3
@@ -156,7 +161,7 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
 def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path, monkeypatch, calls):
     """Means and products are found in one pass there."""
     data, path = make_contexts(6, 40, RANK, n_samples=400, noise=0.3, random_state=0), tmp_path / "fit.ckpt"
-    monkeypatch.setattr(streamed, "_SAMPLE", 0.25)
+    monkeypatch.setattr(streamed, "_SAMPLE_SHARE", 0.25)
     whole, made = gram.Gram.whole, []
 
     def counted(self, X, codes):
@@ -179,6 +184,24 @@ def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path
     same(resumed, uninterrupted)
     np.testing.assert_array_equal(resumed.means_, uninterrupted.means_)
     assert sum(made) == needed + lost
+
+
+def test_totals_on_file_are_those_of_the_pass(tmp_path):
+    """Whatever becomes of them afterwards: they are written again with every later pass."""
+    data, path, features = problem(), tmp_path / "fit.ckpt", np.arange(5)
+    expected = np.stack([np.cov(data.X[data.y == i, :5].T) for i in range(4)])
+    for _ in range(2):  # the second time from the file
+        with checkpoint.Checkpoint(path, {}) as saved:
+            passes = Passes(silent, saved, 1e-7)
+            rows = StreamedCovariances.with_means(read_contexts(data.X, data.y), passes)
+            S = covariances_among(rows, features).covariances
+            rows.variances_along(data.components)
+        np.testing.assert_allclose(S, expected, atol=1e-12)
+    total = np.zeros(3)
+    with checkpoint.Checkpoint(tmp_path / "other.ckpt", {}) as saved:
+        saved.after([total])
+        with pytest.raises(ValueError, match="read-only"):
+            total += 1
 
 
 def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):

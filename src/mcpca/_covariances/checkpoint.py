@@ -124,8 +124,10 @@ class Checkpoint:
             self._write(UnderWay(groups, rows, totals))
 
     def after(self, totals: list[Array]) -> None:
-        """Keep the result of a finished pass, which is not to change any more."""
+        """Keep the totals of a finished pass. They are written again with every later one, so they become read-only."""
         if self.path is not None:
+            for total in totals:
+                total.flags.writeable = False
             self._finished.append(list(totals))
             self._next = len(self._finished)
             self._write(None)

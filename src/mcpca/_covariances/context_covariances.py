@@ -91,9 +91,9 @@ def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
 def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCovariances:
     """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
     contexts, means = rows.contexts, rows.means[:, features]
-    S = np.zeros((*means.shape, len(features)))
-    run(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [S])
-    S /= (contexts.n_samples - 1.0)[:, None, None]
+    scatters = np.zeros((*means.shape, len(features)))
+    run(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [scatters])
+    S = scatters / (contexts.n_samples - 1.0)[:, None, None]  # a new array: a checkpoint may hold the scatters
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 

@@ -35,8 +35,8 @@ class FitData:
     """Covariances of named contexts, and what else is known of their rows.
 
     ``means`` (k, p) and ``counts`` (k,) are None where only covariances are known, ``contexts`` where rows are not at
-    hand; ``moments`` are the covariances where they are an array, here or on a device, ``passes`` those made where they
-    are not. All but ``means`` are of rows times ``2^-exponent``.
+    hand; ``moments`` are the covariances where they are an array, here or on a device. All but ``means`` are of rows
+    times ``2^-exponent``.
     """
 
     covariances: Covariances
@@ -45,8 +45,12 @@ class FitData:
     counts: Array | None
     contexts: Contexts | None = None
     moments: ContextCovariances | None = None
-    passes: Passes | None = None
     exponent: int = 0
+
+    @property
+    def n_passes(self) -> int | None:
+        """Passes over the rows so far, more with every product that a solver asks for; None for an array."""
+        return self.covariances.passes.ledger.n_passes if isinstance(self.covariances, StreamedCovariances) else None
 
     @property
     def home(self) -> Any:
@@ -110,7 +114,7 @@ def formed(contexts: Contexts, report: Report) -> FitData:
 def _passed_over(rows: StreamedCovariances, e: int) -> FitData:
     contexts = rows.contexts
     means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
-    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes, exponent=e)
+    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, exponent=e)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:

@@ -325,7 +325,7 @@ class MCPCA(
         self.noise_variance_ = result.noise
         self.singular_values_ = result.singular_values
         self.n_iter_ = max(1, result.n_iter)
-        self.n_passes_ = None if data.passes is None else data.passes.count[0]
+        self.n_passes_ = data.n_passes
         self.basis_residual_ = result.basis_residual
         assert measured is not None  # asked for above
         self._facets = replace(measured, exponent=e)

@@ -1,0 +1,128 @@
+"""What one block of rows adds to the sums of a pass: the arithmetic of all passes but those for the basis.
+
+A kernel takes rows X (n, p), dense or CSR, and ``codes`` (n,), the index of each row's context, and returns additions
+to the totals of the pass. It may run in any thread and on any machine, so it knows arrays and nothing else; its other
+arguments are bound with ``functools.partial``. ``StreamedCovariances`` turns the totals into products with covariances.
+
+Rows are never centred, which would make sparse ones dense: scores on a few directions are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._data import context_sums
+from .._data.context_sums import Sum
+from .._data.contexts import Contexts
+from .._utils.types import Array
+
+# Numbers in a centred dense copy of rows, 8 MB, for each thread: there is no way around one where all entries of
+# covariances are wanted. A larger one only takes memory; a much smaller one has too few rows for BLAS to be fast.
+_CENTRED_NUMBERS = 2**20
+# Contexts above which a block has few rows of each: sums of sparse rows are then added entry by entry, which is three
+# times as fast as sums by context.
+_MANY_CONTEXTS = 200
+
+
+@dataclass(frozen=True)
+class CentredScores:
+    """Scores ``(x - m_i)^T A`` of rows: ``directions`` (p, m) are A and ``offsets`` (k, m) the scores of the means.
+
+    Both are in the precision of the rows.
+    """
+
+    directions: Array
+    offsets: Array
+
+    def of(self, X: Any, codes: Array) -> Array:
+        """Return the scores (n, m)."""
+        return np.asarray(X @ self.directions - self.offsets[codes])
+
+
+def adds_by_entry(contexts: Contexts) -> bool:
+    """Whether ``row_sums`` are best added entry by entry; never on other machines, which should send little."""
+    many = len(contexts.names) > _MANY_CONTEXTS
+    return bool(contexts.engine is None and many and contexts.sparse.all())
+
+
+def row_sums(by_entry: bool, X: Any, codes: Array) -> list[Sum]:
+    """Return the sums of rows, to total 0, (k, p)."""
+    sums = context_sums.entries_by_context if by_entry else context_sums.sums_by_context
+    return [Sum(0, *sums(X, codes))]
+
+
+def row_sums_and_sketch(by_entry: bool, directions: Array, mixture: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return ``row_sums``, and ``X^T ((X x_l) w_il)`` for directions x and a mixture w (k, s), to total 1, (p, s).
+
+    Means are not known yet: the caller takes ``n_i w_il m_i m_i^T x_l`` off the latter.
+    """
+    scores = X @ directions
+    return [*row_sums(by_entry, X, codes), Sum(1, ..., X.T @ (scores * mixture[codes]))]
+
+
+def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
+    """Return ``Z_i^T Z_i``, to total 0, (k, m, m)."""
+    Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
+    m = Z.shape[1]
+    out = np.empty((len(present), m, m))
+    for j in range(len(present)):
+        Zi = Z[bounds[j] : bounds[j + 1]]
+        out[j] = Zi.T @ Zi
+    return [Sum(0, present, out)]
+
+
+def score_squares(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
+    """Return the diagonals of ``Z_i^T Z_i``, to total 0, (k, m)."""
+    Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
+    return [Sum(0, present, np.add.reduceat(Z**2, bounds[:-1], axis=0, dtype=np.float64))]
+
+
+def combined_products(scores: CentredScores, W: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return ``sum_i X_i^T Z_i W_i``, to total 0, (p, m), and the sums of the ``Z_i W_i``, to total 1, (k, m).
+
+    W holds matrices (k, m, m) or their diagonals (k, m). With the second total the caller centres the first.
+    """
+    Z = scores.of(X, codes)
+    if W.ndim == 2:
+        Z *= W[codes]
+    else:
+        Z = context_sums.multiplied(Z, codes, W)
+    ordered, present, bounds = context_sums.by_context(Z, codes)
+    sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
+    # Rows in the order in which they came: X^T Z does not care, and to sort X would be a copy of it.
+    return [Sum(0, ..., context_sums.transposed(X, Z)), Sum(1, present, sums)]
+
+
+def feature_squares(means: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return sums of ``(x - m_i)^2``, for sparse rows less ``m_i^2`` of each row, to total 0, (k, p)."""
+    present, squares = context_sums.squares_by_context(X, codes, means)
+    return [Sum(0, present, squares)]
+
+
+def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return ``(X_i - 1 m_i^T)^T (X_i - 1 m_i^T)``, to total 0, (k, p, p), and its rows' sums, to total 1, (k, p).
+
+    ``means`` (k, p) are in the precision of the rows. The sums would be 0 if those were exact: with them the caller
+    takes off what their rounding has added. No row is centred where ``X^T X`` can be corrected without losing digits.
+    """
+    p = means.shape[1]
+    present, rows = context_sums.rows_of(codes, 0, len(means))
+    scatters = np.zeros((len(present), p, p))
+    left = np.zeros((len(present), p))
+    step = max(1, _CENTRED_NUMBERS // p)
+    for j, i in enumerate(present.tolist()):
+        Xi = X[rows[j]]
+        uncentred = context_sums.scatter_uncentred(Xi, means[i])
+        if uncentred is not None:
+            scatters[j] = uncentred
+            continue
+        for start in range(0, Xi.shape[0], step):
+            Z = Xi[start : start + step]
+            Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
+            left[j] += Z.sum(axis=0, dtype=np.float64)
+            scatters[j] += Z.T @ Z
+    return [Sum(0, present, scatters), Sum(1, present, left)]
