@@ -49,7 +49,7 @@ class Blocks:
 def by_passes(monkeypatch):
     monkeypatch.setattr(fit_data, "MOST_NUMBERS", 0)
     monkeypatch.setattr(row_groups, "_SCAN", 2**14)
-    monkeypatch.setattr(checkpoint, "_SECONDS", 0.0)  # write after every block
+    monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN_WRITINGS", 0.0)  # write after every block
 
 
 def same(model, other):
@@ -68,7 +68,7 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
         from mcpca._covariances import checkpoint, fit_data, row_groups
         from test_checkpoint import Blocks, RANK, problem
         sklearn.set_config(working_memory={memory})
-        fit_data.MOST_NUMBERS, row_groups._SCAN, checkpoint._SECONDS = 0, 2**14, 0.0
+        fit_data.MOST_NUMBERS, row_groups._SCAN, checkpoint._SECONDS_BETWEEN_WRITINGS = 0, 2**14, 0.0
         data = problem()
         blocks = Blocks(data.X, {when}, lambda: os.kill(os.getpid(), signal.SIGKILL))
         MCPCA(RANK, random_state=0).fit(blocks, data.y, checkpoint={str(path)!r})
@@ -151,8 +151,10 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
         pytest.raises(ValueError, match="is of another fit: it differs in scikit-learn's working_memory"),
     ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
-    monkeypatch.setattr(fit_data, "version", lambda name: "0.0.1")
-    with pytest.raises(ValueError, match=r"is of another fit: it differs in the version of mcpca\. "):
+    monkeypatch.setattr(checkpoint, "code_digest", lambda: "of today")
+    with pytest.raises(
+        ValueError, match=r"another state of the code \(mcpca .*, [0-9a-f]{32}\) than this one \(mcpca .*, of"
+    ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     assert path.read_bytes() == content
 
@@ -199,7 +201,7 @@ def test_totals_on_file_are_those_of_the_pass(tmp_path):
         np.testing.assert_allclose(S, expected, atol=1e-12)
     total = np.zeros(3)
     with checkpoint.Checkpoint(tmp_path / "other.ckpt", {}) as saved:
-        saved.after([total])
+        saved.after("means", [total])
         with pytest.raises(ValueError, match="read-only"):
             total += 1
 

@@ -1,9 +1,12 @@
 """A checkpoint goes on with the fit that it is of and with no other: rows, labels, parameters are compared in full."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
+import zipfile
+from importlib.metadata import version
 
 import h5py
 import numpy as np
@@ -11,8 +14,12 @@ import pytest
 import scipy.sparse
 from test_checkpoint import RANK, Blocks, by_passes, problem, same  # noqa: F401  (a fixture)
 
+import mcpca
 from mcpca import MCPCA
 from mcpca._covariances import checkpoint
+from mcpca._covariances import code_digest as code_digests
+from mcpca._covariances.checkpoint import Checkpoint
+from mcpca._covariances.code_digest import code_digest
 from mcpca._data.fingerprints import digest, marks_of
 from mcpca._utils.array_files import write_file
 from mcpca.datasets import make_contexts
@@ -248,7 +255,7 @@ def test_a_link_to_a_checkpoint_is_followed(by_passes, tmp_path):  # noqa: F811
     link.symlink_to(path)
     interrupted(data.X, data.y, link, 40)
     assert link.is_symlink()
-    with checkpoint.Checkpoint(path, {}), pytest.raises(ValueError, match="is in use by another fit"):
+    with Checkpoint(path, {}), pytest.raises(ValueError, match="is in use by another fit"):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
     MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
     assert [p.name for p in tmp_path.iterdir()] == ["link"]
@@ -261,7 +268,12 @@ def test_a_folder_that_takes_no_files(tmp_path):
 
 
 def header_of(**changed):
-    return {"identity": {}, "seed": 1, "sizes": [1], "groups": 0, "rows": 0, "sums": 0} | changed
+    header = {"code": {"digest": code_digest(), "version": "0"}, "identity": {}, "seed": 1, "under_way": None}
+    return header | {"finished": [{"stage": "means", "shapes": [[3]]}]} | changed
+
+
+def under_way(**changed):
+    return {"stage": "basis", "shapes": [[2]], "groups": 1, "rows": 7} | changed
 
 
 @pytest.mark.parametrize(
@@ -269,29 +281,120 @@ def header_of(**changed):
     [
         ({}, header_of(), "tells of pass_0_0, which the file does not have"),
         ({"pass_0_0": np.full(3, np.nan)}, header_of(), "array 'pass_0_0' is not of finite numbers"),
-        ({"pass_0_0": np.array(["a"])}, header_of(), "array 'pass_0_0' is not of finite numbers"),
-        ({"pass_0_0": np.ones(3), "marks": np.ones(2)}, header_of(), "its marks are float64"),
-        ({}, header_of(sizes=[10**12]), "does not say how many passes"),
-        ({}, header_of(sizes=None), "does not say how many passes"),
-        ({}, header_of(sums=-1), "does not say how many passes"),
-        ({}, header_of(sizes=[], seed="1"), "lacks what a fit is known by"),
-        ({}, header_of(sizes=[], identity=[]), "lacks what a fit is known by"),
+        ({"pass_0_0": np.array(list("abc"))}, header_of(), "array 'pass_0_0' is not of finite numbers"),
+        ({"pass_0_0": np.ones(2)}, header_of(), r"array 'pass_0_0' has shape \(2,\) and its header says \(3,\)"),
+        ({"pass_0_0": np.ones(3), "marks": np.ones(2)}, header_of(), "marks are float64"),
+        ({"pass_0_0": np.ones(3)}, header_of(under_way=under_way()), "tells of sum_0, which the file does not have"),
+        (
+            {"pass_0_0": np.ones(3), "sum_0": np.ones(1)},
+            header_of(under_way=under_way()),
+            r"array 'sum_0' has shape \(1,\) and its header says \(2,\)",
+        ),
+        ({}, header_of(finished=[{"stage": "means", "shapes": [[]] * 10**6}]), "does not say which passes"),
+        ({}, header_of(finished=None), "does not say which passes"),
+        ({}, header_of(finished=[{"stage": None, "shapes": []}]), "does not say which passes"),
+        ({}, header_of(finished=[{"stage": "means", "shapes": [[-1]]}]), "does not say which passes"),
+        ({}, header_of(finished=[{"stage": "means", "shapes": 3}]), "does not say which passes"),
+        ({}, header_of(under_way=under_way(groups=-1)), "does not say which passes"),
+        ({}, header_of(under_way={}), "does not say which passes"),
+        ({}, header_of(finished=[], seed="1"), "lacks what a fit is known by"),
+        ({}, header_of(finished=[], identity=[]), "lacks what a fit is known by"),
     ],
 )
 def test_damaged_checkpoints_are_refused_by_what_is_wrong(tmp_path, arrays, header, message):
     path = tmp_path / "fit.ckpt"
     write_file(path, checkpoint.FORMAT, arrays, header)
-    with pytest.raises(ValueError, match=f"{message}.*delete the file"), checkpoint.Checkpoint(path, {}):
+    with pytest.raises(ValueError, match=f"is damaged: its .*{message}.*delete the file"), Checkpoint(path, {}):
         pass
     assert [p.name for p in tmp_path.iterdir()] == ["fit.ckpt"]
 
 
-def test_passes_of_another_shape_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("stage", "shape", "message"),
+    [
+        ("means", 3, r"pass 1, 'means', has shapes \[\(1,\)\] where \[\(3,\)\] are needed"),
+        ("core", 1, "pass 1 is 'means' on file and 'core' in this fit"),
+    ],
+)
+def test_finished_passes_that_do_not_fit_are_refused(tmp_path, stage, shape, message):
     """Also where NumPy would stretch them to the shape that is needed."""
     path = tmp_path / "fit.ckpt"
-    write_file(path, checkpoint.FORMAT, {"pass_0_0": np.ones(1)}, header_of())
+    finished = [{"stage": "means", "shapes": [[1]]}]
+    write_file(path, checkpoint.FORMAT, {"pass_0_0": np.ones(1)}, header_of(finished=finished))
     with (
-        checkpoint.Checkpoint(path, {}) as saved,
-        pytest.raises(ValueError, match=r"shapes \[\(1,\)\] where \[\(3,\)\]"),
+        Checkpoint(path, {}) as saved,
+        pytest.raises(
+            ValueError, match=f"does not fit: {message}.*delete the file to begin anew, or pass another path"
+        ),
     ):
-        saved.recall([np.zeros(3)])
+        saved.recall(stage, [np.zeros(shape)])
+
+
+@pytest.mark.parametrize(
+    ("stage", "shape", "message"),
+    [
+        ("basis", 3, r"pass 2, 'basis', has shapes \[\(2,\)\] where \[\(3,\)\] are needed"),
+        ("core", 2, "pass 2 is 'basis' on file and 'core' in this fit"),
+    ],
+)
+def test_a_pass_under_way_that_does_not_fit_is_refused(tmp_path, stage, shape, message):
+    path = tmp_path / "fit.ckpt"
+    arrays = {"pass_0_0": np.ones(3), "sum_0": np.ones(2)}
+    write_file(path, checkpoint.FORMAT, arrays, header_of(under_way=under_way()))
+    with Checkpoint(path, {}) as saved:
+        assert saved.recall("means", [np.zeros(3)])
+        with pytest.raises(
+            ValueError, match=f"does not fit: {message}.*delete the file to begin anew, or pass another"
+        ):
+            saved.resume(stage, [np.zeros(shape)])
+    with Checkpoint(path, {}) as saved:
+        saved.recall("means", [np.zeros(3)])
+        totals = [np.zeros(2)]
+        assert saved.resume("basis", totals) == (1, 7)
+        np.testing.assert_array_equal(totals[0], 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "writer"),
+    [
+        ({"digest": "0" * 32, "version": "0.1"}, r"mcpca 0\.1, 0{32}"),
+        (None, "an earlier one"),
+    ],
+)
+def test_a_checkpoint_of_other_code_is_refused(tmp_path, code, writer):
+    """Before anything else is asked of the file, whose layout may be another one."""
+    path = tmp_path / "fit.ckpt"
+    header = {name: value for name, value in header_of(code=code, finished=None).items() if value is not None}
+    write_file(path, checkpoint.FORMAT, {}, header)
+    content = path.read_bytes()
+    message = (
+        rf"another state of the code \({writer}\) than this one \(mcpca .*, {code_digest()}\)\. Resume with that code, "
+    )
+    with pytest.raises(ValueError, match=message + "pass another path, or delete the file"), Checkpoint(path, {}):
+        pass
+    assert path.read_bytes() == content
+
+
+def test_the_digest_of_the_code_is_of_its_source_files(tmp_path, monkeypatch):
+    """One changed file changes it, wherever the package is; without source files it is the version, and says so."""
+    package = tmp_path / "copy" / "mcpca"
+    shutil.copytree(os.path.dirname(mcpca.__file__), package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def digest_in(folder):
+        monkeypatch.setattr(code_digests.resources, "files", lambda name: folder)
+        return code_digest.__wrapped__()
+
+    assert digest_in(package) == code_digest()
+    with zipfile.ZipFile(tmp_path / "mcpca.zip", "w") as archive:
+        for path in package.rglob("*.py"):
+            archive.write(path, path.relative_to(package.parent))
+    with zipfile.ZipFile(tmp_path / "mcpca.zip") as archive:
+        assert digest_in(zipfile.Path(archive, "mcpca/")) == code_digest()
+    for name, counts in (("_solvers/mspm.py", True), ("_linalg/new.py", True), ("report/__init__.py", False)):
+        before = digest_in(package)
+        with (package / name).open("a") as file:
+            file.write("# changed\n")
+        assert (digest_in(package) != before) == counts
+    for path in package.rglob("*.py"):
+        path.unlink()
+    assert digest_in(package) == f"version {version('mcpca')}, without source files"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -143,7 +142,6 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
         marks, labels = contexts.engine.fingerprint()
         rows = {f"context {name!r}": mark for name, mark in zip(contexts.names.tolist(), marks.tolist(), strict=True)}
     return {
-        "the version of mcpca": version("mcpca"),
         "the number of rows": int(contexts.n_samples.sum()),
         "the number of features": contexts.n_features,
         "the contexts": digest(contexts.names.astype(object)),

@@ -42,7 +42,7 @@ from .._data.sources import check_block
 from .._utils.parallel import each, n_workers
 from .._utils.progress import silent
 from .._utils.types import Array, Report
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, PassUnderWay
 from .row_groups import Group, Piece, all_rows, one_context, whole_contexts
 
 _TOL = 1e-7  # the default of ``MCPCA``, for passes that no fit with another tolerance asks for
@@ -104,9 +104,9 @@ def run(
         return
     checkpoint = passes.checkpoint
     heading = passes.ledger.enter(stage)
-    if checkpoint.recall(totals):
+    if checkpoint.recall(stage, totals):
         return
-    skipped, skipped_rows = checkpoint.resume(totals)
+    skipped, skipped_rows = checkpoint.resume(stage, totals)
     rows = _wanted_rows(contexts, passes.room, whole, only)
     marking = checkpoint.marking
     marks = np.zeros(len(contexts.names), dtype=np.uint64)
@@ -115,12 +115,11 @@ def run(
     for number, group in enumerate(rows.groups, start=1):
         done += group.n_rows
         if number > skipped:
-            marks += _add_group(group, contexts, kernel, totals, marking=marking)
-            checkpoint.marks = marks if marking else checkpoint.marks
-            checkpoint.during(number, done, totals)
+            marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
+            checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
         elif marking:
             # The pass was interrupted in the middle: what is in its sums is not added again, only compared.
-            marks += _marks_of_group(group, len(marks))
+            marks = marks + _marks_of_group(group, len(marks))
         if number == skipped:
             if done != skipped_rows:
                 raise checkpoint.differs("the blocks that rows come in")
@@ -129,7 +128,7 @@ def run(
         passes.report(heading, done, rows.n_rows)
     if number < skipped:
         raise checkpoint.differs("the blocks that rows come in")
-    checkpoint.after(totals)
+    checkpoint.after(stage, totals)
 
 
 def run_on_workers(
@@ -137,7 +136,7 @@ def run_on_workers(
 ) -> None:
     """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""
     heading = passes.ledger.enter(stage)
-    if passes.checkpoint.recall(totals):
+    if passes.checkpoint.recall(stage, totals):
         return
     n_rows = int(contexts.n_samples.sum())
     passes.report(heading, 0, n_rows)
@@ -146,7 +145,7 @@ def run_on_workers(
     if not all(np.isfinite(total).all() for total in totals):
         raise overflow(contexts)
     passes.report(heading, n_rows, n_rows)
-    passes.checkpoint.after(totals)
+    passes.checkpoint.after(stage, totals)
 
 
 def compare(contexts: Contexts, passes: Passes) -> None:
