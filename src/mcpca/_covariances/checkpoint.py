@@ -7,7 +7,7 @@ reads rows, and calls ``during`` and ``after`` to have totals kept.
 The file holds, beside arrays, a header in JSON:
 
     code          digest of the code that wrote it (``code_digest``), and the version of the package for the message
-    identity      what tells the fit from others (``fit_data.identity_of``)
+    identity      what tells the fit from others (``fit_identity``)
     seed          of the fit, where the user gave none
     finished      stage and shapes of the totals of every finished pass, in order: arrays ``pass_<i>_<j>``
     under_way     the same of the pass under way, with the groups and rows in its totals: arrays ``sum_<j>``; or null

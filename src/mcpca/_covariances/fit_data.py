@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .._data.contexts import Contexts
-from .._data.fingerprints import digest
 from .._linalg import eigenbasis
 from .._utils.array_api import is_device_array, to_host
 from .._utils.types import Array, Report
@@ -19,7 +17,6 @@ from .device_rows import device_covariances, is_on_device, rows_on_host
 from .device_stack import as_stack
 from .interface import Covariances
 from .passes import Passes, compare
-from .row_groups import memory_limit
 from .scaling import in_range, scaled_rows, stack_in_range
 from .streamed import StreamedCovariances
 from .subspace import width
@@ -129,35 +126,3 @@ def by_passes(contexts: Contexts, r: int | None) -> bool:
     entries = float((contexts.context_bytes() / per_entry).sum())
     passes = _TYPICAL_PASSES * 8.0 * entries * ((r or _TYPICAL_RANK) + eigenbasis.SPARE)
     return 2.0 * n * p * p + 2.0 * k * p**3 > _DEARER * passes
-
-
-def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what tells a fit from others before its rows are read: the shape of the data, labels and parameters.
-
-    Rows that are elsewhere are read for it; all others are compared by the marks of the first pass.
-    """
-    if contexts.engine is None:
-        rows, labels = {}, _labels(contexts)
-    else:
-        marks, labels = contexts.engine.fingerprint()
-        rows = {f"context {name!r}": mark for name, mark in zip(contexts.names.tolist(), marks.tolist(), strict=True)}
-    return {
-        "the number of rows": int(contexts.n_samples.sum()),
-        "the number of features": contexts.n_features,
-        "the contexts": digest(contexts.names.astype(object)),
-        "the labels of rows": labels,
-        "the rows": rows,
-        "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # decides the order of rows
-        "the precision": str(contexts.dtype),
-        "scikit-learn's working_memory": memory_limit(),  # decides which rows are looked at first, and how many at once
-        "the parameters": {name: digest(value) for name, value in parameters.items() if name != "verbose"},
-    }
-
-
-def _labels(contexts: Contexts) -> str:
-    """Return a digest of which rows are whose."""
-    found = hashlib.blake2b(digest_size=16)
-    for part in contexts.rows:
-        own = np.asarray([part.start, part.stop] if isinstance(part, slice) else part)
-        found.update(np.ascontiguousarray(own, dtype=np.int64).tobytes())
-    return found.hexdigest()

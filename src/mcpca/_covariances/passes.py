@@ -37,7 +37,7 @@ from .._data import context_sums
 from .._data.blocks import Room
 from .._data.context_sums import Sum
 from .._data.contexts import Contexts
-from .._data.fingerprints import marks_of
+from .._data.row_marks import marks_of
 from .._data.sources import check_block
 from .._utils.parallel import each, n_workers
 from .._utils.progress import silent

@@ -14,7 +14,8 @@ from .._covariances.checkpoint import Checkpoint
 from .._covariances.context_covariances import ContextCovariances
 from .._covariances.device_rows import holds_device_arrays, read_device_contexts
 from .._covariances.device_stack import check_stack
-from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows, identity_of
+from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
+from .._covariances.fit_identity import identity_of
 from .._covariances.moments import ContextMoments
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name, covariance_tables
