@@ -1,7 +1,7 @@
 """What survives a crash: the totals of finished passes over the rows, and those of the pass under way.
 
 A fit is deterministic given its passes, so a fit that starts again runs as before, except that passes on file are not
-made again, and that the pass under way goes on where it was. ``passes.run`` asks ``recall`` and ``resume`` before it
+made again, and that the pass under way goes on where it was. ``run_pass`` asks ``recall`` and ``resume`` before it
 reads rows, and calls ``during`` and ``after`` to have totals kept.
 
 The file holds, beside arrays, a header in JSON:
@@ -178,7 +178,7 @@ class Checkpoint:
             "that fit to resume it, or another path, or delete the file."
         )
 
-    def compare(self, marks: Array, names: Array) -> None:
+    def compare_marks(self, marks: Array, names: Array) -> None:
         """Raise where these marks (k,) of the contexts ``names`` are not those on file."""
         if self.marks is None or self.marks.shape != marks.shape:
             raise self._damaged("marks", f"are not those of {len(marks):,} contexts")

@@ -17,7 +17,7 @@ from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
-from .passes import Passes, overflow, run
+from .passes import Passes, overflow, run_pass
 from .scaling import in_range
 from .streamed import StreamedCovariances
 
@@ -92,7 +92,7 @@ def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCova
     """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
     contexts, means = rows.contexts, rows.means[:, features]
     scatters = np.zeros((*means.shape, len(features)))
-    run(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [scatters])
+    run_pass(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [scatters])
     S = scatters / (contexts.n_samples - 1.0)[:, None, None]  # a new array: a checkpoint may hold the scatters
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
@@ -251,7 +251,7 @@ def _in_one_pass(contexts: Contexts, passes: Passes) -> tuple[Array, Array] | No
     """Return means, and scatters as ``sum x x^T - n mean mean^T``; None where that leaves fewer than 12 digits."""
     (k, n), p = (len(contexts.names), contexts.n_samples), contexts.n_features
     sums, S = np.zeros((k, p)), np.zeros((k, p, p))
-    run(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
+    run_pass(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
     means = sums / n[:, None]
     for Si, mean, rows in zip(S, means, n.tolist(), strict=True):
         before = np.diagonal(Si).copy()

@@ -1,4 +1,10 @@
-"""What a model is fitted to: covariances as an array, or by passes over the rows, whichever is the cheaper."""
+"""What a model is fitted to: covariances as an array, or by passes over the rows, whichever is the cheaper.
+
+``MCPCA.fit`` and ``select_rank`` come here with checked rows, covariances or moments, and hand the ``FitData`` on to
+the choice of rank and to the solvers, which ask its ``covariances`` for products and need not know which of the two
+they have. All data are brought into the range of floating-point numbers on the way (``scaling.py``): solvers take
+fourth powers of them.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +22,45 @@ from .context_covariances import ContextCovariances, covariances_of
 from .device_rows import device_covariances, is_on_device, rows_on_host
 from .device_stack import as_stack
 from .interface import Covariances
-from .passes import Passes, compare
+from .passes import Passes, check_rows_on_file
 from .scaling import in_range, scaled_rows, stack_in_range
 from .streamed import StreamedCovariances
 from .subspace import width
 
-MOST_NUMBERS = 2**26  # in a stack of covariances: half a gigabyte
-_DEARER = 20  # times the operations at which passes are preferred all the same: dense products are that much faster
-_TYPICAL_PASSES, _TYPICAL_RANK = 10, 50
+# Numbers in a stack of covariances (k, p, p) that is formed, half a gigabyte in double precision; beyond it products
+# are passes over the rows. With a larger bound more fits have exact squared norms and need more memory; with 0 all fits
+# go by passes, which is how tests get there with small data. ``score`` forms no more numbers than that either.
+MOST_NUMBERS = 2**26
+# Passes are preferred to forming and squaring covariances when that would take more than 20 times their operations.
+# Dense products are far faster for each operation than those with sparse rows, and read no file; with a smaller number
+# fits of moderate size would go by passes and take longer, with a larger one wide sparse data would be made dense.
+_DENSE_SPEED = 20
+# What a fit is taken to need where its cost is estimated beforehand: passes over the rows, and a rank where none is
+# given. They only move the point at which the way changes.
+_TYPICAL_PASSES = 10
+_TYPICAL_RANK = 50
 
 
 @dataclass(frozen=True)
 class FitData:
     """Covariances of named contexts, and what else is known of their rows.
 
-    ``means`` (k, p) and ``counts`` (k,) are None where only covariances are known, ``contexts`` where rows are not at
-    hand; ``moments`` are the covariances where they are an array, here or on a device. All but ``means`` are of rows
-    times ``2^-exponent``.
+    Attributes
+    ----------
+    covariances : Covariances
+        The stack, or products by passes; the latter count and remember, and nothing else here changes.
+    names : ndarray (k,)
+        Of the contexts.
+    means : ndarray (k, p) or None
+        In the units of the rows as they were given; None where only covariances are known.
+    counts : ndarray (k,) or None
+        Rows of each context.
+    contexts : Contexts or None
+        The rows, where they are at hand.
+    moments : ContextCovariances or None
+        The covariances where they are an array, here or on a device.
+    exponent : int
+        All but ``means`` are of rows times ``2^-exponent``.
     """
 
     covariances: Covariances
@@ -54,7 +82,7 @@ class FitData:
         return None if self.moments is None else self.moments.covariances
 
     def on_host(self) -> FitData:
-        """Return the same with covariances and rows on the host, for a choice of rank, which resamples rows: copies."""
+        """Return copies of covariances and rows on the host, for a choice of rank, which resamples rows."""
         if self.moments is None or not is_device_array(self.home):
             return self
         contexts = None if self.contexts is None else rows_on_host(self.contexts)
@@ -72,6 +100,7 @@ def fit_data_of_covariances(
     means = np.ldexp(moments.means, exponent) if len(moments.means) else None
     S, e = stack_in_range(moments.covariances)
     if e:
+        # Powers of two are exact: the same digits, with another exponent.
         moments = replace(moments, covariances=S, means=np.ldexp(moments.means, -e))
         contexts = None if contexts is None else scaled_rows(contexts, e)
     return FitData(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent=exponent + e)
@@ -82,11 +111,14 @@ def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Repo
     if is_on_device(contexts) or not by_passes(contexts, r):
         return formed(contexts, report)
     contexts, e = in_range(contexts)
-    rank, k = r or _TYPICAL_RANK, len(contexts.names)
-    columns = max(rank + eigenbasis.SPARE, -(-width(rank, k) // 2))
+    # The sketch of the first pass is as wide as the first block of the basis will be (``StreamedCovariances.basis``);
+    # where the rank is not known yet it is filled up, or cut, there.
+    rank = r or _TYPICAL_RANK
+    q = width(rank, len(contexts.names))
+    sketch_width = max(rank + eigenbasis.SPARE, -(-q // 2))
     passes = Passes(report, checkpoint, tol)
-    compare(contexts, passes)
-    return _passed_over(StreamedCovariances.of(contexts, columns, passes), e)
+    check_rows_on_file(contexts, passes)
+    return _after_first_pass(StreamedCovariances.of(contexts, sketch_width, passes), e)
 
 
 def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
@@ -94,7 +126,8 @@ def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
     if is_on_device(contexts) or not by_passes(contexts, r):
         return formed(contexts, report)
     contexts, e = in_range(contexts)
-    return _passed_over(StreamedCovariances.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)), e)
+    passes = Passes(report, Checkpoint(None, {}), 1.0)  # the tolerance is of a basis
+    return _after_first_pass(StreamedCovariances.with_means(contexts, passes), e)
 
 
 def formed(contexts: Contexts, report: Report) -> FitData:
@@ -102,27 +135,34 @@ def formed(contexts: Contexts, report: Report) -> FitData:
     contexts, e = in_range(contexts)
     if is_on_device(contexts):
         return fit_data_of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
-    # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
-    array_or_none = contexts if contexts.engine is None else None
-    return fit_data_of_covariances(covariances_of(contexts, report), contexts.n_samples, array_or_none, e)
-
-
-def _passed_over(rows: StreamedCovariances, e: int) -> FitData:
-    contexts = rows.contexts
-    means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
-    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, exponent=e)
+    # Rows on other machines stay there: whatever else would be asked of rows is then answered by the covariances.
+    rows_at_hand = contexts if contexts.engine is None else None
+    return fit_data_of_covariances(covariances_of(contexts, report), contexts.n_samples, rows_at_hand, e)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:
     """Whether products with covariances are to be passes over the rows.
 
-    So where the covariances would take more than half a gigabyte, and where forming and squaring them,
+    So where the covariances would have more than ``MOST_NUMBERS`` entries, and where forming and squaring them,
     O(n p^2 + k p^3), costs far more than some ten passes, O(nnz r) each.
     """
-    k, p, n = len(contexts.names), contexts.n_features, int(contexts.n_samples.sum())
+    k = len(contexts.names)
+    p = contexts.n_features
+    n = int(contexts.n_samples.sum())
     if k * p * p > MOST_NUMBERS:
         return True
-    per_entry = contexts.dtype.itemsize * np.where(contexts.sparse, 2, 1)  # sparse ones have an index each
-    entries = float((contexts.context_bytes() / per_entry).sum())
-    passes = _TYPICAL_PASSES * 8.0 * entries * ((r or _TYPICAL_RANK) + eigenbasis.SPARE)
-    return 2.0 * n * p * p + 2.0 * k * p**3 > _DEARER * passes
+    # An entry of sparse rows has an index beside it. A pass multiplies every entry four times: the rows with V, their
+    # transpose with the scores, and both again with the image S_i V, at two operations each.
+    bytes_per_entry = contexts.dtype.itemsize * np.where(contexts.sparse, 2, 1)
+    n_entries = float((contexts.context_bytes() / bytes_per_entry).sum())
+    columns = (r or _TYPICAL_RANK) + eigenbasis.SPARE
+    by_rows = _TYPICAL_PASSES * 8.0 * n_entries * columns
+    by_entries = 2.0 * n * p * p + 2.0 * k * p**3
+    return by_entries > _DENSE_SPEED * by_rows
+
+
+def _after_first_pass(rows: StreamedCovariances, e: int) -> FitData:
+    """Return the data of a fit by passes over rows times ``2^-e``."""
+    contexts = rows.contexts
+    means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
+    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, exponent=e)

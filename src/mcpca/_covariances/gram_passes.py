@@ -22,7 +22,7 @@ from .._data.contexts import Contexts
 from .._utils.types import Array
 from .gram import Gram, GramInParts
 from .pass_results import PassResults
-from .passes import Passes, run, run_on_workers
+from .passes import Passes, run_pass, run_pass_on_workers
 from .row_groups import memory_limit
 
 # Random directions in a pass that estimates norms. More cost as much as so many columns of the basis, and fewer leave
@@ -91,11 +91,11 @@ def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotal
     """Make the pass, or where contexts are too large to be held several."""
     totals = _zeros(gram)
     if contexts.engine is not None:
-        run_on_workers(contexts, passes, "basis", partial(contexts.engine.add_gram, gram), totals)
+        run_pass_on_workers(contexts, passes, "basis", partial(contexts.engine.add_gram, gram), totals)
         return GramTotals(*totals)
     sizes = contexts.context_bytes()
     large = sizes > memory_limit()
-    run(contexts, passes, "basis", gram.whole, totals, whole=np.flatnonzero(~large))
+    run_pass(contexts, passes, "basis", gram.whole, totals, whole=np.flatnonzero(~large))
     found = GramTotals(*totals)
     for i in np.flatnonzero(large).tolist():
         found = _with_large_context(found, i, contexts, passes, gram)
@@ -107,7 +107,7 @@ def multiply_and_sum_rows(contexts: Contexts, passes: Passes, gram: Gram) -> tup
     row_sums = np.zeros((len(contexts.names), contexts.n_features))
     totals = _zeros(gram)
     every = np.arange(len(contexts.names))
-    run(contexts, passes, "means and basis", gram.with_row_sums, [*totals, row_sums], whole=every)
+    run_pass(contexts, passes, "means and basis", gram.with_row_sums, [*totals, row_sums], whole=every)
     return GramTotals(*totals), row_sums
 
 
@@ -126,7 +126,7 @@ def _with_large_context(found: GramTotals, i: int, contexts: Contexts, passes: P
         return _products_and_sums(X, Z)
 
     parts = [np.zeros(gram.directions.shape), np.zeros(gram.directions.shape[1])]
-    run(contexts, passes, "basis", image_parts, parts, only=i)
+    run_pass(contexts, passes, "basis", image_parts, parts, only=i)
     Y = gram.image(i, *parts)
     lengths = found.lengths.copy()  # those of a finished pass stay as they are
     lengths[i] += gram.squares(Y)
@@ -138,7 +138,7 @@ def _with_large_context(found: GramTotals, i: int, contexts: Contexts, passes: P
         return _products_and_sums(X, gram.scores(X, Y, i))
 
     parts = [np.zeros(Y.shape), np.zeros(gram.s)]
-    run(contexts, passes, "basis", product_parts, parts, only=i)
+    run_pass(contexts, passes, "basis", product_parts, parts, only=i)
     return GramTotals(found.product + (parts[0] - np.outer(gram.means[i], parts[1])), lengths, core)
 
 

@@ -2,8 +2,8 @@
 
 A fit by passes, step by step (``docs/large.md`` says it for users):
 
-1. ``fit_data_of_rows`` decides that covariances are not formed. Where a checkpoint has finished passes, ``compare``
-   reads all rows once, without products, and refuses them if they are not those of the file.
+1. ``fit_data_of_rows`` decides that covariances are not formed. Where a checkpoint has finished passes,
+   ``check_rows_on_file`` reads all rows once, without products, and refuses them if they are not those of the file.
 2. Rows on disk: a first look at a sixteenth of them, kept in memory for as long as it takes ("a first look"; not a
    pass, since it does not read all rows, and made again by a fit that resumes).
 3. Pass 1, "means": the means (k, p) and a sketch of ``[S_1 ... S_k]`` (p, s). After a first look, and where every
@@ -18,7 +18,7 @@ A fit by passes, step by step (``docs/large.md`` says it for users):
 What is kept between passes are the means, the sketch and ``PassResults``; rows never are. A checkpoint holds the totals
 of every finished pass, in this order and by these names, the totals of the pass under way with the number of groups of
 rows in them, and marks of the rows of each context, made in pass 1. A fit that resumes runs from the beginning, and
-each ``run`` that finds its pass on file returns those totals instead of reading rows.
+each ``run_pass`` that finds its pass on file returns those totals instead of reading rows.
 
 Groups and pieces of rows do not depend on the number of threads and their sums are added in order, so the answer does
 not either.
@@ -83,7 +83,7 @@ class Passes:
         return cls(silent, Checkpoint(None, {}), _TOL)
 
 
-def run(
+def run_pass(
     contexts: Contexts,
     passes: Passes,
     stage: str,
@@ -100,7 +100,7 @@ def run(
     until the pass ends. From then on a checkpoint may hold them too, and they are read-only if it does.
     """
     if contexts.engine is not None:
-        run_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
+        run_pass_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
         return
     checkpoint = passes.checkpoint
     heading = passes.ledger.enter(stage)
@@ -124,14 +124,14 @@ def run(
             if done != skipped_rows:
                 raise checkpoint.differs("the blocks that rows come in")
             if marking:
-                checkpoint.compare(marks, contexts.names)
+                checkpoint.compare_marks(marks, contexts.names)
         passes.report(heading, done, rows.n_rows)
     if number < skipped:
         raise checkpoint.differs("the blocks that rows come in")
     checkpoint.after(stage, totals)
 
 
-def run_on_workers(
+def run_pass_on_workers(
     contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
 ) -> None:
     """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""
@@ -148,7 +148,7 @@ def run_on_workers(
     passes.checkpoint.after(stage, totals)
 
 
-def compare(contexts: Contexts, passes: Passes) -> None:
+def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
     """Raise where rows are not those of the finished passes on file: one reading, without products.
 
     Rows on other machines were compared there, before the checkpoint was opened.
@@ -164,7 +164,7 @@ def compare(contexts: Contexts, passes: Passes) -> None:
         marks += _marks_of_group(group, len(marks))
         done += group.n_rows
         passes.report(heading, done, n_rows)
-    passes.checkpoint.compare(marks, contexts.names)
+    passes.checkpoint.compare_marks(marks, contexts.names)
 
 
 def overflow(contexts: Contexts) -> ValueError:

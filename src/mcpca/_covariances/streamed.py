@@ -29,7 +29,7 @@ from .gram import Gram, GramInParts
 from .gram_passes import block_for, learned, multiply, multiply_and_sum_rows
 from .interface import Basis, Covariances
 from .pass_results import PassMemory, PassResults
-from .passes import Passes, run
+from .passes import Passes, run_pass
 from .row_groups import memory_limit, sample_of
 
 # Products for a basis at most, a pass each. Where the scree falls at the rank two to ten do; where it is flat there is
@@ -124,7 +124,7 @@ class StreamedCovariances:
         )
         row_sums = np.zeros((k, p))
         uncentred = np.zeros((p, directions.shape[1]))
-        run(contexts, passes, "means", kernel, [row_sums, uncentred])
+        run_pass(contexts, passes, "means", kernel, [row_sums, uncentred])
         means = row_sums / contexts.n_samples[:, None]
         # Means were not known in the pass. To take them off afterwards loses digits where they are large, which matters
         # little here: the sketch decides how many passes follow, and not their answer.
@@ -234,7 +234,7 @@ class StreamedCovariances:
         scatters = np.zeros((k, p, p))
         left = np.zeros((k, p))
         kernel = partial(kernels.centred_scatters, self.means.astype(self.dtype))
-        run(self.contexts, self.passes, "covariances", kernel, [scatters, left])
+        run_pass(self.contexts, self.passes, "covariances", kernel, [scatters, left])
         S = scatters * self._factors[:, None, None]
         # sum (x - m)(x - m)^T exceeds the scatter by n d d^T, d = left / n being the rounding of the mean m.
         for Si, sums, factor in zip(S, left, self._factors / self.contexts.n_samples, strict=True):
@@ -254,7 +254,7 @@ class StreamedCovariances:
     def _core(self, A: Array) -> Array:
         m = A.shape[1]
         scatters = np.zeros((self.n_contexts, m, m))
-        run(self.contexts, self.passes, "core", partial(kernels.score_scatters, self._scores(A)), [scatters])
+        run_pass(self.contexts, self.passes, "core", partial(kernels.score_scatters, self._scores(A)), [scatters])
         core = scatters * self._factors[:, None, None]
         self._memory.results = self.known.with_core(A, core.astype(self.dtype))
         return core
@@ -263,7 +263,7 @@ class StreamedCovariances:
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m): one pass. Cost O(nnz m)."""
         squares = np.zeros((self.n_contexts, A.shape[1]))
-        run(self.contexts, self.passes, "loadings", partial(kernels.score_squares, self._scores(A)), [squares])
+        run_pass(self.contexts, self.passes, "loadings", partial(kernels.score_squares, self._scores(A)), [squares])
         return squares * self._factors[:, None]
 
     @blas_aside()
@@ -274,7 +274,7 @@ class StreamedCovariances:
         products = np.zeros(A.shape)
         sums = np.zeros((self.n_contexts, A.shape[1]))
         kernel = partial(kernels.combined_products, self._scores(A), W)
-        run(self.contexts, self.passes, "components", kernel, [products, sums])
+        run_pass(self.contexts, self.passes, "components", kernel, [products, sums])
         # sum_i (X_i - 1 m_i^T)^T Z_i W_i = sum_i X_i^T Z_i W_i - m_i (1^T Z_i W_i)
         return self._scaled_columns(products - self.means.T @ sums)
 
@@ -283,7 +283,7 @@ class StreamedCovariances:
         """Return the variances of features in every context (k, p): one pass, made once."""
         if self.known.variances is None:
             squares = np.zeros((self.n_contexts, self.n_features))
-            run(self.contexts, self.passes, "variances", partial(kernels.feature_squares, self.means), [squares])
+            run_pass(self.contexts, self.passes, "variances", partial(kernels.feature_squares, self.means), [squares])
             # Each zero of a sparse row is off the mean by -m as well. The sums above left m^2 out, in every entry.
             left_out = np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * self.means**2
             variances = (squares + left_out) * self._factors[:, None]
@@ -341,7 +341,7 @@ def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
     """Return the means of contexts (k, p) in float64: one pass, also where a context has a single row."""
     sums = np.zeros((len(contexts.names), contexts.n_features))
     kernel = partial(kernels.row_sums, kernels.adds_by_entry(contexts))
-    run(contexts, passes or Passes.silent(), "means", kernel, [sums])
+    run_pass(contexts, passes or Passes.silent(), "means", kernel, [sums])
     return np.asarray(sums / contexts.n_samples[:, None])
 
 
