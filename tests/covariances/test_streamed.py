@@ -11,7 +11,7 @@ import sklearn
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from mcpca import MCPCA, context_covariances
-from mcpca._covariances import fit_data, gram_passes, passes, row_groups, streamed
+from mcpca._covariances import fit_data, gram_passes, passes, row_groups, row_sample, streamed
 from mcpca._covariances.passes import Passes
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.streamed import StreamedCovariances
@@ -59,12 +59,13 @@ def kind(request, tmp_path):
 def cut(request, monkeypatch):
     """Everything at once, or in small pieces, contexts larger than what may be held included."""
     if not request.param:
-        monkeypatch.setattr(row_groups, "_PIECE", 2000)
-        monkeypatch.setattr(row_groups, "_SCAN", 3000)
-        monkeypatch.setattr(row_groups, "_AT_A_TIME", 2)
+        monkeypatch.setattr(row_groups, "_PIECE_BYTES", 2000)
+        monkeypatch.setattr(row_groups, "_SCAN_BYTES", 3000)
+        monkeypatch.setattr(row_groups, "_PIECES_PER_GROUP", 2)
         monkeypatch.setattr(streamed, "memory_limit", lambda: 6000)
         monkeypatch.setattr(gram_passes, "memory_limit", lambda: 6000)
         monkeypatch.setattr(row_groups, "memory_limit", lambda: 6000)
+        monkeypatch.setattr(row_sample, "memory_limit", lambda: 6000)
 
 
 def test_products_are_those_of_the_array(rng, kind, cut):
@@ -172,7 +173,7 @@ def test_threads_and_pieces_change_nothing(rng, monkeypatch):
     models = []
     for workers, piece in ((1, 4000), (3, 4000), (2, 2**24)):
         monkeypatch.setattr(passes, "n_workers", lambda workers=workers: workers)
-        monkeypatch.setattr(row_groups, "_PIECE", piece)
+        monkeypatch.setattr(row_groups, "_PIECE_BYTES", piece)
         models.append(MCPCA(3, random_state=0).fit(scipy.sparse.csr_array(X), y))
     np.testing.assert_array_equal(models[0].components_, models[1].components_)
     np.testing.assert_array_equal(models[0].loadings_, models[1].loadings_)
@@ -255,15 +256,15 @@ def test_a_sample_of_rows_on_disk_is_rows_of_their_contexts(tmp_path, request, r
     X, y = rng.standard_normal((4000, 6)), rng.integers(30, size=4000)
     y[1000:] %= 29  # the last context has few rows, and may have none in the sample
     contexts = read_contexts(on_disk(tmp_path, request, X), y)
-    chosen, sample = row_groups.sample_of(contexts, 1 / 8, 100)
+    chosen, sample = row_sample.sample_of(contexts, 1 / 8, 100)
     assert 0.1 * 4000 < sample.n_samples.sum() < 0.15 * 4000
     rows_of = {tuple(x): label for x, label in zip(X, y, strict=True)}
     for position, i in enumerate(chosen):
         block = sample.block(position)
         assert len(block) == sample.n_samples[position] > 1
         assert {rows_of[tuple(x)] for x in block} == {contexts.names[i]}
-    assert row_groups.sample_of(contexts, 1 / 8, 1000) is None
-    assert row_groups.sample_of(read_contexts(X, y), 1 / 8, 100) is None  # in memory, where passes are cheap
+    assert row_sample.sample_of(contexts, 1 / 8, 1000) is None
+    assert row_sample.sample_of(read_contexts(X, y), 1 / 8, 100) is None  # in memory, where passes are cheap
 
 
 def test_a_first_look_saves_passes_and_changes_nothing(tmp_path, request, monkeypatch):
@@ -284,7 +285,7 @@ def test_nan_on_disk_is_named_by_its_row(tmp_path, request, rng, monkeypatch, ro
     X, y = rng.standard_normal((20_000, 12)), rng.integers(6, size=20_000)
     X[row, 7] = np.nan
     stored = on_disk(tmp_path, request, X)
-    sample = row_groups.sample_of(read_contexts(stored, y), 1 / 16, 100)
+    sample = row_sample.sample_of(read_contexts(stored, y), 1 / 16, 100)
     assert (sample is None) == (row in (963, 1994))
     with pytest.raises(ValueError, match=rf"1 NaN and 0 infinite .* within rows {row} to {row}, in feature\(s\) 7"):
         MCPCA(3).fit(stored, y)
@@ -538,6 +539,7 @@ def test_one_panel_of_rows_is_held_at_a_time(tmp_path, request, rng, monkeypatch
     """Contexts from disk are gathered in the same memory, which is given back after the basis."""
     X, y = sparse_problem(rng, k=8, n=50)
     monkeypatch.setattr(row_groups, "memory_limit", lambda: 30_000)  # of 96,000 bytes
+    monkeypatch.setattr(row_sample, "memory_limit", lambda: 30_000)
     found = StreamedCovariances.of(read_contexts(on_disk(tmp_path, request, X), y), 4, Passes.silent())
     places = set()
     take = found.passes.room.take

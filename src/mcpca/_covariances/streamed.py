@@ -30,7 +30,8 @@ from .gram_passes import block_for, learned, multiply, multiply_and_sum_rows
 from .interface import Basis, Covariances
 from .pass_results import PassMemory, PassResults
 from .passes import Passes, run_pass
-from .row_groups import memory_limit, sample_of
+from .row_groups import memory_limit
+from .row_sample import sample_of
 
 # Products for a basis at most, a pass each. Where the scree falls at the rank two to ten do; where it is flat there is
 # no answer to converge to, and Lanczos stops when products bring little. This bound ends what converges too slowly.
@@ -138,9 +139,8 @@ class StreamedCovariances:
         if sample is None:
             return None
         passes.report("a first look", 0, 1)
-        chosen, inside = sample
-        rows = cls.of(inside, width, Passes.silent())  # in memory: no further sample
-        alike = np.ones((len(chosen), width))
+        rows = cls.of(sample.contexts, width, Passes.silent())  # in memory: no further sample
+        alike = np.ones((len(sample.chosen), width))
         leading = eigenbasis.top_eigenvectors(
             lambda V: rows.combine(V, alike[:, : V.shape[1]]),
             rows.sketch,
@@ -153,7 +153,7 @@ class StreamedCovariances:
         variances = rows.variances_along(leading.vectors)
         # Contexts with no row in the sample are taken to be like the average of the others.
         mixture = np.tile(variances.mean(axis=0), (len(contexts.names), 1))
-        mixture[chosen] = variances
+        mixture[sample.chosen] = variances
         passes.report("a first look", 1, 1)
         return _FirstGuess(leading.vectors, mixture)
 
