@@ -143,17 +143,17 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
         (data.X, data.y[::-1], {}, "the labels of rows"),
         (data.X, data.y, {"solver": "lsq"}, "the parameters"),
     ):
-        with pytest.raises(ValueError, match=f"is of another fit: it differs in .*{named}.*delete the file"):
+        with pytest.raises(ValueError, match=f"belongs to another fit: it differs in .*{named}.*delete the file"):
             MCPCA(RANK, random_state=0, **parameters).fit(Blocks(X), y, checkpoint=path)
         assert path.read_bytes() == content
     with (
         sklearn.config_context(working_memory=17),
-        pytest.raises(ValueError, match="is of another fit: it differs in scikit-learn's working_memory"),
+        pytest.raises(ValueError, match="belongs to another fit: it differs in scikit-learn's working_memory"),
     ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     monkeypatch.setattr(checkpoint, "code_digest", lambda: "of today")
     with pytest.raises(
-        ValueError, match=r"another state of the code \(mcpca .*, [0-9a-f]{32}\) than this one \(mcpca .*, of"
+        ValueError, match=r"written by different code \(mcpca .*, [0-9a-f]{32}\) from that running now \(mcpca .*, of"
     ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     assert path.read_bytes() == content
@@ -217,7 +217,7 @@ def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
 
     model = MCPCA(RANK, random_state=0)
     try:
-        with pytest.raises(OSError, match=r"checkpoint=.* could not be written .*previous one is as it was") as caught:
+        with pytest.raises(OSError, match=r"checkpoint=.* could not be written .*previous one is unchanged") as caught:
             model.fit(Blocks(data.X, 40, fill), data.y, checkpoint=path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -24,7 +24,7 @@ from mcpca._covariances.fit_identity import digest
 from mcpca._utils.array_files import write_file
 from mcpca.datasets import make_contexts
 
-ANOTHER = r"is of another fit: it differs in {}.*another path, or delete the file"
+ANOTHER = r"belongs to another fit: it differs in {}.*another path, or delete the file"
 
 
 def stop():
@@ -204,7 +204,9 @@ def test_a_link_to_a_checkpoint_is_followed(by_passes, tmp_path):  # noqa: F811
 
 def test_a_folder_that_takes_no_files(tmp_path):
     data = problem()
-    with pytest.raises(OSError, match=r"checkpoint=.*its folder takes no files \(File name too long\); pass another"):
+    with pytest.raises(
+        OSError, match=r"checkpoint=.*no file can be created in its folder \(File name too long\); pass another"
+    ):
         MCPCA(RANK).fit(data.X, data.y, checkpoint=tmp_path / ("x" * 250))
 
 
@@ -220,26 +222,26 @@ def under_way(**changed):
 @pytest.mark.parametrize(
     ("arrays", "header", "message"),
     [
-        ({}, header_of(), "tells of pass_0_0, which the file does not have"),
-        ({"pass_0_0": np.full(3, np.nan)}, header_of(), "array 'pass_0_0' is not of finite numbers"),
-        ({"pass_0_0": np.array(list("abc"))}, header_of(), "array 'pass_0_0' is not of finite numbers"),
-        ({"pass_0_0": np.ones(2)}, header_of(), r"array 'pass_0_0' has shape \(2,\) and its header says \(3,\)"),
+        ({}, header_of(), "header lists pass_0_0, which the file lacks"),
+        ({"pass_0_0": np.full(3, np.nan)}, header_of(), "array 'pass_0_0' has values that are not finite numbers"),
+        ({"pass_0_0": np.array(list("abc"))}, header_of(), "array 'pass_0_0' has values that are not finite numbers"),
+        ({"pass_0_0": np.ones(2)}, header_of(), r"array 'pass_0_0' has shape \(2,\), and the header says \(3,\)"),
         ({"pass_0_0": np.ones(3), "marks": np.ones(2)}, header_of(), "marks are float64"),
-        ({"pass_0_0": np.ones(3)}, header_of(under_way=under_way()), "tells of sum_0, which the file does not have"),
+        ({"pass_0_0": np.ones(3)}, header_of(under_way=under_way()), "header lists sum_0, which the file lacks"),
         (
             {"pass_0_0": np.ones(3), "sum_0": np.ones(1)},
             header_of(under_way=under_way()),
-            r"array 'sum_0' has shape \(1,\) and its header says \(2,\)",
+            r"array 'sum_0' has shape \(1,\), and the header says \(2,\)",
         ),
-        ({}, header_of(finished=[{"stage": "means", "shapes": [[]] * 10**6}]), "does not say which passes"),
-        ({}, header_of(finished=None), "does not say which passes"),
-        ({}, header_of(finished=[{"stage": None, "shapes": []}]), "does not say which passes"),
-        ({}, header_of(finished=[{"stage": "means", "shapes": [[-1]]}]), "does not say which passes"),
-        ({}, header_of(finished=[{"stage": "means", "shapes": 3}]), "does not say which passes"),
-        ({}, header_of(under_way=under_way(groups=-1)), "does not say which passes"),
-        ({}, header_of(under_way={}), "does not say which passes"),
-        ({}, header_of(finished=[], seed="1"), "lacks what a fit is known by"),
-        ({}, header_of(finished=[], identity=[]), "lacks what a fit is known by"),
+        ({}, header_of(finished=[{"stage": "means", "shapes": [[]] * 10**6}]), "does not list the passes"),
+        ({}, header_of(finished=None), "does not list the passes"),
+        ({}, header_of(finished=[{"stage": None, "shapes": []}]), "does not list the passes"),
+        ({}, header_of(finished=[{"stage": "means", "shapes": [[-1]]}]), "does not list the passes"),
+        ({}, header_of(finished=[{"stage": "means", "shapes": 3}]), "does not list the passes"),
+        ({}, header_of(under_way=under_way(groups=-1)), "does not list the passes"),
+        ({}, header_of(under_way={}), "does not list the passes"),
+        ({}, header_of(finished=[], seed="1"), "does not identify a fit"),
+        ({}, header_of(finished=[], identity=[]), "does not identify a fit"),
     ],
 )
 def test_damaged_checkpoints_are_refused_by_what_is_wrong(tmp_path, arrays, header, message):
@@ -265,7 +267,7 @@ def test_finished_passes_that_do_not_fit_are_refused(tmp_path, stage, shape, mes
     with (
         Checkpoint(path, {}) as saved,
         pytest.raises(
-            ValueError, match=f"does not fit: {message}.*delete the file to begin anew, or pass another path"
+            ValueError, match=f"does not match: {message}.*Delete the file to start afresh, or pass another path"
         ),
     ):
         saved.recall(stage, [np.zeros(shape)])
@@ -285,7 +287,7 @@ def test_a_pass_under_way_that_does_not_fit_is_refused(tmp_path, stage, shape, m
     with Checkpoint(path, {}) as saved:
         assert saved.recall("means", [np.zeros(3)])
         with pytest.raises(
-            ValueError, match=f"does not fit: {message}.*delete the file to begin anew, or pass another"
+            ValueError, match=f"does not match: {message}.*Delete the file to start afresh, or pass another"
         ):
             saved.resume(stage, [np.zeros(shape)])
     with Checkpoint(path, {}) as saved:
@@ -299,7 +301,7 @@ def test_a_pass_under_way_that_does_not_fit_is_refused(tmp_path, stage, shape, m
     ("code", "writer"),
     [
         ({"digest": "0" * 32, "version": "0.1"}, r"mcpca 0\.1, 0{32}"),
-        (None, "an earlier one"),
+        (None, "an earlier version"),
     ],
 )
 def test_a_checkpoint_of_other_code_is_refused(tmp_path, code, writer):
@@ -308,10 +310,9 @@ def test_a_checkpoint_of_other_code_is_refused(tmp_path, code, writer):
     header = {name: value for name, value in header_of(code=code, finished=None).items() if value is not None}
     write_file(path, checkpoint.FORMAT, {}, header)
     content = path.read_bytes()
-    message = (
-        rf"another state of the code \({writer}\) than this one \(mcpca .*, {code_digest()}\)\. Resume with that code, "
-    )
-    with pytest.raises(ValueError, match=message + "pass another path, or delete the file"), Checkpoint(path, {}):
+    states = rf"written by different code \({writer}\) from that running now \(mcpca .*, {code_digest()}\)"
+    way_out = r"\. Resume with that code, pass another path, or delete the file"
+    with pytest.raises(ValueError, match=states + way_out), Checkpoint(path, {}):
         pass
     assert path.read_bytes() == content
 

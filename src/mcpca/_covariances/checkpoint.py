@@ -1,20 +1,19 @@
-"""What survives a crash: the totals of finished passes over the rows, and those of the pass under way.
+"""Checkpoints: a file with the totals of finished passes over the rows, and of the pass under way.
 
-A fit is deterministic given its passes, so a fit that starts again runs as before, except that passes on file are not
-made again, and that the pass under way goes on where it was. ``run_pass`` asks ``recall`` and ``resume`` before it
-reads rows, and calls ``during`` and ``after`` to have totals kept.
+Given the totals of its passes a fit is deterministic. To resume one is therefore to run it again from the beginning,
+taking totals from the file for as long as there are any. ``run_pass`` calls ``recall`` and ``resume`` before it reads
+rows, and ``during`` and ``after`` to save what it has summed.
 
-The file holds, beside arrays, a header in JSON:
+Besides arrays, the file has a JSON header:
 
-    code          digest of the code that wrote it (``code_digest``), and the version of the package for the message
-    identity      what tells the fit from others (``fit_identity``)
-    seed          of the fit, where the user gave none
-    finished      stage and shapes of the totals of every finished pass, in order: arrays ``pass_<i>_<j>``
-    under_way     the same of the pass under way, with the groups and rows in its totals: arrays ``sum_<j>``; or null
+    code        digest of the code that wrote the file (``code_digest``), and the package version for error messages
+    identity    the data's shape, labels and parameters (``fit_identity``)
+    seed        the seed of the fit, used if the user gave none
+    finished    stage and shapes of the totals of each finished pass, in order; the arrays are ``pass_<i>_<j>``
+    under_way   the same for the pass under way, with the groups and rows summed so far; the arrays are ``sum_<j>``
 
-and ``marks`` of the rows of each context (``row_marks``), made in the first pass, by which a fit that resumes tells
-whether they are still the same. Nothing is taken from a file in which any of these does not fit: it is refused by what
-differs, and left as it is.
+The array ``marks`` has a mark of each context's rows (``row_marks``), made in the first pass. If any of these does not
+match the fit, the file is refused with the name of what differs, and left as it is.
 """
 
 from __future__ import annotations
@@ -37,23 +36,24 @@ from .._utils.wording import listed
 from .code_digest import code_digest
 
 FORMAT = "mcpca-checkpoint"
-# Between two writings within a pass. A crash loses at most as much work; a writing takes as long as the disk needs for
-# the totals of all passes, which may be gigabytes.
+# A crash loses at most this much work of the pass under way. Writing more often costs more: each time the totals of
+# all passes go to disk, and the means alone can be hundreds of megabytes.
 _SECONDS_BETWEEN_WRITINGS = 60.0
-_SHOWN = 3  # names in a message, of contexts or parameters that differ
+_SHOWN = 3  # contexts, parameters or arrays listed in an error; the rest are counted
 _MARKS = "marks"
-_MOST_ARRAYS = 10**6  # that a header may announce: a damaged one could make the reader look for any number of names
+# More arrays than any fit has. A header that lists more is damaged, and would keep the reader busy with their names.
+_MOST_ARRAYS = 10**6
 
 
 class FinishedPass(NamedTuple):
-    """The totals of a finished pass, and the name of its stage ("means", "basis", ...)."""
+    """The totals of a finished pass and the name of its stage: "means", "basis", ..."""
 
     stage: str
     totals: list[Array]
 
 
 class PassUnderWay(NamedTuple):
-    """The totals over the first ``groups`` groups of a pass, which have ``rows`` rows."""
+    """The totals over the first ``groups`` row groups of a pass, with ``rows`` rows in all."""
 
     stage: str
     groups: int
@@ -62,22 +62,28 @@ class PassUnderWay(NamedTuple):
 
 
 class Checkpoint:
-    """Passes on file at ``path``, or nowhere where that is None; to be used in a ``with`` statement where it is not.
+    """The passes saved at ``path``, in a ``with`` statement; with ``path=None`` nothing is saved or resumed.
 
-    ``identity`` tells one fit from another: JSON values by name, or dicts of them. A file with another one is not
-    touched and raises, and so does one that another fit is writing to. ``draws`` is a generator of random numbers that
-    a fit which fails leaves where it was: calling it again is then the same fit.
+    Parameters
+    ----------
+    path : path or None
+    identity : dict
+        What distinguishes this fit from others: JSON values, or dicts of them, by the name that an error gives them. A
+        file with another identity raises and is left alone, and so does one that another fit is writing.
+    draws : Generator or RandomState, optional
+        The user's random generator. If the fit fails, its state is restored, so that calling ``fit`` again repeats the
+        same fit and can resume.
     """
 
     def __init__(self, path: Any, identity: dict[str, Any], draws: Any = None) -> None:
         self.path = None if path is None else Path(path)
-        self.identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it comes back from a file
+        self.identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it will come back from a file
         self.seed = int(np.random.SeedSequence().generate_state(1)[0])
-        # Of the rows of each context (k,), uint64; not known before the first pass, and of some rows within it.
+        # Marks of the rows of each context (k,), uint64: None before the first pass, of the rows so far during it.
         self.marks: Array | None = None
         self._finished: list[FinishedPass] = []
         self._under_way: PassUnderWay | None = None
-        self._next = 0  # the finished pass that ``recall`` returns next
+        self._next = 0  # index of the finished pass that ``recall`` returns next
         self._written = time.monotonic()
         self._draws = draws
         self._draws_state: Any = None
@@ -95,7 +101,7 @@ class Checkpoint:
         try:
             self._lock.take()
         except OSError as error:
-            why = f"its folder takes no files ({error.strerror or error}); pass another path"
+            why = f"no file can be created in its folder ({error.strerror or error}); pass another path"
             raise OSError(error.errno, f"checkpoint={str(self.path)!r}: {why}") from error
         except Busy as error:
             raise ValueError(
@@ -119,16 +125,16 @@ class Checkpoint:
 
     @property
     def marking(self) -> bool:
-        """Whether the pass that comes is the first, which marks rows."""
+        """Whether the next pass is the first, which marks rows."""
         return self.path is not None and not self._finished
 
     @property
     def resumed(self) -> bool:
-        """Whether there are finished passes on file, and marks of all rows with them."""
+        """Whether finished passes were read from the file, with marks of all rows, and none is used yet."""
         return bool(self._finished) and self._next == 0
 
     def recall(self, stage: str, totals: list[Array]) -> bool:
-        """Fill ``totals`` from the next finished pass, if there is one on file."""
+        """Fill ``totals`` from the next finished pass on file; False if there is none."""
         if self._next >= len(self._finished):
             return False
         finished = self._finished[self._next]
@@ -137,7 +143,7 @@ class Checkpoint:
         return True
 
     def resume(self, stage: str, totals: list[Array]) -> tuple[int, int]:
-        """Fill ``totals`` with those of the pass under way, and return how many groups and rows are in them."""
+        """Fill ``totals`` from the pass under way, and return how many groups and rows they cover: 0 without one."""
         if self._under_way is None:
             return 0, 0
         under_way = self._under_way
@@ -146,9 +152,9 @@ class Checkpoint:
         return under_way.groups, under_way.rows
 
     def during(self, under_way: PassUnderWay, marks: Array | None = None) -> None:
-        """Keep the totals of a pass under way, if the last writing is long enough ago.
+        """Save the totals of the pass under way, unless the file was written less than a minute ago.
 
-        ``marks`` (k,) are of the rows so far, where the pass makes them.
+        ``marks`` (k,) are those of the rows so far, in the pass that makes them.
         """
         if self.path is None:
             return
@@ -157,7 +163,7 @@ class Checkpoint:
             self._write(under_way)
 
     def after(self, stage: str, totals: list[Array]) -> None:
-        """Keep the totals of a finished pass. They are written again with every later one, so they become read-only."""
+        """Save the totals of a finished pass, and make them read-only: every later save writes them again."""
         if self.path is None:
             return
         for total in totals:
@@ -172,40 +178,40 @@ class Checkpoint:
             self._target().unlink(missing_ok=True)
 
     def differs(self, what: str) -> ValueError:
-        """Return the error for a file that is of another fit."""
+        """Return the error for a file that belongs to another fit."""
         return ValueError(
-            f"checkpoint={str(self.path)!r} is of another fit: it differs in {what}. Pass the data and parameters of "
-            "that fit to resume it, or another path, or delete the file."
+            f"checkpoint={str(self.path)!r} belongs to another fit: it differs in {what}. Pass the data and parameters "
+            "of that fit to resume it, or another path, or delete the file."
         )
 
     def compare_marks(self, marks: Array, names: Array) -> None:
-        """Raise where these marks (k,) of the contexts ``names`` are not those on file."""
+        """Raise if these marks (k,) of the contexts ``names`` are not those on file."""
         if self.marks is None or self.marks.shape != marks.shape:
-            raise self._damaged("marks", f"are not those of {len(marks):,} contexts")
+            raise self._damaged("marks", f"are not of {len(marks):,} contexts")
         others = [f"context {name!r}" for name in names[self.marks != marks].tolist()]
         if others:
             raise self.differs(f"the rows ({listed(others, _SHOWN)})")
 
     def _target(self) -> Path:
-        """Where the file is: a link is followed."""
+        """Return the path of the file itself: links are followed."""
         return Path(os.path.realpath(str(self.path)))
 
     def _fill(self, stage: str, totals: list[Array], stage_on_file: str, on_file: list[Array]) -> None:
         number = self._next + 1
         if stage_on_file != stage:
-            raise self._does_not_fit(f"pass {number} is {stage_on_file!r} on file and {stage!r} in this fit")
+            raise self._does_not_match(f"pass {number} is {stage_on_file!r} on file and {stage!r} in this fit")
         needed = [total.shape for total in totals]
         shapes = [values.shape for values in on_file]
-        # NumPy would stretch (1,) to (3,) without a word.
+        # Compared before they are assigned, where NumPy would silently broadcast (1,) to (3,).
         if shapes != needed:
-            raise self._does_not_fit(f"pass {number}, {stage!r}, has shapes {shapes} where {needed} are needed")
+            raise self._does_not_match(f"pass {number}, {stage!r}, has shapes {shapes} where {needed} are needed")
         for total, values in zip(totals, on_file, strict=True):
             total[...] = values
 
-    def _does_not_fit(self, why: str) -> ValueError:
+    def _does_not_match(self, why: str) -> ValueError:
         return ValueError(
-            f"checkpoint={str(self.path)!r} does not fit: {why}. The two have taken different courses, as they may "
-            "with another number of threads or another BLAS; delete the file to begin anew, or pass another path."
+            f"checkpoint={str(self.path)!r} does not match: {why}. The fit has taken a different course, as it may "
+            "with another number of threads or another BLAS. Delete the file to start afresh, or pass another path."
         )
 
     def _damaged(self, what: str, why: str) -> ValueError:
@@ -237,7 +243,7 @@ class Checkpoint:
             raise OSError(
                 error.errno,
                 f"checkpoint={str(self.path)!r} could not be written ({error.strerror or error}); the previous one is "
-                "as it was. Make room and call fit again to resume, or pass checkpoint=None",
+                "unchanged. Free some space and call fit again to resume, or pass checkpoint=None",
             ) from error
         self._written = time.monotonic()
 
@@ -246,12 +252,12 @@ class Checkpoint:
         self._check_code(header.get("code"))
         identity = header.get("identity")
         if not isinstance(identity, dict) or not _is_count(header.get("seed")):
-            raise self._damaged("header", "lacks what a fit is known by")
+            raise self._damaged("header", "does not identify a fit")
         differences = [_difference(name, value, identity.get(name)) for name, value in self.identity.items()]
         if any(differences):
             raise self.differs(", ".join(sorted(filter(None, differences))))
-        if not _tells_passes(header):
-            raise self._damaged("header", "does not say which passes are in it")
+        if not _lists_passes(header):
+            raise self._damaged("header", "does not list the passes in the file")
         self._check_arrays(arrays, header)
         self.seed = header["seed"]
         self.marks = arrays.get(_MARKS)
@@ -265,28 +271,28 @@ class Checkpoint:
             self._under_way = PassUnderWay(record["stage"], record["groups"], record["rows"], totals)
 
     def _check_code(self, code: Any) -> None:
-        """Raise where the file was written by another state of the code, whose totals may be other numbers."""
+        """Raise if the file was written by another state of the code, whose totals may be different numbers."""
         written = code if isinstance(code, dict) else {}
         if written.get("digest") == code_digest():
             return
-        writer = f"mcpca {written.get('version')}, {written.get('digest')}" if written else "an earlier one"
+        writer = f"mcpca {written.get('version')}, {written.get('digest')}" if written else "an earlier version"
         raise ValueError(
-            f"checkpoint={str(self.path)!r} was written by another state of the code ({writer[:99]}) than this one "
-            f"(mcpca {version('mcpca')}, {code_digest()}). Resume with that code, pass another path, or delete the "
-            "file to begin anew."
+            f"checkpoint={str(self.path)!r} was written by different code ({writer[:99]}) from that running now (mcpca "
+            f"{version('mcpca')}, {code_digest()}). Resume with that code, pass another path, or delete the file to "
+            "start afresh."
         )
 
     def _check_arrays(self, arrays: dict[str, Array], header: dict[str, Any]) -> None:
         shapes = _shapes(header)
-        lost = [name for name in shapes if name not in arrays]
-        if lost:
-            raise self._damaged("header", f"tells of {listed(lost, _SHOWN)}, which the file does not have")
+        missing = [name for name in shapes if name not in arrays]
+        if missing:
+            raise self._damaged("header", f"lists {listed(missing, _SHOWN)}, which the file lacks")
         for name, shape in shapes.items():
             values = arrays[name]
             if values.shape != shape:
-                raise self._damaged(f"array {name!r}", f"has shape {values.shape} and its header says {shape}")
+                raise self._damaged(f"array {name!r}", f"has shape {values.shape}, and the header says {shape}")
             if values.dtype.kind != "f" or not np.isfinite(values).all():
-                raise self._damaged(f"array {name!r}", "is not of finite numbers")
+                raise self._damaged(f"array {name!r}", "has values that are not finite numbers")
         marks = arrays.get(_MARKS)
         if marks is not None and marks.dtype != np.uint64:
             raise self._damaged("marks", f"are {marks.dtype}")
@@ -297,14 +303,14 @@ def _in_json(stage: str, totals: list[Array]) -> dict[str, Any]:
 
 
 def _members(header: dict[str, Any]) -> Iterator[str]:
-    """Yield the names of the arrays that a header tells of; none where it does not."""
-    if _tells_passes(header):
+    """Yield the names of the arrays that a header lists; none if it is malformed."""
+    if _lists_passes(header):
         yield from _shapes(header)
         yield _MARKS
 
 
 def _shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all totals that a header tells of, by the names of their arrays."""
+    """Return the shapes of all totals that a header lists, by the names of their arrays."""
     finished = {
         f"pass_{i}_{j}": tuple(shape)
         for i, record in enumerate(header["finished"])
@@ -315,8 +321,8 @@ def _shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return finished | {f"sum_{j}": tuple(shape) for j, shape in enumerate(sums)}
 
 
-def _tells_passes(header: dict[str, Any]) -> bool:
-    """Whether a header says which passes there are, with their stages and shapes, and no more than there can be."""
+def _lists_passes(header: dict[str, Any]) -> bool:
+    """Whether a header lists its passes in the way this module writes them, and not more than a fit can have."""
     finished = header.get("finished")
     under_way = header.get("under_way", {})
     if not isinstance(finished, list) or not all(map(_is_record, finished)):
@@ -330,7 +336,7 @@ def _tells_passes(header: dict[str, Any]) -> bool:
 
 
 def _is_record(record: Any) -> bool:
-    """Whether this is what ``_in_json`` makes of a pass."""
+    """Whether this is the output of ``_in_json``."""
     if not isinstance(record, dict) or not isinstance(record.get("stage"), str):
         return False
     shapes = record.get("shapes")
@@ -342,7 +348,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _difference(name: str, value: Any, on_file: Any) -> str | None:
-    """Return the name of what differs, and within a dict the names there; None where nothing does."""
+    """Return the name if the values differ, with the keys that do if they are dicts; None if they are equal."""
     if value == on_file:
         return None
     if not isinstance(value, dict) or not isinstance(on_file, dict):

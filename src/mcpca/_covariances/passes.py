@@ -1,27 +1,31 @@
-"""One pass over the rows of all contexts: pieces in order, progress, checkpoints, and sums that are not finite.
+"""Run one pass over the rows of all contexts.
 
-A fit by passes, step by step (``docs/large.md`` says it for users):
+Everything that ``StreamedCovariances`` computes goes through ``run_pass``. It hands pieces of rows to a kernel and adds
+the results in a fixed order, reports progress, writes and resumes checkpoints, and explains sums that are not finite.
 
-1. ``fit_data_of_rows`` decides that covariances are not formed. Where a checkpoint has finished passes,
-   ``check_rows_on_file`` reads all rows once, without products, and refuses them if they are not those of the file.
-2. Rows on disk: a first look at a sixteenth of them, kept in memory for as long as it takes ("a first look"; not a
-   pass, since it does not read all rows, and made again by a fit that resumes).
-3. Pass 1, "means": the means (k, p) and a sketch of ``[S_1 ... S_k]`` (p, s). After a first look, and where every
-   context fits into memory, it is "means and basis": the means and the first product ``G V``, ``G = sum_i S_i S_i``.
-4. "basis", a pass for each further product of block Lanczos, until the leading eigenvectors of G are certified; each
-   brings the core ``U^T S_i U`` and estimates of the squared norms with it. A context that is too large to be gathered
-   adds two passes of its own rows to each.
-5. The solver works on the core. It asks for rows again only in directions outside the basis: "components" draws each
-   component from the covariances themselves, "core" and "loadings" are products with the result, "variances" the
-   diagonals that a choice of rank, scaled features or noise of every feature need.
+A fit by passes, step by step (``docs/large.md`` is the version for users):
 
-What is kept between passes are the means, the sketch and ``PassResults``; rows never are. A checkpoint holds the totals
-of every finished pass, in this order and by these names, the totals of the pass under way with the number of groups of
-rows in them, and marks of the rows of each context, made in pass 1. A fit that resumes runs from the beginning, and
-each ``run_pass`` that finds its pass on file returns those totals instead of reading rows.
+1. Decision. ``fit_data_of_rows`` finds that covariances should not be formed. If a checkpoint has finished passes,
+   ``check_rows_on_file`` reads all rows once, without products, and refuses to resume if they have changed.
+2. First look. If rows are on disk, a sixteenth of them is loaded and its leading directions are found. This is not
+   counted as a pass, since it does not read all rows, and it is not in the checkpoint: a resumed fit repeats it.
+3. Pass 1, "means". It finds the means (k, p) and a sketch of ``[S_1 ... S_k]`` (p, s). After a first look, if every
+   context fits into memory, it is called "means and basis" and finds the means and the first product ``G V`` with
+   ``G = sum_i S_i S_i``.
+4. "basis". One pass for each further product of block Lanczos, until the leading eigenvectors of G are certified. Each
+   also extends the core ``U^T S_i U`` and improves the estimates of the squared norms. A context that is too large to
+   be gathered adds two passes over its own rows each time.
+5. Solver. It works on the core, without rows, and asks for more only in directions outside the basis: "components"
+   draws each component from the covariances themselves, "core" and "loadings" are products with the result, and
+   "variances" are the diagonals that a choice of rank, scaled features or feature-wise noise need.
 
-Groups and pieces of rows do not depend on the number of threads and their sums are added in order, so the answer does
-not either.
+Between passes the means, the sketch and ``PassResults`` are kept; rows never are. A checkpoint holds the totals of
+every finished pass under its stage's name, in order; the totals of the pass under way, with the number of row groups
+they cover; and marks of each context's rows, made in pass 1. A resumed fit runs from the beginning, and ``run_pass``
+returns the totals on file, where there are any, instead of reading rows.
+
+Neither groups nor pieces of rows depend on the number of threads, and their sums are added in order, so the result does
+not depend on it either.
 """
 
 from __future__ import annotations
@@ -45,30 +49,33 @@ from .._utils.types import Array, Report
 from .checkpoint import Checkpoint, PassUnderWay
 from .row_groups import Group, Piece, all_rows, one_context, whole_contexts
 
-_TOL = 1e-7  # the default of ``MCPCA``, for passes that no fit with another tolerance asks for
-_EXPLAINED_BYTES = 2**26  # of rows read at a time when NaN and infinite values are looked for
+_TOL = 1e-7  # of a basis, for passes outside a fit; the default of ``MCPCA``
+# Rows read at a time, 64 MB, when the row of a NaN has to be named. The fit has failed by then, so only memory counts.
+_EXPLAIN_BYTES = 2**26
 
+# What a block of rows (n, p) and the contexts of its rows (n,) add to the totals of a pass; see ``kernels.py``.
 Kernel = Callable[[Any, Array], list[Sum]]
 
 
 @dataclass
 class PassLedger:
-    """A count of the passes over the rows; it grows while a fit goes on."""
+    """The number of passes made so far. Mutable: it grows as a fit proceeds."""
 
     n_passes: int = 0
 
     def enter(self, stage: str) -> str:
-        """Count a pass, and return what progress calls it."""
+        """Count a pass, and return the heading for its progress, such as "pass 3, basis"."""
         self.n_passes += 1
         return f"pass {self.n_passes}, {stage}"
 
 
 @dataclass(frozen=True)
 class Passes:
-    """How passes are made: to whom progress is reported, and up to which tolerance a basis is wanted.
+    """The settings that all passes of a fit share, and the three objects that change as it proceeds.
 
-    Three things that change go with them: ``checkpoint``, which outlives the process; ``ledger``, which counts; and
-    ``room``, memory for rows that must come together, which is used again from pass to pass.
+    Settings are ``report``, the callback for progress, and ``tol``, the tolerance of the basis. What changes are
+    ``checkpoint``, which outlives the process; ``ledger``, the count of passes; and ``room``, the buffer in which rows
+    of whole contexts are gathered, reused from pass to pass.
     """
 
     report: Report
@@ -79,7 +86,7 @@ class Passes:
 
     @classmethod
     def silent(cls) -> Passes:
-        """Return passes without progress and without a checkpoint."""
+        """Return passes that report no progress and keep no checkpoint."""
         return cls(silent, Checkpoint(None, {}), _TOL)
 
 
@@ -93,11 +100,20 @@ def run_pass(
     whole: Array | None = None,
     only: int | None = None,
 ) -> None:
-    """Add what ``kernel`` makes of every piece to ``totals``, in the order of pieces.
+    """Apply ``kernel`` to every piece of the rows and add the results to ``totals``, in the order of the pieces.
 
-    ``whole`` names contexts whose rows must come together; ``only`` is a context whose rows are all that is wanted.
-    Kernels may run on other machines: they know arrays, and not the rows or whoever asks. Totals belong to the caller
-    until the pass ends. From then on a checkpoint may hold them too, and they are read-only if it does.
+    Parameters
+    ----------
+    stage : str
+        Name of the pass in progress reports and in the checkpoint.
+    kernel : callable
+        It may run in other threads and on other machines, so it must hold arrays only: no rows, files or contexts.
+    totals : list of ndarray
+        Zeros to add to. If a checkpoint keeps them, they are read-only once the pass is finished.
+    whole : ndarray of int, optional
+        Read only these contexts, with all rows of a context in one piece.
+    only : int, optional
+        Read only this context, in pieces.
     """
     if contexts.engine is not None:
         run_pass_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
@@ -118,7 +134,7 @@ def run_pass(
             marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
             checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
         elif marking:
-            # The pass was interrupted in the middle: what is in its sums is not added again, only compared.
+            # The totals on file cover this group already. Its rows are read only to check that they are the same.
             marks = marks + _marks_of_group(group, len(marks))
         if number == skipped:
             if done != skipped_rows:
@@ -134,14 +150,14 @@ def run_pass(
 def run_pass_on_workers(
     contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
 ) -> None:
-    """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""
+    """Run a pass on the machines that hold the rows; ``add`` adds its result to ``totals``."""
     heading = passes.ledger.enter(stage)
     if passes.checkpoint.recall(stage, totals):
         return
     n_rows = int(contexts.n_samples.sum())
     passes.report(heading, 0, n_rows)
     add(totals)
-    # The workers have named NaN and infinite values among the rows they hold, so only an overflow is left.
+    # Workers report NaN and infinite values among their own rows, so only an overflow can remain.
     if not all(np.isfinite(total).all() for total in totals):
         raise overflow(contexts)
     passes.report(heading, n_rows, n_rows)
@@ -149,9 +165,9 @@ def run_pass_on_workers(
 
 
 def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
-    """Raise where rows are not those of the finished passes on file: one reading, without products.
+    """Raise if the rows are not those of the finished passes on file. Reads all rows once, without products.
 
-    Rows on other machines were compared there, before the checkpoint was opened.
+    Rows on other machines are part of the fit's identity, which was compared when the checkpoint was opened.
     """
     if contexts.engine is not None or not passes.checkpoint.resumed:
         return
@@ -168,13 +184,15 @@ def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
 
 
 def overflow(contexts: Contexts) -> ValueError:
-    """Return the error for rows that are finite and sums of them that are not."""
+    """Return the error for finite rows whose sums are not finite."""
     return ValueError(
         f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
     )
 
 
 class _WantedRows(NamedTuple):
+    """The row groups of a pass, and how many rows they have in all."""
+
     groups: Iterator[Group]
     n_rows: int
 
@@ -188,17 +206,17 @@ def _wanted_rows(contexts: Contexts, room: Room, whole: Array | None, only: int 
 
 
 def _add_group(group: Group, contexts: Contexts, kernel: Kernel, totals: list[Array], *, marking: bool) -> Array:
-    """Add the sums of a group to ``totals``, and return the marks (k,) of its rows: 0 unless ``marking``."""
+    """Add the sums of a group to ``totals`` and return the marks (k,) of its rows, which are 0 unless ``marking``."""
     k = len(contexts.names)
 
     def of_piece(piece: Piece) -> tuple[list[Sum], Array | None]:
         X, codes = piece.load()
-        # NaN and infinite values show in the sums; they are looked for there, once, and not in every row.
+        # NaN and infinite values spread to the sums, where checking for them costs next to nothing.
         with np.errstate(invalid="ignore", over="ignore"):
             return kernel(X, codes), marks_of(X, codes, k) if marking else None
 
     marks = np.zeros(k, dtype=np.uint64)
-    # The pieces are a local of this function, so that their rows are gone before the next group is read.
+    # Pieces are not kept in a variable: their rows must be released before the next group is read.
     for sums, piece_marks in _over_pieces(of_piece, group.pieces()):
         for item in sums:
             if not np.isfinite(item.value.sum(dtype=np.float64)):
@@ -217,13 +235,13 @@ def _marks_of_group(group: Group, k: int) -> Array:
 
 
 def _over_pieces(call: Callable[[Piece], Any], pieces: list[Piece]) -> Iterator[Any]:
-    """Yield ``call`` of every piece in order; BLAS keeps its threads where there is one piece."""
+    """Yield ``call(piece)`` in order, in several threads; with a single piece BLAS keeps its threads instead."""
     return each(call, pieces, n_workers() if len(pieces) > 1 else 1)
 
 
 def _explain(contexts: Contexts) -> None:
-    """Raise for sums that are not finite: name the rows that are not, or say that squares overflow."""
+    """Raise for sums that are not finite: name the rows with NaN or infinite values, or report an overflow."""
     for source in {id(source): source for source in contexts.sources}.values():
-        for first, block in source.scan(_EXPLAINED_BYTES):
+        for first, block in source.scan(_EXPLAIN_BYTES):
             check_block(block, first, "X")
     raise overflow(contexts)
