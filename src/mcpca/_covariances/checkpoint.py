@@ -97,6 +97,7 @@ class Checkpoint:
             raise FileNotFoundError(
                 f"checkpoint={str(self.path)!r}: the folder {str(target.parent)!r} does not exist; create it first."
             )
+        # Locked before it is read, since the other fit might be about to replace or delete the file.
         self._lock = Lock(target)
         try:
             self._lock.take()
@@ -111,7 +112,7 @@ class Checkpoint:
             remove_leftovers(target)
             if target.exists():
                 self._read(self.path)
-        except BaseException:
+        except BaseException:  # __exit__ is not called if __enter__ raises
             self._lock.give_back()
             raise
         self._draws_state = _state_of(self._draws)
@@ -158,6 +159,7 @@ class Checkpoint:
         """
         if self.path is None:
             return
+        # Kept even if nothing is written now: ``after`` writes them with the totals of the pass.
         self.marks = self.marks if marks is None else marks
         if time.monotonic() - self._written >= _SECONDS_BETWEEN_WRITINGS:
             self._write(under_way)
@@ -169,7 +171,7 @@ class Checkpoint:
         for total in totals:
             total.flags.writeable = False
         self._finished.append(FinishedPass(stage, list(totals)))
-        self._next = len(self._finished)
+        self._next = len(self._finished)  # what this process has computed is not recalled
         self._write(None)
 
     def finish(self) -> None:
@@ -249,6 +251,7 @@ class Checkpoint:
 
     def _read(self, path: Path) -> None:
         arrays, header = read_file(path, FORMAT, "checkpoint", "fit(..., checkpoint=path)", _members)
+        # The code comes first: other code may write another layout, which would look like damage.
         self._check_code(header.get("code"))
         identity = header.get("identity")
         if not isinstance(identity, dict) or not _is_count(header.get("seed")):
@@ -287,6 +290,7 @@ class Checkpoint:
         missing = [name for name in shapes if name not in arrays]
         if missing:
             raise self._damaged("header", f"lists {listed(missing, _SHOWN)}, which the file lacks")
+        # Totals that are not finite are never written, and would spoil the fit without a warning.
         for name, shape in shapes.items():
             values = arrays[name]
             if values.shape != shape:

@@ -1,7 +1,7 @@
-"""A digest of the code that decides the numbers of a fit, by which a checkpoint is tied to it.
+"""A digest of the code that determines the results of a fit, which ties a checkpoint to that code.
 
-A fit that resumes takes finished passes from a file and makes the others itself: both must come from the same code, or
-the answer is that of neither. A version number does not say so between releases; the source files do.
+A resumed fit takes some passes from the file and runs the others itself. Both have to come from the same code, or the
+result is that of neither. The version number does not change between releases, so the source files are hashed instead.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from importlib import resources
 from importlib.metadata import version
 from importlib.resources.abc import Traversable
 
-# Rooms whose code decides which passes a fit makes and what is in them. ``_utils`` (files, progress, words) and what is
-# above the estimator do not: a checkpoint outlives changes there.
-_ROOMS = ("_linalg", "_data", "_covariances", "_solvers", "_model", "_rank", "_estimator")
+# The subpackages that determine which passes a fit runs, and their totals. ``_utils`` (files, progress, wording) and
+# everything above the estimator do not, so that a checkpoint survives changes there.
+_SUBPACKAGES = ("_linalg", "_data", "_covariances", "_solvers", "_model", "_rank", "_estimator")
 
 
 @cache
 def code_digest() -> str:
-    """Return the digest, made once in a process; also of an installation within a zip file.
+    """Return the digest, computed once per process. It also works for a package inside a zip file.
 
-    Where there are no source files (only compiled ones), the version of the package takes their place, and says so.
+    An installation without source files (with compiled ones only) gets the package version instead, and says so.
     """
     package = resources.files(__package__.partition(".")[0])
     content = hashlib.blake2b(digest_size=16)
     n_files = 0
-    for room in _ROOMS:
-        for path, file in _sources(package / room, room):
-            text = file.read_bytes().replace(b"\r\n", b"\n")
+    for name in _SUBPACKAGES:
+        for path, file in _sources(package / name, name):
+            text = file.read_bytes().replace(b"\r\n", b"\n")  # as a checkout on Windows may have it
             content.update(f"{path} {len(text)}\n".encode())
             content.update(text)
             n_files += 1
@@ -37,7 +37,7 @@ def code_digest() -> str:
 
 
 def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
-    """Yield the paths of Python files in a folder and below, and these, in the same order on every system."""
+    """Yield the path and the content of every Python file below a folder, in the same order on every system."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _sources(entry, f"{path}/{entry.name}")

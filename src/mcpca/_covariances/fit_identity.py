@@ -1,7 +1,7 @@
-"""What tells one fit from another: the identity that a checkpoint is written with, and compared by.
+"""The identity of a fit: what a checkpoint stores to recognise the fit that it belongs to.
 
-``MCPCA.fit`` makes it before any pass, from what is known without reading rows: shapes, labels and parameters. The rows
-themselves are compared by the marks of the first pass (``row_marks``), and the code by ``code_digest``.
+``MCPCA.fit`` computes it before any pass, from what is known without reading rows: shapes, labels and parameters. The
+rows themselves are compared by the marks made in the first pass (``row_marks``), and the code by ``code_digest``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from .._data.contexts import Contexts
 from .._utils.types import Array
 from .row_groups import memory_limit
 
-_DIGEST_BYTES = 16  # of all digests here: 128 bits, so that no two values agree by chance
+_DIGEST_BYTES = 16  # 128 bits: no two values agree by chance
 
 
 def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what tells a fit from others before its rows are read: the shape of the data, labels and parameters.
+    """Return the identity of a fit: the shape of the data, labels and parameters, by the names that errors give them.
 
-    Its names are those that a refusal gives to the user. Rows on other machines are read for it, since these mark their
-    rows by themselves.
+    Rows on other machines have to be read for it, since passes there make no marks.
     """
     if contexts.engine is None:
         rows = {}
@@ -37,16 +36,16 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
         "the contexts": digest(contexts.names.astype(object)),
         "the labels of rows": labels,
         "the rows": rows,
-        "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # decides the order of rows
+        "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # determines the order of rows
         "the precision": str(contexts.dtype),
-        "scikit-learn's working_memory": memory_limit(),  # decides which rows are looked at first, and how many at once
-        # ``verbose`` has no part in the answer.
+        "scikit-learn's working_memory": memory_limit(),  # determines samples and panels of rows
+        # Progress reports do not affect the result.
         "the parameters": {name: digest(value) for name, value in parameters.items() if name != "verbose"},
     }
 
 
 def digest(value: Any) -> Any:
-    """Return a parameter as JSON that is the same for equal values only: arrays by their bytes, generators by state."""
+    """Return JSON that is equal for equal parameters only: arrays go by their bytes, random generators by state."""
     if isinstance(value, np.random.Generator):
         return ["Generator", digest(value.bit_generator.state)]
     if isinstance(value, np.random.RandomState):
@@ -70,7 +69,7 @@ def _digest_of_bytes(values: Array) -> str:
 
 
 def _digest_of_row_numbers(contexts: Contexts) -> str:
-    """Return a digest of which rows are whose."""
+    """Return a digest of which rows belong to which context."""
     content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for rows in contexts.rows:
         numbers = np.asarray([rows.start, rows.stop] if isinstance(rows, slice) else rows)

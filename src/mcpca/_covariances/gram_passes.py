@@ -1,12 +1,12 @@
-"""Passes for the basis: ``G V`` with ``G = sum_i S_i S_i``, and what is learnt from the same rows on the way.
+"""Passes for the basis: ``G V`` with ``G = sum_i S_i S_i``, and what the same rows reveal in passing.
 
-``StreamedCovariances.basis`` asks for one such pass for each product of block Lanczos. ``GramBlock`` says which
-directions a pass multiplies, ``multiply`` makes it (the arithmetic is in ``gram.py``), and ``learned`` adds what it
-brought to ``PassResults``.
+``StreamedCovariances.basis`` runs one such pass for each product of block Lanczos. ``block_for`` chooses the directions
+that a pass multiplies, ``multiply`` runs it (with the arithmetic of ``gram.py``), and ``learned`` adds its by-products,
+norms and core, to ``PassResults``.
 
-``S_i V`` has to be complete before it is multiplied again, so the rows of a context are wanted together. Contexts that
-fit into ``memory_limit()`` are gathered, as many at a time as fit; a larger one is read twice; rows on other machines
-are multiplied there.
+``S_i V`` has to be complete before it is multiplied by S_i again, so all rows of a context are needed together.
+Contexts that fit into ``memory_limit()`` are gathered, as many at a time as fit. A larger one is read twice. Rows on
+other machines are multiplied there.
 """
 
 from __future__ import annotations
@@ -25,32 +25,38 @@ from .pass_results import PassResults
 from .passes import Passes, run_pass, run_pass_on_workers
 from .row_groups import memory_limit
 
-# Random directions in a pass that estimates norms. More cost as much as so many columns of the basis, and fewer leave
-# standard errors, which are found from the spread of these eight, uncertain themselves.
+# Random directions in a pass that estimates norms. Each costs half as much as a column of V, whose image is multiplied
+# once more. With fewer, the estimates are worse and so are their standard errors, which come from the spread over them.
 _PROBES = 8
-# Standard error of the sum of squared norms, as a share of it, from which on passes are free of probes: 0.5% is what
-# ``docs/large.md`` promises for the share explained.
+# Once the standard error of the summed squared norms is below this share of them, passes go without probes. The share
+# explained inherits it: ``docs/large.md`` promises 0.5%.
 _ROUGH_NORMS = 5e-3
 
 
 class GramBlock(NamedTuple):
     """The directions of one pass.
 
-    ``directions`` (p, m) are the s columns of V, then the probes; ``seen`` (p, t) is the basis U of the core, V being
-    its last columns, with t = 0 where the core would be too large; ``n_outside_of`` is the number of directions that
-    probes are orthogonal to.
+    Attributes
+    ----------
+    directions : ndarray (p, m)
+        The s columns of V, then the probes.
+    s : int
+    seen : ndarray (p, t)
+        The basis U of the core, which ends with V; t = 0 if the core would be too large to keep.
+    n_excluded : int
+        Dimension of the subspace that the probes are orthogonal to.
     """
 
     directions: Array
     s: int
     seen: Array
-    n_outside_of: int
+    n_excluded: int
 
 
 class GramTotals(NamedTuple):
-    """Sums of one pass: ``product`` G V (p, s), squared ``lengths`` (k, m) of the ``S_i V`` and ``core`` (k, t, s).
+    """Totals of one pass: ``product`` G V (p, s), squared column ``lengths`` (k, m) of ``S_i V``, ``core`` (k, t, s).
 
-    In features scaled by D ``product`` lacks the last factor D.
+    If features are scaled by D, ``product`` lacks its last factor D.
     """
 
     product: Array
@@ -59,16 +65,17 @@ class GramTotals(NamedTuple):
 
 
 def block_for(V: Array, known: PassResults, k: int) -> GramBlock:
-    """Return the directions that a pass for an orthonormal V (p, s) multiplies.
+    """Return the directions to multiply in a pass for an orthonormal V (p, s).
 
-    Probes estimate ``||S_i||^2 = ||S_i U||^2 + ||S_i (I - U U^T)||^2``, U being V with all blocks before it: the first
-    term is exact, and ``||S_i x||^2`` of random x outside U estimates the second without bias (Hutchinson). The more U
-    holds the less is left to chance, so every pass asks again until the sum is known well enough.
+    Probes serve to estimate ``||S_i||^2 = ||S_i U||^2 + ||S_i (I - U U^T)||^2``, where U has V and all earlier blocks.
+    The first term is exact, and ``||S_i x||^2`` for a standard normal x, projected off U, is an unbiased estimate of
+    the second (Hutchinson), which shrinks as U grows. Passes carry probes until the sum is known well enough.
     """
     seen = known.basis_with(V, k)
-    U = seen if seen.size else V
+    U = seen if seen.size else V  # without a core, earlier blocks are not at hand
     directions = V
     if known.norms_are_rough(_ROUGH_NORMS):
+        # The seed is fixed, so that a resumed fit multiplies the directions that the totals on file are of.
         x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
         directions = np.hstack([V, x - U @ (U.T @ x)])
     return GramBlock(directions, V.shape[1], seen, U.shape[1])
@@ -77,18 +84,18 @@ def block_for(V: Array, known: PassResults, k: int) -> GramBlock:
 def learned(known: PassResults, block: GramBlock, totals: GramTotals) -> PassResults:
     """Return ``known`` with the norms and the core that a pass has found.
 
-    With the core of all blocks, whatever is asked for in their span later needs no pass.
+    The core covers all blocks so far, so products within their span need no pass later.
     """
     s = block.s
     if block.directions.shape[1] > s:
         lengths = totals.lengths[:, :s].sum(axis=1)
-        wider = block.n_outside_of > s
-        known = known.with_norms(lengths, totals.lengths[:, s:], block.n_outside_of, wider_than_block=wider)
+        wider = block.n_excluded > s
+        known = known.with_norms(lengths, totals.lengths[:, s:], block.n_excluded, wider_than_block=wider)
     return known.with_columns(block.seen, totals.core) if block.seen.size else known
 
 
 def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotals:
-    """Make the pass, or where contexts are too large to be held several."""
+    """Run the pass; two more over each context that does not fit into memory."""
     totals = _zeros(gram)
     if contexts.engine is not None:
         run_pass_on_workers(contexts, passes, "basis", partial(contexts.engine.add_gram, gram), totals)
@@ -103,7 +110,7 @@ def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotal
 
 
 def multiply_and_sum_rows(contexts: Contexts, passes: Passes, gram: Gram) -> tuple[GramTotals, Array]:
-    """Make the pass for contexts that all fit into memory, and return the sums of their rows (k, p) with it."""
+    """Run the pass for contexts that all fit into memory, and return the sums of their rows (k, p) as well."""
     row_sums = np.zeros((len(contexts.names), contexts.n_features))
     totals = _zeros(gram)
     every = np.arange(len(contexts.names))
@@ -119,7 +126,7 @@ def _zeros(gram: Gram) -> list[Array]:
 
 
 def _with_large_context(found: GramTotals, i: int, contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotals:
-    """Return the sums with context i, which is too large to be held: its rows are read twice."""
+    """Return the totals with context i added, which does not fit into memory: its rows are read twice."""
 
     def image_parts(X: Any, codes: Array) -> list[Sum]:
         Z = X @ gram.directions - gram.offsets[i].astype(gram.dtype)
@@ -128,12 +135,13 @@ def _with_large_context(found: GramTotals, i: int, contexts: Contexts, passes: P
     parts = [np.zeros(gram.directions.shape), np.zeros(gram.directions.shape[1])]
     run_pass(contexts, passes, "basis", image_parts, parts, only=i)
     Y = gram.image(i, *parts)
-    lengths = found.lengths.copy()  # those of a finished pass stay as they are
+    lengths = found.lengths.copy()  # a checkpoint may hold the totals of the finished pass
     lengths[i] += gram.squares(Y)
     Y = Y[:, : gram.s]
     core = found.core.copy()
     core[i] = gram.core(Y)
 
+    # The second reading, now that the image S_i V is complete.
     def product_parts(X: Any, codes: Array) -> list[Sum]:
         return _products_and_sums(X, gram.scores(X, Y, i))
 

@@ -1,10 +1,10 @@
-"""What one block of rows adds to the sums of a pass: the arithmetic of all passes but those for the basis.
+"""Kernels: what one block of rows contributes to the totals of a pass. Those for the basis are in ``gram.py``.
 
-A kernel takes rows X (n, p), dense or CSR, and ``codes`` (n,), the index of each row's context, and returns additions
-to the totals of the pass. It may run in any thread and on any machine, so it knows arrays and nothing else; its other
-arguments are bound with ``functools.partial``. ``StreamedCovariances`` turns the totals into products with covariances.
+A kernel takes rows X (n, p), dense or CSR, and ``codes`` (n,), the index of each row's context, and returns ``Sum``
+items to be added to the totals. It may run in any thread and on any machine, so it holds nothing but arrays, bound to
+its first arguments by ``functools.partial``. ``StreamedCovariances`` turns totals into products with covariances.
 
-Rows are never centred, which would make sparse ones dense: scores on a few directions are.
+Centring rows would make sparse ones dense. Wherever possible, their scores on a few directions are centred instead.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .._data.context_sums import Sum
 from .._data.contexts import Contexts
 from .._utils.types import Array
 
-# Numbers in a centred dense copy of rows, 8 MB, for each thread: there is no way around one where all entries of
-# covariances are wanted. A larger one only takes memory; a much smaller one has too few rows for BLAS to be fast.
+# Numbers in a dense, centred copy of rows (8 MB per thread), which is needed if all entries of covariances are. With
+# more, the copy only takes memory; with far fewer, it has too few rows for BLAS to be efficient.
 _CENTRED_NUMBERS = 2**20
-# Contexts above which a block has few rows of each: sums of sparse rows are then added entry by entry, which is three
-# times as fast as sums by context.
+# With more contexts than this a block has few rows of each. Sums of sparse rows are then added entry by entry, which is
+# three times as fast as forming sums by context first.
 _MANY_CONTEXTS = 200
 
 
 @dataclass(frozen=True)
 class CentredScores:
-    """Scores ``(x - m_i)^T A`` of rows: ``directions`` (p, m) are A and ``offsets`` (k, m) the scores of the means.
+    """Centred scores ``(x - m_i)^T A``, from the directions A (p, m) and the scores ``offsets`` (k, m) of the means.
 
     Both are in the precision of the rows.
     """
@@ -44,7 +44,7 @@ class CentredScores:
 
 
 def adds_by_entry(contexts: Contexts) -> bool:
-    """Whether ``row_sums`` are best added entry by entry; never on other machines, which should send little."""
+    """Whether to add sparse rows entry by entry; not on other machines, where that would be more data to send."""
     many = len(contexts.names) > _MANY_CONTEXTS
     return bool(contexts.engine is None and many and contexts.sparse.all())
 
@@ -56,16 +56,18 @@ def row_sums(by_entry: bool, X: Any, codes: Array) -> list[Sum]:
 
 
 def row_sums_and_sketch(by_entry: bool, directions: Array, mixture: Array, X: Any, codes: Array) -> list[Sum]:
-    """Return ``row_sums``, and ``X^T ((X x_l) w_il)`` for directions x and a mixture w (k, s), to total 1, (p, s).
+    """Return ``row_sums``, and ``sum_i w_il X_i^T X_i x_l`` for directions x and weights w (k, s), to total 1, (p, s).
 
-    Means are not known yet: the caller takes ``n_i w_il m_i m_i^T x_l`` off the latter.
+    Means are not known yet, so the caller has to subtract ``n_i w_il m_i m_i^T x_l`` from the latter.
     """
+    # In a single product whatever the contexts: row t is multiplied by the weights of its context, w[codes[t]].
     scores = X @ directions
     return [*row_sums(by_entry, X, codes), Sum(1, ..., X.T @ (scores * mixture[codes]))]
 
 
 def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
     """Return ``Z_i^T Z_i``, to total 0, (k, m, m)."""
+    # Scores are sorted by context, and not the rows: they are far smaller.
     Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
     m = Z.shape[1]
     out = np.empty((len(present), m, m))
@@ -84,7 +86,7 @@ def score_squares(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
 def combined_products(scores: CentredScores, W: Array, X: Any, codes: Array) -> list[Sum]:
     """Return ``sum_i X_i^T Z_i W_i``, to total 0, (p, m), and the sums of the ``Z_i W_i``, to total 1, (k, m).
 
-    W holds matrices (k, m, m) or their diagonals (k, m). With the second total the caller centres the first.
+    W holds matrices (k, m, m) or their diagonals (k, m). The caller needs the second total to centre the first.
     """
     Z = scores.of(X, codes)
     if W.ndim == 2:
@@ -93,12 +95,12 @@ def combined_products(scores: CentredScores, W: Array, X: Any, codes: Array) -> 
         Z = context_sums.multiplied(Z, codes, W)
     ordered, present, bounds = context_sums.by_context(Z, codes)
     sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
-    # Rows in the order in which they came: X^T Z does not care, and to sort X would be a copy of it.
+    # X^T Z takes rows in the order in which they came: sorting X by context would copy it.
     return [Sum(0, ..., context_sums.transposed(X, Z)), Sum(1, present, sums)]
 
 
 def feature_squares(means: Array, X: Any, codes: Array) -> list[Sum]:
-    """Return sums of ``(x - m_i)^2``, for sparse rows less ``m_i^2`` of each row, to total 0, (k, p)."""
+    """Return sums of ``(x - m_i)^2``, or of ``(x - m_i)^2 - m_i^2`` for sparse rows, to total 0, (k, p)."""
     present, squares = context_sums.squares_by_context(X, codes, means)
     return [Sum(0, present, squares)]
 
@@ -106,8 +108,8 @@ def feature_squares(means: Array, X: Any, codes: Array) -> list[Sum]:
 def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
     """Return ``(X_i - 1 m_i^T)^T (X_i - 1 m_i^T)``, to total 0, (k, p, p), and its rows' sums, to total 1, (k, p).
 
-    ``means`` (k, p) are in the precision of the rows. The sums would be 0 if those were exact: with them the caller
-    takes off what their rounding has added. No row is centred where ``X^T X`` can be corrected without losing digits.
+    ``means`` (k, p) are in the precision of the rows. If they were exact the sums would be 0; the caller uses them to
+    undo the effect of their rounding. Rows are not centred if ``X^T X`` can be corrected without losing digits.
     """
     p = means.shape[1]
     present, rows = context_sums.rows_of(codes, 0, len(means))

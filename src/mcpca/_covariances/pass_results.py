@@ -1,11 +1,10 @@
-"""What passes over the rows have found that may be asked for again, so that it costs no other pass.
+"""Results of passes over the rows that may be needed again, so that they need not be computed twice.
 
-``StreamedCovariances`` looks here before it reads rows, and adds what every pass for the basis brings. The identity
-behind it: a linear map M times ``U C`` is ``M U`` times C, so a product that is known for an orthonormal U is known for
-everything in its span.
+``StreamedCovariances`` looks here before it reads rows, and stores what each pass for the basis has found. By linearity
+``M (U C) = (M U) C``: a product with an orthonormal U gives the products with everything in its span.
 
-``PassResults`` is a value: learning something returns another one. ``PassMemory`` is the one place that changes, and
-holds the latest.
+``PassResults`` is an immutable value; its ``with_...`` methods return new ones. ``PassMemory`` is the single place that
+changes, and holds the latest value.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ import numpy as np
 from .._utils.types import Array
 from .stack import context_chunks
 
-# Numbers in the (k, t, t) core that is kept: 256 MB in double precision. With a larger bound many contexts and a wide
-# basis would need more memory than the rows; with a smaller one the core of the basis takes a pass of its own.
+# Most numbers in a core (k, t, t) that is kept, 256 MB in double precision. Raising it takes memory where there are
+# many contexts and a wide basis; beyond it the solver's core takes one more pass.
 _MOST_CORE_NUMBERS = 2**25
-# Share of a column's length that may lie outside a span for it to count as inside, and largest inner product of columns
-# that count as orthogonal. Results taken from the span are wrong by about this share: it is far below ``tol`` of any
-# fit, and far above the rounding of a QR decomposition, which would otherwise ask for passes without need.
+# A vector is in a span if no more than this share of its length lies outside, and vectors are orthogonal if their inner
+# products are below it. Results taken from a span have about this relative error. Much smaller, and the rounding errors
+# of a QR decomposition would cause passes without need; larger, and errors could approach the tolerance of a fit.
 _IN_SPAN = 1e-10
 
 
 @dataclass(frozen=True)
 class PassResults:
-    """What is known of the covariances S_i, i = 1..k, and of ``G = sum_i S_i S_i``; None where nothing is.
+    """What is known of the covariances S_i, i = 1..k, and of ``G = sum_i S_i S_i``; attributes not known are None.
 
     Attributes
     ----------
@@ -58,12 +57,12 @@ class PassResults:
     n_inside: int = 0
 
     def product(self, V: Array) -> Array | None:
-        """Return ``G V`` where V is in the span of what has been multiplied, None elsewhere."""
+        """Return ``G V`` if V is in the span of what has been multiplied, else None."""
         C = _coefficients(self.multiplied, V)
         return None if C is None or self.products is None else self.products @ C
 
     def congruences(self, A: Array) -> Iterator[Array] | None:
-        """Return an iterator of the ``A^T S_i A``, some contexts at a time, where A is in the span of the basis."""
+        """Return an iterator over the ``A^T S_i A``, some contexts at a time, if A is in the span of the basis."""
         core = self.core
         C = _coefficients(self.basis, A)
         if C is None or core is None:
@@ -71,41 +70,48 @@ class PassResults:
         return (np.matmul(C.T, np.matmul(core[part], C)) for part in context_chunks(core))
 
     def basis_with(self, V: Array, k: int) -> Array:
-        """Return the basis followed by an orthonormal V (p, s): the U of the next core.
+        """Return the basis followed by an orthonormal V (p, s), which is the U of the next core.
 
-        V alone where the two are not orthogonal, and no columns where the core of k contexts would be too large.
+        This is V alone if the two are not orthogonal, and has no columns if the core of k contexts would be too large.
         """
         nothing = V[:, :0]
         before = nothing if self.basis is None else self.basis
         if before.shape[1] and np.abs(before.T @ V).max() > _IN_SPAN:
-            before = nothing  # Lanczos has started again from its Ritz vectors
+            before = nothing  # Lanczos has restarted from its Ritz vectors
         wider = np.hstack([before, V])
         return wider if k * wider.shape[1] ** 2 <= _MOST_CORE_NUMBERS else nothing
 
     def norms_are_rough(self, tolerance: float) -> bool:
-        """Whether the sum of squared norms is unknown, or its standard error exceeds this share of it."""
+        """Whether the sum of squared norms is unknown, or has a relative standard error above ``tolerance``."""
         if self.squared_norms is None or self.norm_errors is None:
             return True
         return bool(np.sqrt((self.norm_errors**2).sum()) > tolerance * self.squared_norms.sum())
 
     def with_products(self, V: Array, products: Array) -> PassResults:
-        """Return the results with ``G V`` for an orthonormal V."""
+        """Return these results with ``G V`` for an orthonormal V."""
         return replace(self, multiplied=V, products=products)
 
     def with_variances(self, variances: Array) -> PassResults:
-        """Return the results with the diagonals (k, p)."""
+        """Return these results with the diagonals (k, p)."""
         return replace(self, variances=variances)
 
     def with_norms(self, lengths: Array, probes: Array, width: int, *, wider_than_block: bool) -> PassResults:
-        """Return the results with squared norms from one more pass.
+        """Return these results with squared norms from one more pass.
 
-        ``lengths`` (k,) are the ``||S_i V||^2``, ``probes`` (k, m) the ``||S_i x||^2`` of random x outside U, which has
-        ``width`` columns: those of V, and of earlier blocks too where ``wider_than_block``. An estimate from a wider U
-        has less left to chance, so it stays.
+        Parameters
+        ----------
+        lengths : ndarray (k,)
+            ``||S_i V||^2``.
+        probes : ndarray (k, m)
+            ``||S_i x||^2`` for random x orthogonal to U.
+        width : int
+            Columns of U. An earlier estimate from a wider U is more accurate and is kept.
+        wider_than_block : bool
+            Whether U has earlier blocks beside V.
         """
-        if width < self.n_inside:
+        if width < self.n_inside:  # Lanczos has restarted, with a narrower basis
             return self
-        # ||S_i U||^2 is the sum over the blocks of U, each of which was multiplied once.
+        # ||S_i U||^2 is the sum over the blocks of U, each multiplied in a pass of its own.
         inside = self.inside + lengths if wider_than_block and self.inside is not None else lengths
         return replace(
             self,
@@ -116,10 +122,10 @@ class PassResults:
         )
 
     def with_columns(self, basis: Array, columns: Array) -> PassResults:
-        """Return the results with the basis U from ``basis_with``, whose core ``columns`` (k, t, s) complete.
+        """Return these results with the basis U from ``basis_with`` and its core.
 
-        ``U^T S_i U`` is symmetric, and known for the directions before V: what is missing are its last columns,
-        ``U^T S_i V``.
+        ``U^T S_i U`` is symmetric and already known for the directions before V, so its last ``columns`` (k, t, s),
+        ``U^T S_i V``, complete it.
         """
         t, s = columns.shape[1:]
         core = np.empty((len(columns), t, t), dtype=columns.dtype)
@@ -132,7 +138,8 @@ class PassResults:
         return replace(self, basis=basis, core=core)
 
     def with_core(self, basis: Array, core: Array) -> PassResults:
-        """Return the results with this basis and core; without them if not orthonormal, or too large to keep."""
+        """Return these results with this basis and core, unless it is not orthonormal or they are too large to keep."""
+        # Coefficients of other vectors are taken as U^T A, which is wrong unless U is orthonormal.
         small = core.size <= _MOST_CORE_NUMBERS
         if small and np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=_IN_SPAN):
             return replace(self, basis=basis, core=core)
@@ -141,15 +148,16 @@ class PassResults:
 
 @dataclass
 class PassMemory:
-    """The latest results of one set of covariances; this changes, and the results do not."""
+    """The latest results for one set of covariances. Mutable: a new value replaces the old one."""
 
     results: PassResults = field(default_factory=PassResults)
 
 
 def _coefficients(U: Array | None, A: Array) -> Array | None:
-    """Return the C of ``A = U C`` for an orthonormal U, or None where A is not in its span."""
+    """Return C such that ``A = U C`` for an orthonormal U, or None if A is not in its span."""
     if U is None:
         return None
+    # The largest part outside against the shortest column: strict for columns of different lengths, and cheap.
     C = U.T @ A
     outside = np.linalg.norm(A - U @ C, axis=0).max()
     return C if outside <= _IN_SPAN * np.linalg.norm(A, axis=0).min() else None

@@ -119,13 +119,15 @@ def run_pass(
         run_pass_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
         return
     checkpoint = passes.checkpoint
+    # Passes on file are counted too: a resumed fit has the ``n_passes_`` of one that was never interrupted.
     heading = passes.ledger.enter(stage)
     if checkpoint.recall(stage, totals):
         return
+    # The totals of an interrupted pass cover its first groups, which come in the same order again.
     skipped, skipped_rows = checkpoint.resume(stage, totals)
     rows = _wanted_rows(contexts, passes.room, whole, only)
     marking = checkpoint.marking
-    marks = np.zeros(len(contexts.names), dtype=np.uint64)
+    marks = np.zeros(len(contexts.names), dtype=np.uint64)  # sums of these wrap, as marks are meant to
     passes.report(heading, 0, rows.n_rows)
     number = done = 0
     for number, group in enumerate(rows.groups, start=1):
@@ -137,6 +139,7 @@ def run_pass(
             # The totals on file cover this group already. Its rows are read only to check that they are the same.
             marks = marks + _marks_of_group(group, len(marks))
         if number == skipped:
+            # A function that returns blocks of rows may cut them differently the second time.
             if done != skipped_rows:
                 raise checkpoint.differs("the blocks that rows come in")
             if marking:
@@ -219,6 +222,7 @@ def _add_group(group: Group, contexts: Contexts, kernel: Kernel, totals: list[Ar
     # Pieces are not kept in a variable: their rows must be released before the next group is read.
     for sums, piece_marks in _over_pieces(of_piece, group.pieces()):
         for item in sums:
+            # Before they are added, so that no checkpoint ever holds totals that are not finite.
             if not np.isfinite(item.value.sum(dtype=np.float64)):
                 _explain(contexts)
             context_sums.add(totals, item)
@@ -241,6 +245,7 @@ def _over_pieces(call: Callable[[Piece], Any], pieces: list[Piece]) -> Iterator[
 
 def _explain(contexts: Contexts) -> None:
     """Raise for sums that are not finite: name the rows with NaN or infinite values, or report an overflow."""
+    # Contexts of one matrix share their source, which is read once.
     for source in {id(source): source for source in contexts.sources}.values():
         for first, block in source.scan(_EXPLAIN_BYTES):
             check_block(block, first, "X")

@@ -1,12 +1,11 @@
-"""Rows in groups of pieces: what one thread works on, and how rows that are not in memory get there.
+"""Rows in groups of pieces, as passes read them.
 
-``run_pass`` asks for all rows in any order, for contexts whose rows come together, or for the rows of one context, and
-adds the sums of the pieces in the order in which they come. Rows in memory are gathered by context, a piece at a time.
-Others are read in the order of the file; where the rows of a context must come together, as many contexts as fit into
-memory are gathered in one reading.
+``run_pass`` needs all rows in any order, all rows of each context together, or the rows of a single context. Rows in
+memory are gathered by context, one piece at a time. Other rows are read in the order of the file; if all rows of a
+context are needed together, each reading of the file gathers as many contexts as fit into memory.
 
-A piece is what one thread works on, a group what is loaded together and after which a pass can be interrupted and
-resumed. Both depend on the data and on ``memory_limit()`` alone, and not on the number of threads: sums come out the
+A piece is the work of one thread. A group is loaded at once, and a pass can be interrupted and resumed after it. Both
+depend on the data and on ``memory_limit()`` only, and not on the number of threads, so that sums always come out the
 same.
 """
 
@@ -26,29 +25,30 @@ from .._data.contexts import Contexts
 from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array
 
-# Bytes of rows in a piece: 8 MB. Larger pieces leave threads without work at the end of a group and take more memory,
-# since each thread has a copy of one; smaller ones are products of few rows, and many sums to add.
+# Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
+# holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
 _PIECE_BYTES = 2**23
-# Bytes of rows read at a time where reading is in order: 32 MB. malloc keeps arrays up to that size for the next block,
-# while larger ones go back to the system, which has to clear every page again.
+# Bytes of rows read at a time when a file is read in order, 32 MB. malloc reuses the memory of arrays up to this size;
+# larger ones go back to the system, and the next block costs fresh pages.
 _SCAN_BYTES = 2**25
-# Pieces of a group of rows in memory, between two chances to write a checkpoint: more of them are more memory for sums
-# that wait to be added in order, fewer are more often threads that wait for the last one.
+# Pieces in a group of rows in memory. With more, checkpoints are written less often and more sums wait to be added in
+# order; with fewer, threads more often wait for the last piece of a group.
 _PIECES_PER_GROUP = 16
-# Pieces that a block which was read is cut into, for as many threads. It is no number of threads: sums depend on it.
+# Pieces that a block from a file is cut into, so that as many threads can share it. It must not follow the number of
+# threads, since the order of sums depends on it.
 _PIECES_PER_BLOCK = 4
 ON_DISK = (CSRDiskSource, DenseDiskSource)  # files of which single rows can be read
 
 
 class Piece(NamedTuple):
-    """Some rows and the index of each one's context; ``load`` gets them."""
+    """The work of one thread; ``load`` returns its rows and the index of each row's context."""
 
     load: Callable[[], tuple[Any, Array]]
     n_rows: int
 
 
 class Group(NamedTuple):
-    """Pieces that are made together, after which a pass can be interrupted and resumed."""
+    """Pieces that are loaded together by calling ``pieces``; a pass can be interrupted and resumed after a group."""
 
     pieces: Callable[[], list[Piece]]
     n_rows: int
@@ -63,7 +63,7 @@ class _Segment(NamedTuple):
 
 
 def memory_limit() -> int:
-    """Bytes of rows that may be gathered at a time: scikit-learn's ``working_memory``."""
+    """Return how many bytes of rows may be gathered at a time: scikit-learn's ``working_memory``."""
     return int(float(get_config()["working_memory"]) * 2**20)
 
 
@@ -83,13 +83,13 @@ def all_rows(contexts: Contexts) -> Iterator[Group]:
 
 
 def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Group]:
-    """Yield the rows of the wanted contexts, all rows of a context in one piece.
+    """Yield the rows of the wanted contexts, with all rows of a context in one piece.
 
-    Rows that are not in memory are gathered in ``room``: a group has to be done with before the next is loaded.
+    Rows that are not in memory are gathered in ``room``, so a group must be finished before the next is loaded.
     """
     in_memory = [i for i in wanted.tolist() if contexts.sources[i].in_memory]
     yield from _grouped(contexts, _segments(contexts, in_memory, cut=False))
-    # A panel is contexts of one source that fit into memory together: one reading of the file for each.
+    # A panel has contexts from one source that fit into memory together, and takes one reading of the file.
     sizes = contexts.context_bytes()
     panel: list[int] = []
     for i in wanted.tolist():
@@ -111,12 +111,12 @@ def one_context(contexts: Contexts, i: int) -> Iterator[Group]:
 
 
 def _read_in_order(contexts: Contexts, source: Source) -> bool:
-    """Whether a source is best read from beginning to end: it is not in memory, and its rows are wanted once each."""
+    """Whether to read a source from beginning to end: it is not in memory, and each row is needed once."""
     return not source.in_memory and not contexts.resampled
 
 
 def _segments(contexts: Contexts, wanted: list[int], *, cut: bool) -> Iterator[list[_Segment]]:
-    """Yield lists of segments of one source with about ``_PIECE_BYTES``; ``cut`` allows to cut contexts."""
+    """Yield lists of segments of one source with about ``_PIECE_BYTES``; only with ``cut`` are contexts divided."""
     piece: list[_Segment] = []
     size = 0.0
     source = None
@@ -154,7 +154,7 @@ def _group_of(pieces: list[Piece]) -> Group:
 
 
 def _gather(contexts: Contexts, segments: list[_Segment]) -> tuple[Any, Array]:
-    """Return the rows of segments of one source, and the index of each one's context."""
+    """Return the rows of segments of one source, and the index of each row's context."""
     rows = [contexts.row_numbers(segment.context, segment.start, segment.stop) for segment in segments]
     lengths = [segment.stop - segment.start for segment in segments]
     codes = np.repeat([segment.context for segment in segments], lengths)
@@ -162,7 +162,7 @@ def _gather(contexts: Contexts, segments: list[_Segment]) -> tuple[Any, Array]:
 
 
 def _joined(rows: list[slice | Array]) -> slice | Array:
-    """Return one slice where rows follow one another, which sources give as a view; else an array of their numbers."""
+    """Return one slice if the rows are consecutive, which sources return without a copy; else their numbers."""
     slices = [part for part in rows if isinstance(part, slice)]
     if len(slices) == len(rows) and all(a.stop == b.start for a, b in pairwise(slices)):
         return slice(slices[0].start, slices[-1].stop)
@@ -174,7 +174,7 @@ def _numbers(rows: slice | Array) -> Array:
 
 
 def _split(block: Any, codes: Array) -> list[Piece]:
-    """Cut a block that was read into pieces for threads, without rows that belong to no context."""
+    """Divide a block from a file into pieces, without rows that belong to no context."""
     wanted = codes >= 0
     if not wanted.all():
         block = block[np.flatnonzero(wanted)]
@@ -189,7 +189,7 @@ def _part(block: Any, codes: Array, part: slice) -> tuple[Any, Array]:
 
 
 def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
-    """Gather contexts that are not in memory by one reading, and cut them into pieces."""
+    """Return a group that gathers contexts from a file in one reading, and divides them into pieces."""
 
     def load() -> list[Piece]:
         counts = contexts.n_samples[chosen]
@@ -198,12 +198,12 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
         ends = np.cumsum(counts)
         places: list[slice | Array] = [slice(e - n, e) for e, n in zip(ends.tolist(), counts.tolist(), strict=True)]
         if not isinstance(rows, slice):
-            # Gathered in the order of the file, which is fast to read; pieces then pick the rows of their contexts.
+            # Read in the order of the file, which is fastest; pieces then pick the rows of their contexts.
             rows = np.unique(rows)
             places = [np.searchsorted(rows, _numbers(part)) for part in numbers]
         source = contexts.sources[chosen[0]]
         block = as_source(source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows), "X")
-        # The same contexts as far as they are in the panel, with its rows in memory for their source.
+        # The contexts of the panel, with the gathered rows as their source.
         inside = replace(
             contexts, sources=[block] * len(chosen), rows=places, n_samples=counts, names=contexts.names[chosen]
         )
@@ -215,7 +215,7 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
 
 
 def _gather_as(context_codes: Array, inside: Contexts, segments: list[_Segment]) -> tuple[Any, Array]:
-    """Return what ``_gather`` does for contexts in a panel, with their indices among all contexts."""
+    """Return rows as ``_gather`` does for the contexts of a panel, with their indices among all contexts."""
     X, codes = _gather(inside, segments)
     return X, context_codes[codes]
 

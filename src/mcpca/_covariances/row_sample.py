@@ -1,4 +1,8 @@
-"""A sample of rows that are on disk, brought into memory: what ``StreamedCovariances`` takes its first look at."""
+"""A sample of the rows on disk, loaded into memory.
+
+``StreamedCovariances`` takes its first look at one: the leading directions of the sample are a good start for those of
+all rows, for a fraction of a pass.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +17,25 @@ from .._data.sources import Source, as_source
 from .._utils.types import Array
 from .row_groups import ON_DISK, memory_limit
 
-# Neighbouring rows of a sample. Longer runs are read faster, down to the chunks of the file; shorter ones are spread
-# more evenly over files whose rows are in some order, and so over contexts.
+# Consecutive rows in each run of a sample. Longer runs are faster to read; shorter ones spread the sample more evenly
+# over a file that is sorted, and so over its contexts.
 _RUN_ROWS = 64
-# Of the memory for rows, a sample takes a quarter at most: passes over it need room as well.
+# A sample takes at most this share of the memory for rows. With more, less is left for the work on it.
 _SHARE_OF_MEMORY = 1 / 4
 
 
 class RowSample(NamedTuple):
-    """The indices of contexts with two or more rows in the sample, and these rows, as ``Contexts`` in that order."""
+    """Indices of the contexts with two or more rows in the sample, and their rows as ``Contexts`` in this order."""
 
     chosen: list[int]
     contexts: Contexts
 
 
 def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
-    """Return a share of rows that are on disk, in memory: runs of neighbouring rows, at equal distances.
+    """Return a share of the rows on disk, in equally spaced runs, which costs about that share of a reading.
 
-    That costs a share of a reading. None where all rows are in memory, where single rows cannot be read, where there
-    would be fewer than ``least``, or where some are not finite.
+    None if rows are in memory, if single rows cannot be read, if the sample would have fewer than ``least`` rows, or if
+    some of its values are not finite.
     """
     sources = list({id(source): source for source in contexts.sources}.values())
     if contexts.resampled or not all(isinstance(source, ON_DISK) for source in sources):
@@ -47,7 +51,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
             continue
         block: Any = source.gather(wanted)
         if not np.isfinite((block.data if source.sparse else block).sum(dtype=np.float64)):
-            return None  # a pass over all rows will say which
+            return None  # the pass over all rows will name the row
         blocks[id(source)] = as_source(block, "X")
         present, index = np.unique(codes[wanted], return_inverse=True)
         for i, places in zip(present.tolist(), rows_by_context(index), strict=True):
@@ -67,7 +71,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
 
 
 def _in_sample(n: int, share: float) -> Array:
-    """Return which of n rows are in the sample: run t is where ``share`` times t passes a whole number."""
+    """Return which of n rows are sampled: run t is if ``share`` times t passes a whole number on the way to t + 1."""
     run = np.arange(n) // _RUN_ROWS
     return np.asarray(np.floor((run + 1) * share) > np.floor(run * share))
 

@@ -1,14 +1,14 @@
-"""Covariances that are never formed: products with them are passes over the rows.
+"""Covariances that are never formed: each product with them is a pass over the rows.
 
-``fit_data_of_rows`` makes ``StreamedCovariances`` where an array (k, p, p) would be too large or too dear, and solvers
-ask it for products as they ask ``CovarianceStack``. With ``X_i`` the rows of context i, ``m_i`` their mean and
+``fit_data_of_rows`` makes a ``StreamedCovariances`` if an array (k, p, p) would be too large or too expensive. Solvers
+use it through the same interface as ``CovarianceStack``. With ``X_i`` the rows of context i, ``m_i`` their mean and
 ``Z_i = (X_i - 1 m_i^T) V`` the centred scores,
 
-    S_i V = (X_i - 1 m_i^T)^T Z_i / (n_i - 1),   V^T S_i V = Z_i^T Z_i / (n_i - 1),
+    S_i V = (X_i - 1 m_i^T)^T Z_i / (n_i - 1),   V^T S_i V = Z_i^T Z_i / (n_i - 1).
 
-so sparse rows stay sparse (only scores are centred) and memory is O(p m + k m^2) and the means, (k, p). Most passes
-take rows in any order (``kernels.py``); those for the basis need the rows of a context together (``gram_passes.py``).
-``passes.py`` says which passes a fit makes, and in which order.
+Only scores are centred, so sparse rows stay sparse, and memory is O(p m + k m^2) plus the means, (k, p). Most passes
+take rows in any order (``kernels.py``); those for the basis need all rows of a context together (``gram_passes.py``).
+The docstring of ``passes.py`` lists the passes of a fit in order.
 """
 
 from __future__ import annotations
@@ -33,23 +33,22 @@ from .passes import Passes, run_pass
 from .row_groups import memory_limit
 from .row_sample import sample_of
 
-# Products for a basis at most, a pass each. Where the scree falls at the rank two to ten do; where it is flat there is
-# no answer to converge to, and Lanczos stops when products bring little. This bound ends what converges too slowly.
+# Bound on the products, and so on the passes, for one basis. If the scree drops at the rank, two to ten suffice; if it
+# is flat there, no answer exists to converge to, and Lanczos usually stops by itself when products no longer help.
 _MOST_PRODUCTS = 40
-# Of rows on disk this share is looked at first. A larger one costs as much of a pass, a smaller one has directions that
-# are farther from the answer, and so more passes to come.
+# Share of the rows on disk that the first look reads. A larger sample costs more of a pass; a smaller one gives
+# directions that are further from the answer, so that more passes follow.
 _SAMPLE_SHARE = 1 / 16
-# Rows of that sample for each direction that is sought in it, at least; with fewer its directions are mostly noise, and
-# random ones do as well.
+# Fewest rows in the sample for each direction sought in it. With fewer, its directions are mostly noise, and random
+# ones, which cost nothing, do as well.
 _SAMPLE_ROWS_PER_DIRECTION = 10
-# The leading directions of a sample are only a start for those of all rows: five products with it, which is in memory,
-# are enough, and digits beyond the seventh are of no use.
+# The sample's directions are only a start for those of all rows, so a few products with it and seven digits suffice.
 _SAMPLE_PRODUCTS = 5
 _SAMPLE_TOL = 1e-7
 
 
 class _FirstGuess(NamedTuple):
-    """``directions`` (p, s) that are probably leading, and the variances of contexts along them, ``mixture`` (k, s)."""
+    """Likely leading ``directions`` (p, s), and the weights ``mixture`` (k, s) with which contexts enter the sketch."""
 
     directions: Array
     mixture: Array
@@ -57,12 +56,27 @@ class _FirstGuess(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamedCovariances:
-    """``Covariances`` of rows, by passes over them.
+    """``Covariances`` of rows, computed by passes over them.
 
-    ``weights`` (k,) multiply the covariances and ``scale`` (p,) the features; ``means`` (k, p) are those of the rows as
-    they are. ``sketch`` (p, s) is a first guess of the leading directions, from the pass that found the means. None of
-    these change. What does are ``passes``, which count, and ``_memory``, with what passes have found that may be asked
-    for again.
+    Attributes
+    ----------
+    contexts : Contexts
+        The rows.
+    passes : Passes
+        How passes are made; its ledger counts them.
+    means : ndarray (k, p)
+        Means of the rows before features are scaled.
+    sketch : ndarray (p, s)
+        A first approximation of the leading directions, from the pass that found the means.
+    weights : ndarray (k,)
+        Factors of the covariances.
+    scale : ndarray (p,) or None
+        Factors of the features.
+
+    Notes
+    -----
+    Products change nothing that can be seen from outside, but for the count of passes: results that may be needed again
+    go to ``_memory``.
     """
 
     contexts: Contexts
@@ -76,12 +90,12 @@ class StreamedCovariances:
     @classmethod
     @blas_aside()
     def of(cls, contexts: Contexts, width: int, passes: Passes) -> StreamedCovariances:
-        """Find means, and sketch ``[S_1 ... S_k]`` with ``width`` combinations of its columns: one pass.
+        """Find the means, and sketch ``[S_1 ... S_k]`` by ``width`` combinations of its columns: one pass.
 
-        Column l of the sketch is ``sum_i w_il S_i x_l``. In the model that is ``A diag(sum_i w_il b_i) A^T x_l``: some
-        combination of all components. Where rows are read from disk, x are the leading directions of some of them and
-        w the variances along these, which saves a later pass or two; otherwise both are random. And where each context
-        fits into memory, the sketch is ``sum_i S_i S_i x_l``: the pass is then the first one for the basis as well.
+        Column l of the sketch is ``sum_i w_il S_i x_l``, which under the model is ``A diag(sum_i w_il b_i) A^T x_l``: a
+        combination of the components. For rows in memory x and w are random. For rows on disk, x are the leading
+        directions of a sample and w the variances along them, which saves a pass or two later. If in addition every
+        context fits into memory, the sketch is ``sum_i S_i S_i x_l``, and this is also the first pass for the basis.
         """
         width = min(width, contexts.n_features)
         guess = cls._first_look(contexts, width, passes)
@@ -93,13 +107,13 @@ class StreamedCovariances:
 
     @classmethod
     def with_means(cls, contexts: Contexts, passes: Passes) -> StreamedCovariances:
-        """Find means alone, where no basis will be asked for: one pass."""
+        """Find the means only, if no basis will be needed: one pass."""
         means = context_means(contexts, passes)
         return cls(contexts, passes, means, np.empty((contexts.n_features, 0)), np.ones(len(means)))
 
     @classmethod
     def _with_first_product(cls, contexts: Contexts, V: Array, passes: Passes) -> StreamedCovariances:
-        """Find means and ``G V`` for an orthonormal V in one pass over contexts that fit into memory."""
+        """Find the means and ``G V`` for an orthonormal V in one pass. Every context has to fit into memory."""
         ones = np.ones(len(contexts.names))
         block = block_for(V, PassResults(), len(ones))
         dtype = contexts.dtype
@@ -113,8 +127,9 @@ class StreamedCovariances:
 
     @classmethod
     def _with_sketch(cls, contexts: Contexts, guess: _FirstGuess, passes: Passes) -> StreamedCovariances:
-        """Find means and ``sum_i w_il S_i x_l`` in one pass over rows in any order."""
-        k, p = len(contexts.names), contexts.n_features
+        """Find the means and ``sum_i w_il S_i x_l`` in one pass over rows in any order."""
+        k = len(contexts.names)
+        p = contexts.n_features
         directions = guess.directions
         mixture = guess.mixture / np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
         kernel = partial(
@@ -127,19 +142,19 @@ class StreamedCovariances:
         uncentred = np.zeros((p, directions.shape[1]))
         run_pass(contexts, passes, "means", kernel, [row_sums, uncentred])
         means = row_sums / contexts.n_samples[:, None]
-        # Means were not known in the pass. To take them off afterwards loses digits where they are large, which matters
-        # little here: the sketch decides how many passes follow, and not their answer.
+        # The means were not known during the pass. Correcting for them afterwards loses digits if they are large, which
+        # does little harm: the sketch affects the number of passes that follow, and not what they converge to.
         sketch = uncentred - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
         return cls(contexts, passes, means, sketch, np.ones(k))
 
     @classmethod
     def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> _FirstGuess | None:
-        """Return the leading eigenvectors (p, width) of ``sum_i S_i`` of a sample of rows on disk, None without one."""
+        """Return leading eigenvectors of ``sum_i S_i`` over a sample of the rows on disk; None without a sample."""
         sample = sample_of(contexts, _SAMPLE_SHARE, _SAMPLE_ROWS_PER_DIRECTION * width)
         if sample is None:
             return None
         passes.report("a first look", 0, 1)
-        rows = cls.of(sample.contexts, width, Passes.silent())  # in memory: no further sample
+        rows = cls.of(sample.contexts, width, Passes.silent())  # rows in memory: no further sample is taken
         alike = np.ones((len(sample.chosen), width))
         leading = eigenbasis.top_eigenvectors(
             lambda V: rows.combine(V, alike[:, : V.shape[1]]),
@@ -151,7 +166,7 @@ class StreamedCovariances:
             most=_SAMPLE_PRODUCTS,
         )
         variances = rows.variances_along(leading.vectors)
-        # Contexts with no row in the sample are taken to be like the average of the others.
+        # Contexts without rows in the sample get the average of the others.
         mixture = np.tile(variances.mean(axis=0), (len(contexts.names), 1))
         mixture[sample.chosen] = variances
         passes.report("a first look", 1, 1)
@@ -174,13 +189,13 @@ class StreamedCovariances:
 
     @property
     def known(self) -> PassResults:
-        """What passes have found so far."""
+        """The results of passes so far that may be needed again."""
         return self._memory.results
 
     @blas_aside()
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]`` by block Lanczos, a pass for each product."""
-        # Lanczos is content with residuals of 8 eps of the largest eigenvalue: the rounding of the precision of rows.
+        # Lanczos accepts residuals of 8 eps times the largest eigenvalue: one rounding error of the rows' precision.
         eps = float(np.finfo(self.dtype).eps) / 8
         width = max(min(r + eigenbasis.SPARE, self.n_features), -(-q // 2))
         start = self.known.multiplied
@@ -188,26 +203,26 @@ class StreamedCovariances:
             start = self._first_block(width)
 
         def times(V: Array) -> Array:
-            product = self.known.product(V)  # of the first block, where the first pass has multiplied it
+            product = self.known.product(V)  # the first pass may have multiplied the first block already
             return self._gram_times(V) if product is None else product
 
         top = eigenbasis.top_eigenvectors(times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS)
-        self.passes.room.clear()  # no later pass gathers contexts
+        self.passes.room.clear()  # later passes take rows in any order, and gather none
         return Basis(top.vectors, np.sqrt(top.values), top.residual)
 
     def _first_block(self, width: int) -> Array:
-        """Return the sketch, cut or filled up with random directions to ``width`` columns."""
+        """Return the sketch with ``width`` columns: cut, or padded with random directions."""
         start = self.sketch if self.scale is None else self.scale[:, None] * self.sketch
         missing = width - start.shape[1]
-        if missing > 0:  # the rank was not known when the sketch was made
+        if missing > 0:  # the rank was unknown when the sketch was made
             more = np.random.default_rng(1).standard_normal((len(start), missing))
-            # Of the size of the others: what comes out of a QR decomposition of the block depends on it.
+            # Scaled like the sketch, so that neither part drowns in the rounding of the other.
             size = np.linalg.norm(start) / np.sqrt(max(start.size, 1))
             start = np.hstack([start, more * max(size, np.finfo(float).tiny)])
         return start[:, :width]
 
     def _gram_times(self, V: Array) -> Array:
-        """Return ``sum_i S_i S_i V`` (p, s) for an orthonormal V, and remember what the pass brought beside it."""
+        """Return ``sum_i S_i S_i V`` (p, s) for an orthonormal V, and remember what else the pass finds."""
         block = block_for(V, self.known, self.n_contexts)
         scaled = self._scaled_columns(block.directions)
         gram = GramInParts(
@@ -224,19 +239,19 @@ class StreamedCovariances:
         return self._scaled_columns(totals.product)
 
     def array_or_none(self) -> Array | None:
-        """Return None: there are only rows."""
+        """Return None: the entries are not in memory."""
         return None
 
     @blas_aside()
     def whole(self) -> Array:
-        """Return all entries (k, p, p), from rows that are made dense a block at a time."""
+        """Return all entries (k, p, p): one pass, in which rows are made dense a block at a time."""
         k, p = self.means.shape
         scatters = np.zeros((k, p, p))
         left = np.zeros((k, p))
         kernel = partial(kernels.centred_scatters, self.means.astype(self.dtype))
         run_pass(self.contexts, self.passes, "covariances", kernel, [scatters, left])
         S = scatters * self._factors[:, None, None]
-        # sum (x - m)(x - m)^T exceeds the scatter by n d d^T, d = left / n being the rounding of the mean m.
+        # The mean m is rounded. sum (x - m)(x - m)^T exceeds the scatter by n d d^T, with d = left / n its error.
         for Si, sums, factor in zip(S, left, self._factors / self.contexts.n_samples, strict=True):
             Si -= np.outer(factor * sums, sums)
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
@@ -244,8 +259,7 @@ class StreamedCovariances:
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A`` of all contexts: one pass. Cost O(nnz m), memory O(k m^2).
 
-        No pass where A is in the span of an orthonormal U whose ``T_i = U^T S_i U`` are known: ``C^T T_i C`` for
-        ``A = U C``.
+        If ``A = U C`` with an orthonormal U whose core ``T_i = U^T S_i U`` is known, they are ``C^T T_i C``: no pass.
         """
         known = self.known.congruences(A)
         yield from [self._core(A)] if known is None else known
@@ -280,11 +294,11 @@ class StreamedCovariances:
 
     @blas_aside()
     def variances(self) -> Array:
-        """Return the variances of features in every context (k, p): one pass, made once."""
+        """Return the variances of features in every context (k, p): one pass, the first time."""
         if self.known.variances is None:
             squares = np.zeros((self.n_contexts, self.n_features))
             run_pass(self.contexts, self.passes, "variances", partial(kernels.feature_squares, self.means), [squares])
-            # Each zero of a sparse row is off the mean by -m as well. The sums above left m^2 out, in every entry.
+            # The sums over sparse rows are of (x - m)^2 - m^2, which is 0 for entries that are not stored.
             left_out = np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * self.means**2
             variances = (squares + left_out) * self._factors[:, None]
             variances = variances if self.scale is None else variances * self.scale**2
@@ -293,7 +307,7 @@ class StreamedCovariances:
         return self.known.variances
 
     def squared_norms(self) -> Array:
-        """Return estimates of ``||S_i||_F^2`` (k,), from the passes for the basis; ``norm_errors`` are theirs."""
+        """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""
         if self.known.squared_norms is None:
             self._gram_times(np.linalg.qr(self._first_block(2))[0])
         assert self.known.squared_norms is not None
@@ -311,16 +325,16 @@ class StreamedCovariances:
         return self.combine(np.eye(p), np.broadcast_to(weights[:, None], (len(weights), p)))
 
     def scaled(self, scale: Array) -> StreamedCovariances:
-        """Return the covariances of features multiplied by ``scale`` (p,); nothing is known of them yet."""
+        """Return the covariances of features multiplied by ``scale`` (p,), with an empty memory."""
         scale = scale if self.scale is None else self.scale * scale
         return replace(self, scale=scale, _memory=PassMemory())
 
     def weighted(self, weights: Array) -> Covariances:
-        """Return the covariances times ``weights`` (k,); nothing is known of them yet."""
+        """Return the covariances times ``weights`` (k,), with an empty memory."""
         return replace(self, weights=self.weights * weights, _memory=PassMemory())
 
     def most_variable(self, m: int) -> Array:
-        """Return which ``m`` features vary most, all rows together, in their order: a pass."""
+        """Return the indices of the ``m`` features with most variance in total, in ascending order: one pass."""
         pooled = (self.contexts.n_samples - 1) @ self.variances()
         return np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
 
@@ -329,7 +343,7 @@ class StreamedCovariances:
         return _scatter_factors(self.contexts, self.weights)
 
     def _scaled_columns(self, A: Array) -> Array:
-        """Return ``D A`` for D = diag(scale): (X D) A is X (D A), so that rows are used as they are."""
+        """Return ``D A`` with D = diag(scale): ``(X D) A = X (D A)``, so that rows need not be scaled."""
         return A if self.scale is None else self.scale[:, None] * A
 
     def _scores(self, A: Array) -> kernels.CentredScores:
@@ -338,7 +352,7 @@ class StreamedCovariances:
 
 
 def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
-    """Return the means of contexts (k, p) in float64: one pass, also where a context has a single row."""
+    """Return the means of contexts (k, p) in float64: one pass. A single row per context is enough."""
     sums = np.zeros((len(contexts.names), contexts.n_features))
     kernel = partial(kernels.row_sums, kernels.adds_by_entry(contexts))
     run_pass(contexts, passes or Passes.silent(), "means", kernel, [sums])
@@ -346,11 +360,11 @@ def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
 
 
 def _random_guess(contexts: Contexts, width: int) -> _FirstGuess:
-    rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
+    rng = np.random.default_rng(0)  # fixed: it affects the number of passes, and no reported result
     directions = rng.standard_normal((contexts.n_features, width))
     return _FirstGuess(directions, rng.standard_normal((len(contexts.names), width)))
 
 
 def _scatter_factors(contexts: Contexts, weights: Array) -> Array:
-    """Return ``w_i / (n_i - 1)`` (k,), with which scatters become weighted covariances."""
-    return np.asarray(weights / np.maximum(contexts.n_samples - 1.0, 1.0))  # a single row has a scatter of 0
+    """Return ``w_i / (n_i - 1)`` (k,), the factors that turn scatters into weighted covariances."""
+    return np.asarray(weights / np.maximum(contexts.n_samples - 1.0, 1.0))  # the scatter of a single row is 0

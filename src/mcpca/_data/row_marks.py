@@ -1,12 +1,12 @@
-"""Marks of the rows of each context, by which a checkpoint tells whether a fit that resumes has the rows it began with.
+"""Marks of each context's rows, by which a resumed fit recognises the rows it began with.
 
 The mark of a row is ``sum_j w_j f(x_j) mod 2^64`` of the bits of its values, with their upper half folded onto the
 lower (a change of sign alone would vanish in pairs otherwise) and odd weights by feature. The mark of a context is the
-sum of a non-linear function of the marks of its rows: it depends neither on their order nor on the blocks they come in,
-and a sparse row has the mark that it has when it is dense. Marks of blocks, and of machines, are added.
+sum of a non-linear function of the marks of its rows, so it depends neither on their order nor on the blocks they come
+in, and marks from several blocks or machines are added. Sparse and dense rows have the same marks.
 
-Rows are compared to the last bit here, and have to be read for it. The fingerprints of moments
-(``_covariances/moment_fingerprints.py``) are another thing: they recognise contexts by rounded moments, when their rows
+Marks compare rows to the last bit, and have to read them. The fingerprints of moments in
+``_covariances/moment_fingerprints.py`` serve another purpose: they recognise contexts by rounded moments once the rows
 are gone.
 """
 
@@ -19,15 +19,15 @@ import scipy.sparse
 
 from .._utils.types import Array
 
-# Values whose bits are copied at a time, 512 kB as uint64: with many more the copy leaves the cache before it is used,
-# with far fewer the calls cost more than the work.
+# Values whose bits are copied at a time, 512 kB as uint64. With many more, the copy leaves the cache before it is used;
+# with far fewer, calls cost more than the work.
 _BITS_AT_A_TIME = 2**16
 
 
 def marks_of(X: Any, codes: Array, k: int) -> Array:
-    """Return what rows X (n, p), dense or CSR, add to the marks (k,) of k contexts; ``codes`` (n,) are their contexts.
+    """Return the contribution of rows X (n, p), dense or CSR, to the marks (k,) of k contexts.
 
-    Cost O(nnz), a tenth of one pass with 40 directions.
+    ``codes`` (n,) are the contexts of the rows. Cost O(nnz), a tenth of one pass with 40 directions.
     """
     n, p = X.shape
     weights = _mixed(np.arange(p, dtype=np.uint64)) | np.uint64(1)  # odd: multiplication mod 2^64 loses no bit
@@ -35,8 +35,8 @@ def marks_of(X: Any, codes: Array, k: int) -> Array:
         first = int(X.indptr[0])
         stop = int(X.indptr[-1])
         terms = _folded(X.data[first:stop]) * weights[X.indices[first:stop]]
-        # Sums of rows as differences of one running sum: exact mod 2^64, and right for empty rows, which reduceat
-        # is not. +0.0 has no bits set, so that it adds nothing whether it is stored or not.
+        # Row sums as differences of a running sum: exact mod 2^64 and, unlike np.add.reduceat, right for empty rows.
+        # +0.0 has no bits set, so it adds nothing whether it is stored or not.
         running = np.zeros(X.nnz + 1, dtype=np.uint64)
         np.cumsum(terms, out=running[1:])
         rows = running[X.indptr[1:] - first] - running[X.indptr[:-1] - first]
@@ -46,7 +46,7 @@ def marks_of(X: Any, codes: Array, k: int) -> Array:
         for i in range(0, n, step):
             np.einsum("ij,j->i", _folded(X[i : i + step]), weights, out=rows[i : i + step])
     marks = np.zeros(k, dtype=np.uint64)
-    # Mixed before they are added: sums of the linear marks would not change where values move between rows.
+    # Mixed before they are added: a sum of linear marks would not notice values that move between rows.
     np.add.at(marks, codes, _mixed(rows))
     return marks
 

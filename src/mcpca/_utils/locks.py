@@ -1,4 +1,4 @@
-"""A lock on a file, for one process, or one thread, at a time; a checkpoint holds one while its fit is alive."""
+"""A lock on a file, held by one thread of one process at a time. A fit holds the lock of its checkpoint."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-_OWNER_BYTES = 20  # read of a lock that is taken: the number of its process, in digits
+_OWNER_BYTES = 20  # to read from a lock that is taken: the digits of its owner's process id
 
 
 class Busy(Exception):
-    """Somebody else has the lock; the message says who."""
+    """The lock is taken; the message says by whom."""
 
 
 class Lock:
-    """A lock in a file beside ``path``, which the system releases when a process dies: none is ever stale.
+    """A lock file beside ``path``. The system releases it when its process dies, so that it is never stale.
 
-    Where the system has no locks on files (Windows, some network drives) everybody gets it.
+    If the system cannot lock files (Windows, some network drives) everybody gets the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,27 +36,27 @@ class Lock:
         while self._handle is None:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                # flock belongs to the open file and not to the process, so that it also keeps threads apart.
+                # flock applies to an open file and not to a process, so it also works between threads.
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 owner = os.pread(handle, _OWNER_BYTES, 0).decode("ascii", "replace").strip()
                 os.close(handle)
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     raise Busy(f"process {owner}" if owner else "another process") from error
-                return  # this drive has no locks
+                return  # not supported on this drive
             if self._is_current(handle):
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, str(os.getpid()).encode(), 0)
                 self._handle = handle
             else:
-                # Between our open and our flock its owner has deleted the file. Ours has no name any more, so that the
-                # next one to come would make, and lock, another: try again with that.
+                # The owner deleted the file between our open and our flock. The one we hold has no name any more, so
+                # that others would create and lock a new one: start again with that.
                 os.close(handle)
 
     def give_back(self) -> None:
         """Release the lock, and leave no file."""
         if self._handle is not None:
-            # In this order: once it is released, the file at this path may be the next owner's.
+            # In this order: once the lock is released, the file at this path may belong to the next owner.
             self.path.unlink(missing_ok=True)
             os.close(self._handle)
             self._handle = None
