@@ -96,26 +96,25 @@ def learned(known: PassResults, block: GramBlock, totals: GramTotals) -> PassRes
 
 def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotals:
     """Run the pass; two more over each context that does not fit into memory."""
-    totals = _zeros(gram)
+    sums = _zeros(gram)
     if contexts.engine is not None:
-        run_pass_on_workers(contexts, passes, "basis", partial(contexts.engine.add_gram, gram), totals)
-        return GramTotals(*totals)
-    sizes = contexts.context_bytes()
-    large = sizes > memory_limit()
-    run_pass(contexts, passes, "basis", gram.whole, totals, whole=np.flatnonzero(~large))
-    found = GramTotals(*totals)
+        run_pass_on_workers(contexts, passes, "basis", partial(contexts.engine.add_gram, gram), sums)
+        return GramTotals(*sums)
+    large = contexts.context_bytes() > memory_limit()
+    run_pass(contexts, passes, "basis", gram.whole, sums, whole=np.flatnonzero(~large))
+    totals = GramTotals(*sums)
     for i in np.flatnonzero(large).tolist():
-        found = _with_large_context(found, i, contexts, passes, gram)
-    return found
+        totals = _with_large_context(totals, i, contexts, passes, gram)
+    return totals
 
 
 def multiply_and_sum_rows(contexts: Contexts, passes: Passes, gram: Gram) -> tuple[GramTotals, Array]:
     """Run the pass for contexts that all fit into memory, and return the sums of their rows (k, p) as well."""
     row_sums = np.zeros((len(contexts.names), contexts.n_features))
-    totals = _zeros(gram)
+    sums = _zeros(gram)
     every = np.arange(len(contexts.names))
-    run_pass(contexts, passes, "means and basis", gram.with_row_sums, [*totals, row_sums], whole=every)
-    return GramTotals(*totals), row_sums
+    run_pass(contexts, passes, "means and basis", gram.with_row_sums, [*sums, row_sums], whole=every)
+    return GramTotals(*sums), row_sums
 
 
 def _zeros(gram: Gram) -> list[Array]:
@@ -125,7 +124,9 @@ def _zeros(gram: Gram) -> list[Array]:
     return [np.zeros((p, gram.s)), np.zeros((k, m)), core]
 
 
-def _with_large_context(found: GramTotals, i: int, contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotals:
+def _with_large_context(
+    totals: GramTotals, i: int, contexts: Contexts, passes: Passes, gram: GramInParts
+) -> GramTotals:
     """Return the totals with context i added, which does not fit into memory: its rows are read twice."""
 
     def image_parts(X: Any, codes: Array) -> list[Sum]:
@@ -135,10 +136,10 @@ def _with_large_context(found: GramTotals, i: int, contexts: Contexts, passes: P
     parts = [np.zeros(gram.directions.shape), np.zeros(gram.directions.shape[1])]
     run_pass(contexts, passes, "basis", image_parts, parts, only=i)
     Y = gram.image(i, *parts)
-    lengths = found.lengths.copy()  # a checkpoint may hold the totals of the finished pass
+    lengths = totals.lengths.copy()  # a checkpoint may hold the totals of the finished pass
     lengths[i] += gram.squares(Y)
     Y = Y[:, : gram.s]
-    core = found.core.copy()
+    core = totals.core.copy()
     core[i] = gram.core(Y)
 
     # The second reading, now that the image S_i V is complete.
@@ -147,7 +148,7 @@ def _with_large_context(found: GramTotals, i: int, contexts: Contexts, passes: P
 
     parts = [np.zeros(Y.shape), np.zeros(gram.s)]
     run_pass(contexts, passes, "basis", product_parts, parts, only=i)
-    return GramTotals(found.product + (parts[0] - np.outer(gram.means[i], parts[1])), lengths, core)
+    return GramTotals(totals.product + (parts[0] - np.outer(gram.means[i], parts[1])), lengths, core)
 
 
 def _products_and_sums(X: Any, Z: Array) -> list[Sum]:

@@ -114,7 +114,7 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
     p = means.shape[1]
     present, rows = context_sums.rows_of(codes, 0, len(means))
     scatters = np.zeros((len(present), p, p))
-    left = np.zeros((len(present), p))
+    centred_sums = np.zeros((len(present), p))
     step = max(1, _CENTRED_NUMBERS // p)
     for j, i in enumerate(present.tolist()):
         Xi = X[rows[j]]
@@ -125,6 +125,6 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
         for start in range(0, Xi.shape[0], step):
             Z = Xi[start : start + step]
             Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
-            left[j] += Z.sum(axis=0, dtype=np.float64)
+            centred_sums[j] += Z.sum(axis=0, dtype=np.float64)
             scatters[j] += Z.T @ Z
-    return [Sum(0, present, scatters), Sum(1, present, left)]
+    return [Sum(0, present, scatters), Sum(1, present, centred_sums)]

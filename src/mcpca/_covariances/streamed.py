@@ -155,9 +155,9 @@ class StreamedCovariances:
             return None
         passes.report("a first look", 0, 1)
         rows = cls.of(sample.contexts, width, Passes.silent())  # rows in memory: no further sample is taken
-        alike = np.ones((len(sample.chosen), width))
+        equal_weights = np.ones((len(sample.chosen), width))
         leading = eigenbasis.top_eigenvectors(
-            lambda V: rows.combine(V, alike[:, : V.shape[1]]),
+            lambda V: rows.combine(V, equal_weights[:, : V.shape[1]]),
             rows.sketch,
             width,
             width,
@@ -212,7 +212,7 @@ class StreamedCovariances:
 
     def _first_block(self, width: int) -> Array:
         """Return the sketch with ``width`` columns: cut, or padded with random directions."""
-        start = self.sketch if self.scale is None else self.scale[:, None] * self.sketch
+        start = self._scaled_columns(self.sketch)
         missing = width - start.shape[1]
         if missing > 0:  # the rank was unknown when the sketch was made
             more = np.random.default_rng(1).standard_normal((len(start), missing))
@@ -247,12 +247,12 @@ class StreamedCovariances:
         """Return all entries (k, p, p): one pass, in which rows are made dense a block at a time."""
         k, p = self.means.shape
         scatters = np.zeros((k, p, p))
-        left = np.zeros((k, p))
+        centred_sums = np.zeros((k, p))
         kernel = partial(kernels.centred_scatters, self.means.astype(self.dtype))
-        run_pass(self.contexts, self.passes, "covariances", kernel, [scatters, left])
+        run_pass(self.contexts, self.passes, "covariances", kernel, [scatters, centred_sums])
         S = scatters * self._factors[:, None, None]
-        # The mean m is rounded. sum (x - m)(x - m)^T exceeds the scatter by n d d^T, with d = left / n its error.
-        for Si, sums, factor in zip(S, left, self._factors / self.contexts.n_samples, strict=True):
+        # sum (x - m)(x - m)^T exceeds the scatter by n d d^T, where d = centred_sums / n is the rounding error of m.
+        for Si, sums, factor in zip(S, centred_sums, self._factors / self.contexts.n_samples, strict=True):
             Si -= np.outer(factor * sums, sums)
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
