@@ -599,9 +599,11 @@ def test_a_checkpoint_keeps_finished_passes(client, data, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         model(verbose=stop).fit(rows, y, checkpoint=path)
     later = da.concatenate([rows[:450], 3 * rows[450:]])
-    with pytest.raises(ValueError, match=r"is of another fit: it differs in the rows \(context 0, .*delete the file"):
+    with pytest.raises(
+        ValueError, match=r"belongs to another fit: it differs in the rows \(context 0, .*delete the file"
+    ):
         model().fit(later, y, checkpoint=path)
-    with pytest.raises(ValueError, match="is of another fit: it differs in the labels of rows"):
+    with pytest.raises(ValueError, match="belongs to another fit: it differs in the labels of rows"):
         model().fit(rows, np.sort(y), checkpoint=path)
     stages = []
     found = model(verbose=lambda *progress: stages.append(progress[0])).fit(rows, y, checkpoint=path)

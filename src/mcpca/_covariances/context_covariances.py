@@ -22,7 +22,7 @@ from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
-from .passes import Passes, overflow, run
+from .passes import Passes, overflow, run_pass
 from .scaling import in_range
 from .streamed import StreamedCovariances
 
@@ -105,7 +105,7 @@ def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCova
     contexts = rows.contexts
     means = rows.means[:, features]
     total = np.zeros((*means.shape, len(features)))
-    run(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [total])
+    run_pass(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [total])
     S = total / (contexts.n_samples - 1.0)[:, None, None]  # a new array: a checkpoint may hold the total of the pass
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
@@ -272,7 +272,7 @@ def _in_one_pass(contexts: Contexts, passes: Passes) -> tuple[Array, Array] | No
     p = contexts.n_features
     sums = np.zeros((k, p))
     S = np.zeros((k, p, p))
-    run(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
+    run_pass(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
     means = sums / contexts.n_samples[:, None]
     for Si, mean, n in zip(S, means, contexts.n_samples.tolist(), strict=True):
         squares = np.diagonal(Si).copy()

@@ -134,7 +134,7 @@ class DaskEngine:
         graph = self._graph()
         known = graph.put(gram)
         array_or_none = kept(self.rows)
-        size = int(gram.typed.shape[0] * gram.typed.shape[1] * 8)
+        size = int(gram.directions.shape[0] * gram.directions.shape[1] * 8)
         step = max(1, _GROUP // max(size, 1))
         results: list[Any] = []
         for start in range(0, self.n_contexts, step):

@@ -14,9 +14,9 @@ import scipy.sparse
 from .._utils.types import Array
 from .blocks import as_canonical, block_dtype, check_block, largest, times_power
 from .context_sums import Sum
-from .fingerprints import marks_of
 from .labels import Coded, read_labels
 from .projection import scores_by_context
+from .row_marks import marks_of
 from .validation import check_rows
 
 _PIECE = 2**26  # bytes of rows that a kernel is given at a time

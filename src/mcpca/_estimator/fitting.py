@@ -17,7 +17,8 @@ from .._covariances.checkpoint import Checkpoint
 from .._covariances.context_covariances import ContextCovariances
 from .._covariances.device_rows import read_device_contexts
 from .._covariances.device_validation import check_stack
-from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows, identity_of
+from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
+from .._covariances.fit_identity import identity_of
 from .._covariances.moments import ContextMoments
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
@@ -157,7 +158,7 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         contexts=data.names,
         n_samples=data.counts,
         n_iter=max(1, result.n_iter),
-        n_passes=None if data.passes is None else data.passes.count[0],
+        n_passes=data.n_passes,
         basis_residual=result.basis_residual,
         facets=replace(facets, exponent=data.exponent),
         score_moments=score_moments,
