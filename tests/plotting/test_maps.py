@@ -159,7 +159,7 @@ def test_anndata_gives_the_picture_of_its_model(name):
         pictures.append(np.asarray(figure.canvas.buffer_rgba()))
     np.testing.assert_array_equal(*pictures)
     with pytest.raises(
-        ValueError, match=r"key='mcpca' names no fit of MCPCA in adata.uns. There are fits under \['mine'\]"
+        ValueError, match=r"key='mcpca' names no fit of MCPCA in adata.uns. There are fits under 'mine'"
     ):
         ON_AXES[name](adata)
 

@@ -21,8 +21,8 @@ from .._results.fitted_rows import (
     Directions,
     RowsByContext,
     principal_directions,
-    read_space,
-    sample_rows,
+    rows_of_fit,
+    sampled_rows,
     scores_are_stored,
 )
 from .._utils.component_names import unknown
@@ -60,7 +60,7 @@ class FittedRows:
 
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows, for W (q, m) in the space of the fit. One pass, by blocks."""
-        W = self.space.fit_data_of_rows(W)
+        W = self.space.over_row_features(W)
         parts = []
         for source in _sources(self.space):
             Z = np.empty((source.shape[0], W.shape[1]))
@@ -104,7 +104,7 @@ class FittedRows:
         """
         wanted = range(len(self.fit.contexts)) if among is None else among
         positions = [self.space.position(i, self.fit.contexts) for i in wanted]
-        rows = sample_rows(self.space, positions, _MOST).rows
+        rows = sampled_rows(self.space, positions, _MOST).rows
         n, q = rows.shape
         if n < 2:
             raise ValueError(f"Context {self.fit.contexts[wanted[0]]!r} has 1 row, and PCs need 2; pass more rows.")
@@ -144,7 +144,7 @@ def rows_are_given(source: Any, X: Any, y: Any) -> bool:
 def read_rows(source: Any, key: str, X: Any, y: Any) -> FittedRows:
     """Return the rows that go with a fit, ``X`` and ``y`` for a model and those of the AnnData itself otherwise."""
     fit = fitted(source, key)
-    space = read_space(source, fit, key, X, y)
+    space = rows_of_fit(source, fit, key, X, y)
     at = {position: i for i, position in enumerate(space.order) if position >= 0}
     renamed = np.array([at.get(i, -1) for i in range(len(space.contexts.names))] + [-1])
     codes = np.concatenate([renamed[space.contexts.codes(one)] for one in _sources(space)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._results.context_tests import TESTS, compare
+from .._results.context_tests import COVARIATE_TESTS, compare_with_covariate
 from .._results.context_values import ContextValues
 from .._utils.types import Array
 from ._models import Added, added_categories, added_linear, added_logistic
@@ -34,7 +34,7 @@ class Target:
     @property
     def least_p(self) -> float:
         """Smallest p-value that so few contexts allow: that of the covariate with itself."""
-        return max(float(compare(test, x[:, None], x).p_values[0]) for test, x in self.by_test.items())
+        return max(float(compare_with_covariate(test, x[:, None], x).p_values[0]) for test, x in self.by_test.items())
 
     @property
     def most_predictors(self) -> int:
@@ -62,8 +62,8 @@ def read_target(read: ContextValues, kept: Array, split: Any, tests: Any) -> Tar
         chosen = chosen or ["anova"]
     else:
         chosen = [tests] if isinstance(tests, str) else list(tests) if isinstance(tests, (list, tuple)) else []
-    if not chosen or any(name not in TESTS for name in chosen):
-        raise ValueError(f"tests={tests!r}; choose 'auto' or some of {list(TESTS)}.")
+    if not chosen or any(name not in COVARIATE_TESTS for name in chosen):
+        raise ValueError(f"tests={tests!r}; choose 'auto' or some of {list(COVARIATE_TESTS)}.")
     if n_levels < 2:
         raise ValueError("covariate has the same value in all contexts; there is nothing to compare.")
     if len(kept) < 4:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._results.context_tests import MOST, compare, n_arrangements
+from .._results.context_tests import MOST_ARRANGEMENTS, compare_with_covariate, n_arrangements
 from .._results.context_values import context_values
 from .._results.fitted import fitted
 from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
@@ -214,7 +214,7 @@ def associate(
             "n_pcs", n_pcs, 50, "PCs are those of rows, and none are given", f"drop it, or {NEEDS_ROWS}"
         )
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
-    many = any(n_arrangements(x) > MOST for x in target.by_test.values())
+    many = any(n_arrangements(x) > MOST_ARRANGEMENTS for x in target.by_test.values())
     if check_integer(permutations, "permutations", 0) and many and (permutations + 1) * alpha < n_tests:
         raise ValueError(
             f"permutations={permutations} gives no p-value below {1 / (permutations + 1):.2g}, and the {n_tests} tests "
@@ -279,7 +279,7 @@ def _tested(
 ) -> Any:
     columns: dict[str, Array] = {}
     for test, x in target.by_test.items():
-        found = compare(test, V, x, permutations, rng)
+        found = compare_with_covariate(test, V, x, permutations, rng)
         columns |= {test: found.statistics, f"{test}_p": found.p_values}
     # NaN, where a column is constant, is no evidence: the largest p is then NaN too.
     p = np.max([columns[f"{test}_p"] for test in target.tests], axis=0)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._data.detect import is_anndata
-from .._results.fitted import feature_names, fitted
+from .._results.fitted import fitted, resolve_feature_names
 from .._results.pipelines import back_through, names_before, split_steps
 from .._results.poles import poles
 from .._utils.arguments import check_integer, refuse_without_effect
@@ -58,7 +58,7 @@ def feature_scores(
     Cost O(p m r).
     """
     pd = pandas()
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).with_all_features()
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
@@ -66,7 +66,7 @@ def feature_scores(
     if before is None and not is_anndata(source):
         before = split_steps(source)[0]
     if before is None:
-        return pd.DataFrame(matrix, index=feature_names(source, fit, names, key), columns=fit.names)
+        return pd.DataFrame(matrix, index=resolve_feature_names(source, fit, names, key), columns=fit.names)
     argument = "source" if pca is None else "pca"
     values = back_through(before, matrix, by, argument)
     if isinstance(names, str):

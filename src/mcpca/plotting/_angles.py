@@ -43,7 +43,7 @@ def plot_angles(
     -----
     Cost O(p r^2). For an AnnData whose fit was on principal components the angles are those of the axes in ``var``.
     """
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).with_all_features()
     check_annotate(annotate)
     angles = angles_between(fit.components)
     np.fill_diagonal(angles, np.nan)

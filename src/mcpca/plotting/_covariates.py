@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._results.context_tests import compare
+from .._results.context_tests import compare_with_covariate
 from .._results.context_values import ContextValues, context_values
 from .._results.fitted import fitted
 from .._utils.component_names import component_index
@@ -124,7 +124,7 @@ def _trend_test(b: Array, places: Array) -> str:
     x = places.astype(np.int64) if places.dtype.kind == "M" else places
     if len(b) < 3 or len(set(x.tolist())) < 2 or len(set(b.tolist())) < 2:
         return "too few different values for a correlation"
-    rho, p = (float(value[0]) for value in compare("spearman", b[:, None], x))
+    rho, p = (float(value[0]) for value in compare_with_covariate("spearman", b[:, None], x))
     return f"Spearman's ρ = {round(rho, 2) + 0.0:.2f}, p = {_p_value(p)}"
 
 
@@ -134,13 +134,13 @@ def _category_test(b: Array, read: ContextValues, kept: Array) -> str:
     if len(parts) < 2 or len(set(b.tolist())) < 2:
         return "one group, nothing to compare" if len(parts) < 2 else "all loadings are equal"
     if len(parts) > 2 and len(parts) < len(b):
-        words = f"ANOVA p = {_p_value(float(compare('anova', b[:, None], codes).p_values[0]))}"
+        words = f"ANOVA p = {_p_value(float(compare_with_covariate('anova', b[:, None], codes).p_values[0]))}"
     elif len(parts) > 2:
         words = "no test: every group has one context"
     elif min(map(len, parts)) < 2 or all(len(set(part.tolist())) < 2 for part in parts):
         words = "no test: a group has one context, or neither varies"
     else:
-        words = f"t-test p = {_p_value(float(compare('t-test', b[:, None], codes).p_values[0]))}"
+        words = f"t-test p = {_p_value(float(compare_with_covariate('t-test', b[:, None], codes).p_values[0]))}"
     return f"{_trend_test(b, codes)}; {words}" if read.ordered and len(parts) > 2 else words
 
 

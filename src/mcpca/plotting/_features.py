@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._results.fitted import feature_names, fitted
+from .._results.fitted import fitted, resolve_feature_names
 from .._results.poles import poles
 from .._utils.component_names import component_index
 from .._utils.optional import require
@@ -70,12 +70,12 @@ def plot_top_features(
     >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
     >>> ax = plot_top_features(model, "MCPC 1", n=5)
     """
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).with_all_features()
     j = component_index(component, fit.names)
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
-    ends = poles(matrix, feature_names(source, fit, names, key), j, n)
+    ends = poles(matrix, resolve_feature_names(source, fit, names, key), j, n)
     m = len(ends.positive.names)
     labels = [shorten(name, _LONGEST) for name in ends.positive.names + ends.negative.names[::-1]]
     values = np.concatenate([ends.positive.values, ends.negative.values[::-1]])

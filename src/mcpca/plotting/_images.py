@@ -86,7 +86,7 @@ def plot_component_images(
     -------
     matplotlib Figure, or what was given as ``ax``
     """
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).with_all_features()
     pixels = fit.over_var()  # an AnnData has a pixel in each of its features, fitted or not
     shape = check_shape(shape, len(pixels))
     n_columns = check_integer(n_columns, "n_columns", 1)

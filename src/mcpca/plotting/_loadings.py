@@ -12,7 +12,7 @@ import numpy as np
 from .._results.context_tree import similar_order
 from .._results.context_values import context_values
 from .._results.fitted import fitted
-from .._results.sharing import KINDS, how_shared
+from .._results.sharing import SHARING_KINDS, how_shared
 from .._utils.arguments import refuse_without_effect
 from .._utils.optional import require
 from .._utils.types import Array
@@ -48,7 +48,7 @@ _LABELS = {
     "context": "loading / largest of its context",
 }
 _ORDERS = ("given", "cluster", "groups")
-_BRACKETS = dict(zip(KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
+_BRACKETS = dict(zip(SHARING_KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
 
 
 def plot_loadings(
@@ -183,7 +183,7 @@ def _grouped(B: Array, rows: Array, families: Sequence[int] | None) -> tuple[Arr
     weights = B[rows] ** 2
     centres = np.arange(len(rows)) @ weights / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
     place = np.where(np.isin(labels, ("specific", "shared")), centres, 0)
-    columns = np.lexsort((place, np.array([KINDS.index(label) for label in labels])))
+    columns = np.lexsort((place, np.array([SHARING_KINDS.index(label) for label in labels])))
     return columns, [str(label) for label in labels[columns]]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._results.fitted import fitted
-from .._results.fitted_rows import Directions, principal_directions, read_space, sample_rows
+from .._results.fitted_rows import Directions, principal_directions, rows_of_fit, sampled_rows
 from .._utils.arguments import check_integer, check_real
 from .._utils.component_names import component_index, component_indices, context_index
 from .._utils.optional import require
@@ -100,11 +100,11 @@ def plot_plane(
         raise ValueError(f"pcs_of={pcs_of!r}; choose 'context' or 'all'.")
     painted = int(np.argmax(b)) if color is None else component_index(color, fit.names, "color")
     chosen = None if components is None else component_indices(components, fit.names)
-    space = read_space(source, fit, key, X, y)
-    drawn = sample_rows(space, [space.position(i, fit.contexts)], max_rows)
+    space = rows_of_fit(source, fit, key, X, y)
+    drawn = sampled_rows(space, [space.position(i, fit.contexts)], max_rows)
     behind = drawn
     if pcs_of == "all":
-        behind = sample_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
+        behind = sampled_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
     directions = _directions(behind.rows, max(first, second), context, pcs_of)
     V = directions.vectors[:, [first, second]]
     points, z = _centred(drawn.rows, V), _centred(drawn.rows, space.projection[[painted]].T)[:, 0]
