@@ -8,7 +8,7 @@ import numpy as np
 
 from .._results.fitted import fitted
 from .._utils.optional import require
-from ._common import FONT_SIZE, MARK, axes_or_new, name_rows, width_of
+from ._common import FONT_SIZE, MARK, axes_or_new, put_row_names, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ def plot_variance_explained(
     ax.annotate(f"all: {whole:.1%}", (whole, 1), xycoords=("data", "axes fraction"), **style)
     ax.set_xlim(0, max(1, 1.02 * float(shares.max())))  # estimates can exceed 1
     ax.set_ylim(k - 0.5, -0.5)
-    name_rows(ax, names)
+    put_row_names(ax, names)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
     ax.xaxis.set_major_formatter(require("matplotlib.ticker", "plot").PercentFormatter(1, decimals=0))

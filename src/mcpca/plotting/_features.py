@@ -11,8 +11,8 @@ from .._results.fitted import fitted, resolve_feature_names
 from .._results.poles import poles
 from .._utils.component_names import component_index
 from .._utils.optional import require
-from ._common import CHARACTER, DIVERGING, FONT_SIZE, axes_or_new, shorten
-from ._labels import name_rows
+from ._common import CHARACTER_WIDTH, DIVERGING, FONT_SIZE, axes_or_new, shorten
+from ._labels import name_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +84,7 @@ def plot_top_features(
     if 0 < m < len(values):
         places[m:] -= _GAP
     longest = max(map(len, labels), default=0)
-    ax = axes_or_new(ax, (3.4 + longest * CHARACTER * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
+    ax = axes_or_new(ax, (3.4 + longest * CHARACTER_WIDTH * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
     palette = require("matplotlib", "plot").colormaps[DIVERGING]
     colours = [palette(0.8 if value > 0 else 0.2) for value in values]
     ax.barh(places, values, height=0.74, color=colours, edgecolor="0.25", linewidth=0.6)
@@ -93,7 +93,7 @@ def plot_top_features(
     ax.set_ylim(bottom, 0.7)
     ax.margins(x=0.05)
     if len(values):
-        name_rows(ax, places, labels, 0.7 - bottom)
+        name_places(ax, places, labels, 0.7 - bottom)
     what = "entry of" if by == "components" else "weight in the score on"
     ax.set_xlabel(f"{what} {fit.names[j]}", fontsize=FONT_SIZE)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)

@@ -88,7 +88,7 @@ def plot_component_images(
     """
     fit = fitted(source, key).with_all_features()
     pixels = fit.over_var()  # an AnnData has a pixel in each of its features, fitted or not
-    shape = check_shape(shape, len(pixels))
+    shape = check_image_shape(shape, len(pixels))
     n_columns = check_integer(n_columns, "n_columns", 1)
     chosen = _check_components(components, fit.names)
     if titles is None:
@@ -99,7 +99,7 @@ def plot_component_images(
     if ax is None:
         ax = require("matplotlib.pyplot", "plot").figure(figsize=images_size(len(chosen), shape, n_columns))
     if hasattr(ax, "subplots"):
-        draw_images(ax, images, shape, titles, n_columns)
+        draw_image_grid(ax, images, shape, titles, n_columns)
         return ax
     refuse_without_effect("n_columns", n_columns, 6, "axes are given, one for each image", "drop it, or pass a figure")
     axes = [ax] if hasattr(ax, "imshow") else list(np.ravel(ax))
@@ -117,7 +117,7 @@ def component_titles(fit: Fitted, chosen: Sequence[int]) -> list[str]:
     return [f"{fit.names[j]}\n{_strongest(fit.loadings[:, j], fit.contexts)}" for j in chosen]
 
 
-def draw_images(
+def draw_image_grid(
     figure: Any, images: Array, shape: tuple[int, int], titles: Sequence[str], n_columns: int
 ) -> list[Axes]:
     """Draw images (m, n_pixels) on an empty figure, or a part of one, and return their axes."""
@@ -154,7 +154,7 @@ def images_size(n: int, shape: tuple[int, int], n_columns: int) -> tuple[float, 
     return _WIDTH * min(n, n_columns) + 0.2, (height + 0.48) * math.ceil(n / n_columns)
 
 
-def check_shape(shape: Any, n_features: int) -> tuple[int, int]:
+def check_image_shape(shape: Any, n_features: int) -> tuple[int, int]:
     """Return ``shape`` as two positive ints whose product is ``n_features``."""
     try:
         height, width = (check_integer(side, "side", 1) for side in shape)

@@ -26,9 +26,9 @@ from ._annotations import (
 )
 from ._common import (
     CATEGORIES,
-    CHARACTER,
+    CHARACTER_WIDTH,
     FONT_SIZE,
-    LINE,
+    LINE_HEIGHT,
     SEQUENTIAL,
     axes_or_new,
     settle,
@@ -121,7 +121,7 @@ def plot_loadings(
     if known:
         size = size[0] + strips_width(known) / 72 + legend_width(known, size[1]) + 0.2, size[1]
     ax = axes_or_new(ax, size)
-    image = draw_loadings(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
+    image = draw_loadings_heatmap(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
     add_bar(ax, image, _LABELS[normalize])
     if known:
         strips = draw_strips(ax, known, rows, "left")
@@ -149,7 +149,7 @@ def normalized(B: Array, normalize: str | None) -> Array:
     return np.asarray(B / np.where(maxima > 0, maxima, 1))
 
 
-def draw_loadings(
+def draw_loadings_heatmap(
     ax: Axes,
     B: Array,
     rows: Sequence[str],
@@ -194,10 +194,10 @@ def _draw_brackets(ax: Axes, kinds: Sequence[str]) -> None:
     place = ax.get_xaxis_transform() + above
     column = size_in_points(ax)[0] / len(kinds)
     runs = {kind: (kinds.index(kind), kinds.count(kind)) for kind in dict.fromkeys(kinds)}
-    fits = all((len(kind) + 1) * CHARACTER * FONT_SIZE <= n * column for kind, (_, n) in runs.items())
+    fits = all((len(kind) + 1) * CHARACTER_WIDTH * FONT_SIZE <= n * column for kind, (_, n) in runs.items())
     centres = [start + (n - 1) / 2 for start, n in runs.values()]
     if not fits:
-        centres = _apart(centres, LINE * FONT_SIZE / column, len(kinds) - 1)
+        centres = _apart(centres, LINE_HEIGHT * FONT_SIZE / column, len(kinds) - 1)
     for (kind, (start, n)), centre in zip(runs.items(), centres, strict=True):
         ends = (start - 0.4, start + n - 0.6)
         ax.plot(

@@ -14,8 +14,8 @@ from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.component_names import component_index, context_index
 from .._utils.optional import require
 from .._utils.types import Array
-from ._common import CHARACTER, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten, size_in_points
-from ._labels import name_rows
+from ._common import CHARACTER_WIDTH, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten, size_in_points
+from ._labels import name_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +105,7 @@ def plot_scores(
     if left_out:
         places[half:] -= 2 if kind == "ridge" else 1
     rows = 1 - places[-1]
-    ax = axes_or_new(ax, (4.4 + max(map(len, names)) * CHARACTER * FONT_SIZE / 72, 1.1 + 0.3 * rows))
+    ax = axes_or_new(ax, (4.4 + max(map(len, names)) * CHARACTER_WIDTH * FONT_SIZE / 72, 1.1 + 0.3 * rows))
     top = places[0] + (1.7 if kind == "ridge" else 0.7)
     small = min(1.0, size_in_points(ax)[1] / (top - places[-1]) / 16)  # marks in narrow rows
     shades = _shades(b[chosen], float(b.max()))
@@ -116,7 +116,7 @@ def plot_scores(
         else:
             _draw_density(ax, z, place, shade, kind, number, small)
     ax.set_ylim(places[-1] - 0.7, top)
-    name_rows(ax, places, names, top - places[-1] + 0.7)
+    name_places(ax, places, names, top - places[-1] + 0.7)
     _write_loadings(ax, places, b[chosen])
     if left_out:
         ax.annotate(

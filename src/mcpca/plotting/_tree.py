@@ -20,7 +20,7 @@ from ._annotations import (
     strips_width,
     write_letters,
 )
-from ._common import CHARACTER, FONT_SIZE, axes_or_new, name_rows, settle, shortened, width_of
+from ._common import CHARACTER_WIDTH, FONT_SIZE, axes_or_new, put_row_names, settle, shorten_all, width_of
 from ._loadings import check_normalize, normalized
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def plot_context_tree(
     ax.set_xlim(1.04 * largest, 0)
     ax.set_ylim(k - 0.5, -0.5)
     ax.yaxis.tick_right()
-    name_rows(ax, names)
+    put_row_names(ax, names)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
     ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot").MaxNLocator(5))
@@ -140,4 +140,4 @@ def _line_width(k: int) -> float:
 
 def _names_width(names: Sequence[str]) -> float:
     """Points that the longest name takes."""
-    return max(map(len, shortened(names))) * CHARACTER * FONT_SIZE
+    return max(map(len, shorten_all(names))) * CHARACTER_WIDTH * FONT_SIZE
