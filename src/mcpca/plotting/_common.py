@@ -26,6 +26,9 @@ CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 CHARACTER_WIDTH = 0.62  # on average, in font sizes; a smaller estimate would let long names overlap
 LINE_HEIGHT = 1.25  # in font sizes
+# The layout runs after names and labels are placed, and makes axes smaller by about this factor to make room for the
+# names along them. They are placed as if it had run already.
+LAYOUT_SHRINKS_TO = 0.85
 _LONGEST_NAME = 32  # characters of the name of a context or an MCPC
 
 

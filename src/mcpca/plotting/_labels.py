@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 
 from .._utils.types import Array
-from ._common import CHARACTER_WIDTH, FONT_SIZE, LINE_HEIGHT, size_in_points
+from ._common import CHARACTER_WIDTH, FONT_SIZE, LAYOUT_SHRINKS_TO, LINE_HEIGHT, size_in_points
 
 # Directions in which a label is tried, seen from its preferred one, the nearest first.
 _TRIED_ANGLES = np.deg2rad([0, 25, -25, 50, -50, 80, -80, 115, -115, 150, -150, 180])
-# The layout is run after labels are placed, and makes axes smaller by about this factor to make room for the names
-# along them. Labels are placed as if it had been.
-_LAYOUT_SHRINKS_TO = 0.85
 _SMALLEST_FONT = 6  # points
 
 
@@ -59,7 +56,7 @@ def place_labels(
     if len(texts) == 0:
         return []
     ax.apply_aspect()
-    scale = 72 / ax.figure.dpi * _LAYOUT_SHRINKS_TO
+    scale = 72 / ax.figure.dpi * LAYOUT_SHRINKS_TO
 
     def in_points(xy: Any) -> Any:
         return np.asarray(ax.transData.transform(xy)) * scale
@@ -134,7 +131,7 @@ def name_places(ax: Any, places: Array, names: Sequence[str], span: float) -> No
     The font becomes smaller where rows are narrow, down to 6 points; beyond that only every second, third, ... name is
     written.
     """
-    points_per_unit = size_in_points(ax)[1] * _LAYOUT_SHRINKS_TO / max(span, 1e-9)
+    points_per_unit = size_in_points(ax)[1] * LAYOUT_SHRINKS_TO / max(span, 1e-9)
     gap = points_per_unit * (min(abs(np.diff(places))) if len(places) > 1 else span)
     size = min(FONT_SIZE, max(_SMALLEST_FONT, gap / LINE_HEIGHT))
     step = max(1, math.ceil(LINE_HEIGHT * size / gap - 1e-9))

@@ -10,10 +10,9 @@ import numpy as np
 
 from .._results.context_values import ContextValues
 from .._utils.types import Array
-from ._common import CHARACTER_WIDTH, FONT_SIZE, LINE_HEIGHT, shorten, size_in_points
+from ._common import CHARACTER_WIDTH, FONT_SIZE, LAYOUT_SHRINKS_TO, LINE_HEIGHT, shorten, size_in_points
 
 LONGEST_LABEL = 24  # characters of the name of a category or a context
-_LAYOUT_SHRINKS_TO = 0.85  # the layout makes axes narrower after the names were chosen, about by this factor
 
 
 def as_categories(values: ContextValues) -> ContextValues:
@@ -41,7 +40,7 @@ def room_below(names: Sequence[str], width: float) -> float:
 def name_categories(ax: Any, names: Sequence[str]) -> None:
     """Name categories below the axis: vertical if they are long, and thinned out if they are many."""
     n = len(names)
-    width = size_in_points(ax)[0] * _LAYOUT_SHRINKS_TO
+    width = size_in_points(ax)[0] * LAYOUT_SHRINKS_TO
     vertical = _must_be_vertical(names, width)
     step = max(1, math.ceil(LINE_HEIGHT * FONT_SIZE * n / width)) if vertical else 1
     ax.set_xticks(range(0, n, step), labels=names[::step], rotation=90 if vertical else 0)
