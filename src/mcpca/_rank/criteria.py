@@ -116,7 +116,10 @@ class SampleFits:
 
     @cached_property
     def products(self) -> Covariances:
-        """The covariances as operators: from the array that was passed, or by passes over the rows."""
+        """The covariances as an operator: from the array that was passed, or by passes over the rows.
+
+        Fits work in the core and need products with a few columns only, for which no stack is kept.
+        """
         if self.contexts is None or self._moments is not None:
             return CovarianceStack(self.moments().covariances)
         return StreamedCovariances.with_means(self.contexts, Passes.silent())
@@ -135,6 +138,7 @@ class SampleFits:
         if r > self.rank:
             return None
         k = self.core.n_contexts
+        # Contexts have equal weights, as in MCPCA by default.
         settings = Settings(self.sweep.generator(r), _SWEEP_TOL, _SWEEP_STEPS, silent, np.ones(k))
         A = get_solver("mspm", False, k)(self.products, self.core, r, settings).components
         # Normal equations of the loadings: <aa', bb'> = (a'b)^2.
@@ -157,6 +161,7 @@ class Halves:
 
     def _split(self, i: int, sweep: Sweep, progress: Search) -> list[SampleFits]:
         parts = []
+        # By the number of the split, not by the rank: a split is the same whatever ranks it is fitted at.
         for half in split_rows(self.contexts, 0.5, self.sweep.generator(_HALVES_KEY, i)):
             parts.append(SampleFits(half, sweep))
             progress.step()
@@ -215,6 +220,8 @@ class Halves:
 
     def held_out_likelihoods(self, ranks: Sequence[int], sweep: Sweep, progress: Search) -> Array:
         """Return the mean log-density (m,) of a row of the first split's other half, about the mean of its context."""
+        # Only one split: three fits of solver="ml" at each rank cost more than everything else together. Covariances of
+        # halves were released, and are computed again once for all ranks.
         first, second = self.splits[0]
         moments = (first.moments(), second.moments())
         curves = [
@@ -328,9 +335,10 @@ def context_consistency(fits: Sequence[Fit | None]) -> Array:
     orders = []
     for i, fit in enumerate(fits):
         if fit is not None and fit.B.shape[0] > 2 and fit.B.shape[1] > 1:
+            # Rows of unit length around their mean: their products are Pearson's correlations between contexts.
             Z = _unit_rows(_centred_rows(fit.B))
             correlations = (Z @ Z.T)[np.triu_indices(len(Z), 1)]
-            if np.ptp(correlations) > 0:
+            if np.ptp(correlations) > 0:  # equal ones have no rank correlation
                 known.append(i)
                 orders.append(rankdata(correlations))
     if known:
@@ -341,6 +349,7 @@ def context_consistency(fits: Sequence[Fit | None]) -> Array:
 
 
 def _projection_rows(fit: Fit | None) -> Array | None:
+    """Return the rows of ``pinv(A)`` with unit length (r, p): the directions along which scores are measured."""
     return None if fit is None else _unit_rows(np.linalg.pinv(fit.A))
 
 

@@ -141,6 +141,7 @@ class ResidualTest:
             self.levels[r] = Level(r, 0.0, 0.0, 0.0)
             return self.levels[r]
         spread = _top_eigenvalue(self.data.total_square(partial(self._residual, Q))) if known is None else known.spread
+        # Draws are added, never repeated: draw d of a rank has its own stream of random numbers.
         if not null:
             null += self._spreads(r, Q, range(_FEW_DRAWS))
         if thorough or min(null) / _FAR_FROM_NULL < spread < _FAR_FROM_NULL * max(null):
@@ -235,6 +236,7 @@ class ResidualTest:
     def _in_all_contexts(self) -> int:
         """Return the smallest rank after which the spread is that of noise, by doubling and then halving."""
         largest = min(len(self.V) - 1, self.data_rank)
+        # Two draws may put rank 0 below noise by chance; all of them are made before everything is called noise.
         if not largest or not (self.level(0).above_noise or self.level(0, thorough=True).above_noise):
             return 0
         # Throughout, something is left after ``low`` components; ``high`` is the candidate for the answer.
@@ -308,6 +310,7 @@ def _deviation(Z: Array, n: float) -> Array:
     size = float(np.trace(Z)) / m
     if size <= 0:  # a context that does not vary outside the removed directions has no structure there
         return np.zeros((m, m))
+    # In one copy, without forming the identity.
     Z = np.sqrt(n) / size * Z
     Z[np.arange(m), np.arange(m)] -= np.sqrt(n)
     return Z

@@ -58,6 +58,8 @@ class ScaledMoments:
 
     def total_square(self, call: Callable[[int], Array]) -> Array:
         """Return ``sum_i Z_i Z_i`` over the contexts that vary, for ``Z_i`` from ``call``."""
+        # Summed as they arrive, in the order of the contexts: one (p, p) matrix per thread, and the same rounding for
+        # any number of them.
         squares = each(lambda i: square(call(i)), self.varying.tolist(), self.workers)
         return np.asarray(sum(squares, start=np.zeros(()))) if len(self.varying) else np.zeros(self.S.shape[1:])
 
@@ -93,6 +95,7 @@ class NullDraws:
         rotation = None
         if self.isotropic:
             rng = np.random.default_rng((self.seed, r, 0))
+            # Q of the QR decomposition of a Gaussian matrix is uniformly distributed up to signs, which do not matter.
             rotation = np.linalg.qr(rng.standard_normal((Q.shape[1],) * 2))[0]
 
         def draw(i: int) -> Array:
@@ -161,6 +164,7 @@ def with_planted_factor(Z: Array, signs: Array) -> Array:
     # C has the eigenvalue 0.9 + 0.1 m along s, which has length sqrt(m), and 0.9 elsewhere: its root in closed form.
     rest = np.sqrt(1 - _PLANTED_SHARE)
     root = rest * np.eye(m) + (np.sqrt(1 - _PLANTED_SHARE + m * _PLANTED_SHARE) - rest) / m * np.outer(signs, signs)
+    # M^T Z M with M = D^(-1/2) C^(1/2) D^(1/2), and R = D^(-1/2) Z D^(-1/2).
     M = inverse[:, None] * root * sd
     return np.asarray(M.T @ Z @ M)
 
@@ -172,6 +176,7 @@ def _recentred(Z: Array, total: Array, n: int, squares: Array) -> Array:
     less than the data, and noise in few rows would look structured.
     """
     Z -= np.outer(total / n, total.astype(np.float64))
+    # Signs preserve sums of squares about 0. Scaling restores them about the mean, so that variances do not change.
     diagonal = np.diag(Z)
     scale = np.sqrt(squares / np.where(diagonal > 0, diagonal, 1))
     Z *= scale[:, None]

@@ -190,6 +190,7 @@ def choose_rank_checked(
         raise ValueError(f"matching={matching!r}; choose 'greedy' or 'authors'.")
     p = S.n_features
     if ranks is None:
+        # One basis for all candidates: the scree is needed anyway, and smaller ranks are cut from it.
         core = compress(S, min(p, _SCREE_END))
         candidates = _candidates_from_scree(core.singular_values, numerical_rank(core.singular_values, S))
     else:
@@ -269,6 +270,7 @@ def authors_score(A: Array, A_ref: Array) -> float:
         acute = cosines[j] > 0
         distances[j, acute] = np.abs(A[:, acute] - A_ref[:, [j]]).sum(axis=0)
     matched = np.empty(r)
+    # In the order of the columns of ``A_ref``, which is not the best overall: the authors' code does so.
     for j in range(r):
         nearest = int(np.argmin(distances[j]))
         matched[j] = abs(cosines[j, nearest])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.fit_data import fit_data_of_covariances, without_basis
+from .._covariances.fit_data import FitData, fit_data_of_covariances, without_basis
 from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_counts, check_covariances
 from .._data.contexts import read_contexts
@@ -110,6 +110,7 @@ class RankSelection(Shown):
         """
         if e == 0:
             return self
+        # log density of x 2^e = log density of x - p e log 2; BIC has -2 times that, for each of n rows.
         change = dict.fromkeys(("singular value", "null mean", "null upper"), lambda v: np.ldexp(v, 2 * e))
         change["held-out log-likelihood"] = lambda v: v - p * e * np.log(2)
         change["BIC"] = lambda v: v + 2 * n * p * e * np.log(2)
@@ -277,31 +278,17 @@ def _select(
 ) -> RankSelection:
     rng = as_generator(random_state)
     if isinstance(X, np.ndarray) and X.ndim == 3:
-        if y is not None:
-            raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
-        if n_samples is None:
-            raise ValueError(
-                "n_samples is needed with covariances, because the size of the noise depends on it. Pass it, or the "
-                "rows, or use choose_rank(S), which does not need it."
-            )
-        why = "covariances have no rows to split"
-        refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
-        if "seeds" not in options["criteria"]:
-            way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
-            refuse_without_effect("cos_sim_threshold", options["threshold"], 0.8, why, way_out)
-        S = check_covariances(X, "X")
-        counts = check_counts(n_samples, len(S))
-        moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        whole = fit_data_of_covariances(moments, counts)
-        data = rank_data(whole, counts, report)
+        whole = _read_covariances(X, y, n_samples, options)
     else:
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
-        contexts = read_contexts(X, y)
-        whole = without_basis(contexts, None, report)
-        data = rank_data(whole, contexts.n_samples, report)
+        whole = without_basis(read_contexts(X, y), None, report)
+    assert whole.counts is not None
+    data = rank_data(whole, whole.counts, report)
     recommendation = recommend(data, rng=rng, report=report, **options)
     recommendation.warn(stacklevel=3)
+    # Replicability is reported for the model that the user will fit, which need not be the sweep's less exact one.
+    # Halves of some features cannot be compared with a model of all.
     A = None
     S = data.moments.covariances
     if data.contexts is not None and recommendation.outcome in DECIDED_BY_HALVES and data.of_features is None:
@@ -311,9 +298,32 @@ def _select(
     return selection_from(recommendation, A).times_power(whole.exponent, n_rows, S.shape[1])
 
 
+def _read_covariances(X: Array, y: Any, n_samples: Any, options: dict[str, Any]) -> FitData:
+    """Validate a (k, p, p) stack with its ``n_samples``, and refuse options that need rows."""
+    if y is not None:
+        raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
+    if n_samples is None:
+        raise ValueError(
+            "n_samples is needed with covariances, because the size of the noise depends on it. Pass it, or the rows, "
+            "or use choose_rank(S), which does not need it."
+        )
+    why = "covariances have no rows to split"
+    refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
+    if "seeds" not in options["criteria"]:
+        way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
+        refuse_without_effect("cos_sim_threshold", options["threshold"], 0.8, why, way_out)
+    S = check_covariances(X, "X")
+    k, p = S.shape[:2]
+    counts = check_counts(n_samples, k)
+    # Means are unknown and not used: contexts are numbered, as they have no names.
+    moments = ContextCovariances(S, np.zeros((k, p)), counts, np.arange(k), None)
+    return fit_data_of_covariances(moments, counts)
+
+
 def _check_options(
     ranks: Any, criteria: Any, null: Any, n_splits: Any, n_seed_pairs: Any, threshold: Any, n_jobs: Any
 ) -> dict[str, Any]:
+    """Return validated keyword arguments of ``recommend``; ranks are checked there, once p is known."""
     if isinstance(criteria, str):
         # A string is an iterable of characters: only "all" is meant as one.
         wanted = CRITERIA if criteria == "all" else (criteria,)

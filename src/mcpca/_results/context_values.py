@@ -54,7 +54,7 @@ class ContextValues:
 
 
 def context_values(
-    given: Any,
+    covariate: Any,
     contexts: Sequence[str],
     argument: str,
     *,
@@ -66,7 +66,7 @@ def context_values(
 
     Parameters
     ----------
-    given : dict or Series {context: value}; array-like (k,); or str
+    covariate : dict or Series {context: value}; array-like (k,); or str
         Values by name of the context, of which those of other contexts are ignored; or values in the order of
         ``contexts``; or, if ``source`` is an AnnData, the name of a column of its ``obs`` that is constant within
         contexts. Numbers, dates (``datetime64``), or anything else as categories; a pandas categorical keeps its order.
@@ -86,17 +86,18 @@ def context_values(
         raise ValueError(f"missing={missing!r}; choose 'error' or 'drop'.")
     order: list[Any] | None = None
     ordered = False
-    if isinstance(given, str):
-        given = _obs_column(given, contexts, argument, source, key)
+    if isinstance(covariate, str):
+        covariate = _obs_column(covariate, contexts, argument, source, key)
     # A Series of categories has them under ``cat``, a Categorical and a CategoricalIndex themselves.
-    categorical = getattr(given, "cat", given)
+    categorical = getattr(covariate, "cat", covariate)
     if getattr(categorical, "categories", None) is not None:
         order = list(categorical.categories)
         ordered = bool(categorical.ordered)
-    if isinstance(given, Mapping) or (hasattr(given, "index") and hasattr(given, "items")):
-        values = _by_name(given, contexts, argument)
+    # A list has an ``index`` method too; only a Series has both. A Series goes by name, whatever its order.
+    if isinstance(covariate, Mapping) or (hasattr(covariate, "index") and hasattr(covariate, "items")):
+        values = _by_name(covariate, contexts, argument)
     else:
-        values = _by_position(given, len(contexts), argument)
+        values = _by_position(covariate, len(contexts), argument)
     typed = _typed(values, order, ordered)
     if typed.missing.all():
         raise ValueError(f"{argument} has no value for any of the {len(contexts)} contexts; pass at least one.")
@@ -109,9 +110,9 @@ def context_values(
     return typed
 
 
-def _by_name(given: Any, contexts: Sequence[str], argument: str) -> list[Any]:
+def _by_name(covariate: Any, contexts: Sequence[str], argument: str) -> list[Any]:
     by_name: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in covariate.items():
         if str(name) in by_name:
             raise ValueError(f"{argument} names context {str(name)!r} more than once; pass one value per context.")
         by_name[str(name)] = value
@@ -122,9 +123,10 @@ def _by_name(given: Any, contexts: Sequence[str], argument: str) -> list[Any]:
     return [by_name.get(name) for name in contexts]
 
 
-def _by_position(given: Any, k: int, argument: str) -> list[Any]:
+def _by_position(covariate: Any, k: int, argument: str) -> list[Any]:
     # A list may hold objects of several kinds, which an array would turn into text.
-    values = list(given) if isinstance(given, (list, tuple)) or hasattr(given, "categories") else to_host(given)
+    is_list = isinstance(covariate, (list, tuple)) or hasattr(covariate, "categories")
+    values = list(covariate) if is_list else to_host(covariate)
     shape = (len(values),) if isinstance(values, list) else np.shape(values)
     if len(shape) != 1 or shape[0] != k:
         raise ValueError(
@@ -157,9 +159,10 @@ def _obs_column(name: str, contexts: Sequence[str], argument: str, source: Any, 
             f"values, {context!r} for example {quoted(values)}. Pass a column with one value per context, or a dict "
             "{context: value} with the median, say."
         )
-    first = rows.drop_duplicates("context").set_index("context")[name]
-    first.index = first.index.map(str)
-    return first
+    # The first row of each context stands for all; a Series, as it keeps the order of a categorical.
+    by_context = rows.drop_duplicates("context").set_index("context")[name]
+    by_context.index = by_context.index.map(str)
+    return by_context
 
 
 def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> ContextValues:

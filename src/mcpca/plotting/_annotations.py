@@ -52,14 +52,14 @@ class Annotation(NamedTuple):
     values: ContextValues
 
 
-def read_annotations(given: Any, contexts: Sequence[str], source: Any, key: str) -> list[Annotation]:
+def read_annotations(annotations: Any, contexts: Sequence[str], source: Any, key: str) -> list[Annotation]:
     """Read ``annotations=``; ``plot_loadings`` documents the forms it may have."""
-    if given is None:
+    if annotations is None:
         return []
-    parts = _titled_parts(given, contexts, is_anndata(source))
+    parts = _titled_parts(annotations, contexts, is_anndata(source))
     if not parts:
         raise ValueError("annotations is empty; pass at least one value for each context, or None.")
-    annotations = []
+    columns = []
     for title, values in parts:
         name = f"annotations[{title!r}]" if title else "annotations"
         column = context_values(values, contexts, name, source=source, key=key, missing="drop")
@@ -68,8 +68,8 @@ def read_annotations(given: Any, contexts: Sequence[str], source: Any, key: str)
                 f"{name} has {len(column.categories)} categories, and at most {len(_LETTERS)} can be told apart; merge "
                 "some of them, or pass numbers."
             )
-        annotations.append(Annotation(title, column))
-    return annotations
+        columns.append(Annotation(title, column))
+    return columns
 
 
 def strips_width(annotations: Sequence[Annotation]) -> float:
@@ -159,20 +159,20 @@ def _legend_columns(labels: Sequence[str], height: float) -> int:
     return math.ceil(len(labels) * (LINE_HEIGHT + 0.25) * FONT_SIZE / height)
 
 
-def _titled_parts(given: Any, contexts: Sequence[str], columns: bool) -> list[tuple[str, Any]]:
-    """Return pairs of a title and values for ``context_values``; ``columns``: a list of str are columns of ``obs``."""
-    if isinstance(given, str):
-        return [(given, given)]
-    if isinstance(given, Mapping):
+def _titled_parts(annotations: Any, contexts: Sequence[str], of_anndata: bool) -> list[tuple[str, Any]]:
+    """Return pairs of a title and values for ``context_values``; in an AnnData a list of str are columns."""
+    if isinstance(annotations, str):
+        return [(annotations, annotations)]
+    if isinstance(annotations, Mapping):
         # {context: value} or {title: values}; a context may have the name of a title.
-        by_name = any(str(name) in contexts for name in given) or not all(map(_is_several, given.values()))
-        return [("", given)] if by_name else [(str(name), values) for name, values in given.items()]
-    if hasattr(given, "columns"):  # a DataFrame
-        return [(str(name), given[name]) for name in given.columns]
-    if columns and isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
-        return [(name, name) for name in given]
-    name = getattr(given, "name", None)
-    return [("" if name is None else str(name), given)]
+        by_name = any(str(name) in contexts for name in annotations) or not all(map(_is_several, annotations.values()))
+        return [("", annotations)] if by_name else [(str(name), values) for name, values in annotations.items()]
+    if hasattr(annotations, "columns"):  # a DataFrame
+        return [(str(name), annotations[name]) for name in annotations.columns]
+    if of_anndata and isinstance(annotations, (list, tuple)) and all(isinstance(name, str) for name in annotations):
+        return [(name, name) for name in annotations]
+    name = getattr(annotations, "name", None)
+    return [("" if name is None else str(name), annotations)]
 
 
 def _is_several(values: Any) -> bool:

@@ -52,11 +52,11 @@ def limits_from_zero(b: Array) -> tuple[float, float]:
     return -0.04 * largest, 1.08 * largest
 
 
-def axis_label(label: str | None, given: Any, default: str) -> str:
-    """Return the label of an axis: ``label``, the name of the column or Series ``given``, or ``default``."""
+def axis_label(label: str | None, covariate: Any, default: str) -> str:
+    """Return the label of an axis: ``label``, the name of the column or Series ``covariate``, or ``default``."""
     if label is not None:
         return label
-    name = given if isinstance(given, str) else getattr(given, "name", None)
+    name = covariate if isinstance(covariate, str) else getattr(covariate, "name", None)
     return shorten(name, 60) if isinstance(name, str) else default
 
 

@@ -141,10 +141,10 @@ def plot_scores(
     return ax
 
 
-def _choose_contexts(given: Any, contexts: Sequence[str], b: Array, most: int) -> tuple[list[int], int]:
+def _choose_contexts(wanted: Any, contexts: Sequence[str], b: Array, most: int) -> tuple[list[int], int]:
     """Return the contexts to draw, from top to bottom, and how many are left out between the two halves."""
-    if given is not None:
-        names = [given] if isinstance(given, str) else list(given)
+    if wanted is not None:
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
         chosen = [context_index(name, contexts, "contexts: entry") for name in names]
         if not chosen:
             raise ValueError("contexts is empty; pass at least one name, or None for all.")
