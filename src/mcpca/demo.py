@@ -27,8 +27,8 @@ from .datasets import DigitContexts, load_digit_contexts
 from .datasets.digits import SIDE
 from .exceptions import IdentifiabilityWarning
 from .plotting._common import FONT_SIZE, MARK
-from .plotting._images import component_titles, draw_image, draw_images, images_size
-from .plotting._loadings import draw_loadings, normalized, plot_loadings
+from .plotting._images import component_titles, draw_image, draw_image_grid, images_size
+from .plotting._loadings import draw_loadings_heatmap, normalized, plot_loadings
 from .report import write_report
 from .sharing import carrying_contexts
 
@@ -210,7 +210,7 @@ def mcpcs_figure(model: MCPCA, matches: Sequence[DigitMatch]) -> Figure:
     n_columns = math.ceil(r / math.ceil(r / 8))  # rows of equal length, of at most 8
     figure = _new_figure(*images_size(r, _SHAPE, n_columns))
     titles = component_titles(fitted(model), range(r))
-    axes = draw_images(figure, model.components_.T, _SHAPE, titles, n_columns)
+    axes = draw_image_grid(figure, model.components_.T, _SHAPE, titles, n_columns)
     for j, label in _digit_labels(matches).items():
         axes[j].spines[:].set(color=MARK, linewidth=2.5)
         axes[j].set_title(titles[j].replace(names[j], f"{names[j]}: {label}"), fontsize=FONT_SIZE, color=MARK)
@@ -257,7 +257,7 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
         ax.set_ylabel(label, fontsize=12, rotation=0, ha="left", va="center")
     B = normalized(model.loadings_, "component")[:, [match.component for match in matches]]
     ax = right.subplots()
-    draw_loadings(ax, B, [str(c) for c in model.contexts_], names, annotate=True, font_size=12)
+    draw_loadings_heatmap(ax, B, [str(c) for c in model.contexts_], names, annotate=True, font_size=12)
     _mark_columns(ax, {j: f"digit {match.digit}" for j, match in enumerate(matches)}, 12)
     ax.set_xlabel("each divided by its largest loading", fontsize=12)
     return figure

@@ -11,7 +11,7 @@ from stored_fit import stored_fit
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
-from mcpca._results.context_tests import compare
+from mcpca._results.context_tests import compare_with_covariate
 from mcpca.analysis._models import added_categories, added_linear, added_logistic, penalised_likelihood
 from mcpca.analysis._rows import moments_by_code
 from mcpca.analysis.association import beyond_pca
@@ -75,7 +75,7 @@ def test_linear_model_is_the_partial_correlation(rng):
 def test_categories_without_others_are_anova(rng):
     v, codes = rng.standard_normal(30), np.arange(30) % 3
     found = added_categories(v, codes, np.empty((30, 0)))
-    assert found.p_value == pytest.approx(compare("anova", v[:, None], codes).p_values[0])
+    assert found.p_value == pytest.approx(compare_with_covariate("anova", v[:, None], codes).p_values[0])
 
 
 def firths_twin(D, x, fixed=None):

@@ -351,7 +351,7 @@ def test_automatic_rank_and_its_record(inputs, tmp_path, capsys):
 def test_many_features_are_ranked_by_the_most_variable(inputs, capsys, monkeypatch):
     """Where covariances would be too large for memory, as ``MCPCA(n_components=None)`` does."""
     monkeypatch.setattr("mcpca._covariances.fit_data.MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca._rank.rank_data.FEATURES", 5)
+    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 5)
     assert main(["rank", str(inputs / "plain.csv"), *CSV, "--criteria", "none", "--json"]) == 0
     captured = capsys.readouterr()
     told = json.loads(captured.out)

@@ -451,7 +451,7 @@ def test_thousands_of_contexts(monkeypatch):
 
 def test_rank_is_chosen_on_the_most_variable_features(monkeypatch):
     data = make_contexts(5, 150, 3, n_samples=200, noise=0.3, random_state=0)
-    monkeypatch.setattr("mcpca._rank.rank_data.FEATURES", 60)
+    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 60)
     always_by_passes(monkeypatch)
     model = MCPCA(random_state=0).fit(scipy.sparse.csr_array(data.X), data.y)
     assert model.n_components_ == 3

@@ -220,7 +220,7 @@ def test_rank_is_chosen_without_rows(data, way):
 
 def test_rank_is_chosen_on_the_most_variable_features(client, data, monkeypatch):
     monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca._rank.rank_data.FEATURES", P - 2)
+    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", P - 2)
     X, y = data
     found = MCPCA(random_state=0).fit(da.from_array(X, chunks=(200, P)), y)
     pooled = sum(X[y == name].var(axis=0) * ((y == name).sum()) for name in np.unique(y))

@@ -307,7 +307,7 @@ def test_an_anndata_has_its_own_rows(data):
         with pytest.raises(ValueError, match=r"X and y go with a fitted model; an AnnData brings its own rows"):
             draw()
     del adata.layers["log"]
-    with pytest.raises(ValueError, match=r"The fit was made on adata\.layers\['log'\], which is not there any more"):
+    with pytest.raises(ValueError, match=r"The fit was made on adata\.layers\['log'\], which no longer exists"):
         plot_plane(adata, "liver")
     part = adata[y != "liver"].copy()
     with pytest.raises(ValueError, match=r"Context 'liver' has no rows"):

@@ -452,7 +452,7 @@ def _with_few(adata):
 
 def test_ranks_of_many_features_are_looked_for_in_the_most_variable(adata, monkeypatch):
     monkeypatch.setattr("mcpca._covariances.fit_data.MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca._rank.rank_data.FEATURES", 8)
+    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 8)
     chosen = mcpca.tl.rank(adata, "patient", criteria=())
     pooled = sum(np.var(dense(adata)[adata.obs["patient"] == f"p{i}"], axis=0) for i in range(K))
     top = np.sort(np.argsort(-pooled)[:8])

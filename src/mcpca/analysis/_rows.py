@@ -22,8 +22,8 @@ from .._data.projection import projected_rows
 from .._results.fitted import Fitted, fitted
 from .._results.fitted_rows import (
     RowsByContext,
-    read_space,
-    sample_rows,
+    rows_of_fit,
+    sampled_rows,
     scores_are_stored,
 )
 from .._results.row_pca import Directions, principal_directions
@@ -62,7 +62,7 @@ class FittedRows:
 
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows x, for W (q, m) in the space of the fit. One pass, by blocks."""
-        W = self.space.fit_data_of_rows(W)
+        W = self.space.over_row_features(W)
         return np.concatenate([projected_rows(source, W) for source in _sources(self.space)])
 
     def scores(self) -> Array:
@@ -99,7 +99,7 @@ class FittedRows:
         """
         chosen = range(len(self.fit.contexts)) if among is None else among
         positions = [self.space.position(i, self.fit.contexts) for i in chosen]
-        rows = sample_rows(self.space, positions, _MOST_PCA_ROWS).rows
+        rows = sampled_rows(self.space, positions, _MOST_PCA_ROWS).rows
         n, q = rows.shape
         if n < 2:
             raise ValueError(f"Context {self.fit.contexts[chosen[0]]!r} has 1 row, and PCs need 2; pass more rows.")
@@ -162,7 +162,7 @@ def rows_are_given(source: Any, X: Any, y: Any) -> bool:
 def read_rows(source: Any, key: str, X: Any, y: Any) -> FittedRows:
     """Return the rows that go with a fit: ``X`` and ``y`` for a model, otherwise those of the AnnData itself."""
     fit = fitted(source, key)
-    space = read_space(source, fit, key, X, y)
+    space = rows_of_fit(source, fit, key, X, y)
     # From positions among the contexts of the data to positions among the fitted ones. The last entry is for code -1,
     # which indexes it.
     fitted_position = {position: i for i, position in enumerate(space.order) if position >= 0}

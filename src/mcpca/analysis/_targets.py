@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._results.context_tests import TESTS, compare
+from .._results.context_tests import compare_with_covariate
 from .._results.context_values import ContextValues
 from .._utils.types import Array
 from ._models import Added, added_categories, added_linear, added_logistic
@@ -47,7 +47,7 @@ class Target:
     @property
     def least_p(self) -> float:
         """Smallest p-value that so few contexts allow: that of the covariate tested against itself."""
-        return max(float(compare(test, x[:, None], x).p_values[0]) for test, x in self.by_test.items())
+        return max(float(compare_with_covariate(test, x[:, None], x).p_values[0]) for test, x in self.by_test.items())
 
     @property
     def most_predictors(self) -> int:
@@ -114,8 +114,8 @@ def _chosen_tests(tests: Any, read: ContextValues, is_ordered: bool, n_levels: i
             automatic.append("t-test")
         return automatic or ["anova"]
     names = [tests] if isinstance(tests, str) else tests
-    if not isinstance(names, (list, tuple)) or not names or any(name not in TESTS for name in names):
-        raise ValueError(f"tests={tests!r}; choose 'auto' or some of {list(TESTS)}.")
+    if not isinstance(names, (list, tuple)) or not names or any(name not in COVARIATE_TESTS for name in names):
+        raise ValueError(f"tests={tests!r}; choose 'auto' or some of {list(COVARIATE_TESTS)}.")
     return list(names)
 
 

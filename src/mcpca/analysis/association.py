@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._results.context_tests import MOST, compare, n_arrangements
+from .._results.context_tests import MOST_ARRANGEMENTS, compare_with_covariate, n_arrangements
 from .._results.context_values import context_values
 from .._results.fitted import fitted
 from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
@@ -224,7 +224,7 @@ def associate(
         refuse_without_effect("n_pcs", n_pcs, _DEFAULT_PCS, why, f"drop it, or {NEEDS_ROWS}")
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
     # Random permutations give p >= 1 / (permutations + 1), which must be able to pass Bonferroni's correction.
-    at_random = any(n_arrangements(x) > MOST for x in target.by_test.values())
+    at_random = any(n_arrangements(x) > MOST_ARRANGEMENTS for x in target.by_test.values())
     if check_integer(permutations, "permutations", 0) and at_random and (permutations + 1) * alpha < n_tests:
         raise ValueError(
             f"permutations={permutations} gives no p-value below {1 / (permutations + 1):.2g}, and the {n_tests} tests "
@@ -298,7 +298,7 @@ def _tests_table(
     """Return a row for each column of V (k, m) with all tests, the largest p-value, and its corrections."""
     columns: dict[str, Array] = {}
     for test, x in target.by_test.items():
-        result = compare(test, V, x, permutations, rng)
+        result = compare_with_covariate(test, V, x, permutations, rng)
         columns[test] = result.statistics
         columns[f"{test}_p"] = result.p_values
     # A constant column has NaN in one test and is no evidence in any: the maximum keeps the NaN.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._data.detect import is_anndata
-from .._results.fitted import feature_names, fitted
+from .._results.fitted import fitted, resolve_feature_names
 from .._results.pipelines import back_through, names_before, split_steps
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.array_api import to_host
@@ -62,7 +62,7 @@ def feature_scores(
     Cost O(p m r).
     """
     pd = pandas()
-    fit = fitted(source, key).whole()  # raises if features of the fit are no longer in the AnnData
+    fit = fitted(source, key).with_all_features()  # raises if features of the fit are no longer in the AnnData
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
@@ -71,7 +71,7 @@ def feature_scores(
     if before is None and not is_anndata(source):
         before = split_steps(source)[0]
     if before is None:
-        return pd.DataFrame(matrix, index=feature_names(source, fit, names, key), columns=fit.names)
+        return pd.DataFrame(matrix, index=resolve_feature_names(source, fit, names, key), columns=fit.names)
     argument = "source" if pca is None else "pca"
     values = back_through(before, matrix, by, argument)
     if isinstance(names, str):

@@ -1,6 +1,6 @@
 """Trees of contexts, from loadings or from PCA, and how far they are from a known tree.
 
-The paper's comparison of species with their phylogeny (Fig. S4). Linkages come from ``_results.context_tree``, as for
+The paper's comparison of species with their phylogeny (Fig. S4). Linkages come from ``mcpca.context_tree``, as for
 ``plot_context_tree``; clades and distances between trees are in ``newick``.
 """
 
