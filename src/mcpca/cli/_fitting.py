@@ -166,12 +166,12 @@ def tell_of_dominance(data: TableData, console: Console) -> None:
     for warning in console.caught:
         if isinstance(warning, DominantFeatureWarning) and isinstance(found := warning.dominance, Dominance):
             if data.feature_names is None:
-                console.warn(found.told(f"column {found.feature + 1}", "Leave it out if it is no measurement"))
+                console.warn(found.sentence(f"column {found.feature + 1}", "Leave it out if it is no measurement"))
                 continue
             name = data.feature_names[found.feature]
             where = "of mcpca moments " if data.labels is None else ""
             way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is no measurement"
-            console.warn(found.told(f"the feature {name!r}", way_out))
+            console.warn(found.sentence(f"the feature {name!r}", way_out))
 
 
 @contextmanager
