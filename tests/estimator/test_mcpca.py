@@ -131,7 +131,7 @@ def test_one_context_alone_scores_as_among_the_others(X_list, model):
 
 
 def test_lists_go_by_position_only_when_complete(X_list, model):
-    with pytest.raises(ValueError, match=r"X is a list of 2 contexts and the model has 6.*Pass a dict"):
+    with pytest.raises(ValueError, match=r"X is a list of 2 contexts, but the model has 6.*Pass a dict"):
         model.transform(X_list[:2])
 
 
