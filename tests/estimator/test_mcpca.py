@@ -131,12 +131,12 @@ def test_one_context_alone_scores_as_among_the_others(X_list, model):
 
 
 def test_lists_go_by_position_only_when_complete(X_list, model):
-    with pytest.raises(ValueError, match=r"X is a list of 2 contexts and the model has 6.*Pass a dict"):
+    with pytest.raises(ValueError, match=r"X is a list of 2 contexts, but the model has 6.*Pass a dict"):
         model.transform(X_list[:2])
 
 
 def test_unknown_contexts_need_a_mean(X_list, model):
-    with pytest.raises(ValueError, match=r"Contexts \['z'\] were not seen in fit \(known: .*center='own'"):
+    with pytest.raises(ValueError, match=r"Contexts 'z' were not seen in fit \(known: .*center='own'"):
         model.transform(X_list[0], ["z"] * 100)
     with pytest.raises(ValueError, match="were not seen in fit"):
         model.transform({"z": X_list[0]})
@@ -225,7 +225,7 @@ def test_score_judges_new_rows_and_prefers_the_true_rank(data):
 
 
 def test_score_of_unknown_contexts_points_to_stratified_folds(X_list, model):
-    with pytest.raises(ValueError, match=r"Contexts \['z'\] were not seen in fit.*StratifiedKFold"):
+    with pytest.raises(ValueError, match=r"Contexts 'z' were not seen in fit.*StratifiedKFold"):
         model.score({"z": X_list[0]})
 
 

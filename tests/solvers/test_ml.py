@@ -304,7 +304,7 @@ def test_posterior_needs_noise_and_known_contexts(rng):
     with pytest.raises(ValueError, match="posterior=True needs a model of the noise; fit with solver='ml'"):
         MCPCA(2, random_state=0).fit(X).transform(X[0], posterior=True)
     model = MCPCA(2, solver="ml", random_state=0).fit(X)
-    with pytest.raises(ValueError, match=r"\['new'\] were not seen in fit. Drop y"):
+    with pytest.raises(ValueError, match=r"and 'new' were not seen in fit\. Drop y"):
         model.transform(X[0], ["new"] * 20, center="own", posterior=True)
 
 

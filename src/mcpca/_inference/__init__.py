@@ -1,1 +1,11 @@
-"""How sure: standard errors, tests of presence, resampling, halves of the rows."""
+"""How certain a fitted model is, by theory and by its rows.
+
+- ``precision``: standard errors of a fit, and the Cramer-Rao bound for planned studies; ``fisher`` has the information
+  matrix behind both.
+- ``presence``: likelihood-ratio tests of each loading against zero.
+- ``bootstrap``: the model fitted again to rows drawn with replacement.
+- ``replication``: the model fitted to both halves of the rows, and which MCPCs both find; also the splitting and
+  refitting that ``bootstrap`` and the choice of the rank (``_rank``) share.
+
+The first two need a Gaussian model with noise (``solver="ml"``); the last two need the rows and work with any solver.
+"""

@@ -1,7 +1,8 @@
 """Resampling rows within contexts: how far loadings and components move from sample to sample.
 
-Rows are drawn with replacement within each context, the model is fitted again with the same parameters and rank, and
-its components are matched with the original ones before anything is compared, since their order and sign are free.
+Rows are drawn with replacement within each context, and the model is fitted again with the same parameters and rank.
+Its components are matched with the original ones before anything is compared, since their order and sign are arbitrary.
+``resample`` is ``MCPCA.bootstrap``; it assumes nothing about the distribution of the rows, unlike ``precision``.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ from .replication import refit
 
 @dataclass(frozen=True, repr=False)
 class Bootstrap(Shown):
-    """Fits of n resamples, matched to the fitted model.
+    """Fits to n resamples of the rows, matched to the fitted model.
 
     Attributes
     ----------
     lower, upper : ndarray (k, r)
-        Interval for each loading at ``confidence``, from the standard errors below: symmetric in the logarithm where
-        the loading is clearly above 0, cut off at 0 elsewhere.
+        Interval for each loading at ``confidence``, from ``standard_errors``: symmetric in the logarithm for loadings
+        clearly above 0, cut off at 0 for the others.
     standard_errors : ndarray (k, r)
         Standard deviation of each loading over resamples.
     angles : ndarray (n, r)
-        Angle in degrees between each MCPC of a resample and that of the model.
+        Angle in degrees between each MCPC of a resample and its match in the model.
     angle_bounds : ndarray (r,)
         Angle within which a share ``confidence`` of the resamples stays.
     loadings : ndarray (n, k, r)
         Loadings of every resample.
     confidence : float
+        Level of the intervals and of ``angle_bounds``.
     n_failed : int
-        Resamples that could not be fitted (a rank that their rows do not have), which are left out.
+        Resamples that could not be fitted, because their rows do not have the rank; they are left out.
     """
 
     lower: Array
@@ -86,9 +88,9 @@ def resample(
     random_state: Any,
     report: Report,
 ) -> Bootstrap:
-    """Fit ``n`` resamples of the rows by ``unfitted`` and match them with the model; see ``MCPCA.bootstrap``.
+    """Fit ``unfitted`` to ``n`` resamples of the rows, and match the fits with the model; see ``MCPCA.bootstrap``.
 
-    Each resample has a stream of random numbers of its own, so that threads do not change the answer.
+    Each resample has its own stream of random numbers, so that the number of threads does not change the answer.
     """
     n = check_integer(n, "n", 2)
     confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
@@ -97,37 +99,44 @@ def resample(
     B = to_host(model.loadings)
     rng = as_generator(random_state)
     streams = rng.spawn(n)
+    # NaN marks resamples that could not be fitted.
     loadings = np.full((n, *B.shape), np.nan)
     angles = np.full((n, A.shape[1]), np.nan)
 
     def fit_one(i: int) -> None:
         stream = streams[i]
-        drawn = contexts.take([stream.integers(n, size=n) for n in contexts.n_samples.tolist()])
+        drawn = contexts.take([stream.integers(n_rows, size=n_rows) for n_rows in contexts.n_samples.tolist()])
         try:
             refitted = refit(unfitted, drawn, stream)
-        except ValueError:
+        except ValueError:  # drawn rows repeat, and may span fewer directions than the model has components
             return
         match = match_components(refitted.components_, A)
         loadings[i] = refitted.loadings_[:, match.indices]
-        angles[i] = np.degrees(np.arccos(np.minimum(match.cosines, 1)))
+        angles[i] = np.degrees(np.arccos(np.minimum(match.cosines, 1)))  # rounding may make a cosine exceed 1
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of single resamples: convergence, near-proportional loadings
+        # Single resamples may not converge or have nearly proportional loadings: their spread says that already.
+        warnings.simplefilter("ignore")
         for done, _ in enumerate(each(fit_one, range(n), n_workers())):
             report("resamples", done + 1, n)
-    good = np.isfinite(angles).all(axis=1)
-    if good.sum() < 2:
-        raise ValueError(f"None of {n} resamples could be fitted: too few rows per context for rank {A.shape[1]}.")
-    loadings, angles = loadings[good], angles[good]
+    fitted = np.isfinite(angles).all(axis=1)
+    n_fitted = int(fitted.sum())
+    if n_fitted < 2:
+        raise ValueError(
+            f"Only {n_fitted} of {n} resamples could be fitted: there are too few rows per context for rank "
+            f"{A.shape[1]}. Lower n_components."
+        )
+    loadings = loadings[fitted]
+    angles = angles[fitted]
     errors = loadings.std(axis=0, ddof=1)
     lower, upper = loading_intervals(B.astype(np.float64), errors, confidence)
     return Bootstrap(
-        lower,
-        upper,
-        errors,
-        angles,
-        np.quantile(angles, confidence, axis=0),
-        loadings,
-        confidence,
-        int(n - good.sum()),
+        lower=lower,
+        upper=upper,
+        standard_errors=errors,
+        angles=angles,
+        angle_bounds=np.quantile(angles, confidence, axis=0),
+        loadings=loadings,
+        confidence=confidence,
+        n_failed=n - n_fitted,
     )

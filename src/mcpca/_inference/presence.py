@@ -1,8 +1,11 @@
 """Is an MCPC present in a context at all? A likelihood-ratio test of every loading against zero.
 
-The null hypothesis ``b_ij = 0`` is at the boundary of ``b_ij >= 0``: the statistic is 0 half of the time, and
+The null hypothesis ``b_ij = 0`` is on the boundary of ``b_ij >= 0``: under it the statistic is 0 half of the time, and
 chi-square with one degree of freedom otherwise. The components stay as fitted; the other loadings of the context, and
 its noise if that is free, are fitted again without MCPC j. All contexts are done at once, one MCPC after the other.
+
+``presence_tests`` is ``MCPCA.presence``. The covariances themselves are gone by then: the moments of the scores that
+every fit with noise keeps (``FittedModel.score_moments``) are all that the likelihood in r dimensions needs.
 """
 
 from __future__ import annotations
@@ -24,20 +27,21 @@ from .._utils.types import Array, Report
 
 @dataclass(frozen=True, repr=False)
 class Presence(Shown):
-    """Is MCPC j present in context i? One entry for each pair, (k, r).
+    """Whether MCPC j is present in context i. Arrays are (k, r), one entry for each pair.
 
     Attributes
     ----------
     statistics : ndarray
-        Likelihood ratio: twice the log-likelihood that is lost when the loading is 0.
+        Likelihood ratio: twice the log-likelihood that is lost by setting the loading to 0.
     p_values : ndarray
-        Of "the loading is 0". Zero is the end of its range, so the statistic is 0 half of the time and chi-square
-        with one degree of freedom otherwise.
+        For the hypothesis that the loading is 0. Zero is the end of its range, so the statistic is 0 half of the time
+        and chi-square with one degree of freedom otherwise.
     adjusted : ndarray
         p-values corrected for the k r tests by ``method``.
     present : ndarray of bool
         ``adjusted <= alpha``.
     alpha : float
+        Level of the tests.
     method : str
         "fdr" (Benjamini and Hochberg) or "holm".
     """
@@ -62,8 +66,12 @@ class Presence(Shown):
 
     def _rows(self) -> dict[str, Any]:
         k, r = self.present.shape
-        least = {"smallest adjusted p": self.adjusted.min(axis=0), "largest": self.adjusted.max(axis=0)}
-        return {"": mcpcs(r), f"present in, of {k} contexts": self.present.sum(axis=0), **least}
+        return {
+            "": mcpcs(r),
+            f"present in, of {k} contexts": self.present.sum(axis=0),
+            "smallest adjusted p": self.adjusted.min(axis=0),
+            "largest": self.adjusted.max(axis=0),
+        }
 
 
 def presence_tests(model: FittedModel, alpha: Any, method: str, report: Report) -> Presence:
@@ -74,8 +82,8 @@ def presence_tests(model: FittedModel, alpha: Any, method: str, report: Report) 
     gaussian = model.gaussian("presence()")
     counts = model.counts("presence()")
     if model.score_moments is None:
-        raise ValueError("This model was saved by an older mcpca, without what the test needs; fit it again.")
-    # Statistics have no units: data are brought to a scale at which squares of covariances are numbers.
+        raise ValueError("This model was saved by an older mcpca, without the moments the test needs; fit it again.")
+    # The statistics have no units, so the data may be scaled to where squares of covariances are in range.
     e = gaussian.exponent
     gaussian = gaussian.times_power(-e)
     score_covariances, outside = (np.ldexp(moments, -2 * e) for moments in model.score_moments)
@@ -86,30 +94,38 @@ def presence_tests(model: FittedModel, alpha: Any, method: str, report: Report) 
 
 
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str, report: Report = silent) -> Presence:
-    """Test every loading of ``model``, with A as it is and the rest of the context fitted anew."""
+    """Test every loading of ``model``, keeping A and fitting the other unknowns of each context again.
+
+    ``noise_free`` says whether each context has a noise variance of its own to fit.
+    """
     k, r = model.B.shape
     p = r + model.outside
+    # tr S_i / p, from tr(A R_i A^T) = tr(R_i G) and the variance outside the span; the floor is that of the solver.
     variance = (np.einsum("kab,ab->k", model.R, model.G) + model.rest) / p
     floor = max(float(variance.max()) * FLOOR, np.finfo(float).tiny) if noise_free else 0.0
+    # The solver leaves loadings at their maximum only up to its tolerance; both sides of the ratio need the same end.
     full = fit_contexts(model, noise_free=noise_free, floor=floor)
     statistics = np.empty((k, r))
     allowed = np.ones((k, r), dtype=bool)
     for j in range(r):
         allowed[:, j] = False
-        # Noise has to take over what the component had, of which there may be none to start from (r = p). A context
-        # that does without the component anyway has nothing to lose.
+        # The noise takes over the variance of the component; if r = p it may be near 0, where steps in log s are slow.
         start = replace(full, s=np.maximum(full.s, full.B[:, j] / p)) if noise_free else full
         without = fit_contexts(start, allowed=allowed, noise_free=noise_free, floor=floor)
         statistics[:, j] = model.n * np.maximum(without.deviances - full.deviances, 0)
         allowed[:, j] = True
         report("tests of MCPCs", j + 1, r)
+    # A loading that is 0 anyway has nothing to lose; what rounding makes of the difference is no evidence.
     statistics[full.B <= 0] = 0
+    # Half the upper tail: under the null the other half of the probability is at a statistic of 0.
     p_values = np.where(statistics > 0, chi2.sf(statistics, 1) / 2, 1.0)
-    adjusted = (false_discovery_control(p_values.ravel()) if method == "fdr" else _holm(p_values.ravel())).reshape(k, r)
+    adjust = false_discovery_control if method == "fdr" else _holm
+    adjusted = adjust(p_values.ravel()).reshape(k, r)
     return Presence(statistics, p_values, adjusted, adjusted <= alpha, alpha, method)
 
 
 def _holm(p: Array) -> Array:
+    """Return p-values corrected by Holm's method: the i-th smallest times ``m - i + 1``, made monotone, at most 1."""
     order = np.argsort(p)
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     out = np.empty_like(p)

@@ -1,4 +1,9 @@
-"""Would it come back in other rows? Halves of every context, fitted apart and matched."""
+"""Would an MCPC come back in other rows? Both halves of every context, fitted separately and matched.
+
+``replicate`` is ``MCPCA.replicability``. The choice of the rank asks the same question at every rank, and takes
+``split_rows``, ``agreement_of_halves`` and the ``Replicability`` that sums up cosines from here; ``bootstrap`` takes
+``refit``.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +24,23 @@ from .._utils.printing import Shown, counted, extremes, listed_mcpcs, mcpcs
 from .._utils.types import Array, Report
 from .._utils.wording import listed
 
-MIN_ROWS = 4  # of a context: each half then has two, the fewest that a covariance can be computed from
-REPLICATES = 0.9  # |cos| between halves, 26 degrees; the bound of the paper's 10% hold-out experiment
+# Rows of a context that can be split: each half then has two, the fewest that have a covariance.
+MIN_ROWS = 4
+# |cos| between halves above which a component replicates, 26 degrees: the bound of the paper's 10% hold-out experiment.
+REPLICATES = 0.9
 
 
 @dataclass(frozen=True, repr=False)
 class Replicability(Shown):
-    """Which components two halves of the rows both find.
+    """Which components both halves of the rows find.
 
     Attributes
     ----------
     cosines : ndarray (n_splits, r)
-        For each random split ``|cos|`` between two components, one of each half: components of the halves are matched
-        with each other, and the pairs with the components j of the model of all rows.
+        ``|cos|`` between a component of one half and its match in the other, for each random split. Components of the
+        two halves are matched with each other, and each pair with component j of the model of all rows.
     threshold : float
-        What counts as coming back.
+        ``|cos|`` above which a component counts as coming back.
     """
 
     cosines: Array
@@ -57,7 +64,7 @@ class Replicability(Shown):
 
     @property
     def n_replicating(self) -> int:
-        """How many components come back by the mean over splits; ``counts`` says how that varies."""
+        """How many components come back by the mean over splits; ``counts`` shows how that varies."""
         return int(self.replicates.sum())
 
     @property
@@ -69,7 +76,8 @@ class Replicability(Shown):
     def undecided(self) -> Array:
         """Whether other splits may change ``replicates`` (r,): the mean is within two standard errors of the threshold.
 
-        That of a component is taken as no less than that of all together, since splits are few.
+        The standard error of a component is taken as at least that of all components together, since a few splits may
+        agree by chance.
         """
         n = len(self.cosines)
         if n < 2:
@@ -82,7 +90,8 @@ class Replicability(Shown):
         n, r = self.cosines.shape
         if np.isnan(self.cosines).any():
             return f"it is not known how many of {r}{what} come back: halves have too few rows"
-        low, high = int(self.counts.min()), int(self.counts.max())
+        low = int(self.counts.min())
+        high = int(self.counts.max())
         if low < high:
             mean = f"{self.counts.mean():.1f} on average"
             return (
@@ -94,7 +103,8 @@ class Replicability(Shown):
     def _words(self) -> list[str]:
         n, r = self.cosines.shape
         above = self.cosines > self.threshold
-        always, ever = above.all(axis=0), above.any(axis=0)
+        always = above.all(axis=0)
+        ever = above.any(axis=0)
         return [
             f"{counted(r, 'MCPC')} in {counted(n, 'split')} of the rows into halves: mean |cos| between halves "
             f"{extremes(self.agreement)}.",
@@ -103,15 +113,16 @@ class Replicability(Shown):
         ]
 
     def _rows(self) -> dict[str, Any]:
-        found = self.cosines
-        return {"": mcpcs(found.shape[1]), "mean |cos|": self.agreement} | {
-            "least": found.min(axis=0),
-            "largest": found.max(axis=0),
+        return {
+            "": mcpcs(self.cosines.shape[1]),
+            "mean |cos|": self.agreement,
+            "least": self.cosines.min(axis=0),
+            "largest": self.cosines.max(axis=0),
         }
 
 
 def check_halves(contexts: Contexts, way_out: str) -> None:
-    """Raise where a context has too few rows for two covariances."""
+    """Raise if a context has too few rows for two covariances; ``way_out`` ends the error."""
     few = [
         f"{name!r} ({n})"
         for name, n in zip(contexts.names.tolist(), contexts.n_samples.tolist(), strict=True)
@@ -119,37 +130,40 @@ def check_halves(contexts: Contexts, way_out: str) -> None:
     ]
     if few:
         raise ValueError(
-            f"{len(few)} of {len(contexts.names)} contexts have fewer than {MIN_ROWS} rows, which do not make two "
+            f"{len(few)} of {len(contexts.names)} contexts have fewer than {MIN_ROWS} rows, too few for two "
             f"halves of 2: {listed(few)}. Drop or merge them, or {way_out}."
         )
 
 
 def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tuple[Contexts, Contexts]:
-    """Return two parts that share no row: at random ``share`` of every context (at least 2 rows), and the rest."""
-    first, second = [], []
+    """Return two parts that share no row: a random ``share`` of every context (at least 2 rows), and the rest."""
+    first = []
+    second = []
     for n in contexts.n_samples.tolist():
         order = rng.permutation(n)
         cut = max(2, int(n * share))
+        # In the order of the rows, in which stored data are read fastest.
         first.append(np.sort(order[:cut]))
         second.append(np.sort(order[cut:]))
     return contexts.take(first), contexts.take(second)
 
 
 def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
-    """Return |cos| (r,) between matched columns of two halves' components, in the order of the ``whole``'s.
+    """Return |cos| (r,) between matched columns of the components of two halves, in the order of the ``whole``'s.
 
-    Columns of the halves are matched with each other, so that the mean does not depend on the ``whole``; of the pairs
-    the axes midway between the two are then matched with its columns.
+    Columns of the halves are matched with each other first, so that their mean does not depend on the ``whole``; then
+    the axes midway between the two of each pair are matched with the columns of the ``whole``.
     """
-    found = match_components(second, first)
-    midway = first + found.apply(second)
-    return np.asarray(found.cosines[match_components(midway, whole).indices])
+    between_halves = match_components(second, first)
+    midway = first + between_halves.apply(second)  # apply also gives the second half the signs of the first
+    order = match_components(midway, whole).indices
+    return np.asarray(between_halves.cosines[order])
 
 
 def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
-    """Return a model with the parameters of ``unfitted`` for other rows; warnings are the caller's to silence."""
+    """Return a model with the parameters of ``unfitted``, fitted to other rows; the caller silences its warnings."""
     blocks: Any = [contexts.block(i) for i in range(len(contexts.names))]
-    if contexts.by_name:  # which context_weights may go by
+    if contexts.by_name:  # context_weights may be by name, too
         blocks = dict(zip(contexts.names.tolist(), blocks, strict=True))
     return type(unfitted)(**{**unfitted.get_params(), "random_state": rng}).fit(blocks)
 
@@ -164,9 +178,9 @@ def replicate(
     random_state: Any,
     report: Report,
 ) -> Replicability:
-    """Fit both halves of ``n_splits`` splits of the rows by ``unfitted``; see ``MCPCA.replicability``.
+    """Fit ``unfitted`` to both halves of ``n_splits`` random splits of the rows; see ``MCPCA.replicability``.
 
-    Each split has a stream of random numbers of its own, so that threads change nothing.
+    Each split has its own stream of random numbers, so that the number of threads does not change the answer.
     """
     n_splits = check_integer(n_splits, "n_splits", 1)
     threshold = check_real(threshold, "threshold", 0, 1, "It is an absolute cosine.")
@@ -175,6 +189,7 @@ def replicate(
     rng = as_generator(random_state)
     check_halves(contexts, "resample with bootstrap, which needs 2")
     streams = rng.spawn(n_splits)
+    # Halves 2 i and 2 i + 1 belong to split i. They are index lists until they are fitted, so all fit in memory.
     halves = [half for stream in streams for half in split_rows(contexts, 0.5, stream)]
     seeds = [seed for stream in streams for seed in stream.spawn(2)]
 
@@ -184,11 +199,12 @@ def replicate(
         except ValueError as error:
             raise ValueError(f"Half of the rows cannot be fitted with {A.shape[1]} components: {error}") from error
 
-    found = []
+    fits = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of single halves: convergence, near-proportional loadings
+        # Single halves may not converge or have nearly proportional loadings: their cosines say that already.
+        warnings.simplefilter("ignore")
         for components in each(fit_half, range(2 * n_splits), n_workers()):
-            found.append(components)
-            report("halves", len(found), 2 * n_splits)
-    cosines = [agreement_of_halves(first, second, A) for first, second in zip(found[::2], found[1::2], strict=True)]
+            fits.append(components)
+            report("halves", len(fits), 2 * n_splits)
+    cosines = [agreement_of_halves(first, second, A) for first, second in zip(fits[::2], fits[1::2], strict=True)]
     return Replicability(np.stack(cosines), threshold)

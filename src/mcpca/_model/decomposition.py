@@ -1,4 +1,17 @@
-"""Covariances in, components and loadings out: the plain function under the estimator."""
+"""Covariances in, components and loadings out: ``decompose``, the plain function under the estimator.
+
+``decompose`` checks what users pass; ``decompose_checked`` is the same for covariances behind the ``Covariances``
+protocol, and is what ``_estimator.fitting`` and ``_rank.selection`` call. Its steps, in order:
+
+1. ``_leading_subspace``: compress S to the core ``U^T S_i U``, U the top left singular vectors of ``[S_1 ... S_k]``;
+2. ``_check_rank``: refuse a rank that the data do not have;
+3. ``_solve``: hand the core to a solver (MSPM in the paper's algorithm);
+4. ``_loadings_and_facets``: B by non-negative least squares if the solver has none (the last step of the paper's
+   algorithm), the canonical order and signs, and the facets from the same pass over the covariances.
+
+Warnings on the way name what makes the answer doubtful: directions that are poorly known, a solver that has not
+converged, a residual larger than the data.
+"""
 
 from __future__ import annotations
 
@@ -25,36 +38,42 @@ from .._utils.printing import Shown, counted, mcpcs
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
+from .._utils.wording import quoted
 from ..exceptions import RankExceedsDataError
 from .facets import Facets, complete, score_moments
+
+# Degrees of freedom of every context if nobody says how many rows are behind the covariances. Only ratios matter for
+# where the likelihood is largest; the level only matters for convergence, which is judged in standard errors.
+_ASSUMED_FREEDOM = 1000.0
 
 
 @dataclass(frozen=True, repr=False)
 class Decomposition(Shown):
-    """``S_i ~ components @ diag(loadings[i]) @ components.T``, with ``solver="ml"`` plus noise.
+    """``S_i ~ components @ diag(loadings[i]) @ components.T``, plus noise with ``solver="ml"``.
 
     Attributes
     ----------
     components : ndarray (p, r)
-        A: unit columns, by decreasing total variance, the largest entry of each positive.
+        A: unit columns in decreasing order of total variance, the largest entry of each positive.
     loadings : ndarray (k, r)
         B >= 0.
     singular_values : ndarray
         The largest singular values of the flattening ``[S_1 ... S_k]``: the scree.
     n_iter : int
-        Solver iterations, each a batch of starts or a second-order step.
+        Solver iterations; each is a batch of starts or a second-order step.
     converged : bool
         Whether the solver met its tolerance.
     message : str
-        What the solver has to say, in a sentence.
+        The solver's report, in one sentence.
     noise : ndarray or None
-        Variance beside the components, from ``solver="ml"``: (k,) for isotropic and pooled noise, (p,) for diagonal.
+        With ``solver="ml"``, the variance not due to the components: (k,) for isotropic and pooled noise, (p,) for
+        diagonal noise.
     gradient : float or None
-        How far from a stationary point: of "lsq" the norm of the projected gradient in all features, as a share of
-        ``sum_i ||S_i||_F^2``; of "ml" the distance to the maximum in standard errors (root mean square over
-        parameters, from Newton's decrement); None of the others.
+        Distance from a stationary point. For "lsq", the norm of the projected gradient over all features, relative to
+        ``sum_i ||S_i||_F^2``; for "ml", the distance to the maximum in standard errors (root mean square over the
+        parameters, from the Newton decrement). None for the other solvers.
     basis_residual : float
-        How well the leading directions are known; 0 for exactly (see ``MCPCA``).
+        How accurately the leading directions are known; 0 if they were computed exactly (see ``MCPCA``).
     """
 
     components: Array
@@ -68,24 +87,34 @@ class Decomposition(Shown):
     basis_residual: float = 0.0
 
     def times_power(self, e: int) -> Decomposition:
-        """Return the decomposition of covariances times ``4^e``."""
-        noise = None if self.noise is None else np.ldexp(self.noise, 2 * e)
-        scaled = np.ldexp(self.loadings, 2 * e), np.ldexp(self.singular_values, 2 * e)
-        return replace(self, loadings=scaled[0], singular_values=scaled[1], noise=noise)
+        """Return the decomposition of the covariances times ``4^e``, that is of data times ``2^e``."""
+        return replace(
+            self,
+            loadings=np.ldexp(self.loadings, 2 * e),
+            singular_values=np.ldexp(self.singular_values, 2 * e),
+            noise=None if self.noise is None else np.ldexp(self.noise, 2 * e),
+        )
 
     def _words(self) -> list[str]:
-        (p, r), k = self.components.shape, len(self.loadings)
-        return [
+        p, r = self.components.shape
+        k = len(self.loadings)
+        outcome = "converged" if self.converged else "not converged"
+        words = [
             f"{counted(r, 'MCPC')} of {counted(k, 'context')} and {counted(p, 'feature')}, "
-            f"{'converged' if self.converged else 'not converged'} after {counted(self.n_iter, 'iteration')}.",
-            *([self.message] if self.message else []),
+            f"{outcome} after {counted(self.n_iter, 'iteration')}."
         ]
+        if self.message:
+            words.append(self.message)
+        return words
 
     def _rows(self) -> dict[str, Any]:
         B = np.asarray(to_host(self.loadings))
         total = B.sum(axis=0)
-        shares = {"share of the variance": total / (total.sum() or 1)}
-        return {"": mcpcs(len(total)), **shares, "largest loading": B.max(axis=0)}
+        return {
+            "": mcpcs(len(total)),
+            "share of the variance": total / (total.sum() or 1),
+            "largest loading": B.max(axis=0),
+        }
 
 
 def decompose(
@@ -102,33 +131,34 @@ def decompose(
     max_iter: int = 200,
     verbose: Any = None,
 ) -> Decomposition:
-    """Decompose covariances of k contexts as ``S_i ~ A diag(b_i) A^T``.
+    """Decompose the covariances of k contexts as ``S_i ~ A diag(b_i) A^T``.
 
     Parameters
     ----------
     S : array-like (k, p, p)
-        Covariances: symmetric, positive semi-definite. float32 is kept in float32 and worked on in float64. An array of
-        PyTorch, CuPy or JAX stays on its device (extra ``devices``), and the arrays of the result are of its kind.
+        Covariances: symmetric and positive semi-definite. float32 input is kept as float32; the computation is in
+        float64. A PyTorch, CuPy or JAX array stays on its device (extra ``devices``), and the result holds arrays of
+        the same kind.
     r : int
         Rank, 1 <= r <= p and at most the numerical rank of ``[S_1 ... S_k]``.
     solver : {"mspm", "lsq", "ml"}
-        "mspm": the multi-subspace power method, the paper's. "lsq": a stationary point of the squared error, the
-        paper's definition. "ml": maximum likelihood in a Gaussian model with noise.
+        "mspm": the paper's multi-subspace power method. "lsq": a stationary point of the squared error, the paper's
+        definition of MCPCA. "ml": maximum likelihood in a Gaussian model with noise.
     orthogonal : bool
-        Orthonormal components: by least squares with "mspm" and "lsq", by likelihood with "ml".
+        Make the components orthonormal: by least squares with "mspm" and "lsq", by likelihood with "ml".
     noise : {"isotropic", "pooled", "diagonal", None}
-        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none.
+        For "ml": one variance per context, one for all contexts, one per feature shared by all contexts, or none.
     n_samples : int or array-like (k,), optional
-        Rows behind each covariance: the weights of contexts in the likelihood, where they are alike when not given. Of
-        no consequence with "mspm" and "lsq".
+        Rows behind each covariance, which weight the contexts in the likelihood; without them all contexts weigh the
+        same. "mspm" and "lsq" do not use them.
     context_weights : array-like (k,), optional
-        Positive weights of contexts in the squared error (in the likelihood they multiply ``n_samples``). With them a
-        weighted copy of S is made.
+        Positive weights of the contexts in the squared error; in the likelihood they multiply ``n_samples``. For the
+        squared error a weighted copy of S is made.
     random_state : int, Generator, RandomState or None
-        Decides the starts. Where the model is identifiable the answer does not depend on it.
+        Determines the random starts. If the model is identifiable the answer does not depend on it.
     tol, max_iter : float, int
-        When a solver is taken as converged: the length of a step on the unit sphere for "mspm", ``gradient`` of the
-        result for "lsq", and for "ml" a ten-thousandth of it; and after how many second-order steps it is given up.
+        A solver has converged when the step on the unit sphere ("mspm"), the ``gradient`` of the result ("lsq") or a
+        ten-thousandth of it ("ml") is at most ``tol``; it stops after ``max_iter`` second-order steps.
     verbose : None, bool or callable
         Progress, as in ``MCPCA``.
 
@@ -138,8 +168,8 @@ def decompose(
 
     Notes
     -----
-    Cost O(k p^3 + k p^2 r) and the solver's; memory O(p^2 + k r^2) beside S, which is not copied.
-    One context is PCA: its eigenvectors, since a single covariance does not determine more.
+    Cost O(k p^3 + k p^2 r) plus that of the solver; memory O(p^2 + k r^2) on top of S, which is not copied.
+    For a single context the result is PCA, the eigenvectors: one covariance determines no more than these.
     """
     options = check_solver(solver, orthogonal, noise)
     S = check_stack(S)
@@ -147,11 +177,21 @@ def decompose(
     r = check_rank(r, p, "r")
     counts = None if n_samples is None else check_counts(n_samples, k)
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
+    # Solvers take fourth powers of the data; the power of two that keeps these finite is undone without rounding.
     scaled, e = stack_in_range(S)
-    options |= {"counts": counts, "weights": weights, "rng": as_generator(random_state), "tol": tol}
     with reporting(verbose, "decomposition") as report:
-        found, _ = decompose_checked(as_stack(scaled), r, **options, report=report, max_iter=max_iter)
-    return _on_device(found.times_power(e), S)
+        result, _ = decompose_checked(
+            as_stack(scaled),
+            r,
+            **options,
+            counts=counts,
+            weights=weights,
+            rng=as_generator(random_state),
+            report=report,
+            tol=tol,
+            max_iter=max_iter,
+        )
+    return _on_device(result.times_power(e), S)
 
 
 def decompose_checked(
@@ -170,85 +210,137 @@ def decompose_checked(
     core: Core | None = None,
     with_facets: bool = False,
 ) -> tuple[Decomposition, Facets | None]:
-    """``decompose`` for covariances known to be good; ``core`` is reused when given and no weights are.
+    """``decompose`` for covariances that have been checked, with their facets if asked for.
 
-    The facets come at little more than the price of the loadings, from the same pass over the covariances.
+    A ``core`` that was computed before (by the choice of the rank) is reused, unless weights change the covariances
+    that it was computed from. The facets cost little more than the loadings, since one pass over the covariances yields
+    both.
     """
     tol = check_tolerance(tol)
     max_iter = check_integer(max_iter, "max_iter", 1)
-    likelihood = SOLVERS[solver].models_noise
-    seen = S
-    if weights is not None and not likelihood:
-        seen, core = S.weighted(np.sqrt(weights)), None
+    is_likelihood = SOLVERS[solver].models_noise
+    S_weighted = S
+    if weights is not None and not is_likelihood:
+        # sum_i w_i ||S_i - A B_i A^T||^2 is the plain error of sqrt(w_i) S_i, with the same A.
+        S_weighted = S.weighted(np.sqrt(weights))
+        core = None
     if core is None:
-        report("basis", 0, 1)
-        core = compress(seen, r)
-        report("basis", 1, 1)
-    if core.residual > max(100 * tol, 100 * float(np.finfo(S.dtype).eps)):
-        warn(
-            f"The leading {r} directions are known to {core.residual:.1e} only (as a share of the smallest of their "
-            f"eigenvalues, tol={tol:.1e}): the next ones are nearly as large. Lower the rank to where the scree, "
-            "singular_values_, falls, or accept directions that data of this size do not tell apart.",
-            ConvergenceWarning,
-        )
-    rank = numerical_rank(core.singular_values, S)
-    if r > rank:
-        raise RankExceedsDataError(
-            f"n_components={r} exceeds the numerical rank of the data, {rank}"
-            f"{' or more' if rank == len(core.singular_values) else ''}: the covariances together vary in {rank} "
-            f"directions only. Choose n_components <= {rank}."
-            if rank
-            else "The covariances are all zero: no feature varies in any context, so there is nothing to decompose."
-        )
-    # How many samples is not known: only their ratios matter, and when the likelihood counts as converged.
-    freedom = np.full(S.n_contexts, 1000.0) if counts is None else counts - 1.0
-    if weights is not None and likelihood:
-        freedom = freedom * weights
+        core = _leading_subspace(S_weighted, r, report)
+    _warn_of_uncertain_directions(core, r, tol, S.dtype)
+    _check_rank(r, core, S)
+    freedom = _degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
     settings = Settings(rng, tol, max_iter, report, freedom, noise)
-    try:
-        result = get_solver(solver, orthogonal, S.n_contexts)(seen, core, r, settings)
-    except np.linalg.LinAlgError as error:
-        raise ValueError(
-            f"solver={solver!r} broke down at rank {r} ({error}): covariances are too close to singular for it. Lower "
-            "n_components, or choose another solver."
-        ) from error
+    result = _solve(S_weighted, core, r, solver, orthogonal, settings)
     if not result.converged:
         warn(result.message, ConvergenceWarning)
+    # From here on S itself: weights decide which A is found, loadings and facets are of the data.
     report("loadings", 0, 1)
-    A, B, measured = _loadings_and_facets(S, result, with_facets)
+    A, B, facets = _loadings_and_facets(S, result, with_facets)
     report("loadings", 1, 1)
-    if measured is not None and measured.variance_shares.sum() < 0:
-        worse = float(measured.reconstruction_errors.sum() / measured.squared_norms.sum())
-        warn(
-            f"What the model leaves of the covariances is {worse:.2g} times as large as they are (squared): the "
-            f"likelihood of covariances that are singular can be largest far from them. Lower n_components={r}, or "
-            "take solver='lsq'.",
-            ConvergenceWarning,
+    if facets is not None:
+        _warn_of_large_error(facets, r)
+    decomposition = Decomposition(
+        components=A.astype(S.dtype, copy=False),
+        loadings=B.astype(S.dtype, copy=False),
+        singular_values=core.singular_values,
+        n_iter=result.n_iter,
+        converged=result.converged,
+        message=result.message,
+        noise=None if result.noise is None else result.noise.astype(S.dtype, copy=False),
+        gradient=result.gradient,
+        basis_residual=core.residual,
+    )
+    return decomposition, facets
+
+
+def _leading_subspace(S: Covariances, r: int, report: Report) -> Core:
+    """Return the core for rank ``r``; its basis is most of the cost of a fit, hence a stage of progress of its own."""
+    report("basis", 0, 1)
+    core = compress(S, r)
+    report("basis", 1, 1)
+    return core
+
+
+def _warn_of_uncertain_directions(core: Core, r: int, tol: float, dtype: np.dtype[Any]) -> None:
+    """Warn if iterating on rows stopped before the leading directions were known well beyond the tolerance."""
+    # The residual is relative to an eigenvalue, and the solver's tolerance to a step: two digits are left between them.
+    if core.residual <= max(100 * tol, 100 * float(np.finfo(dtype).eps)):
+        return
+    warn(
+        f"The leading {r} directions are known only to {core.residual:.1e} (relative to the smallest of their "
+        f"eigenvalues, tol={tol:.1e}), because the next ones are nearly as large. Lower the rank to where the scree, "
+        "singular_values_, drops, or accept directions that data of this size cannot separate.",
+        ConvergenceWarning,
+    )
+
+
+def _check_rank(r: int, core: Core, S: Covariances) -> None:
+    """Raise if ``[S_1 ... S_k]`` has fewer than ``r`` singular values above rounding."""
+    rank = numerical_rank(core.singular_values, S)
+    if r <= rank:
+        return
+    if rank == 0:
+        raise RankExceedsDataError(
+            "The covariances are all zero: no feature varies in any context, so there is nothing to decompose."
         )
-    A, B = A.astype(S.dtype, copy=False), B.astype(S.dtype, copy=False)
-    found = result.noise if result.noise is None else result.noise.astype(S.dtype, copy=False)
-    return Decomposition(
-        A,
-        B,
-        core.singular_values,
-        result.n_iter,
-        result.converged,
-        result.message,
-        found,
-        result.gradient,
-        core.residual,
-    ), measured
+    # Only as many singular values were computed as the core has directions: if all count, there may be more.
+    or_more = " or more" if rank == len(core.singular_values) else ""
+    raise RankExceedsDataError(
+        f"n_components={r} exceeds the numerical rank of the data, {rank}{or_more}: the covariances together vary in "
+        f"only {rank} directions. Choose n_components <= {rank}."
+    )
+
+
+def _degrees_of_freedom(counts: Array | None, weights: Array | None, k: int) -> Array:
+    """Return the weights (k,) of the contexts in the likelihood, ``n_i - 1`` times ``weights``."""
+    freedom = np.full(k, _ASSUMED_FREEDOM) if counts is None else counts - 1.0
+    return freedom if weights is None else freedom * weights
+
+
+def _solve(S: Covariances, core: Core, r: int, solver: str, orthogonal: bool, settings: Settings) -> SolverResult:
+    """Run the solver for these choices; where its linear algebra fails, say which rank it failed at."""
+    run = get_solver(solver, orthogonal, S.n_contexts)
+    try:
+        return run(S, core, r, settings)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"solver={solver!r} broke down at rank {r} ({error}): the covariances are too close to singular for it. "
+            "Lower n_components, or choose another solver."
+        ) from error
 
 
 def _loadings_and_facets(S: Covariances, result: SolverResult, with_facets: bool) -> tuple[Array, Array, Facets | None]:
-    """Order components; loadings are the solver's own or follow by least squares."""
-    A, B = result.components, result.loadings
+    """Return A and B in canonical order, B being the solver's own or that of least squares, and the facets if asked."""
+    A = result.components
+    B = result.loadings
     if B is not None and not with_facets:
-        return *canonical_order(A, B)[:2], None
+        A, B, _ = canonical_order(A, B)
+        return A, B, None
+    # a_j^T S_i a_j (k, r) is the right-hand side of least squares, and the diagonal of the A^T S_i A behind the facets.
     moments = score_moments(S, A) if with_facets else None
-    h = S.variances_along(A) if moments is None else moments.variances
-    A, B, order = canonical_order(A, solve_loadings((A.T @ A) ** 2, h) if B is None else B)
-    return A, B, None if moments is None else complete(moments._replace(variances=h[:, order]), A, B)
+    variances = S.variances_along(A) if moments is None else moments.variances
+    if B is None:
+        # <a a^T, b b^T> = (a . b)^2: the Gram matrix of the a_j a_j^T is (r, r), and one for all contexts.
+        B = solve_loadings((A.T @ A) ** 2, variances)
+    A, B, order = canonical_order(A, B)
+    if moments is None:
+        return A, B, None
+    # The other moments are sums over all components, which their order leaves as they are.
+    moments = moments._replace(variances=variances[:, order])
+    return A, B, complete(moments, A, B)
+
+
+def _warn_of_large_error(facets: Facets, r: int) -> None:
+    """Warn if the model explains less than nothing, which least squares cannot do but likelihood can."""
+    if facets.variance_shares.sum() >= 0:
+        return
+    error = float(facets.reconstruction_errors.sum() / facets.squared_norms.sum())
+    warn(
+        f"The residual of the model is {error:.2g} times as large as the covariances themselves (squared norms): if "
+        f"covariances are singular, the likelihood can be largest far from them. Lower n_components={r}, or choose "
+        "solver='lsq'.",
+        ConvergenceWarning,
+    )
 
 
 def check_tolerance(tol: Any) -> float:
@@ -257,7 +349,14 @@ def check_tolerance(tol: Any) -> float:
 
 
 def check_weights(context_weights: Any, contexts: Array) -> Array:
-    """Return positive weights (k,) from an array in the order of ``contexts``, or a dict or Series by name."""
+    """Return positive weights (k,) with mean 1.
+
+    Parameters
+    ----------
+    context_weights : array-like (k,) in the order of ``contexts``, or a dict or Series by name
+    contexts : ndarray (k,)
+        Names of the contexts.
+    """
     names = contexts.tolist()
     context_weights = by_name(context_weights, names, "context_weights", "the contexts")
     if isinstance(context_weights, Mapping):
@@ -265,23 +364,24 @@ def check_weights(context_weights: Any, contexts: Array) -> Array:
         unknown = [name for name in context_weights if name not in names]
         if missing or unknown:
             raise ValueError(
-                f"context_weights lacks {missing[:5]} and has unknown contexts {unknown[:5]}; give one weight to each "
-                f"of the {len(names)} contexts."
+                f"context_weights lacks {quoted(missing)}; unknown contexts: {quoted(unknown)}. Give one weight to "
+                f"each of the {len(names)} contexts."
             )
         context_weights = [context_weights[name] for name in names]
     check_unmasked(context_weights, "context_weights", "give one positive number to each context")
     try:
         weights = np.asarray(to_host(context_weights), dtype=np.float64)
     except (TypeError, ValueError):
-        weights = np.empty(0)
+        weights = np.empty(0)  # no numbers at all: fails the check of the shape below
     if weights.shape != (len(names),) or not np.isfinite(weights).all() or not (weights > 0).all():
         raise ValueError(
             f"context_weights={context_weights!r}: one positive number per context is needed, {len(names)} of them."
         )
+    # Mean 1 leaves the size of the objective, and with it the meaning of tolerances, as it is.
     return np.asarray(weights / weights.mean())
 
 
 def _on_device(result: Decomposition, S: Any) -> Decomposition:
-    """Return a decomposition with arrays like the covariances ``S``."""
+    """Return a decomposition whose arrays are of the kind, and on the device, of the covariances ``S``."""
     arrays = ("components", "loadings", "singular_values", "noise")
     return replace(result, **{name: like(getattr(result, name), S) for name in arrays})

@@ -1,7 +1,9 @@
-"""One feature that is nearly all of most MCPCs: what is fitted is that feature, and not how features go together.
+"""One feature that is nearly all of most MCPCs: the fit then describes that feature, not how features vary together.
 
-So it is with a column that is no measurement (a number of counts among expressions), or with features of very different
-scales. Its covariances with the others then tilt the axes a little, and every MCPC is that feature once more.
+That happens with a column that is not a measurement (a total count among expressions), or with features on very
+different scales: the covariances of that feature with the others tilt the axes only a little, and every MCPC is nearly
+the same feature again. Every fit is checked: ``_estimator.fitting`` finds the feature, ``MCPCA`` warns, and the command
+line adds how to leave the column out.
 """
 
 from __future__ import annotations
@@ -15,46 +17,54 @@ from .._utils.types import Array
 from .._utils.user_warnings import warn
 from ..exceptions import DominantFeatureWarning
 
-NEAR_ONE = 0.99  # weight in an axis of length 1: two axes that have it are within 16 degrees of one another
-NEARLY_ALL = 0.99  # of the variance of all features
+# |weight| of a feature in an axis of length 1 from which on the axis is nearly that feature. Two axes that have it are
+# within 16 degrees of each other (2 arccos 0.99), which independent components hardly ever are.
+NEAR_ONE = 0.99
+# Share of the total variance of all features from which on a feature is nearly all of it.
+NEARLY_ALL = 0.99
 
 
 class Dominance(NamedTuple):
-    """The position of a feature, the number of MCPCs that it nearly is, of how many, and its least weight in those."""
+    """A dominant ``feature`` (position), in ``n_components`` of ``rank`` MCPCs, and its least ``weight`` in those."""
 
     feature: int
     n_components: int
     rank: int
     weight: float
 
-    def told(self, name: str, way_out: str) -> str:
-        """Say it of a feature by its name."""
-        of_all = f"{self.n_components} of {self.rank} MCPCs" if self.rank > 1 else "the MCPC"
+    def sentence(self, name: str, way_out: str) -> str:
+        """Return the warning for a feature called ``name``; ``way_out`` is how to leave it out."""
+        which = f"{self.n_components} of {self.rank} MCPCs" if self.rank > 1 else "the MCPC"
+        # Rounded down, so that "or more" stays true.
+        weight = float(np.floor(self.weight * 1e4) / 1e4)
         return (
-            f"{name} is nearly all of {of_all} (|weight| {_down(self.weight)} or more), which then tell little of the "
-            f"other features. {way_out}, or bring features to one scale (divide each by its standard deviation)."
+            f"{name} is nearly all of {which} (|weight| {weight} or more), which then say little about the other "
+            f"features. {way_out}, or bring features to one scale (divide each by its standard deviation)."
         )
 
 
 def dominant_feature(A: Array, variances: Callable[[], Array]) -> Dominance | None:
     """Return the feature that most columns of A (p, r) nearly are, or None.
 
-    That two MCPCs are nearly the same feature is told by A. One alone (a single MCPC, or orthonormal ones) may be
-    right, as where features are scores of PCA: its variance must then be nearly all, which ``variances`` (k, p) tells.
+    If two MCPCs are nearly the same feature, A alone shows it. A single one may be right (one MCPC in all, or
+    orthonormal ones, as when features are scores of PCA): the feature must then also have nearly all of the variance,
+    for which ``variances`` computes the variances of the features (k, p).
     """
     p, r = A.shape
     weights = np.abs(A)
-    near = (weights >= NEAR_ONE).sum(axis=1)
-    feature = int(near.argmax())
-    n = int(near[feature])
+    n_near = (weights >= NEAR_ONE).sum(axis=1)
+    feature = int(n_near.argmax())
+    n = int(n_near[feature])
+    # Of two features one is always large in an axis.
     if p < 3 or n == 0:
         return None
     if n == 1 or 2 * n <= r:
         total = np.asarray(variances(), dtype=np.float64).sum(axis=0)
         if not total[feature] > NEARLY_ALL * total.sum():
             return None
-    of_feature = weights[feature]
-    return Dominance(feature, n, r, float(of_feature[of_feature >= NEAR_ONE].min()))
+    weights_of_feature = weights[feature]
+    least = float(weights_of_feature[weights_of_feature >= NEAR_ONE].min())
+    return Dominance(feature, n, r, least)
 
 
 def warn_of_dominance(dominance: Dominance | None, names: Array | None) -> None:
@@ -63,8 +73,4 @@ def warn_of_dominance(dominance: Dominance | None, names: Array | None) -> None:
         return
     j = dominance.feature
     name = f"Feature {j} (counted from 0)" if names is None else f"The feature {str(names[j])!r}"
-    warn(DominantFeatureWarning(dominance.told(name, "Leave it out of X if it is no measurement"), dominance))
-
-
-def _down(weight: float) -> float:
-    return float(np.floor(weight * 1e4) / 1e4)
+    warn(DominantFeatureWarning(dominance.sentence(name, "Leave it out of X if it is no measurement"), dominance))

@@ -1,7 +1,7 @@
 """The facets of a fitted model as the numbers users ask for: averaged, per context, or per component.
 
-``facets.py`` measures all of them once, at the end of a fit; here they are only added up. ``per`` means the same in
-each function: None one number, "context" an array (k,).
+``facets`` measures all of them once, at the end of a fit; here they are only summed or averaged, one function for each
+method of ``MCPCA``. ``per`` means the same in each of them: None for one number, "context" for an array (k,).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .facets import Facets
 
 
 def reconstruction_error(facets: Facets, per: str | None) -> Any:
-    """Return ``||S_i - A B_i A^T||_F^2``, averaged over contexts or of each."""
+    """Return ``||S_i - A B_i A^T||_F^2``, averaged over contexts or for each."""
     return _aggregate(facets.in_units("reconstruction_errors"), per, np.mean)
 
 
 def variance_explained(facets: Facets, per: str | None) -> Any:
-    """Return ``||S_i||_F^2 - ||S_i - A B_i A^T||_F^2``, averaged over contexts, of each, or by component (r,)."""
+    """Return ``||S_i||_F^2 - ||S_i - A B_i A^T||_F^2``, averaged over contexts, for each, or by component (r,)."""
     shares = facets.in_units("variance_shares")
     if per == "component":
         return shares.mean(axis=0)
@@ -29,7 +29,7 @@ def variance_explained(facets: Facets, per: str | None) -> Any:
 
 
 def explained_share(facets: Facets, per: str | None) -> tuple[Any, Any]:
-    """Return the share of squared covariance explained and its standard error, in total or of each context."""
+    """Return the share of squared covariance explained and its standard error, in total or for each context."""
     if per not in (None, "context"):
         raise ValueError(f"per={per!r}; choose None or 'context'.")
     share, error = facets.explained_shares(total=per is None)
@@ -37,14 +37,14 @@ def explained_share(facets: Facets, per: str | None) -> tuple[Any, Any]:
 
 
 def offdiagonal_correlation(facets: Facets, per: str | None, normalized: bool) -> Any:
-    """Return ``||offdiag(A^+ S_i A^+T)||_F^2``, or the root mean square correlation, summed or averaged, or of each."""
+    """Return ``||offdiag(A^+ S_i A^+T)||_F^2``, summed or for each; or the root mean square correlation, averaged."""
     if normalized:
         return _aggregate(facets.offdiagonal_correlations, per, np.mean)
     return _aggregate(facets.in_units("offdiagonals"), per, np.sum)
 
 
 def likelihood_loss(facets: Facets, per: str | None) -> Any:
-    """Return ``log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``, summed over contexts or of each."""
+    """Return ``log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``, summed over contexts or for each."""
     return _aggregate(facets.likelihood_losses, per, np.sum)
 
 

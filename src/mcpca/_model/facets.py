@@ -1,6 +1,10 @@
-"""The four facets of PCA that MCPCA generalises, as numbers.
+"""The four facets of PCA that MCPCA generalises, as numbers: how well ``S_i ~ A diag(b_i) A^T`` holds.
 
-All four need only ``A^T S_i A`` (r, r) and ``||S_i||_F`` of each context.
+The facets are the paper's: reconstruction error, variance explained, correlation left between the scores, and the
+common log-likelihood loss. All four need only ``A^T S_i A`` (r, r) and ``||S_i||_F`` of each context, so they come in
+two steps: ``score_moments`` in one pass over the covariances, for A alone, and ``complete`` once B is known. That lets
+``decompose_checked`` take the right-hand side of least squares from the same pass. ``facet_measures`` turns the result
+into the numbers that the methods of ``MCPCA`` return.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from .._utils.array_api import to_host
 from .._utils.printing import Shown, counted, span
 from .._utils.types import Array
 
+# The fields of ``Facets`` that are fourth powers of the data, and so change with its units.
 _SQUARES = ("squared_norms", "squared_norm_errors", "reconstruction_errors", "variance_shares", "offdiagonals")
 
 
@@ -31,12 +36,14 @@ class Facets(Shown):
     squared_norms : ndarray (k,)
         ``||S_i||_F^2``, the yardstick of the first two facets.
     squared_norm_errors : ndarray (k,)
-        Standard errors of these where they are estimates, as they are when covariances are not formed; else 0.
+        Standard errors of ``squared_norms`` if they are estimates, as they are when covariances are never formed; else
+        0.
     reconstruction_errors : ndarray (k,)
         ``||S_i - A diag(b_i) A^T||_F^2``.
     variance_shares : ndarray (k, r)
-        What each component adds to ``||S_i||_F^2 - ||S_i - A diag(b_i) A^T||_F^2``, the part that is explained:
-        ``b_ij (2 a_j^T S_i a_j - sum_l b_il (a_j . a_l)^2)``, which is ``b_ij a_j^T S_i a_j`` where b_i is the best.
+        What each component adds to the part explained, ``||S_i||_F^2 - ||S_i - A diag(b_i) A^T||_F^2``:
+        ``b_ij (2 a_j^T S_i a_j - sum_l b_il (a_j . a_l)^2)``, which is ``b_ij a_j^T S_i a_j`` for the b_i of least
+        squares.
     offdiagonals : ndarray (k,)
         ``||offdiag(A^+ S_i A^+T)||_F^2``.
     offdiagonal_correlations : ndarray (k,)
@@ -44,7 +51,8 @@ class Facets(Shown):
     likelihood_losses : ndarray (k,)
         ``log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``, twice a Kullback-Leibler divergence.
     exponent : int
-        All squares are in units of ``16^exponent``, the fourth power of the data's; 0 unless data are far from 1.
+        All squares are in units of ``16^exponent``, because they are fourth powers of the data; 0 unless the data are
+        far from 1.
     """
 
     squared_norms: Array
@@ -57,25 +65,32 @@ class Facets(Shown):
     exponent: int = 0
 
     def in_units(self, name: str) -> Array:
-        """Return the squares called ``name`` in units of the data; raise where they are no numbers there."""
+        """Return the squares called ``name`` in the units of the data; raise if they overflow or underflow there."""
         values: Array = getattr(self, name)
         with np.errstate(over="ignore", under="ignore"):
-            found = np.ldexp(values, 4 * self.exponent)
-        if np.isfinite(found).sum() < np.isfinite(values).sum() or (found == 0).sum() > (values == 0).sum():
+            scaled = np.ldexp(values, 4 * self.exponent)
+        overflows = np.isfinite(scaled).sum() < np.isfinite(values).sum()
+        underflows = (scaled == 0).sum() > (values == 0).sum()
+        if overflows or underflows:
             raise ValueError(
-                f"{name} are fourth powers of the data, of about 2^{self.exponent}, and no numbers of float64. Divide "
-                "the data by a constant, or ask for shares: explained_share()."
+                f"{name} are fourth powers of the data, which are about 2^{self.exponent}, and are out of the range of "
+                "float64. Divide the data by a constant, or ask for shares: explained_share()."
             )
-        return found
+        return scaled
 
     def explained_shares(self, total: bool) -> tuple[Any, Any]:
-        """Return the share explained of each context (k,), or of all in ``total``, and its standard error."""
-        explained, norms, errors = self.variance_shares.sum(axis=1), self.squared_norms, self.squared_norm_errors
+        """Return the share explained of each context (k,), or of all of them in ``total``, and its standard error."""
+        explained = self.variance_shares.sum(axis=1)
+        norms = self.squared_norms
+        errors = self.squared_norm_errors
         if total:
-            explained, norms, errors = explained.sum(), norms.sum(), np.sqrt((errors**2).sum())
-        norm = np.where(norms > 0, norms, np.nan)  # what does not vary has no share
-        share = explained / norm
-        return share, np.abs(share) * errors / norm
+            explained = explained.sum()
+            norms = norms.sum()
+            errors = np.sqrt((errors**2).sum())  # the estimates of different contexts are independent
+        norms = np.where(norms > 0, norms, np.nan)  # a context that does not vary has no share
+        share = explained / norms
+        # What is explained is exact; to first order d(e / n) = -(e / n) dn / n.
+        return share, np.abs(share) * errors / norms
 
     def _words(self) -> list[str]:
         k, r = self.variance_shares.shape
@@ -111,33 +126,42 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
     Parameters
     ----------
     S : array-like (k, p, p)
+        Covariances.
     A : array-like (p, r)
         Linearly independent unit columns.
     B : array-like (k, r)
+        Loadings.
+
+    Returns
+    -------
+    Facets
 
     Notes
     -----
-    Cost O(k p^2 r + k r^3), memory O(p r) beside the result.
+    Cost O(k p^2 r + k r^3), memory O(p r) on top of the result.
     """
     S = check_covariances(S)
-    given = check_unmasked(to_host(A), "A", FINITE), check_unmasked(to_host(B), "B", FINITE)
-    A, B = (np.asarray(x, dtype=np.float64) for x in given)
+    A = np.asarray(check_unmasked(to_host(A), "A", FINITE), dtype=np.float64)
+    B = np.asarray(check_unmasked(to_host(B), "B", FINITE), dtype=np.float64)
     if A.ndim != 2 or B.ndim != 2 or A.shape[0] != S.shape[1] or B.shape != (len(S), A.shape[1]):
         raise ValueError(
             f"S {S.shape}, A {A.shape} and B {B.shape} do not fit: (k, p, p), (p, r) and (k, r) are needed."
         )
+    # Norms are squared twice over in the data: far from 1 they are taken of S 4^-e, and scaled back at the end.
     S, e = stack_in_range(S)
-    found = replace(measure(CovarianceStack(S), A, np.ldexp(B, -2 * e)), exponent=e)
-    return replace(found, exponent=0, **{name: found.in_units(name) for name in _SQUARES}) if e else found
+    scaled = replace(measure(CovarianceStack(S), A, np.ldexp(B, -2 * e)), exponent=e)
+    if e == 0:
+        return scaled
+    return replace(scaled, exponent=0, **{name: scaled.in_units(name) for name in _SQUARES})
 
 
 def measure(S: Covariances, A: Array, B: Array) -> Facets:
-    """``facets`` for arrays known to be good."""
+    """``facets`` for arrays that have been checked."""
     return complete(score_moments(S, A), A, B)
 
 
 class ScoreMoments(NamedTuple):
-    """What the facets need of each context when only A is known: variances (k, r) along A, and (k,) each."""
+    """What the facets need of each context when only A is known: ``variances`` along A (k, r), the rest (k,)."""
 
     variances: Array
     squared_norms: Array
@@ -148,49 +172,71 @@ class ScoreMoments(NamedTuple):
 
 
 def score_moments(S: Covariances, A: Array) -> ScoreMoments:
-    """Return them from the covariances of scores; memory O(p r) beside the result for a stack."""
+    """Return the moments from ``A^T S_i A``, a chunk of contexts at a time; memory O(p r) on top for a stack."""
     A = A.astype(np.float64)
-    inverse = np.linalg.pinv(A.T @ A, hermitian=True)
-    parts = [_moments_of_chunk(cross, inverse) for cross in S.congruences(A)]
-    h, *rest = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return ScoreMoments(h, S.squared_norms(), S.norm_errors(), *rest)
+    # A^+ = (A^T A)^-1 A^T, so the covariance of the scores is N (A^T S_i A) N. A pseudoinverse, because users may
+    # measure components that are (nearly) dependent.
+    N = np.linalg.pinv(A.T @ A, hermitian=True)
+    chunks = [_moments_of_chunk(cross, N) for cross in S.congruences(A)]
+    variances, *score_columns = (np.concatenate(column) for column in zip(*chunks, strict=True))
+    return ScoreMoments(variances, S.squared_norms(), S.norm_errors(), *score_columns)
 
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
-    """Add what depends on the loadings."""
-    A, B = A.astype(np.float64), B.astype(np.float64)
-    h, norms, norm_errors, *rest = moments
-    shares = B * (2 * h - B @ (A.T @ A) ** 2)
+    """Add what depends on the loadings; neither the covariances nor a (p, p) product is needed for it."""
+    A = A.astype(np.float64)
+    B = B.astype(np.float64)
+    # ||S - A b A^T||^2 = ||S||^2 - 2 sum_j b_j a_j^T S a_j + sum_jl b_j b_l (a_j . a_l)^2, split by component j.
+    shares = B * (2 * moments.variances - B @ (A.T @ A) ** 2)
     explained = shares.sum(axis=1)
-    norms = np.maximum(norms, explained)  # which they are, also where they were estimated
-    return Facets(norms, norm_errors, norms - explained, shares, rest[0], rest[1], rest[2])
+    # True norms are at least as large; estimated ones, and those of exact fits up to rounding, may not be.
+    norms = np.maximum(moments.squared_norms, explained)
+    return Facets(
+        squared_norms=norms,
+        squared_norm_errors=moments.squared_norm_errors,
+        reconstruction_errors=norms - explained,
+        variance_shares=shares,
+        offdiagonals=moments.offdiagonals,
+        offdiagonal_correlations=moments.offdiagonal_correlations,
+        likelihood_losses=moments.likelihood_losses,
+    )
 
 
-def _moments_of_chunk(cross: Array, inverse: Array) -> tuple[Array, ...]:
-    """From ``A^T S_i A`` (k, r, r) of some contexts."""
+def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
+    """Return the four moments that come from ``cross``, the ``A^T S_i A`` (k, r, r) of some contexts.
+
+    They are the variances along A (k, r), and the off-diagonals, correlations and likelihood losses of scores (k,).
+    """
     k, r, _ = cross.shape
-    h = np.einsum("kjj->kj", cross).copy()
-    half = (np.ascontiguousarray(cross.transpose(1, 0, 2)).reshape(r, -1).T @ inverse).reshape(k, r, r)
-    scores = (half.transpose(0, 2, 1).reshape(-1, r) @ inverse).reshape(k, r, r)  # A^+ S_i A^+T
-    diagonal = np.einsum("kjj->kj", scores)  # a view
-    v = np.maximum(diagonal, 0)
+    variances = np.einsum("kjj->kj", cross).copy()
+    # C_i = N cross_i N = A^+ S_i A^+T, as two products of (k r, r) by (r, r): matmul of k small matrices is slower.
+    half = (np.ascontiguousarray(cross.transpose(1, 0, 2)).reshape(r, -1).T @ N).reshape(k, r, r)
+    C = (half.transpose(0, 2, 1).reshape(-1, r) @ N).reshape(k, r, r)
+    diagonal = np.einsum("kjj->kj", C)  # a view: what is written here is written into C
+    score_variances = np.maximum(diagonal, 0)
+
     diagonal[:] = 0
-    squares = scores * scores
-    off = squares.sum(axis=(1, 2))
-    weights = np.divide(1, v, out=np.zeros_like(v), where=v > 0)
-    correlations = np.matmul(np.matmul(weights[:, None, :], squares), weights[:, :, None])[:, 0, 0]
-    rms = np.sqrt(correlations / max(r * (r - 1), 1))
-    varies = (v > 0).all(axis=1)
-    diagonal[:] = np.where(varies[:, None], v, 1)
-    sign, logdet = _log_determinants(scores)
+    squares = C * C
+    offdiagonals = squares.sum(axis=(1, 2))
+    # sum_jl C_jl^2 / (v_j v_l), the squared correlations; scores that do not vary have none.
+    inverse_variances = np.divide(1, score_variances, out=np.zeros_like(score_variances), where=score_variances > 0)
+    rows_scaled = np.matmul(inverse_variances[:, None, :], squares)  # (k, 1, r)
+    squared_correlations = np.matmul(rows_scaled, inverse_variances[:, :, None])[:, 0, 0]
+    correlations = np.sqrt(squared_correlations / max(r * (r - 1), 1))
+
+    all_vary = (score_variances > 0).all(axis=1)
+    # Ones keep the logarithms finite where a score does not vary; the loss there is set to infinity below.
+    diagonal[:] = np.where(all_vary[:, None], score_variances, 1)
+    sign, logdet = _log_determinants(C)
     losses = np.log(diagonal).sum(axis=1) - logdet
-    # The determinant of a correlation matrix; rounding makes it eps and not 0 when the matrix is singular.
-    singular = ~varies | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
-    return h, off, rms, np.where(singular, np.inf, np.maximum(losses, 0))
+    # exp(-loss) is the determinant of a correlation matrix: of a singular one, rounding leaves about eps and not 0.
+    singular = ~all_vary | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
+    # Hadamard's inequality makes a loss >= 0; rounding may not.
+    return variances, offdiagonals, correlations, np.where(singular, np.inf, np.maximum(losses, 0))
 
 
 def _log_determinants(scores: Array) -> tuple[Array, Array]:
-    """Signs and logarithms of determinants (k,): by Cholesky's factors, which are the faster, where they exist."""
+    """Return signs and logarithms of determinants (k,): by Cholesky where all are definite, which is faster than LU."""
     try:
         diagonals = np.einsum("kjj->kj", np.linalg.cholesky(scores))
     except np.linalg.LinAlgError:

@@ -40,11 +40,11 @@ class FittedModel:
     singular_values : ndarray
         The scree.
     n_iter, n_passes, basis_residual : int, int or None, float
-        What the fit took and how well its subspace is known; see ``MCPCA``.
+        What the fit took, and how accurately its subspace is known; see ``MCPCA``.
     facets : Facets
     score_moments : tuple of ndarray (k, r, r) and ndarray (k,), or None
-        With noise: ``W S_i W^T`` of the scores and the variance outside the span of A, which is all that tests of
-        presence need of the data. None for models saved before these were kept.
+        With noise: the covariances ``W S_i W^T`` of the scores and the variance outside the span of A, which is all
+        that tests of presence need of the data. None without noise, and for models saved before these were kept.
     feature_names : ndarray (p,) of object, or None
     label_columns : tuple of str
         Columns of a DataFrame that held the labels, and are therefore not features.
@@ -86,7 +86,7 @@ class FittedModel:
         return ContextMeans(self.contexts, to_host(self.means), self.n_samples, self.n_features)
 
     def gaussian(self, purpose: str) -> GaussianModel:
-        """Return the Gaussian model in float64, or explain that ``purpose`` needs one."""
+        """Return the Gaussian model in float64; raise, naming ``purpose``, if the fit has no noise."""
         if self.noise_variance is None:
             raise ValueError(
                 f"{purpose} needs a model of the noise; fit with solver='ml' and noise='isotropic', 'pooled' or "
@@ -97,7 +97,7 @@ class FittedModel:
         return GaussianModel(A, B, variances, self.noise == "diagonal")
 
     def counts(self, purpose: str) -> Array:
-        """Return the rows per context, or explain that ``purpose`` needs them."""
+        """Return the number of rows of each context (k,); raise, naming ``purpose``, if they are not known."""
         if self.n_samples is None:
             raise ValueError(f"{purpose} needs the number of rows of each context; pass n_samples to fit_covariances.")
         return self.n_samples

@@ -1,8 +1,9 @@
-"""A fitted model and contexts it has not seen: their loadings, and how well it predicts held-out rows.
+"""A fitted model and rows it has not seen: loadings of new contexts, and how well it predicts held-out rows.
 
-``loadings_for`` keeps A and solves for b (non-negative least squares, or likelihood with a model of the noise);
-``predictive_score`` compares the covariance of given rows with the one the model predicts. Both work on covariances of
-rows times ``2^-e``, where fourth powers of the data are numbers, and give results in the units of the data.
+``loadings_for`` keeps A and solves for b: by non-negative least squares, or by likelihood if the model has noise.
+``predictive_score`` compares the covariance of the rows with the one that the model predicts. Both are methods of
+``MCPCA``. They work on covariances of the rows times ``2^-e``, for which fourth powers of the data are in range, and
+return results in the units of the data.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from .facets import measure
 from .fitted_model import FittedModel
 from .new_rows import check_n_features, check_new_rows, read_new_contexts
 
-# A square matrix of rows is read as a covariance when it is symmetric to this share of its largest entry. Rows that
-# are so by accident would have to agree in p (p - 1) / 2 pairs of numbers.
-_SYMMETRIC = 1e-10
+# A square matrix is read as a covariance if it is symmetric up to this share of its largest entry: larger than rounding
+# of any computed covariance in float64. Rows that are symmetric by accident would have to agree in p (p - 1) / 2 pairs.
+_SYMMETRY_TOLERANCE = 1e-10
 
 
 class _ScaledCovariances(NamedTuple):
-    """Covariances of rows times ``2^-exponent``, and whether they are those of one context without a label."""
+    """Covariances of rows times ``2^-exponent``, and whether they are of a ``single`` context without a label."""
 
     covariances: Covariances
     exponent: int
@@ -48,18 +49,18 @@ def loadings_for(model: FittedModel, X: Any, y: Any, report: Report) -> Array:
 
 
 def _loadings_on(model: FittedModel, S: Covariances, e: int) -> Array:
-    """Return loadings of covariances of rows times ``2^-e``, in the same units."""
+    """Return the loadings (k, r) for covariances of rows times ``2^-e``, in the same units."""
     A = to_host(model.components).astype(np.float64)
     if model.noise_variance is not None:
         B = model.gaussian("loadings_for").times_power(-e).fit_new(S).B
     else:
-        # <a_j a_j^T, a_l a_l^T> = (a_j . a_l)^2 and <a_j a_j^T, S_i> = a_j^T S_i a_j: all of the problem is r x r.
+        # <a_j a_j^T, a_l a_l^T> = (a_j . a_l)^2 and <a_j a_j^T, S_i> = a_j^T S_i a_j: the whole problem is r x r.
         B = solve_loadings((A.T @ A) ** 2, S.variances_along(A))
     return B.astype(to_host(model.loadings).dtype, copy=False)
 
 
 def _covariances_of(model: FittedModel, X: Any, y: Any, report: Report) -> _ScaledCovariances:
-    """Return the covariances of what ``loadings_for`` was given: rows, a covariance, or a stack of them."""
+    """Return the covariances behind the argument of ``loadings_for``: rows, a covariance, or a stack of them."""
     X = to_host(X)
     if isinstance(X, np.ndarray) and X.ndim == 3:
         S = check_covariances(X, "X")
@@ -82,7 +83,7 @@ def _covariances_of(model: FittedModel, X: Any, y: Any, report: Report) -> _Scal
 def _is_covariance(rows: Any, p: int) -> bool:
     if not isinstance(rows, np.ndarray) or rows.shape != (p, p):
         return False
-    return np.allclose(rows, rows.T, rtol=_SYMMETRIC, atol=_SYMMETRIC * np.abs(rows).max())
+    return np.allclose(rows, rows.T, rtol=_SYMMETRY_TOLERANCE, atol=_SYMMETRY_TOLERANCE * np.abs(rows).max())
 
 
 def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, report: Report) -> float:
@@ -94,7 +95,7 @@ def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, rep
     contexts = read_new_contexts(model, X, y, min_samples=1)
     is_new = not contexts.by_name and len(contexts.names) == 1 < len(model.contexts)
     if is_new:
-        # A context of its own has its own mean; its loadings are fitted to the very rows that are scored.
+        # A new context is centred by its own mean, and its loadings are fitted to the very rows that are scored.
         positions = None
         S, e, _ = _covariances_of(model, X, None, report)
     else:
@@ -108,30 +109,31 @@ def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, rep
 
 
 def _fitted_means(model: FittedModel, contexts: Contexts) -> tuple[Array, list[Array]]:
-    """Return the positions of given contexts among the fitted ones (by name, or in order), and their means."""
-    known = model.context_means
+    """Return the positions of ``contexts`` among the fitted ones, by name or in order, and their fitted means."""
+    fitted = model.context_means
     if not contexts.by_name:
-        return np.arange(len(contexts.names)), known.in_order(len(contexts.names))
+        return np.arange(len(contexts.names)), fitted.in_order(len(contexts.names))
     names = contexts.names.tolist()
+    # The usual way to meet unknown contexts here is a fold of cross-validation that is not stratified.
     way_out = "Cross-validate with StratifiedKFold, so that every fold has rows of every context."
-    means = known.of(names, way_out)
-    position = known.positions()
-    return np.array([position[name] for name in names]), means
+    means = fitted.of(names, way_out)
+    positions = fitted.positions()
+    return np.array([positions[name] for name in names]), means
 
 
 def _check_room(k: int, p: int) -> None:
     if k * p**2 > MOST_NUMBERS:
         raise ValueError(
-            f"score needs covariances as an array, and those of {k} contexts with {p} features are more than "
-            f"{MOST_NUMBERS} numbers; score some contexts or features at a time."
+            f"score forms the covariances, and those of {k} contexts with {p} features have more than {MOST_NUMBERS} "
+            "entries; score some of the contexts or features at a time."
         )
 
 
 def _mean_log_likelihood(model: FittedModel, S: Covariances, e: int, counts: Array, positions: Array | None) -> float:
-    """Return the mean log-density of a row; ``positions`` None fits loadings and noise of new contexts first."""
+    """Return the mean log-density of a row; with ``positions`` None, loadings and noise are fitted to S first."""
     gaussian = model.gaussian("score").times_power(-e)
     likelihood = gaussian.fit_new(S) if positions is None else gaussian.likelihood(S, counts, positions)
-    # A density per unit of volume: rows were divided by 2^e in each of p directions.
+    # A density is per unit of volume, and rows were divided by 2^e in each of p directions.
     densities = gaussian.log_likelihoods(likelihood) - model.n_features * e * np.log(2)
     return float(np.average(densities, weights=counts))
 
@@ -139,21 +141,24 @@ def _mean_log_likelihood(model: FittedModel, S: Covariances, e: int, counts: Arr
 def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Array | None) -> float:
     """Return ``1 - sum_i ||S_i - C_i||^2 / sum_i ||S_i||^2``, C_i being the covariance of the model.
 
-    ``S`` is of rows times ``2^-e``; ``positions`` None fits the loadings of new contexts first.
+    ``S`` is of rows times ``2^-e``; with ``positions`` None, the loadings are fitted to S first.
     """
     A = to_host(model.components)
-    noise = None
-    if model.noise_variance is None:
-        fitted = None if positions is None else np.ldexp(to_host(model.loadings)[positions], -2 * e)
-        B = _loadings_on(model, S, e) if fitted is None else fitted
-    else:
+    noise = None  # its variances (k, p)
+    if model.noise_variance is not None:
         gaussian = model.gaussian("score").times_power(-e)
         if positions is None:
             new = gaussian.fit_new(S)
-            B, s = new.B, new.s
+            B = new.B
+            s = new.s
         else:
-            B, s = gaussian.B[positions], gaussian.s[positions]
+            B = gaussian.B[positions]
+            s = gaussian.s[positions]
         noise = np.outer(s, gaussian.noise if gaussian.diagonal else np.ones(len(A)))
+    elif positions is None:
+        B = _loadings_on(model, S, e)
+    else:
+        B = np.ldexp(to_host(model.loadings)[positions], -2 * e)
     facets = measure(S, A, B)
     errors = float(facets.reconstruction_errors.sum())
     total = float(facets.squared_norms.sum())

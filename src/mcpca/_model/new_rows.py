@@ -1,4 +1,4 @@
-"""Rows that meet a fitted model: brought to its features by name, checked, and grouped by context.
+"""Rows that meet a fitted model: matched to its features by name, checked, and grouped by context.
 
 Everything that takes rows after the fit comes through here (scores, new contexts, held-out scores, the bootstrap,
 reports, pictures), so that all of them align features and read labels by the same rules as ``fit``.
@@ -17,27 +17,28 @@ from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
 from .._utils.user_warnings import warn
+from .._utils.wording import quoted
 from .fitted_model import FittedModel
 
 
 def check_n_features(p: int, expected: int) -> None:
-    """Raise unless rows have as many features as the fit; the sentence is scikit-learn's, which its checks look for."""
+    """Raise unless rows have as many features as the fit, in the words that scikit-learn's checks expect."""
     if p != expected:
         raise ValueError(f"X has {p} features, but MCPCA is expecting {expected} features as input.")
 
 
 def with_fitted_features(model: FittedModel, X: Any, where: str) -> tuple[Any, bool]:
-    """Return one matrix with the features of the fit in their order, and whether that was done by name."""
+    """Return one matrix with the features of the fit in their order, and whether they were matched by name."""
     X = without_columns(X, model.label_columns)
     names = None if model.feature_names is None else model.feature_names.tolist()
     return in_fitted_order(X, names, model.n_features, where)
 
 
 def check_new_rows(model: FittedModel, X: Any) -> Any:
-    """Return one matrix, ready to be multiplied.
+    """Return one matrix, checked and ready to be multiplied.
 
-    Dense rows come back as a finite array, on the host or on their device; sparse, stored and chunked ones as a
-    ``Source``; rows on Dask as they are, since they are checked when they are read.
+    Dense rows are returned as a finite array, on the host or on their device; sparse, stored and chunked rows as a
+    ``Source``; rows on Dask unchanged, since they are checked when they are read.
     """
     X, by_name = with_fitted_features(model, X, "X")
     if is_dask(X):
@@ -67,14 +68,14 @@ def read_new_contexts(model: FittedModel, X: Any, y: Any, min_samples: int) -> C
 
 
 def read_fitted_contexts(model: FittedModel, X: Any, y: Any) -> Contexts:
-    """Return rows that may be those of the fit: exactly its contexts, in its order, and its features."""
+    """Return rows that can be those of the fit: with exactly its contexts, in its order, and its features."""
     contexts = read_new_contexts(model, X, y, min_samples=2)
     names = contexts.names.tolist()
     fitted = model.contexts.tolist()
     if len(names) != len(fitted) or set(names) != set(fitted):
         raise ValueError(
-            f"Resampling needs the rows that the model was fitted on: contexts {names[:5]} were given, "
-            f"and it was fitted on {fitted[:5]}."
+            f"Resampling needs the rows that the model was fitted on: X has the contexts {quoted(names)}, and the "
+            f"model was fitted on {quoted(fitted)}."
         )
     return contexts.in_order(fitted)
 
@@ -94,7 +95,7 @@ def _check_not_empty(shape: tuple[int, ...]) -> None:
 
 
 def _warn_of_names_on_one_side(model: FittedModel, X: Any) -> None:
-    """Warn where only the fit or only the new rows have names of features, in the words of scikit-learn's own check."""
+    """Warn if only the fit or only the new rows have feature names, in the words of scikit-learn's own check."""
     names = columns_of(X)
     has_names = names is not None and len(names) > 0 and all(isinstance(name, str) for name in names)
     if has_names and model.feature_names is None:

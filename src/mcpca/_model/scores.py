@@ -1,10 +1,11 @@
 """Scores of rows on the MCPCs, and rows from scores.
 
 ``z = pinv(A) (x - m)`` takes a row x of a context with mean m to its r scores, and ``x = A z + m`` takes scores back.
-Under the Gaussian model the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - m)``, take the place of the first.
+In the Gaussian model the first may be replaced by the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - m)``.
 
-Both functions take one matrix in any form. A list or dict of contexts is one call for each of them (``over_contexts``),
-which the estimator arranges, because each of the results has to go through scikit-learn's ``set_output`` by itself.
+``MCPCA.transform`` and ``inverse_transform`` call ``over_contexts``, which calls ``scores`` or ``rows_from_scores`` for
+one matrix, or once for each context of a list or dict. The function for one matrix is passed in, because each result
+has to go through scikit-learn's ``set_output`` by itself. ``centering`` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
 from .._utils.types import Array, Report
+from .._utils.wording import quoted
 from .centering import rows_of, scores_of
 from .fitted_model import FittedModel
 from .new_rows import check_new_rows, read_new_contexts
@@ -39,13 +41,13 @@ def over_contexts(
     *,
     labels_needed: bool,
 ) -> Any:
-    """Return ``of_matrix(X, y, center)``, or for a list or dict of contexts a list or dict of what it gives for each.
+    """Return ``of_matrix(X, y, center)``, or a list or dict of its results for a list or dict of contexts.
 
     Parameters
     ----------
     of_matrix : function of (matrix, labels, center)
     labels_needed : bool
-        Whether the label of each row matters where the mean is known already, as it does for expected scores.
+        Whether ``of_matrix`` uses the label of each row even if it is given the mean, as expected scores do.
     """
     named = named_blocks(X)
     if named is None:
@@ -61,7 +63,7 @@ def over_contexts(
         centers = model.context_means.in_order(len(names))
     results = []
     for name, block, mean in zip(_labels_of(model, names, named.by_name, center), named.blocks, centers, strict=True):
-        # Counting rows on Dask is a computation, which is not made for labels that nobody reads.
+        # Labels take the number of rows, which on Dask is a computation: none is made for labels that nobody reads.
         unlabelled = name is None or (has_dask_rows(block) and not labels_needed)
         labels = None if unlabelled else name_array([name]).repeat(_n_rows(block))
         results.append(of_matrix(block, labels, mean))
@@ -70,7 +72,7 @@ def over_contexts(
 
 
 def _labels_of(model: FittedModel, names: list[Any], by_name: bool, center: Any) -> list[Any]:
-    """Return the fitted context that each block is rows of: by name, by position, or None for rows of none."""
+    """Return the fitted context that each block belongs to: by name, by position, or None if it has none."""
     if by_name:
         return names
     return model.contexts.tolist() if center is None else [None] * len(names)
@@ -92,26 +94,28 @@ def scores(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, rep
     if not posterior:
         projections = [ordinary] * len(groups)
     elif y is None:
+        # No labels, hence one group and the projection of the average context.
         projections = posterior_projections(model, None) * len(groups)
     else:
         names, codes = encode_labels(y, rows.shape[0])
         projections = posterior_projections(model, names.tolist())
         if len(groups) == 1 < len(projections):
-            # One mean for all rows, but a projection for each context: the mean is repeated.
+            # One mean for all rows, but a projection for each context: every context gets that mean.
             groups = [(members, groups[0][1]) for members in rows_by_context(codes)]
     return scores_of(rows, groups, projections, ordinary.dtype, report)
 
 
 def _scores_on_dask(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool) -> Any:
-    """Return the scores of rows on Dask as a Dask array, which is not computed yet."""
+    """Return the scores of rows on Dask as a Dask array that has not been computed yet."""
     contexts = read_new_contexts(model, X, y, min_samples=1)
     assert contexts.engine is not None
     names = None if y is None else contexts.names.tolist()
     projections = posterior_projections(model, names) if posterior else [to_host(model.projection)]
     means = list(model.context_means.by_context(names, center, lambda: list(context_means(contexts))))
-    # One of either serves all contexts.
+    # There may be one mean, or one projection, for all contexts: it is repeated.
     n = max(len(means), len(projections))
     pairs = zip(means * (n // len(means)), projections * (n // len(projections)), strict=True)
+    # (x - m) P^T = x P^T - m P^T: the workers need only the offsets (n, r) and not the means.
     offsets = np.array([mean @ projection.T for mean, projection in pairs])
     return contexts.engine.scores(offsets, projections)
 
@@ -119,7 +123,8 @@ def _scores_on_dask(model: FittedModel, X: Any, y: Any, center: Any, posterior: 
 def posterior_projections(model: FittedModel, names: list[Any] | None) -> list[Array]:
     """Return the matrix ``B_i A^T Sigma_i^-1`` (r, p) for each of the contexts ``names``, or one for their average."""
     gaussian = model.gaussian("posterior=True")
-    gaussian = gaussian.times_power(-gaussian.exponent)  # the matrix has no units, and squares of far ones overflow
+    # The matrix has no units, so the model may be scaled to where squares neither overflow nor underflow.
+    gaussian = gaussian.times_power(-gaussian.exponent)
     weights = np.ones(len(model.contexts)) if model.n_samples is None else model.n_samples
     if names is None:
         return [gaussian.posterior_projection(None, weights)]
@@ -127,8 +132,8 @@ def posterior_projections(model: FittedModel, names: list[Any] | None) -> list[A
     unknown = [name for name in names if name not in positions]
     if unknown:
         raise ValueError(
-            f"posterior=True needs the loadings of each context, and {unknown[:5]} were not seen in fit. Drop y to "
-            "shrink by the average context, or posterior."
+            f"posterior=True needs the loadings of each context, and {quoted(unknown)} were not seen in fit. Drop y to "
+            "shrink by the average context, or drop posterior."
         )
     return [gaussian.posterior_projection(positions[name], weights) for name in names]
 
@@ -152,12 +157,12 @@ def _rows_on_dask(model: FittedModel, Z: Any, y: Any, center: Any) -> Any:
     _check_n_scores(contexts.n_features, model.n_components)
     assert contexts.engine is not None
     means = model.context_means.by_context(None if y is None else contexts.names.tolist(), center, list)
-    # z A^T + m is what scores are computed as, z P^T - offset, with P = A and the offset -m.
+    # z A^T + m has the form of scores, z P^T - offset, with P = A and the offset -m.
     return contexts.engine.scores(-np.array(means), [to_host(model.components)])
 
 
 def _in_order_of_features(model: FittedModel, center: Any) -> Any:
-    """Return means in the order of the features: by name if they are a Series and the fit has names."""
+    """Return ``center`` with means in the order of the features: by name if they are Series and the fit has names."""
     if model.feature_names is None or center is None or isinstance(center, str):
         return center
     if isinstance(center, Mapping):

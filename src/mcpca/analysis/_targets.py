@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._results.context_tests import compare_with_covariate
+from .._results.context_tests import COVARIATE_TESTS, compare_with_covariate
 from .._results.context_values import ContextValues
 from .._utils.types import Array
 from ._models import Added, added_categories, added_linear, added_logistic

@@ -181,12 +181,14 @@ def _warn_of_dominance(data: TableData, console: Console) -> None:
             continue
         dominance = warning.dominance
         if data.feature_names is None:
-            console.warn(dominance.told(f"column {dominance.feature + 1}", "Leave it out if it is not a measurement"))
+            console.warn(
+                dominance.sentence(f"column {dominance.feature + 1}", "Leave it out if it is not a measurement")
+            )
             continue
         name = data.feature_names[dominance.feature]
         where = "of mcpca moments " if data.labels is None else ""
         way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is not a measurement"
-        console.warn(dominance.told(f"the feature {name!r}", way_out))
+        console.warn(dominance.sentence(f"the feature {name!r}", way_out))
 
 
 @contextmanager
