@@ -17,7 +17,7 @@ from .alignment import NamedMatrix, columns_of, with_columns
 from .contexts import Contexts, contexts_of_codes
 from .dask_rows import coded_contexts, first_rows
 from .detect import Kind, anndata_parts, input_kind, is_anndata, is_dask
-from .labels import Coded, check_columns, cross_labels, distinct, read_labels
+from .labels import Coded, check_column_names, cross_labels, distinct, read_labels
 from .sources import as_source
 
 EXTRA = "anndata"
@@ -100,7 +100,7 @@ def matrix_of(adata: Any, layer: str | None) -> tuple[Any, Array]:
     if layer is None:
         matrix, names = anndata_parts(adata)
     else:
-        check_columns([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
+        check_column_names([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
         matrix, names = adata.layers[layer], np.asarray(adata.var_names).astype(str)
     return matrix, names
 
@@ -128,7 +128,7 @@ def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> F
         raise ValueError(
             f"mask_var={mask_var!r} selects features of var, and obsm={obsm!r} has its own; drop mask_var."
         )
-    check_columns([obsm], list(adata.obsm), "obsm", "adata.obsm", "as in obsm='X_pca'", "is not in")
+    check_column_names([obsm], list(adata.obsm), "obsm", "adata.obsm", "as in obsm='X_pca'", "is not in")
     matrix = adata.obsm[obsm]
     columns = columns_of(matrix)
     source = feature_rows(matrix, None, f"adata.obsm[{obsm!r}]")
@@ -152,7 +152,7 @@ def _masked_columns(adata: Any, mask_var: Any) -> Array:
     shown = repr(mask_var) if isinstance(mask_var, str) else f"<{type(mask_var).__name__}>"
     if isinstance(mask_var, str):
         otherwise = "a mask (n_vars,), or None for all features"
-        check_columns([mask_var], list(adata.var.columns), "mask_var", "adata.var", otherwise)
+        check_column_names([mask_var], list(adata.var.columns), "mask_var", "adata.var", otherwise)
         mask_var = adata.var[mask_var]
     mask = np.asarray(check_unmasked(mask_var, "mask_var", "True or False is needed for each feature"))
     if mask.dtype == object and all(isinstance(v, (bool, np.bool_)) for v in mask.ravel().tolist()):
@@ -263,7 +263,7 @@ def contexts_of_obs(
     keys = [context_key] if isinstance(context_key, str) else context_key
     if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) for key in keys):
         raise TypeError(f"context_key={context_key!r}; pass the name of a column of adata.obs, or a list of names.")
-    keys = check_columns(list(keys), list(adata.obs.columns), "context_key", "adata.obs", "or a list of names")
+    keys = check_column_names(list(keys), list(adata.obs.columns), "context_key", "adata.obs", "or a list of names")
     columns = [adata.obs[key] for key in keys]
     coded = read_labels(columns[0]) if len(keys) == 1 else cross_labels(columns)
     n_missing = int((coded.codes < 0).sum())
