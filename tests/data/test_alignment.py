@@ -119,7 +119,7 @@ def test_more_columns_are_left_out_with_a_word(data, base):
     frame = frame_of(X)
     model = MCPCA(R, random_state=0).fit(frame, y)
     more = turned(frame).assign(batch="first", depth=1.0)
-    with pytest.warns(ExtraFeaturesWarning, match="X has 2 features that the fit does not have, .*: 'batch', 'depth'"):
+    with pytest.warns(ExtraFeaturesWarning, match="X has 2 features that the fit does not have; .*: 'batch', 'depth'"):
         np.testing.assert_allclose(model.transform(more, y), base.transform(X, y), atol=1e-10)
     with pytest.warns(ExtraFeaturesWarning, match="X, context 'a', has 1 features"):
         model.loadings_for({"a": frame[y == "a"].assign(depth=1.0)})

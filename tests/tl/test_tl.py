@@ -599,7 +599,7 @@ def test_files_of_older_anndata_have_no_none(adata):
 
 def test_no_anndata(adata, monkeypatch):
     for call in (mcpca.tl.mcpca, mcpca.tl.rank):
-        with pytest.raises(TypeError, match=r"adata is a ndarray and no AnnData; .*takes everything else"):
+        with pytest.raises(TypeError, match=r"adata is a ndarray, not an AnnData; .*takes everything else"):
             call(np.eye(3), "patient")
     monkeypatch.setitem(sys.modules, "anndata", None)
     for call in (mcpca.tl.mcpca, mcpca.tl.rank):

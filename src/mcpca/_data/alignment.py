@@ -1,8 +1,11 @@
-"""One rule for names: features go by the names of columns, rows by their index; what has no names goes by position.
+"""One rule for names: features are matched by column name and rows by index; what has no names goes by position.
 
-Names are compared as they are, of whatever type. An index of rows is pandas' or AnnData's ``obs_names``; polars has
-none, and of a Dask DataFrame only its divisions are looked at. Columns called 0, 1, ..., p - 1 are those of an array:
-positions.
+It applies wherever two tables meet: contexts of one fit (``in_first_order``), new rows and a fit (``in_fitted_order``),
+labels and rows (``in_row_order``), values and contexts (``by_name``).
+
+Names are compared as they are, whatever their type. Rows have an index in pandas and as ``obs_names`` of an AnnData;
+polars has none, and of a Dask DataFrame only the divisions are looked at. Columns called 0, 1, ..., p - 1 are what
+pandas calls those of an array, so they count as positions.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from .sources import as_source, columns_source
 
 
 def columns_of(X: Any) -> list[Any] | None:
-    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for all that has none."""
+    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for anything without."""
     kind = type(X)
     if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
-        raise TypeError("X is a polars LazyFrame, which has no rows before it is collected; pass X.collect().")
+        raise TypeError("X is a polars LazyFrame, which has no rows until it is collected; pass X.collect().")
     return list(X.columns) if hasattr(X, "columns") else None
 
 
@@ -63,13 +66,13 @@ def are_positions(names: Sequence[Any]) -> bool:
 def in_fitted_order(
     X: Any, known: Sequence[Any] | None, p: int, where: str, kind: Kind | None = None
 ) -> tuple[Any, bool]:
-    """Return the matrix in X with the features of a fit in their order, and whether it was names that decided.
+    """Return the matrix in X with the features of a fit in their order, and whether they were matched by name.
 
     Parameters
     ----------
     X : one matrix, in any form that ``fit`` takes
     known : sequence of p names, or None
-        Of the fitted features. Without them columns go by position: as they come, or as integers say.
+        Of the fitted features. Without them columns go by position: as they come, or as their integer names say.
     p : int
     where : str
         What to call it in errors.
@@ -78,8 +81,8 @@ def in_fitted_order(
 
     Notes
     -----
-    Features that the fit does not know are left out, of a DataFrame with a warning. Nothing in memory is copied where
-    the order is right; what is read by blocks is put in order block by block.
+    Features that the fit does not have are left out, with a warning unless X is an AnnData. Nothing in memory is copied
+    if the order is right; what is read block by block is put in order block by block.
     """
     kind = input_kind(X) if kind is None else kind
     matrix = matrix_and_names(X, where, kind)
@@ -87,6 +90,7 @@ def in_fitted_order(
     if own is None:
         return matrix.X, False
     if known is None:
+        # Fitted on an array: only columns that are a permutation of its positions can be put in its order.
         numbered = len(own) == p and not are_positions(own) and set(own) == set(range(p))
         if not numbered:
             return matrix.X, False
@@ -100,7 +104,7 @@ def in_fitted_order(
         chosen = set(known)
         others = [name for name in own if name not in chosen]
         warnings.warn(
-            f"{where} has {extra} features that the fit does not have, which are left out: {quoted(others)}.",
+            f"{where} has {extra} features that the fit does not have; they are left out: {quoted(others)}.",
             ExtraFeaturesWarning,
             stacklevel=2,
         )
@@ -152,22 +156,23 @@ def check_same_width(names: Sequence[Any], widths: Sequence[int]) -> None:
 
 
 def square_in_order(X: Any, known: Array | None) -> Any:
-    """Return a table of pandas whose rows and columns both have the ``known`` names, in their order; others as it is.
+    """Return a pandas table whose rows and columns are both named by ``known`` in that order; anything else as it is.
 
-    A covariance whose columns alone were put in order would be one no more.
+    For covariances, whose rows have to be permuted with the columns.
     """
     if known is None or not hasattr(X, "loc") or getattr(X, "ndim", 0) != 2 or is_dask(X):
         return X
-    names, index = known.tolist(), row_index(X)
+    names = known.tolist()
+    index = row_index(X)
     if index is None or not index.is_unique or not set(names) <= set(index) & set(X.columns):
         return X
     return X.loc[names, names]
 
 
 def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
-    """Return covariances as a stack, the names of features, and of contexts where they come in a dict.
+    """Return covariances as a stack (k, p, p), the names of features, and those of contexts if S is a dict.
 
-    Tables of pandas are put in the order of the first one's columns; a stack stays as it is, without names.
+    Pandas tables are put in the order of the first one's columns; a stack stays as it is and has no names.
     """
     blocks = list(S.values()) if isinstance(S, Mapping) else S
     tables = isinstance(blocks, (list, tuple)) and len(blocks) > 0 and all(hasattr(block, "loc") for block in blocks)
@@ -175,11 +180,11 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
         return blocks, None, list(S) if isinstance(S, Mapping) else None
     names = list(blocks[0].columns)
     for i, block in enumerate(blocks):
-        for axis, own in (("rows", list(block.index)), ("columns", list(block.columns))):
-            if len(own) != len(names) or set(own) != set(names):
+        for axis, axis_names in (("rows", list(block.index)), ("columns", list(block.columns))):
+            if len(axis_names) != len(names) or set(axis_names) != set(names):
                 raise ValueError(
-                    f"S[{i}] has {axis} {quoted(own)} where the columns of the first are {quoted(names)}; a "
-                    "covariance has the same names both ways, and all have the same."
+                    f"S[{i}] has {axis} {quoted(axis_names)} where the columns of the first are {quoted(names)}; name "
+                    "the rows and the columns of every covariance by the same features."
                 )
     stack = np.stack([np.asarray(block.loc[names, names]) for block in blocks])
     return stack, names, list(S) if isinstance(S, Mapping) else None
@@ -216,17 +221,21 @@ def in_row_order(X: Any, y: Any, kind: Kind | None = None) -> Any:
 
 
 def _check_sorted(X: Any, y: Any) -> None:
-    """Raise where labels cannot be in the order of a Dask DataFrame, whose divisions say that it is sorted by index."""
-    given = row_index(y)
-    first, last = X.divisions[0], X.divisions[-1]
-    if given is not None:
-        other = not given.is_monotonic_increasing or (len(given) > 0 and (given[0] < first or given[-1] > last))
+    """Raise if labels cannot be in the order of a Dask DataFrame with known divisions, which is sorted by its index.
+
+    The index itself is on the workers; its first and last name are known here, and enough to find most mistakes.
+    """
+    index = row_index(y)
+    first = X.divisions[0]
+    last = X.divisions[-1]
+    if index is not None:
+        differs = not index.is_monotonic_increasing or (len(index) > 0 and (index[0] < first or index[-1] > last))
     else:
-        other = getattr(y, "known_divisions", False) and (y.divisions[0], y.divisions[-1]) != (first, last)
-    if other:
+        differs = getattr(y, "known_divisions", False) and (y.divisions[0], y.divisions[-1]) != (first, last)
+    if differs:
         raise ValueError(
             f"y has another index than X, a Dask DataFrame that is sorted by its index, from {first!r} to {last!r}: "
-            "its labels would go to other rows. Sort both by the same index, or pass the labels as an array in the "
+            "its labels would go to the wrong rows. Sort both by the same index, or pass the labels as an array in the "
             "order of the rows."
         )
 
@@ -259,7 +268,7 @@ def places_of_rows(rows: Any, index: Any, argument: str, *, some_missing: bool =
 
 
 def by_name(values: Any, names: Sequence[Any], argument: str, whose: str) -> Any:
-    """Return a Series of pandas in the order of ``names``, which its index holds; anything else as it is."""
+    """Return a pandas Series in the order of ``names``, which must be its index; anything else as it is."""
     index = None if getattr(values, "ndim", 0) != 1 else row_index(values)
     if index is None:
         return values

@@ -1,4 +1,8 @@
-"""Some of the columns of a matrix: found by name, and selected block by block where it is not in memory."""
+"""Some columns of a matrix: found by name, and selected block by block where the matrix is not in memory.
+
+``positions_of`` is the one comparison of feature names, for contexts against each other, new data against a fit, and
+blocks against the first block. ``alignment`` decides when it is made.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,16 @@ from .blocks import RowBlock, Source, as_canonical
 
 
 class ColumnSource:
-    """Columns of another source, in the order given. All columns are read, and one block of them is held at a time."""
+    """Some columns of another source, in this order. All its columns are read, and held one block at a time."""
 
     def __init__(self, source: Source, columns: Array) -> None:
-        self._source, self._columns = source, columns
+        self._source = source
+        self._columns = columns
         n, p = source.shape
         self.shape = n, len(columns)
-        self.dtype, self.sparse, self.in_memory = source.dtype, source.sparse, source.in_memory
+        self.dtype = source.dtype
+        self.sparse = source.sparse
+        self.in_memory = source.in_memory
         self.nbytes = int(source.nbytes * (len(columns) / p))
 
     def gather(self, rows: slice | Array) -> RowBlock:
@@ -29,17 +36,18 @@ class ColumnSource:
         return self._select(self._source.gather(rows))
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
-        """Yield (number of the first row, block); ``max_bytes`` is of what is read."""
+        """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all columns."""
         for first, block in self._source.scan(max_bytes):
             yield first, self._select(block)
 
     def _select(self, block: Any) -> Any:
-        chosen = block[:, self._columns]
-        return as_canonical(chosen) if self.sparse else np.asarray(chosen)
+        selected = block[:, self._columns]
+        # SciPy does not sort the indices of selected columns.
+        return as_canonical(selected) if self.sparse else np.asarray(selected)
 
 
 def in_memory(X: Any) -> bool:
-    """Whether a matrix is an array or a SciPy sparse matrix whose columns can be taken out of it at once."""
+    """Whether a matrix is an array or SciPy's, so that some of its columns can be copied at once; a map is on disk."""
     return scipy.sparse.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
 
 
