@@ -24,10 +24,10 @@ import mcpca
 
 GENES = 2000
 CONTEXTS = 50
-PROGRAMS = 20
-CHUNK = 10_000
+PROGRAMS = 20  # of genes, each active in some contexts
+DRAWN_AT_ONCE = 10_000  # cells, so that dense rates stay small
 RANKS = (20, 50)
-BAR = 2.0
+BAR = 2.0  # times scanpy.pp.pca
 
 
 def draw(n: int) -> tuple[anndata.AnnData, np.ndarray]:
@@ -41,8 +41,8 @@ def draw(n: int) -> tuple[anndata.AnnData, np.ndarray]:
     context = rng.integers(0, CONTEXTS, n)
     activity = rng.gamma(1, 0.5, (n, PROGRAMS)) * carried[context]
     rows = []
-    for start in range(0, n, CHUNK):
-        rate = base + 0.4 * activity[start : start + CHUNK] @ programs
+    for start in range(0, n, DRAWN_AT_ONCE):
+        rate = base + 0.4 * activity[start : start + DRAWN_AT_ONCE] @ programs
         rows.append(sp.csr_matrix(rng.poisson(rate).astype(np.float32)))
     obs = pd.DataFrame({"context": pd.Categorical(context.astype(str))}, index=np.arange(n).astype(str))
     adata = anndata.AnnData(sp.vstack(rows, format="csr"), obs=obs)

@@ -26,12 +26,12 @@ from threadpoolctl import threadpool_limits
 import mcpca._covariances.fit_data
 from mcpca import MCPCA, context_covariances
 
-P = 500
-K = 10
-R = 10
-CHUNK = 2**26
-BAR = 1.5
-TOLERANCE = 1e-8
+P = 500  # features
+K = 10  # contexts
+R = 10  # rank
+BLOCK_BYTES = 2**26  # of a Dask block
+BAR = 1.5  # times the seconds in memory
+TOLERANCE = 1e-8  # between A and B of both
 
 
 def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, LocalCluster(**settings) as cluster, Client(cluster):
         for name, rows, labels in (("shuffled", X, y), ("sorted by context", X[order], y[order])):
             np.save(f"{folder}/rows.npy", rows)
-            step = max(1, CHUNK // (8 * P))
+            step = max(1, BLOCK_BYTES // (8 * P))
             parts = [
                 da.from_delayed(read(f"{folder}/rows.npy", start, start + step), (min(step, n - start), P), float)
                 for start in range(0, n, step)

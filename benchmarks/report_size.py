@@ -20,6 +20,7 @@ import scipy.sparse
 from mcpca import MCPCA
 from mcpca.report import write_report
 
+# Bounds that the numbers are printed beside.
 MEGABYTES = 15.0
 SECONDS = 3.0
 

@@ -280,28 +280,7 @@ def loadings_for(
     """
     check_anndata(adata)
     pd = require("pandas", EXTRA)
-    if is_anndata(model):
-        stored = stored_fit(model, key)
-        fitted = read_model(MCPCA, model, key)
-        params = stored["params"]
-        layer = params.get("layer") if layer is None else layer
-        if params.get("obsm") is None:
-            source = features_by_name(adata, layer, [str(name) for name in stored["features"]])
-        else:
-            A = np.asarray(stored["components"])
-            source = rows_on_components(adata, params["obsm"], layer, model, key, A)
-    elif isinstance(model, MCPCA):
-        fitted = model
-        refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
-        names = getattr(fitted, "feature_names_in_", None)
-        if names is None:
-            raise ValueError(
-                "model has no names of features to find those of adata by; pass the AnnData with the fit, or the rows "
-                "themselves to model.loadings_for(X, y)."
-            )
-        source = features_by_name(adata, layer, [str(name) for name in names])
-    else:
-        raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
+    fitted, source = _fit_and_rows(model, key, adata, layer)
     if context_key is None:
         why = "without context_key all rows are one context"
         refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
@@ -313,6 +292,29 @@ def loadings_for(
         contexts.warn(min_samples, stacklevel=2)
     B = fitted.loadings_for(contexts.with_rows(FeatureSpace(source, None, None, None, False, None)))
     return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
+
+
+def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None) -> tuple[MCPCA, Any]:
+    """Return the fitted model of an AnnData, or the model itself, and the rows of ``adata`` in the space of its fit."""
+    if is_anndata(model):
+        stored = stored_fit(model, key)
+        fitted: MCPCA = read_model(MCPCA, model, key)
+        params = stored["params"]
+        layer = params.get("layer") if layer is None else layer
+        if params.get("obsm") is None:
+            return fitted, features_by_name(adata, layer, [str(name) for name in stored["features"]])
+        A = np.asarray(stored["components"])
+        return fitted, rows_on_components(adata, params["obsm"], layer, model, key, A)
+    if not isinstance(model, MCPCA):
+        raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
+    refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        raise ValueError(
+            "model has no names of features to find those of adata by; pass the AnnData with the fit, or the rows "
+            "themselves to model.loadings_for(X, y)."
+        )
+    return model, features_by_name(adata, layer, [str(name) for name in names])
 
 
 def _check_target(adata: Any, copy: bool) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, LinAlgWarning
 from scipy.stats import chi2
 
+from .._results.fitted import Fitted
 from .._utils.arguments import check_real
 from .._utils.component_names import context_index
 from .._utils.optional import require
@@ -139,14 +140,10 @@ def survival(
     taken = [str(name) for name in covariate_names if name in fit.names]
     if taken:
         raise ValueError(f"covariates has a column {taken[0]!r}, the name of an MCPC; rename it.")
-    chosen_contexts = np.arange(len(fit.contexts))
-    if contexts is not None:
-        several = [contexts] if isinstance(contexts, (str, numbers.Integral)) else list(contexts)
-        chosen_contexts = np.array([context_index(name, fit.contexts, "contexts") for name in several], dtype=int)
-    is_complete = np.isin(codes, chosen_contexts) & frame.notna().all(axis=1).to_numpy()
-    frame = frame[is_complete].reset_index(drop=True)
-    codes = codes[is_complete]
-    Z = Z[is_complete]
+    is_used = np.isin(codes, _chosen_contexts(contexts, fit)) & frame.notna().all(axis=1).to_numpy()
+    frame = frame[is_used].reset_index(drop=True)
+    codes = codes[is_used]
+    Z = Z[is_used]
     if len(frame) < 4 or not frame["event"].sum() > 0:
         raise ValueError(
             f"{len(frame)} rows have a context, a time and an event, {int(frame['event'].sum())} with event=True; at "
@@ -154,7 +151,7 @@ def survival(
         )
     strata = ["context"] if stratify and len(np.unique(codes)) > 1 else []
     frame["context"] = codes
-    # Over all rows used and not within strata, so that hazard ratios of different MCPCs are in the same unit.
+    # Over all rows used, whatever the strata: a hazard ratio is for the same difference in scores in every context.
     sds = Z.std(axis=0, ddof=1)
     scaled = Z / np.where(sds > 0, sds, 1)
     groups = codes if strata else np.zeros_like(codes)  # within which scores are cut and deaths are compared
@@ -199,6 +196,14 @@ def survival(
         except _NoSolutionError as error:
             warnings.warn(f"joint is None: {error}", UserWarning, stacklevel=2)
     return Survival(table, pd.concat(curves, ignore_index=True), joint)
+
+
+def _chosen_contexts(contexts: Any, fit: Fitted) -> Array:
+    """Return the positions of one context or of several, by name; None is all of them."""
+    if contexts is None:
+        return np.arange(len(fit.contexts))
+    several = [contexts] if isinstance(contexts, (str, numbers.Integral)) else list(contexts)
+    return np.array([context_index(name, fit.contexts, "contexts") for name in several], dtype=int)
 
 
 def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Array | None, source: Any) -> Any:

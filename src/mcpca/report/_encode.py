@@ -13,13 +13,13 @@ import numpy as np
 
 from .._utils.types import Array
 
-DIGITS = 5  # significant ones: more than tooltips show, and each more adds to every number of the file
+_DIGITS = 5  # significant ones, as rest.js says on the page; each more adds a byte to every number of the file
 _INT16_MAX = 32767
 # Inside a script element only "<" can end it or open a comment; the others are for text that is copied elsewhere.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def rounded(values: Any, digits: int = DIGITS) -> Any:
+def rounded(values: Any, digits: int = _DIGITS) -> Any:
     """Return numbers as (nested) lists with that many significant digits; None for NaN and infinity."""
     array = np.asarray(values, dtype=np.float64)
     return np.array([_short(v, digits) for v in array.ravel().tolist()], dtype=object).reshape(array.shape).tolist()
@@ -50,8 +50,3 @@ def as_json(content: Any) -> str:
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)
     return text
-
-
-def shortened(name: str, length: int = 60) -> str:
-    """Return a name that fits into a sentence, with an ellipsis for what is cut off."""
-    return name if len(name) <= length else name[: length - 1] + "…"

@@ -17,7 +17,6 @@ from .._results.fitted import Fitted
 from .._utils.types import Array
 from .._utils.wording import beside, listed
 from ..sharing import carrying_contexts
-from ._encode import shortened
 
 # Bounds of the findings: they decide what is mentioned, and how gravely, not what is computed.
 _CLOSE_DEGREES = 5.0  # angle between loadings that are nearly proportional, a note; up to DEFAULT_DEGREES, a warning
@@ -25,6 +24,7 @@ _COLLINEAR = 0.95  # |cos| between MCPCs; beyond it scores are large: they are p
 _LITTLE_CORRELATION = 0.15  # root mean square correlation of scores within contexts, which the model says is 0
 _MUCH_CORRELATION = 0.3
 _ROWS_PER_MCPC = 10  # fewer in a context make its loadings uncertain
+_MOST_CHARACTERS = 60  # of a name in a sentence
 _UNCONVERGED = 1e-2  # residual of the leading directions after passes over rows
 
 AUTHORS = (
@@ -93,6 +93,11 @@ def findings(
 
 def _finding(level: str, title: str, text: str) -> dict[str, str]:
     return {"level": level, "title": title, "text": text}
+
+
+def _cut(name: str) -> str:
+    """Return a name that fits into a sentence, with an ellipsis for what is cut off."""
+    return name if len(name) <= _MOST_CHARACTERS else name[: _MOST_CHARACTERS - 1] + "…"
 
 
 def _identifiability(fit: Fitted) -> list[dict[str, str]]:
@@ -170,7 +175,7 @@ def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]
     known = np.flatnonzero(np.isfinite(shares))  # contexts without any variance have no share
     if len(fit.contexts) > 1 and len(known):
         worst = known[np.argsort(shares[known], kind="stable")[:3]]
-        each = ", ".join(f"{shortened(fit.contexts[i])} ({with_error(shares[i], errors[i])})" for i in worst)
+        each = ", ".join(f"{_cut(fit.contexts[i])} ({with_error(shares[i], errors[i])})" for i in worst)
         text += f", {np.median(shares[known]):.1%} in the median context. The worst fit is for {each}"
     results = [_finding("note", "How much is explained", text + ".")]
     if len(fit.names) > 1:
@@ -204,7 +209,7 @@ def _rows(fit: Fitted) -> list[dict[str, str]]:
     if not few:
         text = f"Every context has at least {_ROWS_PER_MCPC} rows per MCPC; the smallest has {n.min():,} rows."
         return [_finding("good", "Enough rows", text)]
-    names = [f"{shortened(fit.contexts[i])} ({n[i]:,})" for i in few]
+    names = [f"{_cut(fit.contexts[i])} ({n[i]:,})" for i in few]
     text = (
         f"{len(few)} of {len(n)} contexts have fewer than {_ROWS_PER_MCPC} rows per MCPC, so their loadings are "
         f"uncertain: {listed(names)}."
