@@ -1,4 +1,4 @@
-"""A long fit that is killed goes on where it was; faults on the way lose nothing."""
+"""A long fit that is killed resumes where it was, and faults on the way lose nothing."""
 
 import errno
 import os
@@ -36,7 +36,10 @@ class Blocks:
     """Blocks of rows in which something happens: after ``when`` blocks ``what`` is called."""
 
     def __init__(self, X, when=None, what=None):
-        self.X, self.when, self.what, self.read = X, when, what, 0
+        self.X = X
+        self.when = when
+        self.what = what
+        self.read = 0
 
     def __iter__(self):
         for i in range(0, len(self.X), 50):
@@ -80,7 +83,8 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
     assert killed.returncode == -signal.SIGKILL
     assert path.exists()
     data = problem()
-    whole, rest = Blocks(data.X), Blocks(data.X)
+    whole = Blocks(data.X)
+    rest = Blocks(data.X)
     with sklearn.config_context(working_memory=memory):
         uninterrupted = MCPCA(RANK, random_state=0).fit(whole, data.y)
         resumed = MCPCA(RANK, random_state=0).fit(rest, data.y, checkpoint=path)
@@ -92,7 +96,8 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
 
 
 def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp_path, monkeypatch):
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     used, fit_to = [], fitting.fit_to
 
     def noted(parameters, data, features, report, seed=None):
@@ -129,7 +134,8 @@ def test_ctrl_c_leaves_the_model_as_it_was(by_passes):
 
 
 def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
 
     def stop():
         raise KeyboardInterrupt
@@ -163,9 +169,11 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
 @pytest.mark.parametrize("calls", [0, 1, 2, 7])
 def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path, monkeypatch, calls):
     """Means and products are found in one pass there."""
-    data, path = make_contexts(6, 40, RANK, n_samples=400, noise=0.3, random_state=0), tmp_path / "fit.ckpt"
+    data = make_contexts(6, 40, RANK, n_samples=400, noise=0.3, random_state=0)
+    path = tmp_path / "fit.ckpt"
     monkeypatch.setattr(streamed, "_SAMPLE_SHARE", 0.25)
-    whole, made = gram.Gram.whole, []
+    whole = gram.Gram.whole
+    made = []
 
     def counted(self, X, codes):
         made.append(len(codes))
@@ -175,9 +183,11 @@ def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path
 
     monkeypatch.setattr(gram.Gram, "whole", counted)
     with h5py.File(tmp_path / "rows.h5", "w") as file, sklearn.config_context(working_memory=0.4):
-        X, stop = file.create_dataset("X", data=data.X, chunks=(50, 40)), None
+        X = file.create_dataset("X", data=data.X, chunks=(50, 40))
+        stop = None
         uninterrupted = MCPCA(RANK, random_state=0, tol=1e-10).fit(X, data.y)
-        needed, stop = sum(made), calls + 1
+        needed = sum(made)
+        stop = calls + 1
         assert needed == len(data.X) * (uninterrupted.n_passes_ - 1)  # all but the last, for the components
         made.clear()
         with pytest.raises(KeyboardInterrupt):
@@ -191,7 +201,9 @@ def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path
 
 def test_totals_on_file_are_those_of_the_pass(tmp_path):
     """Whatever becomes of them afterwards: they are written again with every later pass."""
-    data, path, features = problem(), tmp_path / "fit.ckpt", np.arange(5)
+    data = problem()
+    path = tmp_path / "fit.ckpt"
+    features = np.arange(5)
     expected = np.stack([np.cov(data.X[data.y == i, :5].T) for i in range(4)])
     for _ in range(2):  # the second time from the file
         with checkpoint.Checkpoint(path, {}) as saved:
@@ -209,7 +221,8 @@ def test_totals_on_file_are_those_of_the_pass(tmp_path):
 
 def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
     """A real limit on the size of files stands in for a full disk."""
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 

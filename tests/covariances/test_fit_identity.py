@@ -1,4 +1,4 @@
-"""A checkpoint goes on with the fit that it is of and with no other: rows, labels, parameters are compared in full."""
+"""A checkpoint resumes its own fit and no other: rows, labels, parameters and code are compared in full."""
 
 import os
 import shutil
@@ -40,13 +40,14 @@ def interrupted(X, y, path, when, **parameters):
 @pytest.mark.parametrize("when", [21, 40, 52])
 def test_rows_that_have_changed_are_refused_before_any_product(by_passes, tmp_path, when):  # noqa: F811
     """Within the first pass, after it, and within later ones; wherever the rows are."""
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     interrupted(data.X, data.y, path, when)
     content = path.read_bytes()
     other = data.X.copy()
     other[150:] *= 3
     stages = []
-    model = MCPCA(RANK, random_state=0, verbose=lambda *told: stages.append(told[0]))
+    model = MCPCA(RANK, random_state=0, verbose=lambda *progress: stages.append(progress[0]))
     with pytest.raises(ValueError, match=ANOTHER.format(r"the rows \(context 1, context 2")):
         model.fit(Blocks(other), data.y, checkpoint=path)
     assert not any(stage.startswith("pass 2") for stage in stages)
@@ -57,14 +58,15 @@ def test_rows_that_have_changed_are_refused_before_any_product(by_passes, tmp_pa
 
 @pytest.mark.parametrize("form", ["array", "sparse", "hdf5", "memory map"])
 def test_ten_thousand_rows_tripled_from_row_six_thousand_on(by_passes, tmp_path, form):  # noqa: F811
-    data, path = make_contexts(5, 12, RANK, n_samples=2000, noise=0.3, random_state=0), tmp_path / "fit.ckpt"
+    data = make_contexts(5, 12, RANK, n_samples=2000, noise=0.3, random_state=0)
+    path = tmp_path / "fit.ckpt"
     order = np.random.default_rng(0).permutation(len(data.X))
     X, y = data.X[order], data.y[order]
     changed = X.copy()
     changed[6000:] *= 3
     with h5py.File(tmp_path / "rows.h5", "w") as file:
 
-        def given(rows, name):
+        def stored(rows, name):
             if form == "hdf5":
                 return file.create_dataset(name, data=rows, chunks=(100, 12))
             if form == "memory map":
@@ -77,16 +79,17 @@ def test_ten_thousand_rows_tripled_from_row_six_thousand_on(by_passes, tmp_path,
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            MCPCA(RANK, random_state=0, verbose=tell).fit(given(X, "X"), y, checkpoint=path)
+            MCPCA(RANK, random_state=0, verbose=tell).fit(stored(X, "X"), y, checkpoint=path)
         with pytest.raises(
             ValueError, match=ANOTHER.format(r"the rows \(context 0, context 1, context 2 and 2 more\)")
         ):
-            MCPCA(RANK, random_state=0).fit(given(changed, "changed"), y, checkpoint=path)
+            MCPCA(RANK, random_state=0).fit(stored(changed, "changed"), y, checkpoint=path)
 
 
 def test_rows_that_were_not_read_yet_may_change(by_passes, tmp_path):  # noqa: F811
     """A first pass that was under way has seen nothing of them: the answer is that of the rows as they are now."""
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     interrupted(data.X, data.y, path, 13)
     other = data.X.copy()
     other[350:] *= 3
@@ -96,7 +99,8 @@ def test_rows_that_were_not_read_yet_may_change(by_passes, tmp_path):  # noqa: F
 
 @pytest.mark.parametrize("blocks", [3, 5])
 def test_the_same_rows_in_other_blocks_are_told(by_passes, tmp_path, blocks):  # noqa: F811
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     interrupted(data.X, data.y, path, 13)
     with pytest.raises(ValueError, match=ANOTHER.format("the blocks that rows come in")):
         MCPCA(RANK, random_state=0).fit(lambda: iter(np.array_split(data.X, blocks)), data.y, checkpoint=path)
@@ -107,7 +111,8 @@ def test_the_same_rows_in_other_blocks_are_told(by_passes, tmp_path, blocks):  #
 def test_parameters_are_compared_in_full(by_passes, tmp_path):  # noqa: F811
     """Not by what is printed of a long array."""
     data = make_contexts(1200, 6, RANK, n_samples=3, noise=0.3, random_state=0)
-    path, weights = tmp_path / "fit.ckpt", np.ones(1200)
+    path = tmp_path / "fit.ckpt"
+    weights = np.ones(1200)
     interrupted(data.X, data.y, path, 150, context_weights=weights)
     other = weights.copy()
     other[600] = 1.0001
@@ -137,7 +142,8 @@ def test_digests_tell_values_apart():
 
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_a_generator_is_known_by_its_state(by_passes, tmp_path, kind):  # noqa: F811
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     options = {"solver": "lsq"}
     expected = MCPCA(RANK, random_state=kind(7), **options).fit(Blocks(data.X), data.y)
     generator = kind(7)
@@ -152,7 +158,8 @@ def test_a_generator_is_known_by_its_state(by_passes, tmp_path, kind):  # noqa: 
 
 
 def test_a_second_fit_on_the_same_path_is_refused(by_passes, tmp_path):  # noqa: F811
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     refused = []
 
     def second():
@@ -192,7 +199,9 @@ def test_what_a_killed_fit_left_is_no_obstacle_and_goes(by_passes, tmp_path):  #
 
 
 def test_a_link_to_a_checkpoint_is_followed(by_passes, tmp_path):  # noqa: F811
-    data, path, link = problem(), tmp_path / "fit.ckpt", tmp_path / "link"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
+    link = tmp_path / "link"
     link.symlink_to(path)
     interrupted(data.X, data.y, link, 40)
     assert link.is_symlink()

@@ -42,7 +42,8 @@ def test_marks_depend_on_rows_alone(rng, monkeypatch, dtype):
     assert marks_of(X, codes, 3).tolist() == expected
     assert marks_of(np.asfortranarray(X), codes, 3).tolist() == expected
     assert marks_of(np.repeat(X, 2, axis=1)[:, ::2], codes, 3).tolist() == expected
-    sparse, order = scipy.sparse.csr_array(X), rng.permutation(30)
+    sparse = scipy.sparse.csr_array(X)
+    order = rng.permutation(30)
     assert marks_of(sparse, codes, 3).tolist() == expected
     assert marks_of(sparse[order], codes[order], 3).tolist() == expected
     assert (marks_of(X[:11], codes[:11], 3) + marks_of(sparse[11:], codes[11:], 3)).tolist() == expected

@@ -108,7 +108,7 @@ def fit_data_of_covariances(
 def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> FitData:
     """Return the data of a fit to rows: after the first pass over them, or with covariances formed."""
     if is_on_device(contexts) or not by_passes(contexts, r):
-        return formed(contexts, report)
+        return _with_formed_covariances(contexts, report)
     contexts, e = in_range(contexts)
     # The sketch is as wide as the first block of the basis will be. If the rank is not known yet, the sketch is cut or
     # padded once it is (``StreamedCovariances.basis``).
@@ -123,13 +123,13 @@ def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Repo
 def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
     """Return the same as ``fit_data_of_rows`` if no basis will be needed: the first pass finds the means only."""
     if is_on_device(contexts) or not by_passes(contexts, r):
-        return formed(contexts, report)
+        return _with_formed_covariances(contexts, report)
     contexts, e = in_range(contexts)
     passes = Passes(report, Checkpoint(None, {}), 1.0)  # without a basis the tolerance has no effect
     return _after_first_pass(StreamedCovariances.with_means(contexts, passes), e)
 
 
-def formed(contexts: Contexts, report: Report) -> FitData:
+def _with_formed_covariances(contexts: Contexts, report: Report) -> FitData:
     """Return the data of a fit to rows by forming their covariances."""
     contexts, e = in_range(contexts)
     if is_on_device(contexts):
