@@ -103,7 +103,7 @@ class Problem:
 
     @cached_property
     def basis(self) -> Array | None:
-        """The top r left singular vectors (p, r) of ``[S_1 ... S_k]``; None, the identity, where r = p."""
+        """The top r left singular vectors (p, r) of ``[S_1 ... S_k]``; None, the identity, if r = p."""
         return None if self.r == self.S.shape[1] else flattening_basis(self.S, self.r, self.r)[0]
 
     @cached_property

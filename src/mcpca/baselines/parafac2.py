@@ -32,7 +32,7 @@ def parafac2(
     """PARAFAC2 by TensorLy's alternating least squares, on roots of the covariances.
 
     Contexts weigh by their degrees of freedom, as their rows would; of ``n_starts`` random starts the least error is
-    kept. Converged where an iteration lowers the root of the relative squared error, which is ``extras["error"]``, by
+    kept. Converged when an iteration lowers the root of the relative squared error, which is ``extras["error"]``, by
     less than ``tol``. Cost O(k r^3) an iteration, memory O(k r^2). Needs TensorLy.
     """
     meaning = "It is a change of the root of the relative squared error."

@@ -35,7 +35,7 @@ def pca_stack(problem: Problem, *, center: str = "context") -> MethodOutput:
     """PCA of all rows together.
 
     ``center="context"`` takes off each context's own mean, so the covariance of all rows is the mean of the contexts'
-    weighted by their degrees of freedom (equal weights where only covariances are known). ``center="overall"`` takes
+    weighted by their degrees of freedom (equal weights if only covariances are known). ``center="overall"`` takes
     off one mean, so that differences between the means of contexts count as variation; it needs rows. Cost
     O(k p^2 + p^3).
     """

@@ -42,7 +42,7 @@ def gsvd(problem: Problem) -> MethodOutput:
     "cpca",
     title="contrastive PCA",
     citation="A. Abid, M. J. Zhang, V. K. Bagaria and J. Zou, Nat. Commun. 9 (2018)",
-    assumptions="Two contexts; A orthonormal; contrasts b_1j - alpha b_2j distinct, and positive where r < p.",
+    assumptions="Two contexts; A orthonormal; contrasts b_1j - alpha b_2j distinct, and positive if r < p.",
     cost="O(p^3)",
     contexts=(2, 2),
 )
