@@ -98,8 +98,8 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
         refuse_without_effect("noise", noise, "isotropic", why, f"drop it, or pass {with_noise}")
     if models_noise and orthogonal and noise == "diagonal":
         raise ValueError(
-            "orthogonal=True with noise='diagonal': orthogonal axes do not stay orthogonal when features are divided by "
-            "their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
+            "orthogonal=True with noise='diagonal': orthogonal axes do not stay orthogonal when features are divided "
+            "by their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
         )
     return {"solver": solver, "orthogonal": bool(orthogonal), "noise": noise}
 

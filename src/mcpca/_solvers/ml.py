@@ -121,7 +121,9 @@ def _message(distance: float, converged: bool) -> str:
     if converged:
         return f"Converged: {distance:.1e} standard errors (root mean square) from the maximum."
     if not np.isfinite(distance):
-        return "Stage 2 could not start, because components are nearly collinear; these are those of stage 1. Lower the rank."
+        return (
+            "Stage 2 could not start: components are nearly collinear, and these are those of stage 1. Lower the rank."
+        )
     return (
         f"Stage 2 stopped {distance:.1e} standard errors (root mean square) from the maximum, where it could not "
         "improve further or ran out of max_iter."
