@@ -110,6 +110,7 @@ class Problem:
     def small(self) -> Array:
         """``U^T S_i U`` (k, r, r): in the model all of the covariances, for methods that need r = p."""
         M = self.S if self.basis is None else project(CovarianceStack(self.S), self.basis)
+        # Products leave rounding off symmetry, which iterations on all entries would amplify.
         return np.ascontiguousarray((M + M.transpose(0, 2, 1)) / 2)
 
     def lift(self, C: Array) -> Array:

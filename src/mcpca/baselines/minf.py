@@ -48,6 +48,7 @@ def minf(
         if limits.clock.over:
             raise StopIteration
 
+    # With ftol at 0 only the gradient decides when it has converged.
     options = {
         "maxcor": _PAIRS,
         "gtol": limits.tol,

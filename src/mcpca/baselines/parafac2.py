@@ -39,6 +39,7 @@ def parafac2(
     limits = Limits(tol, 1e-16, meaning, max_iter, time_limit)
     fit = require("tensorly.decomposition", extra="baselines").parafac2
     w, Q = np.linalg.eigh(problem.small)
+    # R_i^T R_i = weights_i M_i. Of norm 1 as a whole, so that TensorLy's tolerance is relative.
     roots = np.sqrt(np.maximum(w, 0) * problem.weights[:, None])[:, :, None] * Q.transpose(0, 2, 1)
     roots = roots / np.linalg.norm(roots)
     end = best_of(n_starts, limits.clock, lambda: _descend(fit, list(roots), problem, limits))
