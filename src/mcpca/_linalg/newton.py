@@ -17,7 +17,7 @@ def conjugate_gradients(
     """Solve ``H d = -g`` far enough for a descent step (Steihaug's truncation).
 
     Stops at the relative residual ``rtol`` (in the norm of the preconditioner), and at the first direction of negative
-    curvature, where the solution so far is a descent direction already. Arrays may have any shape. On a manifold the
+    curvature, when the solution so far is already a descent direction. Arrays may have any shape. On a manifold the
     caller works in tangent vectors, and retracts what comes back.
     """
     d = np.zeros_like(gradient)

@@ -106,7 +106,7 @@ def maximise_over_frames(
         first_gain = max(first_gain, gain)
         if step <= tol or n_iter >= max_iter or not gain > 0:
             break
-        # Superlinear where the maximum is near; only a good direction where it is far.
+        # Superlinear when the maximum is near; only a good direction while it is far.
         X = _newton_direction(T, here.frame, Y, G, g, P, here.f, min(0.1, np.sqrt(gain / first_gain)))
         allowance = _ROUNDING * max(abs(here.f.value), 1.0)
         higher, turn = _line_search(look, here, X, _inner(g, X, r), allowance)
@@ -170,7 +170,7 @@ def _newton_direction(
     """
     k, q, _ = T.shape
     r = len(Y)
-    # sum_i slope_ij T_i (r, q, q) once, if r of them fit where the k slices do; else the slices in every product.
+    # sum_i slope_ij T_i (r, q, q) once, unless they take more than four times the room of the k slices.
     mixed = (f.slope @ T.reshape(k, q * q)).reshape(r, q, q) if r <= 4 * k else None
     G_top, G_bottom = G[:r], G[r:]
 

@@ -2,7 +2,7 @@
 
 A solver takes covariances ``S_i`` of k contexts and a rank r, and returns components A (p, r) with ``S_i ~ A diag(b_i)
 A^T``. ``decompose_checked`` (``_model.decomposition``) is the only caller that users reach: it compresses the
-covariances to a core, looks the solver up here, fits loadings where the solver returns none, and brings components to
+covariances to a core, looks the solver up here, fits loadings if the solver returns none, and brings components to
 their order and sign. To add the solver "new":
 
 1. **Write** ``_solvers/new.py`` with one function, of the type ``Solve``::
@@ -98,8 +98,8 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
         refuse_without_effect("noise", noise, "isotropic", why, f"drop it, or pass {with_noise}")
     if models_noise and orthogonal and noise == "diagonal":
         raise ValueError(
-            "orthogonal=True with noise='diagonal': axes that are orthogonal are not so once features are divided by "
-            "their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
+            "orthogonal=True with noise='diagonal': orthogonal axes do not stay orthogonal when features are divided "
+            "by their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
         )
     return {"solver": solver, "orthogonal": bool(orthogonal), "noise": noise}
 

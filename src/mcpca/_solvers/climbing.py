@@ -246,7 +246,7 @@ def _power_step(layouts: Layouts, X: Array, b: Array) -> _Point:
 
 
 def _newton_direction(here: _Point, X: Array, Va: Array) -> tuple[Array, Array, Array]:
-    """Return da, db, and whether they go up; where curvature is not negative its positive directions are turned."""
+    """Return da, db, and whether they go up; positive curvature is turned round first."""
     equations = ReducedNewton.at(here.a, here.b, here.c, here.s, X, here.Vb, Va)
     try:
         K = np.linalg.solve(equations.E, equations.Yy)
@@ -275,7 +275,7 @@ class ReducedNewton(NamedTuple):
         s da = X db + Z_a dc + g_a,    s db = X^T da + Z_b dc + g_b,    s dc = Z_a^T da + Z_b^T db.
 
     The first gives da; ``E db = Y dc + y`` is left of the second; db from it leaves ``H dc = rhs`` of the third. The
-    systems are e x e and r x r where the whole would be q + e + r wide. A critical point is a strict maximum where E
+    systems are e x e and r x r; the whole would be q + e + r wide. A critical point is a strict maximum if E
     and H, the curvatures that are left, are positive definite.
 
     ``S`` is s as (m, 1, 1), ``Xp`` (m, e, q) the projected X transposed, and ``Yy`` holds Y and y side by side.

@@ -32,7 +32,7 @@ class GrowingCore:
 
     @classmethod
     def from_core(cls, S: Covariances, core: Core, unit: float = 1.0) -> GrowingCore:
-        """Start from a compressed core, or from all features where they are few."""
+        """Start from a compressed core, or from all features if they are few."""
         if S.n_features <= ALL_FEATURES or core.basis is None:
             return cls(S, None, unit=unit)
         # The slices of a mixture are combinations of contexts, and these solvers need each context.

@@ -39,7 +39,7 @@ _CONTEXT_STEPS = 100
 _CONTEXT_BACKTRACKS = 20
 _CONTEXT_GAIN = 1e-12  # a context is done when a step promises less than this in deviance
 # Numbers in the precisions P (k, r, r) above which products with the information are taken in float32. They only make
-# directions, which need two digits, and memory traffic decides their time.
+# directions, which need few digits, and take half the memory.
 _FLOAT32_NUMBERS = 10**6
 
 
@@ -255,7 +255,7 @@ def fit_contexts(
     """
     k, r = model.B.shape
     allowed = np.ones((k, r), dtype=bool) if allowed is None else allowed
-    # The weight of a context does not move its maximum; with n = 2 the value is the deviance itself.
+    # The weight of a context does not move its maximum; with n = 2 the value is the sum of deviances.
     model = replace(model, B=np.where(allowed, model.B, 0), n=np.full(k, 2.0))
     diagonal = np.arange(r + 1)
     todo = np.ones(k, dtype=bool)

@@ -126,7 +126,7 @@ def _active_set(G: Array, H: Array) -> Array:
     """Lawson and Hanson's method, which the paper uses, one row at a time: slow and safe.
 
     ``b^T G b - 2 h^T b`` is ``||R b - R^-T h||^2`` up to a constant for any root ``R^T R = G``; the pseudoinverse of
-    the root stands in where G is singular.
+    the root stands in if G is singular.
     """
     w, Q = np.linalg.eigh(G)
     w = np.maximum(w, 0)

@@ -124,7 +124,7 @@ def _descend(T: Array, A: Array, goal: float, max_iter: int) -> tuple[Array, int
         size = float(np.linalg.norm(derivatives.gradient))
         if size <= goal:
             return point.A, step
-        # Superlinear convergence where the goal is near, and no wasted products where it is far.
+        # Superlinear convergence when the goal is near, and no wasted products while it is far.
         d = _newton_direction(T, point, derivatives, max(min(0.1, goal / size), 1e-3))
         lower = _line_search(T, point, d, float(np.vdot(derivatives.gradient, d)))
         if lower is None:  # f cannot be lowered any more at this precision

@@ -82,7 +82,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
 
 
 def solve_one(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
-    """One context: the axes of probabilistic PCA (in features divided by their noise where that is diagonal)."""
+    """One context: the axes of probabilistic PCA (in features divided by their noise if that is diagonal)."""
     p = S.n_features
     unit = float(S.variances().sum(axis=1)[0]) / p
     if settings.noise == "diagonal":
@@ -122,7 +122,7 @@ def _message(distance: float, converged: bool) -> str:
         return f"Converged: {distance:.1e} standard errors (root mean square) from the maximum."
     if not np.isfinite(distance):
         return (
-            "Stage 2 could not start, components being all but collinear; these are those of stage 1. Lower the rank."
+            "Stage 2 could not start: components are nearly collinear, and these are those of stage 1. Lower the rank."
         )
     return (
         f"Stage 2 stopped {distance:.1e} standard errors (root mean square) from the maximum, where it could not "
@@ -138,7 +138,7 @@ def _first_stage(
 ) -> tuple[Array, Array, Array]:
     """Return components (p, r), loadings and the noise of each context, from a weighted joint diagonalisation.
 
-    The power method helps out where that does not converge. ``trace`` (k,) is in units of ``unit``.
+    The power method helps out if that does not converge. ``trace`` (k,) is in units of ``unit``.
     """
     p = S.n_features
     n = settings.degrees_of_freedom
@@ -239,7 +239,7 @@ def _in_growing_cores(
     for _ in range(_MOST_CORES):
         data = ScoringData(growing.tensor, trace, n, len(A), floor, str(settings.noise))
         has_all_features = growing.basis is None
-        # Half of what is allowed is left to directions outside the core, where there are any.
+        # Half of what is allowed is left to directions outside the core, if there are any.
         goal = tol if has_all_features else tol / 2
         point, decrement, steps = maximise_likelihood(data, growing.inside(A), B, s, goal, settings.max_iter)
         n_iter += steps

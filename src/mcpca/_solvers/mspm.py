@@ -55,7 +55,7 @@ _APART = 0.02
 # And while its F is within this of the best of the round: a lower maximum may rise, or vanish, once others are
 # deflated.
 _F_WINDOW = 0.05
-# Maxima are first found to this tolerance; the joint refinement, where it succeeds, brings all digits.
+# Maxima are first found to this tolerance; the joint refinement, if it succeeds, brings all digits.
 _COARSE_TOL = 1e-4
 # Ratio of the r-th singular value to the first from which float32 resolves all directions well enough for that.
 _FLOAT32_SPREAD = 1e-2
@@ -65,8 +65,8 @@ _AT_ONCE = "Converged; components do not depend on an order of deflation."
 class _Space(NamedTuple):
     """The space of the flattening: slices ``T`` (e, q, q), U (q, r) and D (r,) with ``V_l = [T_1 u_l ...] / D_l``.
 
-    ``inner`` (e, r, r) are the slices in the basis U, where they are made; ``rounded`` is T in the precision of power
-    steps.
+    ``inner`` (e, r, r) are the slices in the basis U, or None if they are not made; ``rounded`` is T in the precision
+    of power steps.
     """
 
     T: Array
@@ -106,7 +106,7 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
 
     The second is None if components depend on the order of deflation.
 
-    Cost about ten times O(e q^2 r) where all are found at once; else about ``60 r`` contractions of O(q^2 e) when
+    Cost about ten times O(e q^2 r) if all are found at once; else about ``60 r`` contractions of O(q^2 e) when
     contexts are many, up to ``60 r^2`` when they are few. Memory O(q^2 (e + 64)).
     """
     T = core.tensor
@@ -122,10 +122,11 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     if joint is not None:
         report("components", r, r)
         return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE), joint
-    # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
+    # Coarsely first, and in float32: the refinement, if it succeeds, brings all digits.
     C, n_iter, settled = _deflate(space, settings.rng, max(tol, _COARSE_TOL), max_iter, report)
     joint = _refined(space, C)
     if joint is None and tol < _COARSE_TOL:
+        # It did not, so the maxima themselves are the answer, and have to be found to all digits.
         exact = space._replace(rounded=T)
         C, more, settled = _deflate(exact, settings.rng, tol, max_iter, within(report, "to all digits"))
         n_iter += more
@@ -145,7 +146,7 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
 def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]:
     """Return U (q, r) and D (r,): ``V_l = [T_1 u_l ... T_e u_l] / D_l`` are orthonormal.
 
-    U spans the top left singular vectors of the flattening: of T or, where T is in coordinates of the singular vectors
+    U spans the top left singular vectors of the flattening: of T or, if T is in coordinates of the singular vectors
     of larger covariances, the first r coordinates.
     """
     e, q, _ = T.shape
@@ -163,7 +164,7 @@ def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]
 
 
 def _at_once(space: _Space, total: Array) -> Joint | None:
-    """Return all components where they can be had without deflation, else None.
+    """Return all components if they can be had without deflation, else None.
 
     ``total`` (e,) are weights that add the slices up to a covariance. The generator is one of its own: no random number
     of the caller is used, and the answer does not depend on the seed.
@@ -182,7 +183,7 @@ def _at_once(space: _Space, total: Array) -> Joint | None:
 
 
 def _refined(space: _Space, C: Array) -> Joint | None:
-    """Take each of the components ``C`` with all the others deflated; None where that leads elsewhere."""
+    """Take each of the components ``C`` with all the others deflated; None if that leads elsewhere."""
     try:
         # In the basis U the directions orthogonal to all other components are the rows of the inverse.
         joint = refine(space.T, space.U, np.linalg.inv(space.U.T @ C), space.inner)

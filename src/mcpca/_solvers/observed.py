@@ -39,8 +39,8 @@ class ObservedHessian:
         NP = PN.transpose(0, 2, 1)
         self.F = A @ NP  # (k, q, r)
         self.H = self.F - self._C(np.matmul(TA.transpose(1, 2, 0), NP))
-        # E_i is the derivative of Q_i by s_i. Only E_i A is formed, and its trace, of which the part outside the core
-        # is known from the variance there.
+        # E_i is the derivative of Q_i by s_i. Only E_i A and the trace of E_i are needed; what the trace has outside
+        # the span of A follows from the variance there.
         CF = self._C(self.F)
         self.EA = self._C(T @ CF - self.H)
         self.AEA = np.einsum("qj,kqj->kj", A, self.EA)

@@ -183,7 +183,7 @@ def _power_steps(space: FlatteningSpace, starts: _Starts, tol: float, n_steps: i
 
 
 def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Starts:
-    """Return the maxima that Newton's method climbs to; ``step`` stays infinite where it finds none."""
+    """Return the maxima that Newton's method climbs to; ``step`` stays infinite if it finds none."""
     by_context, by_matrix, by_feature = space.layouts
     r = len(by_matrix)
     q, e = starts.a.shape[1], starts.b.shape[1]
@@ -220,7 +220,7 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
 
 
 def _definite_step(equations: ReducedNewton) -> tuple[Array, Array, Array]:
-    """Return da, db and where F curves down in every direction; elsewhere the steps mean nothing."""
+    """Return da, db, and for which starts F curves down in every direction; the other steps mean nothing."""
     floor = _FLAT * equations.S[:, 0, 0]
     down = np.linalg.eigvalsh(equations.E)[:, 0] > floor
     K = np.linalg.solve(_identity_unless(down, equations.E), equations.Yy)

@@ -149,7 +149,7 @@ def _line_search(data: ScoringData, point: Point, direction: _Direction) -> Poin
 
 
 def _likelihood_or_none(data: ScoringData, A: Array, B: Array, s: Array) -> Point | None:
-    """Return the model, or None where it has no density up to rounding."""
+    """Return the model, or None if it has no density up to rounding."""
     try:
         point = likelihood_at(data, A, B, s)
         return point if np.isfinite(point.model.value) else None

@@ -28,7 +28,10 @@ _LONGEST_STEP = 0.5  # largest entry of E: (I + E)^-1 is only a first-order corr
 
 
 def weighted_diagonaliser(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple[Array | None, bool]:
-    """Return ``_stages``, or (None, False) if its W is singular up to rounding."""
+    """Return W (r, r) that nearly diagonalises all ``M_i - noise_i I``, and whether it converged (see ``_stages``).
+
+    W is None if it came out singular up to rounding.
+    """
     try:
         W, converged = _stages(M, noise, n, rng)
     except np.linalg.LinAlgError:
@@ -73,7 +76,7 @@ def _stages(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple
 
 
 def _least_variance(M: Array, W: Array, noise: Array, weights: Array) -> float:
-    """Return the least share of noise in the variance of a score, in units of the component's mean variance."""
+    """Return the least variance that noise alone gives a score, in units of the component's mean variance."""
     mean = np.einsum("jq,ql,jl->j", W, np.tensordot(weights, M, axes=1), W, optimize=True)
     share = noise.min() * np.einsum("jq,jq->j", W, W) / np.maximum(mean, np.finfo(float).tiny)
     return float(share.min())
@@ -95,10 +98,12 @@ def _diagonalise(
             return W, np.inf
         # pair_step divides rows and columns of R by the root, after which components have variance one on average.
         root = np.sqrt(scale)
-        q = None
+        entry_weights = None
         if level is not None:
-            q = np.sqrt(weights)[:, None] / (np.maximum(d + noise[:, None] * noise_gain, 0) / scale + level)
-        E = pair_step(R, d, root, q, noise, gram)
+            # Entry (l, j) of context i gets the product of two of these, n_i / (t_il t_ij): one over its variance.
+            noisy_variances = np.maximum(d + noise[:, None] * noise_gain, 0) / scale
+            entry_weights = np.sqrt(weights)[:, None] / (noisy_variances + level)
+        E = pair_step(R, d, root, entry_weights, noise, gram)
         step = float(np.abs(E).max(initial=0))
         if not np.isfinite(step):
             return W, np.inf

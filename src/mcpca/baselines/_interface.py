@@ -103,13 +103,14 @@ class Problem:
 
     @cached_property
     def basis(self) -> Array | None:
-        """The top r left singular vectors (p, r) of ``[S_1 ... S_k]``; None, the identity, where r = p."""
+        """The top r left singular vectors (p, r) of ``[S_1 ... S_k]``; None, the identity, if r = p."""
         return None if self.r == self.S.shape[1] else CovarianceStack(self.S).basis(self.r, self.r).vectors
 
     @cached_property
     def small(self) -> Array:
         """``U^T S_i U`` (k, r, r): in the model all of the covariances, for methods that need r = p."""
         M = self.S if self.basis is None else project(CovarianceStack(self.S), self.basis)
+        # Products leave rounding off symmetry, which iterations on all entries would amplify.
         return np.ascontiguousarray((M + M.transpose(0, 2, 1)) / 2)
 
     def lift(self, C: Array) -> Array:

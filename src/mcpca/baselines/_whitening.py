@@ -22,6 +22,7 @@ _SINGULAR = 1e-10  # smallest eigenvalue, of the mean's, of a context that is no
 def whiten(M: Array, weights: Array) -> tuple[Array, Array]:
     """Return ``R^-1 M_i R^-T`` (k, r, r) and R (r, r). Cost O(k r^3)."""
     w, Q = np.linalg.eigh(np.tensordot(weights, M, axes=1))
+    # Smaller eigenvalues are rounding, and dividing by them would blow it up.
     root = np.sqrt(np.maximum(w, np.finfo(float).eps * w[-1]))
     inverse = Q / root
     white = inverse.T @ M @ inverse
@@ -63,5 +64,6 @@ class Shrinkage:
             f"{self.option}={share:g} of the {self.of} of covariances was added to every context{why}; in the model "
             "that moves no component."
         )
+        # In whitened coordinates the mean of the covariances is I, and their sum k I.
         amount = share * (len(white) if self.of == "sum" else 1)
         return white + amount * np.eye(white.shape[1]), (note,)

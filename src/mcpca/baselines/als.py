@@ -16,7 +16,7 @@ from ._squares import core_of, starting_point
 
 _APART = 1e-3  # 1 - |cos| between the two factors of a component from which a note says that they differ
 _PLAIN_ITERATIONS = 5  # before the first extrapolation, whose direction means little from a random start
-_RIDGE = 1e-14  # of the trace of a Gram matrix
+_RIDGE = 1e-14  # of the trace of a Gram matrix, which two equal columns would make singular
 
 
 @method(
@@ -41,7 +41,7 @@ def als(
     """Alternating least squares without constraints, with extrapolation; the components are the mean of A and C.
 
     ``init`` is "random", "svd" or "jennrich", as the starts of ``nls``; of ``n_starts`` the least error is kept.
-    Converged where an iteration lowers the squared error by less than ``tol`` of ``sum_i ||T_i||^2``. Cost O(k q^2 r)
+    Converged when an iteration lowers the squared error by less than ``tol`` of ``sum_i ||T_i||^2``. Cost O(k q^2 r)
     an iteration, memory O(k q (q + r)). ``extras["error"]`` is the relative squared error.
     """
     if init not in ("random", "svd", "jennrich"):
@@ -52,7 +52,7 @@ def als(
     def attempt() -> End:
         A, B = starting_point(problem, core, init)
         C = A
-        if init == "random":  # of its own, with the lengths of A
+        if init == "random":  # another draw, with the lengths of A
             C = np.linalg.norm(A, axis=0) * _unit(problem.rng.standard_normal(A.shape))
         return _alternate(core.tensor, A, B, C, limits)
 
@@ -90,12 +90,14 @@ def _alternate(T: Array, A: Array, B: Array, C: Array, limits: Limits) -> End:
             TC_far = images(T, far[2])
             error_far = _error(TC_far, *far)
             if error_far < error:
-                (A, B, C), TC, error = far, TC_far, error_far
+                A, B, C = far
+                TC = TC_far
+                error = error_far
     return End(np.vstack([_unit(A), _unit(C)]), error, steps, converged)
 
 
 def _error(TC: Array, A: Array, B: Array, C: Array) -> float:
-    """Return ``sum_i ||T_i - A diag(b_i) C^T||^2`` where ``sum_i ||T_i||^2`` is 1, from ``T_i c_j`` as (r, k, q)."""
+    """Return ``sum_i ||T_i - A diag(b_i) C^T||^2`` if ``sum_i ||T_i||^2`` is 1, from ``T_i c_j`` as (r, k, q)."""
     h = np.einsum("rkq,qr->kr", TC, A)
     return float(1 - 2 * np.vdot(B, h) + np.vdot(B, B @ ((A.T @ A) * (C.T @ C))))
 

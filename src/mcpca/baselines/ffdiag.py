@@ -1,4 +1,4 @@
-"""FFDIAG and UWEDGE: joint diagonalisation where every pair of axes is a 2 x 2 least-squares problem, all at once.
+"""FFDIAG and UWEDGE: joint diagonalisation by 2 x 2 least-squares problems, one for each pair of axes, all at once.
 
 With ``R_i = V M_i V^T`` nearly diagonal, d its diagonals, ``(I + W) R_i (I + W)^T`` has to first order the entries
 ``R_i[l, j] + W_lj d_ij + W_jl d_il``, so the W that minimises the squares of all of them is found pair by pair in
@@ -7,7 +7,7 @@ closed form (``_linalg.diagonalise.pair_step`` returns -W). The two methods diff
 * FFDIAG: ``V <- (I + W) V`` with the norm of W held below ``theta`` < 1, so that V stays invertible;
 * UWEDGE: ``V <- (I - W)^-1 V``.
 
-Both stop where ``sum_i d_ij R_i[l, j] = 0`` for all pairs, so they end at the same axes or at different solutions of
+Both stop when ``sum_i d_ij R_i[l, j] = 0`` for all pairs, so they end at the same axes or at different solutions of
 these equations; neither needs definite matrices.
 """
 
@@ -45,7 +45,7 @@ def ffdiag(
 ) -> MethodOutput:
     """FFDIAG, after whitening by the mean.
 
-    ``theta`` bounds the Frobenius norm of W; converged where no entry of W exceeds ``tol``. Cost O(k r^3) an iteration,
+    ``theta`` bounds the Frobenius norm of W; converged when no entry of W exceeds ``tol``. Cost O(k r^3) an iteration,
     as two matrix products, memory O(k r^2).
     """
     theta = check_real(theta, "theta", 1e-6, 1 - 1e-6, "Below 1 the update cannot become singular.")
@@ -66,7 +66,7 @@ def ffdiag(
 def uwedge(
     problem: Problem, *, tol: float = 1e-8, max_iter: int = 1000, time_limit: float | None = None
 ) -> MethodOutput:
-    """UWEDGE, after whitening by the mean; converged where no entry of a step exceeds ``tol``.
+    """UWEDGE, after whitening by the mean; converged when no entry of a step exceeds ``tol``.
 
     Steps with an entry above 1/2 are shortened to it. Cost O(k r^3) an iteration, memory O(k r^2).
     """

@@ -34,7 +34,7 @@ _SHRINKAGE = Shrinkage("hogsvd", "pi", 1e-3, of="sum")
 def hogsvd(problem: Problem, *, pi: float | None = None, common_tol: float = 1e-3) -> MethodOutput:
     """Find the shared right basis V of ``X_i = U_i diag(s_i) V^T``.
 
-    ``pi`` is the share of ``sum_j D_j`` that is added to each ``D_i``: None means 0, and 1e-3 where a context is
+    ``pi`` is the share of ``sum_j D_j`` that is added to each ``D_i``: None means 0, and 1e-3 if a context is
     singular in the r directions; 0 raises there. The eigenvalues of S are in ``extras["eigenvalues"]``, and
     ``extras["common"]`` marks components within ``common_tol`` of 1, the common subspace. Covariances stand in for
     ``X_i^T X_i``, so contexts count alike whatever their number of rows. Cost O(k r^3), memory O(k r^2).

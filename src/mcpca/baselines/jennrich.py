@@ -40,5 +40,6 @@ def jennrich_components(M: Array, rng: np.random.Generator) -> Array:
     k = len(M)
     mixing = np.array([1.0, 0.0]) if k == 2 else rng.standard_normal(k)
     pencil = np.stack([np.tensordot(mixing, M, axes=1), M.mean(axis=0)])
+    # Weights (0, 1) whiten by the second matrix of the pencil alone, the mean.
     white, R = whiten(pencil, np.array([0.0, 1.0]))
     return np.asarray(R @ np.linalg.eigh(white[0])[1])

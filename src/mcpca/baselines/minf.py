@@ -30,7 +30,7 @@ def minf(
 ) -> MethodOutput:
     """L-BFGS (SciPy's), B of any sign; of ``n_starts`` random starts the least error is kept.
 
-    Converged where no entry of the gradient exceeds ``tol``, the data having squared norm 1 as a whole. Cost O(k q^2 r)
+    Converged when no entry of the gradient exceeds ``tol``, the data having squared norm 1 as a whole. Cost O(k q^2 r)
     an iteration, memory O(k q (q + r)). ``extras["error"]`` is the relative squared error.
     """
     limits = Limits(tol, 1e-16, "It is the largest entry of a gradient.", max_iter, time_limit)
@@ -48,6 +48,7 @@ def minf(
         if limits.clock.over:
             raise StopIteration
 
+    # With ftol at 0 only the gradient decides when it has converged.
     options = {
         "maxcor": _PAIRS,
         "gtol": limits.tol,

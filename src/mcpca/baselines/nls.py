@@ -39,7 +39,7 @@ def nls(
 ) -> MethodOutput:
     """Least squares with B of any sign; of ``n_starts`` random starts the least error is kept.
 
-    Converged where a step lowers f by less than ``tol`` times ``sum_i ||T_i||^2``. Cost O(k q^2 r) an iteration and
+    Converged when a step lowers f by less than ``tol`` times ``sum_i ||T_i||^2``. Cost O(k q^2 r) an iteration and
     O((q + k) r^2) for each of its inner ones; memory O(k q (q + r)). ``extras["error"]`` is the relative squared error.
     """
     return _solve(problem, "random", n_starts, tol, max_iter, time_limit)

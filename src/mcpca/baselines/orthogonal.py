@@ -32,7 +32,7 @@ def jacobi(
 ) -> MethodOutput:
     """Rotate pairs of axes until ``sum_i ||off(Z^T M_i Z)||^2`` is least.
 
-    Starts from the singular directions of the flattening; converged where a sweep turns no axis by more than ``tol``
+    Starts from the singular directions of the flattening; converged when a sweep turns no axis by more than ``tol``
     radians. Cost O(k r^3) a sweep of r - 1 rounds of disjoint pairs, memory O(k r^2).
     """
     limits = Limits(tol, 1e-15, "It is an angle in radians.", max_iter, time_limit)
@@ -64,7 +64,7 @@ def jacobi(
 def cpc(problem: Problem, *, shrinkage: float | None = None) -> MethodOutput:
     """Maximum likelihood of ``S_i = A diag(lambda_i) A^T`` with A orthogonal, by ``common_principal_components``.
 
-    ``shrinkage`` is the share of the mean covariance that is added to each context: None means 0, and 1e-3 where a
+    ``shrinkage`` is the share of the mean covariance that is added to each context: None means 0, and 1e-3 if a
     context is singular. Contexts weigh alike. Cost O(k r^3) a sweep.
     """
     k = len(problem.S)

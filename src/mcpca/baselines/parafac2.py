@@ -32,13 +32,14 @@ def parafac2(
     """PARAFAC2 by TensorLy's alternating least squares, on roots of the covariances.
 
     Contexts weigh by their degrees of freedom, as their rows would; of ``n_starts`` random starts the least error is
-    kept. Converged where an iteration lowers the root of the relative squared error, which is ``extras["error"]``, by
+    kept. Converged when an iteration lowers the root of the relative squared error, which is ``extras["error"]``, by
     less than ``tol``. Cost O(k r^3) an iteration, memory O(k r^2). Needs TensorLy.
     """
     meaning = "It is a change of the root of the relative squared error."
     limits = Limits(tol, 1e-16, meaning, max_iter, time_limit)
     fit = require("tensorly.decomposition", extra="baselines").parafac2
     w, Q = np.linalg.eigh(problem.small)
+    # R_i^T R_i = weights_i M_i. Of norm 1 as a whole, so that TensorLy's tolerance is relative.
     roots = np.sqrt(np.maximum(w, 0) * problem.weights[:, None])[:, :, None] * Q.transpose(0, 2, 1)
     roots = roots / np.linalg.norm(roots)
     end = best_of(n_starts, limits.clock, lambda: _descend(fit, list(roots), problem, limits))

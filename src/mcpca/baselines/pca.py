@@ -35,7 +35,7 @@ def pca_stack(problem: Problem, *, center: str = "context") -> MethodOutput:
     """PCA of all rows together.
 
     ``center="context"`` takes off each context's own mean, so the covariance of all rows is the mean of the contexts'
-    weighted by their degrees of freedom (equal weights where only covariances are known). ``center="overall"`` takes
+    weighted by their degrees of freedom (equal weights if only covariances are known). ``center="overall"`` takes
     off one mean, so that differences between the means of contexts count as variation; it needs rows. Cost
     O(k p^2 + p^3).
     """
@@ -63,6 +63,7 @@ def _overall(problem: Problem) -> Array:
     n = rows.n_samples
     mean = n @ np.array([block.mean(axis=0) for block in blocks]) / n.sum()
     X = np.concatenate(blocks) - mean
+    # Only axes are wanted, so the scale is free; this one keeps the squares of large numbers in range.
     X /= max(float(np.abs(X).max(initial=0)), np.finfo(float).tiny)
     return np.asarray(X.T @ X)
 
@@ -117,6 +118,7 @@ def pca_svd(problem: Problem) -> MethodOutput:
     if len(problem.S) == 1:
         return MethodOutput(lines.T, notes=("One context: the answer is PCA's.",))
     w, V = np.linalg.eigh(lines.T @ lines)
+    # Equal singular values, also of the last axis taken and the first left out.
     ties = np.diff(w[-problem.r - 1 :]) if problem.r < len(w) else np.diff(w)
     note = f"SVD of {len(lines)} axes of contexts."
     if ties.size and ties.min() <= 1e-8 * w[-1]:

@@ -41,9 +41,9 @@ def pham(
 ) -> MethodOutput:
     """Pham's algorithm, after whitening by the mean.
 
-    ``shrinkage`` is the share of the mean covariance that is added to each context: None means 0, and 0.1 where a
+    ``shrinkage`` is the share of the mean covariance that is added to each context: None means 0, and 0.1 if a
     context is singular (with less the criterion has so many minima that the start decides). Contexts weigh by their
-    degrees of freedom, alike where those are unknown. Converged where no entry of a sweep's steps exceeds ``tol``. Cost
+    degrees of freedom, alike if those are unknown. Converged when no entry of a sweep's steps exceeds ``tol``. Cost
     O(k r^3) a sweep, memory O(k r^2).
     """
     limits = Limits(tol, 1e-15, "It is the largest entry of a step.", max_iter, time_limit)

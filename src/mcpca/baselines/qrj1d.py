@@ -35,7 +35,7 @@ def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limi
     """QRJ1D, after whitening by the mean.
 
     A sweep is a phase of rotations and a phase of shears; every third sweep rows are brought to equal norm over all
-    contexts, since J depends on their scale. Converged where a sweep changes V by no more than ``tol``, relative to its
+    contexts, since J depends on their scale. Converged when a sweep changes V by no more than ``tol``, relative to its
     rows. Cost O(k r^3) a sweep, memory O(k r^2).
     """
     limits = Limits(tol, 1e-15, "It is the largest change of V in a sweep.", max_iter, time_limit)

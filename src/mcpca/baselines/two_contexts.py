@@ -33,6 +33,7 @@ def gsvd(problem: Problem) -> MethodOutput:
     Neither covariance is inverted, so both may be singular. ``extras["share"]`` is ``b_1j / (b_1j + b_2j)``, the
     squared cosine of the generalised singular value's angle. Cost O(r^3).
     """
+    # The two whitened matrices add up to 2 I, so the eigenvectors of one are those of the other.
     white, R = whiten(problem.small, np.full(2, 0.5))
     w, Z = np.linalg.eigh(white[0])
     return MethodOutput(problem.lift(R @ Z), notes=problem.compression, extras={"share": np.clip(w / 2, 0, 1)})
@@ -42,7 +43,7 @@ def gsvd(problem: Problem) -> MethodOutput:
     "cpca",
     title="contrastive PCA",
     citation="A. Abid, M. J. Zhang, V. K. Bagaria and J. Zou, Nat. Commun. 9 (2018)",
-    assumptions="Two contexts; A orthonormal; contrasts b_1j - alpha b_2j distinct, and positive where r < p.",
+    assumptions="Two contexts; A orthonormal; contrasts b_1j - alpha b_2j distinct, and positive if r < p.",
     cost="O(p^3)",
     contexts=(2, 2),
 )
