@@ -227,7 +227,7 @@ def doubtful_names(names: Sequence[str]) -> list[str]:
     if missing := missing_by_name(names):
         text = next(part.strip() for part in missing[0].split(SEPARATOR) if part.strip() in MISSING_TEXTS)
         doubts.append(
-            f"{quoted_names(missing)} reads like a missing label and is kept as a context of its own; --na-values "
+            f"{quoted_names(missing)} reads as a missing label and is kept as a context of its own; --na-values "
             f"{text} makes it missing."
         )
     return doubts
