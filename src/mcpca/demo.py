@@ -310,52 +310,69 @@ def _fit(data: DigitContexts, n_components: int, seed: int) -> tuple[MCPCA, bool
     return model, len(others) < len(caught)
 
 
-def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.demo") -> int:
-    """Run the demo; return 0, or 2 after a message on stderr."""
-    options = _parser(prog).parse_args(argv)
-    output: Path = options.output
+class _DemoError(Exception):
+    """Something that ends the demo with a message."""
+
+
+def _check_before(output: Path) -> None:
+    """Raise, before any work is done, if a package is missing or the folder cannot be written to."""
     try:
         for module in ("matplotlib", "PIL", "plotly"):
             require(module, "demo")
         prepare_folder(output)
     except ImportError as error:
-        return _fail(str(error))
+        raise _DemoError(str(error)) from error
     except OSError as error:
-        return _fail(f"--output {output} cannot take the pictures ({error}); choose a directory.")
-    try:
-        data = load_digit_contexts(options.n_samples, random_state=options.seed)
-        model, proportional = _fit(data, options.n_components, options.seed)
-    except ValueError as error:
-        return _fail(str(error))
-    matches = match_digits(model, data)
-    print(f"{len(model.contexts_)} contexts of {options.n_samples} images, {model.n_components_} MCPCs. Loadings:\n")
-    print(loadings_table(model), "", describe_matches(model, matches), sep="\n")
-    if proportional:
-        print(describe_pairs(model))
+        raise _DemoError(f"--output {output} cannot take the pictures ({error}); choose a directory.") from error
+
+
+def _write_pictures(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMatch], output: Path) -> None:
+    # Drawn one by one, so that the first can be looked at while the next is drawn.
     pictures: dict[str, Callable[[], Figure]] = {
         "samples.png": lambda: example_rows_figure(data),
         "mcpcs.png": lambda: mcpcs_figure(model, matches),
         "loadings.png": lambda: loadings_figure(model, matches),
         "overview.png": lambda: overview_figure(model, data, matches),
     }
-    print()
     for name, draw in pictures.items():
         try:
             draw().savefig(output / name, dpi=150)
         except OSError as error:
-            return _fail(f"{output / name} cannot be written ({error}).")
+            raise _DemoError(f"{output / name} cannot be written ({error}).") from error
         print(f"Wrote {output / name}")
+
+
+def _run(options: argparse.Namespace) -> None:
+    output: Path = options.output
+    _check_before(output)
+    try:
+        data = load_digit_contexts(options.n_samples, random_state=options.seed)
+        model, proportional = _fit(data, options.n_components, options.seed)
+    except ValueError as error:  # about --n-samples, --n-components or --seed
+        raise _DemoError(str(error)) from error
+    matches = match_digits(model, data)
+    print(f"{len(model.contexts_)} contexts of {options.n_samples} images, {model.n_components_} MCPCs. Loadings:\n")
+    print(loadings_table(model), "", describe_matches(model, matches), sep="\n")
+    if proportional:
+        print(describe_pairs(model))
+    print()
+    _write_pictures(model, data, matches, output)
     try:
         path = _write_report(model, data, output, options)
     except OSError as error:
-        return _fail(f"{output / REPORT} cannot be written ({error}).")
+        raise _DemoError(f"{output / REPORT} cannot be written ({error}).") from error
     print(f"Open {path}")
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.demo") -> int:
+    """Run the demo; return 0, or 2 after a message on stderr."""
+    options = _parser(prog).parse_args(argv)
+    try:
+        _run(options)
+    except _DemoError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
     return 0
-
-
-def _fail(message: str) -> int:
-    print(f"python -m mcpca.demo: {message}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def test_doctor_leaves_out_what_is_no_feature_and_its_command_is_clean(table, tm
     assert main([*fit, "-o", str(tmp_path / "all")]) == 0
     told = capsys.readouterr().err
     assert "mcpca: warning: the feature 'depth' is nearly all of 3 of 3 MCPCs (|weight| 0.99" in told
-    assert "Leave it out with --drop depth if it is no measurement" in told
+    assert "Leave it out with --drop depth if it is not a measurement" in told
     assert "depth" in str(json.loads((tmp_path / "all" / "run.json").read_text())["warnings"])
     assert main(["doctor", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -164,6 +164,15 @@ def test_a_step_that_tells_nothing_shows_the_time(screen, at_once):
     assert not [thread for thread in threading.enumerate() if thread.name == "mcpca-progress"]
 
 
+def test_a_detail_is_no_stage_of_its_own(screen, clock):
+    """The time left is that of the stage, whatever is being worked on; work of an earlier run does not count."""
+    line = ProgressLine("")
+    line("2b", 10, 40, "nls")
+    clock.now += 10
+    line("2b", 20, 40, "minf")
+    assert screen.lines() == ["############............ 20/40 2b, minf, after 10 s, 20 s left"]
+
+
 def test_the_beat_waits_as_well_and_stops_when_cleared(screen, clock):
     line = ProgressLine(wait=2.0)
     line._begin("scores")

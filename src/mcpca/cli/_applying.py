@@ -33,7 +33,7 @@ from .tables.reading import doubtful_names, load_moments, no_context_error, stem
 from .tables.writing import matrix_columns
 
 
-def read_model(path: Path) -> MCPCA:
+def open_model(path: Path) -> MCPCA:
     """Read a model, from its file or from a folder of results."""
     file = path / "model.mcpca" if path.is_dir() else path
     if not file.exists():
@@ -79,7 +79,7 @@ def run_transform(
     _check_table_target(out, force)
     if out is None and console.as_json:
         raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
-    model = read_model(model_path)
+    model = open_model(model_path)
     data = read_for(model, paths, reading, console)
     with console.phase("scores"):
         scores = row_scores(model, data, center, posterior=posterior)
@@ -97,7 +97,7 @@ def run_loadings(
 ) -> dict[str, Any]:
     """Write the loadings of new contexts on a fitted model."""
     _check_table_target(out, force)
-    model = read_model(model_path)
+    model = open_model(model_path)
     data = read_for(model, paths, reading, console)
     with console.phase("loadings"), library_errors(data.files[0]):
         if data.labels is None:  # the file is one context, called by its name
@@ -170,7 +170,7 @@ def run_report(
     check_page(out)
     check_file(out, force)
     report_writer()  # raises before any work is done if plotly is missing
-    model = read_model(model_path)
+    model = open_model(model_path)
     folder = model_path if model_path.is_dir() else model_path.parent
     run = read_record(folder) if (folder / "run.json").exists() else None
     data = read_for(model, paths, reading, console) if paths else None

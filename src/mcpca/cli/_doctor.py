@@ -17,7 +17,7 @@ import numpy as np
 from .._data.sources import as_source
 from .._utils.printing import counted
 from .._utils.wording import listed
-from ._applying import read_model
+from ._applying import open_model
 from ._console import Console, Failure
 from ._suspects import suspect_columns, suspects_in_words
 from .tables import Reading, TableData, UnusableFileError, read_data
@@ -107,9 +107,9 @@ def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]
 def _examine(path: Path, kind: FileKind, reading: Reading) -> Findings:
     if kind.format == "folder":
         return _examine_folder(path, reading)
-    if kind.format in ("text", "Parquet"):
+    if kind.is_table:
         return _examine_table(open_table(path, kind, reading), reading)
-    if kind.format in ("h5ad", "zarr"):
+    if kind.is_anndata:
         return _examine_anndata(Annotated(path, kind.format), reading)
     if kind.format == "npz":
         return _examine_npz(Npz(path, Budget(reading.max_bytes)), reading)
@@ -124,7 +124,7 @@ def _examine(path: Path, kind: FileKind, reading: Reading) -> Findings:
 
 
 def _examine_model(path: Path) -> Findings:
-    model = read_model(path)
+    model = open_model(path)
     k, r = model.loadings_.shape
     facts = [
         f"a fitted model: {r} MCPCs, {k} contexts, {model.n_features_in_:,} features, solver {model.solver}",
@@ -304,7 +304,7 @@ def _try(path: Path, kind: FileKind, reading: Reading) -> TableData:
     if data.labels is not None and (single := [n for n in data.labels.counts().tolist() if n < 2]):
         raise UnusableFileError(path, f"{counted(len(single), 'context')} with a single row; pass --min-samples 2.")
     # All other values were checked as they were read; a matrix on disk has not been read yet.
-    if not data.in_memory and kind.format in ("h5ad", "zarr"):
+    if not data.in_memory and kind.is_anndata:
         for first, block in data.source.scan(_SCAN_BYTES):
             values = block.data if data.source.sparse else block
             if not np.isfinite(values).all():

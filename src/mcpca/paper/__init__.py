@@ -7,7 +7,8 @@ same as a function.
     ``problems``   the data sets: planted contexts, harder variants, digits on photographs
     ``running``    runs methods on cases, and stores every result as a line of a file, so that a run can be resumed
     ``digits``     the section on digits, which chooses a rank first
-    ``tables``     results as rows for JSON and Markdown;   ``figures``  results as pictures
+    ``tables``     results as rows, for JSON and Markdown
+    ``figures``    results as pictures
     ``claims``     the paper's claims, checked on the tables
 """
 

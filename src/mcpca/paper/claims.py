@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from .running import LABELS
-from .tables import FAR_OFF, Row
+from .tables import (
+    ALL_DIGITS_COLUMN,
+    ERROR_COLUMN,
+    FAR_OFF,
+    FAR_OFF_COLUMN,
+    RATIO_COLUMN,
+    SECONDS_COLUMN,
+    SLOPE_COLUMN,
+    Row,
+)
 
 _ACCURATE_FACTOR = 2.0  # a method is accurate if its error is at most this many times MCPCA's
 _EQUAL_FACTOR = 1.05  # errors within 5% count as equal
@@ -18,10 +27,6 @@ _RATE_TOLERANCE = 0.1  # of the slope -1 of an error like 1 / N
 _NOT_IN_PAPER = {LABELS["pham"], LABELS["uwedge"]}
 _NLS = [LABELS[name] for name in ("nls", "nls_svd", "nls_jennrich")]
 _MCPCA = LABELS["mspm"]
-# Columns of ``tables.accuracy_table``.
-_ERROR = "median 1 - Ascore"
-_SECONDS = "median seconds"
-_RATIO = "times MCPCA's"
 Tables = Mapping[str, Sequence[Row]]
 Answer = tuple[bool, str]
 
@@ -43,27 +48,29 @@ def check_claims(rows_of: Tables) -> list[Row]:
 
 def _accurate_methods(methods: Mapping[str, Row]) -> list[Row]:
     """Return the paper's methods that are about as accurate as MCPCA."""
-    limit = _ACCURATE_FACTOR * methods[_MCPCA][_ERROR]
+    limit = _ACCURATE_FACTOR * methods[_MCPCA][ERROR_COLUMN]
     rows = [row for name, row in methods.items() if name not in _NOT_IN_PAPER]
-    return [row for row in rows if row[_ERROR] is not None and row[_ERROR] <= limit]
+    return [row for row in rows if row[ERROR_COLUMN] is not None and row[ERROR_COLUMN] <= limit]
 
 
 def _fastest(methods: Mapping[str, Row]) -> Answer:
-    rows = sorted(_accurate_methods(methods), key=lambda row: float(row[_SECONDS]))
-    text = ", ".join(f"{row['method']} {row[_SECONDS]:.2g} s" for row in rows)
+    rows = sorted(_accurate_methods(methods), key=lambda row: float(row[SECONDS_COLUMN]))
+    text = ", ".join(f"{row['method']} {row[SECONDS_COLUMN]:.2g} s" for row in rows)
     return rows[0]["method"] == _MCPCA, f"accurate (error at most {_ACCURATE_FACTOR:g} times MCPCA's): {text}"
 
 
 def _most_accurate(methods: Mapping[str, Row]) -> Answer:
-    rows = sorted((row for row in methods.values() if row[_ERROR] is not None), key=lambda row: float(row[_ERROR]))
-    text = ", ".join(f"{row['method']} {row[_ERROR]:.2g}" for row in rows[:5])
+    rows = sorted(
+        (row for row in methods.values() if row[ERROR_COLUMN] is not None), key=lambda row: float(row[ERROR_COLUMN])
+    )
+    text = ", ".join(f"{row['method']} {row[ERROR_COLUMN]:.2g}" for row in rows[:5])
     of_paper = [row for row in rows if row["method"] not in _NOT_IN_PAPER]
-    return bool(methods[_MCPCA][_ERROR] <= _EQUAL_FACTOR * of_paper[0][_ERROR]), f"least errors: {text}"
+    return bool(methods[_MCPCA][ERROR_COLUMN] <= _EQUAL_FACTOR * of_paper[0][ERROR_COLUMN]), f"least errors: {text}"
 
 
 def _slower(name: str, times: float) -> Callable[[Mapping[str, Row]], Answer]:
     def check(methods: Mapping[str, Row]) -> Answer:
-        ratio = methods[LABELS[name]][_RATIO]
+        ratio = methods[LABELS[name]][RATIO_COLUMN]
         return times / _RATIO_FACTOR <= ratio <= times * _RATIO_FACTOR, f"{ratio:.2g} times MCPCA's time"
 
     return check
@@ -71,10 +78,10 @@ def _slower(name: str, times: float) -> Callable[[Mapping[str, Row]], Answer]:
 
 def _start_matters(methods: Mapping[str, Row]) -> Answer:
     """Whether NLS has missed components in some trial from some start."""
-    key = f"trials above {FAR_OFF:g}"
-    far_off = {name: methods[name][key] for name in _NLS}
+    far_off = {name: methods[name][FAR_OFF_COLUMN] for name in _NLS}
     text = ", ".join(f"{name} {far_off[name]} of {methods[name]['trials']}" for name in _NLS)
-    return any(far_off.values()), f"trials with an error above {FAR_OFF:g}: {text}; MCPCA {methods[_MCPCA][key]}"
+    mcpca = f"MCPCA {methods[_MCPCA][FAR_OFF_COLUMN]}"
+    return any(far_off.values()), f"trials with an error above {FAR_OFF:g}: {text}; {mcpca}"
 
 
 def _best_at_every_size(methods: Mapping[str, Row]) -> Answer:
@@ -94,15 +101,17 @@ def _best_at_every_size(methods: Mapping[str, Row]) -> Answer:
 
 
 def _like_one_over_n(methods: Mapping[str, Row]) -> Answer:
-    rate = methods[_MCPCA]["slope"]
+    rate = methods[_MCPCA][SLOPE_COLUMN]
     return abs(rate + 1) <= _RATE_TOLERANCE, f"slope {rate:.3f} (-1 is 1 / N)"
 
 
 def _only_mcpca_and_nls(methods: Mapping[str, Row]) -> Answer:
     """Whether just these recover all three digits in at least half of the draws."""
-    successful = [name for name, row in methods.items() if 2 * int(row["all three"].split()[0]) >= row["draws"]]
+    successful = [name for name, row in methods.items() if 2 * int(row[ALL_DIGITS_COLUMN].split()[0]) >= row["draws"]]
     expected = {_MCPCA, *_NLS}
-    text = ", ".join(f"{name} {methods[name]['all three']}" for name in {**dict.fromkeys(successful), _MCPCA: None})
+    text = ", ".join(
+        f"{name} {methods[name][ALL_DIGITS_COLUMN]}" for name in {**dict.fromkeys(successful), _MCPCA: None}
+    )
     return set(successful) == expected, f"draws with all three digits: {text}"
 
 

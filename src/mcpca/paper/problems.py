@@ -203,15 +203,20 @@ def robustness_cases(shape: Shape, off: int = 5) -> list[Case]:
 def _harder(
     *, noise: float = 0, tails: bool = False, unequal: bool = False, collinear: bool = False, off: int = 0
 ) -> Callable[[Shape, np.random.Generator], Sample]:
+    """Return the function that draws data with these changes."""
+
     def draw(shape: Shape, rng: np.random.Generator) -> Sample:
         A, B = _truth(shape, rng)
         if collinear:
+            # Every second column becomes the one before it, times a factor that varies from context to context.
             pairs = shape.r // 2
-            B[:, 1 : 2 * pairs : 2] = B[:, : 2 * pairs : 2] * np.exp(_RATIO_SD * rng.standard_normal((shape.k, pairs)))
+            factors = np.exp(_RATIO_SD * rng.standard_normal((shape.k, pairs)))
+            B[:, 1 : 2 * pairs : 2] = B[:, : 2 * pairs : 2] * factors
         sizes = np.full(shape.k, shape.n)
         if unequal:
             sizes = rng.permutation(shape.n * np.geomspace(_SMALLEST, _LARGEST, shape.k)).astype(int).clip(2)
         rows = [_rows(A, b, int(n), noise, tails, rng) for b, n in zip(B, sizes, strict=True)]
+        # Rows and not covariances if sizes differ: methods may weight contexts by their numbers of rows.
         data = rows if unequal else context_covariances(rows).covariances
         return Sample(data, shape.r + off, A)
 

@@ -21,6 +21,13 @@ from .running import LABELS, Record, by_method
 FAR_OFF = 1e-2  # a run with a larger 1 - Ascore has not found all components
 _RATE_FROM = 1000  # rows per context from which the rate is fitted; 1 - Ascore is bounded, and flat at few rows
 Row = dict[str, Any]
+# Columns that ``claims`` reads.
+ERROR_COLUMN = "median 1 - Ascore"
+SECONDS_COLUMN = "median seconds"
+RATIO_COLUMN = "times MCPCA's"
+FAR_OFF_COLUMN = f"trials above {FAR_OFF:g}"
+SLOPE_COLUMN = "slope"
+ALL_DIGITS_COLUMN = "all three"
 
 
 def accuracy_table(records: Sequence[Record]) -> list[Row]:
@@ -30,19 +37,17 @@ def accuracy_table(records: Sequence[Record]) -> list[Row]:
     mcpca_seconds = _median([r["seconds"] for r in groups.get("mspm", [])])
     for name, of_method in groups.items():
         errors = [r["error"] for r in of_method if r["error"] is not None]
-        seconds_median = _median([r["seconds"] for r in of_method])
+        seconds = _median([r["seconds"] for r in of_method])
         rows.append(
             {
                 "method": LABELS.get(name, name),
                 "trials": len(of_method),
-                "median 1 - Ascore": _median(errors),
+                ERROR_COLUMN: _median(errors),
                 "best": min(errors, default=None),
                 "worst": max(errors, default=None),
-                f"trials above {FAR_OFF:g}": sum(e > FAR_OFF for e in errors),
-                "median seconds": seconds_median,
-                "times MCPCA's": seconds_median / mcpca_seconds
-                if seconds_median is not None and mcpca_seconds
-                else None,
+                FAR_OFF_COLUMN: sum(e > FAR_OFF for e in errors),
+                SECONDS_COLUMN: seconds,
+                RATIO_COLUMN: seconds / mcpca_seconds if seconds is not None and mcpca_seconds else None,
                 **endings(of_method),
             }
         )
@@ -57,7 +62,7 @@ def cases_table(records: Sequence[Record], cases: Sequence[Case]) -> list[Row]:
         row: Row = {"method": LABELS.get(name, name), "trials": len({r["trial"] for r in of_method}), **medians}
         sizes = [case.x for case in cases]
         if all(x is not None for x in sizes):
-            row["slope"] = slope(sizes, list(medians.values()))
+            row[SLOPE_COLUMN] = slope(sizes, list(medians.values()))
         rows.append({**row, **endings(of_method)})
     return rows
 
@@ -73,8 +78,8 @@ def digits_table(records: Sequence[Record]) -> list[Row]:
         row: Row = {"method": LABELS.get(name, name), "rank": of_method[0]["rank"], "draws": len(of_method)}
         row |= {f"corr {d}": _mean([r["correlations"][i] for r in answered]) for i, d in enumerate(PLANTED_DIGITS)}
         row["digits recovered, mean"] = _mean(counts)
-        row["all three"] = f"{sum(n == len(PLANTED_DIGITS) for n in counts)} of {len(of_method)}"
-        row["median seconds"] = _median([r["seconds"] for r in of_method])
+        row[ALL_DIGITS_COLUMN] = f"{sum(n == len(PLANTED_DIGITS) for n in counts)} of {len(of_method)}"
+        row[SECONDS_COLUMN] = _median([r["seconds"] for r in of_method])
         rows.append({**row, **endings(of_method)})
     return rows
 

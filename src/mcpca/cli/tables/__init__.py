@@ -10,21 +10,26 @@ From top to bottom:
     ``assembling``    rows of several files one below the other, without those to be left out
     ``duplicates``    the same rows twice
     ``options``       options that the files have no use for
-    ``completion``    names of columns for the shell;   ``survey``  one pass over a table, for ``mcpca doctor``
+    ``survey``        one pass over a table, for ``mcpca doctor``
+    ``completion``    names of columns, for the shell
+    ``tabular``       the rows of a table, text or Parquet, batch by batch
+    ``delimited``     text, parsed by Arrow
+    ``dialect``       what its first lines say: encoding, delimiter, header, columns of numbers
+    ``parquet``       Parquet
+    ``annotated``     AnnData (.h5ad, .zarr)
+    ``arrays``        .npz and .npy
     ``kinds``         what a file is, from its first bytes
-    ``delimited``, ``dialect``   text: parsed by Arrow, with what the first lines say about delimiter and columns
-    ``parquet``       Parquet;   ``tabular``  the rows of both, batch by batch
-    ``annotated``     AnnData (.h5ad, .zarr);   ``arrays``  .npz and .npy
     ``label_files``   contexts in a file of their own
     ``columns``       which column is a feature, a context, a name of the row, or nothing
     ``labels``        the context of each row, as codes and names
     ``data``          ``Reading`` (what is asked for), ``FilePart`` (one file), ``TableData`` (all together), ``Budget``
-    ``cells``         text that a spreadsheet would run;   ``writing``  CSV, TSV and Parquet tables
+    ``writing``       CSV, TSV and Parquet tables
+    ``cells``         text that a spreadsheet would run as a formula
     ``_errors``       ``UnusableFileError``
 
 How to add a file format
 ------------------------
-1. ``kinds``: add its first bytes to ``_MAGIC``, and its name to the docstring of ``FileKind``.
+1. ``kinds``: add its first bytes to ``_MAGIC``, and its name to ``FileKind``.
 2. A module that opens it and returns a ``FilePart``: names of features, labels of the columns in ``reading.context``,
    and the rows, in ``blocks`` if ``budget.take`` allows, otherwise in ``rows`` as anything that ``as_source`` reads.
    For a table, implement the protocol ``Table`` of ``tabular`` instead (columns, and batches of Arrow), as ``parquet``

@@ -46,7 +46,7 @@ def assembled(
         row_names = [name for name, keep in zip(row_names, is_kept.tolist(), strict=True) if keep]
     in_memory = all(part.blocks is not None for part in parts)
     feature_names = parts[0].feature_names
-    n_features = width_of(parts[0])
+    n_features = n_features_of(parts[0])
     oddities = _oddities(parts, labels)
     notes += dict.fromkeys(text for part in parts for text in part.notes)
     files_read = [*files, *([] if reading.labels is None else [reading.labels])]
@@ -72,7 +72,7 @@ def stem_of(path: Path) -> str:
     return name.rsplit(".", 1)[0] if "." in name.lstrip(".") else name
 
 
-def width_of(part: FilePart) -> int:
+def n_features_of(part: FilePart) -> int:
     """Return the number of features of a part."""
     if part.feature_names is not None:
         return len(part.feature_names)

@@ -18,9 +18,9 @@ def context_names(paths: Sequence[Path]) -> list[str]:
         return []
     path = paths[0]
     kind = file_kind(path)
-    if kind.format in ("text", "Parquet"):
+    if kind.is_table:
         return [name for name in open_table(path, kind, Reading()).columns if name]
-    if kind.format in ("h5ad", "zarr"):
+    if kind.is_anndata:
         return [str(name) for name in Annotated(path, kind.format).obs.columns]
     if kind.format == "npz":
         npz = Npz(path, Budget(Reading().max_bytes))

@@ -46,6 +46,16 @@ class FileKind(NamedTuple):
     format: str
     compression: str | None = None
 
+    @property
+    def is_table(self) -> bool:
+        """Whether ``tabular.open_table`` opens it."""
+        return self.format in ("text", "Parquet")
+
+    @property
+    def is_anndata(self) -> bool:
+        """Whether ``annotated.Annotated`` opens it."""
+        return self.format in ("h5ad", "zarr")
+
 
 def file_kind(path: Path) -> FileKind:
     """Return what is at ``path``, or raise an ``UnusableFileError`` that says what to do about it."""

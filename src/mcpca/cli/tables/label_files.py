@@ -28,7 +28,7 @@ def labels_from(path: Path, n: int, reading: Reading) -> Labels:
                 path, "is an array of labels without columns for --context to name; drop the option."
             )
         labels = labels_of_texts(values.tolist(), reading.na_values)
-    elif kind.format not in ("text", "Parquet"):
+    elif not kind.is_table:
         raise UnusableFileError(path, f"is not a table of labels ({kind.format}); write one label per line.")
     elif reading.context:
         # Options about features are meant for the file of rows, and not for this one.

@@ -20,7 +20,7 @@ from ..._utils.types import Report
 from ._errors import UnusableFileError, foreign_bytes, quoted_names, short
 from .annotated import Annotated
 from .arrays import Npz, read_npy_part
-from .assembling import assembled, stem_of, width_of
+from .assembling import assembled, n_features_of, stem_of
 from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
 from .kinds import FileKind, file_kind
@@ -140,9 +140,9 @@ def open_part(
     report_share: Callable[[float], None],
 ) -> FilePart:
     """Read the rows of one file."""
-    if kind.format in ("text", "Parquet"):
+    if kind.is_table:
         return read_table(open_table(path, kind, reading), reading, wanted, budget, report_share)
-    if kind.format in ("h5ad", "zarr"):
+    if kind.is_anndata:
         return Annotated(path, kind.format).read(reading, wanted, budget)
     if kind.format == "npz":
         return Npz(path, budget).read(reading, wanted)
@@ -185,13 +185,14 @@ def _check_stems(files: Sequence[Path]) -> None:
 
 
 def _check_widths(parts: list[FilePart], files: list[Path]) -> None:
-    first = width_of(parts[0])
+    """Raise if files without names of features have different numbers of them."""
+    expected = n_features_of(parts[0])
     for part in parts[1:]:
-        if width_of(part) != first:
+        p = n_features_of(part)
+        if p != expected:
             raise UnusableFileError(
                 part.where,
-                f"has {counted(width_of(part), 'feature')} and {files[0]} has {first}; all files must have the same "
-                "features.",
+                f"has {counted(p, 'feature')} and {files[0]} has {expected}; all files must have the same features.",
             )
 
 
@@ -226,7 +227,7 @@ def doubtful_names(names: Sequence[str]) -> list[str]:
     if missing := missing_by_name(names):
         text = next(part.strip() for part in missing[0].split(SEPARATOR) if part.strip() in MISSING_TEXTS)
         doubts.append(
-            f"{quoted_names(missing)} reads like a missing label and is kept as a context of its own; --na-values "
+            f"{quoted_names(missing)} reads as a missing label and is kept as a context of its own; --na-values "
             f"{text} makes it missing."
         )
     return doubts
