@@ -53,7 +53,7 @@ def slow_marks(X, codes, k):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_marks_depend_on_rows_alone(rng, monkeypatch, dtype):
     """Not on their order, on blocks, on the layout in memory, or on whether zeros are stored."""
-    monkeypatch.setattr("mcpca._data.fingerprints._AT_A_TIME", 40)
+    monkeypatch.setattr("mcpca._data.fingerprints._VALUES_AT_A_TIME", 40)
     X = rng.standard_normal((30, 7)).astype(dtype)
     X[rng.random(X.shape) < 0.4] = 0
     X[[3, 20]] = 0

@@ -198,7 +198,7 @@ def test_many_groups_of_contexts(client, data, monkeypatch):
     """Contexts one at a time, spread over all blocks."""
     X, y = data
     monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr(adapter, "_GROUP", 1)
+    monkeypatch.setattr(adapter, "_GROUP_BYTES", 1)
     for rows in (da.from_array(X, chunks=(300, P)), da.from_array(X, chunks=(300, P)).persist()):
         assert_same_model(model().fit(rows, y), model().fit(X, y))
 
@@ -477,7 +477,7 @@ def test_persisted_rows_that_were_cancelled(data):
     with cluster_here() as cluster, distributed.Client(cluster, set_as_default=False) as own:
         rows = own.persist(da.from_array(data[0], chunks=(150, P)))
         own.cancel(rows, force=True)
-        with pytest.raises(ValueError, match=r"what was persisted was cancelled.*The cluster is there"):
+        with pytest.raises(ValueError, match=r"what was persisted was cancelled.*The cluster is still there"):
             model().fit(rows, data[1])
 
 

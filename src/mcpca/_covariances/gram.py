@@ -104,7 +104,7 @@ class Gram:
 
     def parts(self, X: Any, codes: Array, start: int, stop: int) -> list[Sum]:
         """``X_i^T Z_i`` (total 0) and the sums of Z_i (total 1) for contexts ``start`` to ``stop`` in X."""
-        present, rows = context_sums.rows_of(codes, start, stop)
+        present, rows = context_sums.rows_of_contexts(codes, start, stop)
         products = np.empty((len(present), *self.typed.shape))
         sums = np.empty((len(present), self.typed.shape[1]))
         for j, i in enumerate(present.tolist()):
@@ -126,7 +126,7 @@ class Gram:
     def sums(self, X: Any, codes: Array, images: CovarianceImages) -> list[Sum]:
         """Return what the rows in X of the contexts in ``images`` add."""
         position = {i: j for j, i in enumerate(images.present.tolist())}
-        present, rows = context_sums.rows_of(codes, int(images.present[0]), int(images.present[-1]) + 1)
+        present, rows = context_sums.rows_of_contexts(codes, int(images.present[0]), int(images.present[-1]) + 1)
         total = np.zeros((len(self.typed), self.s))
         for j, i in enumerate(present.tolist()):
             Xi = X[rows[j]]

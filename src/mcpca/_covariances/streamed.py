@@ -233,7 +233,7 @@ class StreamedCovariances:
         step = max(1, _CENTRED // p)
 
         def kernel(X: Any, codes: Array) -> list[_Sum]:
-            present, rows = context_sums.rows_of(codes, 0, len(means))
+            present, rows = context_sums.rows_of_contexts(codes, 0, len(means))
             out, left = np.zeros((len(present), p, p)), np.zeros((len(present), p))
             for j, i in enumerate(present.tolist()):
                 Xi = X[rows[j]]
