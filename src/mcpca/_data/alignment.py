@@ -86,23 +86,24 @@ def in_fitted_order(
     """
     kind = input_kind(X) if kind is None else kind
     matrix = matrix_and_names(X, where, kind)
-    own = matrix.names
-    if own is None:
+    names = matrix.names
+    if names is None:
         return matrix.X, False
     if known is None:
         # Fitted on an array: only columns that are a permutation of its positions can be put in its order.
-        numbered = len(own) == p and not are_positions(own) and set(own) == set(range(p))
-        if not numbered:
+        is_permutation = len(names) == p and not are_positions(names) and set(names) == set(range(p))
+        if not is_permutation:
             return matrix.X, False
         known = range(p)
-    if are_positions(own) and not set(known) <= set(own):
+    # A frame made of an array, without names: by position, unless the fitted features are themselves called 0, 1, ...
+    if are_positions(names) and not set(known) <= set(names):
         return matrix.X, False
-    places = positions_of(known, own, where, "of the fit", "Pass them all, or fit on the features that both have.")
-    extra = len(own) - len(known)
+    places = positions_of(known, names, where, "of the fit", "Pass them all, or fit on the features that both have.")
+    extra = len(names) - len(known)
     # An AnnData usually holds all genes where only the variable ones were fitted: no warning.
     if extra and kind is not Kind.ANNDATA:
-        chosen = set(known)
-        others = [name for name in own if name not in chosen]
+        fitted = set(known)
+        others = [name for name in names if name not in fitted]
         warnings.warn(
             f"{where} has {extra} features that the fit does not have; they are left out: {quoted(others)}.",
             ExtraFeaturesWarning,
@@ -160,7 +161,8 @@ def square_in_order(X: Any, known: Array | None) -> Any:
 
     For covariances, whose rows have to be permuted with the columns.
     """
-    if known is None or not hasattr(X, "loc") or getattr(X, "ndim", 0) != 2 or is_dask(X):
+    is_table = hasattr(X, "loc") and getattr(X, "ndim", 0) == 2 and not is_dask(X)
+    if known is None or not is_table:
         return X
     names = known.tolist()
     index = row_index(X)

@@ -75,6 +75,7 @@ class FeatureSpace:
         None for components of unknown axes.
         """
         if not self.in_var:
+            # A direction in the space of the components, turned back into that of the features.
             return None if self.axes is None else np.asarray(self.axes @ vectors)
         if self.columns is None:
             return vectors
@@ -92,6 +93,7 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
     if _is_text(mask_var, "auto"):
         mask_var = default_mask(adata.var)
     columns = None if mask_var is None else _masked_columns(adata, mask_var)
+    # A mask of all features is none: selecting columns would copy the matrix.
     if columns is None or len(columns) == len(names):
         return FeatureSpace(feature_rows(matrix, None, _where(layer)), names, None, None, True, mask_var)
     return FeatureSpace(feature_rows(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
@@ -168,6 +170,7 @@ def _masked_columns(adata: Any, mask_var: Any) -> Array:
         otherwise = "a mask (n_vars,), or None for all features"
         check_column_names([mask_var], list(adata.var.columns), "mask_var", "adata.var", otherwise)
         mask_var = adata.var[mask_var]
+    # Columns that were read from a file, or with gaps, may hold Python's True and False as objects.
     mask = np.asarray(check_unmasked(mask_var, "mask_var", "True or False is needed for each feature"))
     if mask.dtype == object and all(isinstance(v, (bool, np.bool_)) for v in mask.ravel().tolist()):
         mask = mask.astype(bool)
@@ -295,6 +298,7 @@ def contexts_of_obs(
             f"context_key={context_key!r}: {n_missing} of {adata.n_obs} rows have no label (NaN). missing='drop' "
             "leaves them out of the fit; or give them a context in adata.obs."
         )
+    # Text, because they become the index of tables in ``uns``, where 1 and "1" would be the same.
     names = np.array(distinct([str(name) for name in coded.categories]), dtype=str)
     counts = np.bincount(coded.codes[coded.codes >= 0], minlength=len(names))
     enough = counts >= min_samples

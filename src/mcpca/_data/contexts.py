@@ -70,7 +70,7 @@ class Contexts:
         Which rows of its source each context has; row numbers where they do not stand together.
     n_samples : ndarray (k,)
     resampled : bool
-        Whether rows were drawn from those of other contexts, so that some may occur twice or not at all.
+        Whether ``take`` drew the rows from other ``Contexts``, so that some may occur twice or not at all.
     engine : Engine or None
         Makes the passes over rows that are on other machines.
     """
@@ -148,6 +148,8 @@ class Contexts:
         """Return the context of each row of ``source`` as an index (n,), -1 for rows without one."""
         codes = np.full(source.shape[0], -1, dtype=np.int32)
         for i, rows in enumerate(self.rows):
+            # Identity, not equality: contexts of one labelled matrix share the object, and a context with a matrix of
+            # its own has none of these rows.
             if self.sources[i] is source:
                 codes[rows] = i
         return codes
@@ -177,6 +179,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     """
     if isinstance(X, Contexts):
         return X
+    # Still the same kind without its label columns: a frame stays a frame.
     kind = input_kind(X)
     X, y = take_labels(X, y, kind)
     named = named_blocks(X, kind)
@@ -193,6 +196,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
         contexts = _from_dask(X, y, None)
     else:
         contexts = _from_labels(X, y, kind)
+    # Counted here and not from the labels, because separate matrices and Dask collections know it only now.
     few = np.flatnonzero(contexts.n_samples < min_samples)
     if len(few):
         names = contexts.names.tolist()
@@ -219,7 +223,7 @@ def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
     if kind is Kind.MAPPING:
         names = list(X.keys())
         blocks = list(X.values())
-    elif kind is Kind.SERIES and X.dtype == object:
+    elif kind is Kind.SERIES and X.dtype == object:  # of numbers it would be one column
         names = list(X.index)
         blocks = list(X)
         if len(set(names)) < len(names):

@@ -98,7 +98,7 @@ def _futures(arrays: list[Any]) -> list[Any]:
     return [] if distributed is None else list(distributed.futures_of(arrays))
 
 
-def kept(arrays: list[Any]) -> bool:
+def are_persisted(arrays: list[Any]) -> bool:
     """Whether a cluster holds all blocks of the arrays."""
     return len(_futures(arrays)) >= sum(int(array.numblocks[0]) for array in arrays)
 

@@ -34,15 +34,15 @@ class DaskLabels:
     counts: Array
 
 
-def labels_there(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
+def labels_on_dask(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     """Read the labels of n rows in blocks of these lengths, and keep them where the arrays ``rows`` are."""
     if is_dask(y):
         return _persisted_codes(*_coded(y, n, lengths), lengths, rows)
     names, codes = encode_labels(y, n)
-    return codes_there(Coded(codes, names), lengths, rows)
+    return codes_on_dask(Coded(codes, names), lengths, rows)
 
 
-def codes_there(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
+def codes_on_dask(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     """Send codes of rows to where the arrays ``rows`` are, in blocks of these lengths; -1 is for no context."""
     k = len(coded.categories)
     # A byte per row for up to 256 contexts; signed if -1 occurs.

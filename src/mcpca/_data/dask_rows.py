@@ -27,8 +27,8 @@ from .alignment import check_same_width, in_first_order
 from .blocks import block_dtype, check_shape
 from .context_sums import Sum
 from .contexts import Contexts, NamedBlocks
-from .dask_graph import Graph, check_announced, check_workers, kept, optimised
-from .dask_labels import DaskLabels, codes_there, labels_there
+from .dask_graph import Graph, are_persisted, check_announced, check_workers, optimised
+from .dask_labels import DaskLabels, codes_on_dask, labels_on_dask
 from .dask_tasks import (
     Place,
     Projections,
@@ -162,7 +162,7 @@ class DaskEngine:
         known = graph.put(gram)
         # Blocks that are not persisted are computed again for the second half: to wait for ``Y_i`` with all of them in
         # memory would need room for all rows.
-        rows_stay = kept(self.rows)
+        rows_stay = are_persisted(self.rows)
         image_bytes = int(gram.typed.shape[0] * gram.typed.shape[1] * 8)
         step = max(1, _GROUP_BYTES // max(image_bytes, 1))
         results: list[Any] = []
@@ -207,6 +207,7 @@ class DaskEngine:
         dtype = np.result_type(self.blocks[0].place.dtype, projections[0])
         for j, block in enumerate(self.blocks):
             graph.tasks[graph.name, j, 0] = block_scores, known, *self._keys(block), block.place
+        # A Dask array is its graph, the name of its blocks in it, and their shapes: nothing is computed here.
         da = require("dask.array", "dask")
         chunks = tuple(block.place.n_rows for block in self.blocks), (len(projections[0]),)
         return da.Array(graph.layers(), graph.name, chunks, dtype=dtype)
@@ -239,7 +240,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     if named is None:
         X, y = take_labels(X, y)
         arrays, feature_names = _arrays([X], ["X"])
-        return _one_matrix(arrays[0], "X", feature_names, None if y is None else partial(labels_there, y))
+        return _one_matrix(arrays[0], "X", feature_names, None if y is None else partial(labels_on_dask, y))
     wheres = [f"X, context {name!r}," for name in named.names.tolist()]
     arrays, feature_names = _arrays(named.blocks, wheres)
     check_same_width(named.names.tolist(), [array.shape[1] for array in arrays])
@@ -260,7 +261,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
 def coded_contexts(X: Any, coded: Coded, feature_names: Array | None, where: str) -> Contexts:
     """Return a Dask array as ``Contexts``, with the contexts of its rows as codes; -1 for rows without one."""
     return _one_matrix(
-        whole_rows(X, where), where, feature_names, lambda n, lengths, rows: codes_there(coded, lengths, rows)
+        whole_rows(X, where), where, feature_names, lambda n, lengths, rows: codes_on_dask(coded, lengths, rows)
     )
 
 
@@ -297,7 +298,7 @@ def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | 
     return arrays, None if reference is None else name_array(reference)
 
 
-def product_there(X: Any, right: Array) -> Any:
+def dask_product(X: Any, right: Array) -> Any:
     """Return the product of a Dask array and a matrix (p, q)."""
     X = X.rechunk({1: -1})
     dtype = np.result_type(X.dtype, right)
@@ -321,6 +322,7 @@ def whole_rows(X: Any, where: str) -> Any:
                 f"{where} has non-numeric columns {non_numeric[:5]}; drop or encode them (y='name' takes one as the "
                 "labels)."
             )
+        # One type for all columns, or blocks would be arrays of objects; float32 only if all of them are.
         kinds = {(dtype.kind, dtype.itemsize) for dtype in X.dtypes}
         X = X.astype("float32" if kinds == {("f", 4)} else "float64").to_dask_array()
     if X.ndim != 2:

@@ -215,7 +215,7 @@ def _joined(sums: list[Sum]) -> Sum:
         return sums[0]
     number, key, value = sums[0]
     if key is ...:
-        value = value.astype(np.float64)
+        value = value.astype(np.float64)  # a copy: results of tasks belong to Dask, and may be needed again
         for other in sums[1:]:
             value += other.value
         return Sum(number, key, value)

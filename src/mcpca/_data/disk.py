@@ -177,7 +177,7 @@ class DenseDiskSource:
         # Chunks of very many rows are read in parts, though each part decompresses the whole chunk.
         band = min(self._band, max(_BAND_RATIO * _READ_BYTES // self._row_bytes, 1))
         bands = ordered // band
-        most = max(_READ_BYTES // (band * self._row_bytes), 1)
+        most = max(_READ_BYTES // (band * self._row_bytes), 1)  # bands in a read
         begin = 0
         for i in np.append(np.flatnonzero(np.diff(bands)) + 1, len(ordered)) if len(ordered) else ():
             if i == len(ordered) or bands[i] != bands[i - 1] + 1 or bands[i] - bands[begin] >= most:
@@ -212,7 +212,7 @@ class _SparseDisk:
             self._data = direct(group["data"])
             self._indices = direct(group["indices"])
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
-            self._major = np.asarray(group["indptr"][:])
+            self._major = np.asarray(group["indptr"][:])  # of rows for CSR, of columns for CSC
             n_data = int(self._data.shape[0])
             n_indices = int(self._indices.shape[0])
             index_bytes = np.dtype(self._indices.dtype).itemsize
@@ -275,6 +275,7 @@ class CSRDiskSource(_SparseDisk):
         numbers = row_numbers(rows, self.shape[0], self._where)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
+        # Sorted numbers, the usual case, are copied slice by slice; others entry by entry.
         in_order = bool((order[1:] > order[:-1]).all())
         # indptr tells how long rows are, so they go straight to their places in the result and are never held twice.
         places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
@@ -285,10 +286,12 @@ class CSRDiskSource(_SparseDisk):
         indices = room.take("indices", size, index_dtype)
 
         def put(a: int, b: int) -> None:
+            """Read the wanted rows ``ordered[a:b]`` in one piece and put them where they belong in the result."""
             first = int(ordered[a])
             part = self._read(first, int(ordered[b - 1]) + 1, as_it_is=True)[ordered[a:b] - first]
             to: Any = slice(places[a], places[b])
             if not in_order:
+                # Entry e of row t of the part goes to the place where that row begins, plus e's position in the row.
                 to = np.repeat(places[order[a:b]] - part.indptr[:-1], np.diff(part.indptr))
                 to += np.arange(len(to))
             data[to] = part.data
@@ -309,6 +312,7 @@ class CSRDiskSource(_SparseDisk):
         """Yield where to cut sorted row numbers: at gaps of a chunk or more, and before a read gets too large."""
         if not len(ordered):
             return
+        # Unwanted entries between one wanted row and the next; none if a row is wanted twice in a row.
         gaps = self._major[ordered[1:]] - self._major[np.minimum(ordered[:-1] + 1, ordered[1:])]
         most = max(_READ_BYTES // self._entry_bytes, 1)
         begin = 0
@@ -316,6 +320,7 @@ class CSRDiskSource(_SparseDisk):
         cuts = np.append(np.flatnonzero(gaps >= self._gap) + 1, len(ordered)).tolist()
         for cut in cuts:
             while begin < cut:
+                # As many rows as fit into a read, but at least one, however long it is.
                 limit = int(self._major[ordered[begin]]) + most
                 begin = min(cut, max(begin + 1, int(np.searchsorted(ends, limit, side="right"))))
                 yield begin
@@ -347,12 +352,14 @@ class CSCDiskSource(_SparseDisk):
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order; cost: a read of the whole file."""
         numbers = row_numbers(rows, self.shape[0], self._where)
+        # Each row is selected once from the file, and repeated in memory.
         unique, inverse = np.unique(numbers, return_inverse=True)
         block = self._select(unique)
         return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block): about eight for up to 8 GB; each costs a read of the file."""
+        # Blocks of bounded size need the lengths of rows, which a file by columns does not have: one more read, once.
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)
             for _, _, indices, _ in self._pieces("its columns"):

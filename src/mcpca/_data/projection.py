@@ -40,6 +40,7 @@ def scores_by_context(
         return np.asarray(offset_scores(X, projections[0].T, offset), dtype=dtype)
     Z = np.empty((len(codes), offsets.shape[1]), dtype=dtype)
     for i in np.unique(codes).tolist():
+        # Only contexts in this block: with many contexts a block has rows of few.
         rows = np.flatnonzero(codes == i)
         Z[rows] = offset_scores(X[rows], projections[i].T, offsets[i])
     return Z

@@ -152,6 +152,7 @@ class CSCSource:
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), about eight blocks at most."""
+        # Blocks of bounded size need the lengths of rows, which a matrix by columns does not have: counted once.
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)
             indices = self.matrix.indices

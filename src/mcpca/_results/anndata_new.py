@@ -8,7 +8,7 @@ import numpy as np
 
 from .._data.anndata_rows import axes_of, check_unique, feature_rows, matrix_of
 from .._data.columns import positions_of
-from .._data.dask_rows import product_there
+from .._data.dask_rows import dask_product
 from .._data.detect import is_dask
 from .._data.projection import projected_rows
 from .._data.sources import as_source
@@ -44,7 +44,7 @@ def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, ke
     source = features_by_name(adata, layer, [str(name) for name in fitted.var_names[used]])
     # Centring is left to the contexts, each of which has its own mean taken off.
     if is_dask(source):
-        return product_there(source, axes[used])
+        return dask_product(source, axes[used])
     scores = projected_rows(source, axes[used], np.result_type(source.dtype, axes))
     return as_source(scores, "adata")
 
