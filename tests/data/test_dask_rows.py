@@ -24,7 +24,7 @@ distributed = pytest.importorskip("distributed")
 from mcpca._data import dask_rows as adapter  # noqa: E402
 from mcpca._data.context_sums import Sum  # noqa: E402
 from mcpca._data.dask_graph import Graph  # noqa: E402
-from mcpca._data.dask_tasks import combined  # noqa: E402
+from mcpca._data.dask_tasks import combined_sums  # noqa: E402
 
 R, P = 4, 30
 
@@ -363,7 +363,7 @@ def test_sums_are_joined():
     sparse = sp.csr_array(np.array([[0.0, 1.0, 2.0]]))
     first = [Sum(0, ..., np.ones(2)), Sum(1, np.array([2]), np.full((1, 3), 5.0)), Sum(2, np.array([1]), sparse)]
     second = [Sum(0, ..., np.ones(2)), Sum(1, np.array([0, 2]), np.ones((2, 3))), Sum(2, np.array([3]), sparse)]
-    whole, dense, csr = combined([first, second, []])
+    whole, dense, csr = combined_sums([first, second, []])
     assert whole.value.tolist() == [2, 2]
     assert dense.key.tolist() == [0, 2]
     assert dense.value[:, 0].tolist() == [1, 6]

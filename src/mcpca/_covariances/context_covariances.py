@@ -251,7 +251,7 @@ def _in_one_pass(contexts: Contexts, passes: Passes) -> tuple[Array, Array] | No
     """Return means, and scatters as ``sum x x^T - n mean mean^T``; None where that leaves fewer than 12 digits."""
     (k, n), p = (len(contexts.names), contexts.n_samples), contexts.n_features
     sums, S = np.zeros((k, p)), np.zeros((k, p, p))
-    run(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
+    run(contexts, passes, "covariances", context_sums.moment_sums, [sums, S])
     means = sums / n[:, None]
     for Si, mean, rows in zip(S, means, n.tolist(), strict=True):
         before = np.diagonal(Si).copy()

@@ -18,7 +18,7 @@ from .blocks import (
     RowBlock,
     as_canonical,
     block_dtype,
-    check_shape,
+    check_matrix_shape,
     csr_blocks,
     equal_blocks,
     in_asked_order,
@@ -183,7 +183,7 @@ class ChunkSource:
             X = self._by_name(X, where)
         if not scipy.sparse.issparse(X):
             return check_rows(X, where)
-        check_shape(X.shape, where)
+        check_matrix_shape(X.shape, where)
         dtype = block_dtype(X.dtype, where)
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
 

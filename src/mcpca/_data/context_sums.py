@@ -2,7 +2,7 @@
 
 Functions take a block X (n, p) and the contexts of its rows, ``codes`` (n,). A kernel returns a list of ``Sum``, each
 an addition to one of the totals of the pass, and ``add`` carries them out: in this process as blocks are read, or after
-workers have combined them (``dask_tasks.combined``). Passes themselves are in ``_covariances``.
+workers have combined them (``dask_tasks.combined_sums``). Passes themselves are in ``_covariances``.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
     return sums_by_context(scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape), codes)
 
 
-def second_moments(X: Any, codes: Array) -> list[Sum]:
+def moment_sums(X: Any, codes: Array) -> list[Sum]:
     """Return the sums of rows, to total 0, (k, p), and of ``x x^T``, to total 1, (k, p, p), of the contexts in X.
 
     Sparse rows are made dense some at a time; products are in float64, since rows are not centred.

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from .._utils.optional import require
-from .dask_tasks import combined
+from .dask_tasks import combined_sums
 
 # Sums that one task of the tree adds. More make the tree flatter, with fewer tasks to schedule, but have to be in the
 # memory of one worker at the same time.
@@ -51,7 +51,7 @@ class Graph:
     def tree(self, keys: list[Any], arity: int = ARITY) -> Any:
         """Add up sums in the order of ``keys``, which fixes the rounding, and return the key of the total."""
         while len(keys) > 1:
-            keys = [self.call(combined, keys[i : i + arity]) for i in range(0, len(keys), arity)]
+            keys = [self.call(combined_sums, keys[i : i + arity]) for i in range(0, len(keys), arity)]
         return keys[0]
 
     def again(self, arrays: list[Any], after: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from .._utils.types import Array
 from .._utils.wording import listed
 from . import context_sums
 from .alignment import check_same_width, in_first_order
-from .blocks import block_dtype, check_shape
+from .blocks import block_dtype, check_matrix_shape
 from .context_sums import Sum
 from .contexts import Contexts, NamedBlocks
 from .dask_graph import Graph, are_persisted, check_announced, check_workers, optimised
@@ -200,7 +200,7 @@ class DaskEngine:
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
         """Return ``x P^T - offset`` of the rows of the one matrix as a Dask array (n, r), not computed yet.
 
-        P and offset are those of each row's context, or the same for all; see ``projection.scores_by_context``.
+        P and offset are those of each row's context, or the same for all; see ``projection.offset_scores_by_context``.
         """
         graph = self._graph()
         known = graph.put(Projections(offsets, projections))
@@ -329,7 +329,7 @@ def whole_rows(X: Any, where: str) -> Any:
         raise ValueError(f"{where} must be 2-D (n_samples, n_features), got {X.ndim} dimensions; reshape it.")
     if np.isnan(X.shape[1]):
         raise ValueError(f"{where} has an unknown number of features; call compute_chunk_sizes() on it first.")
-    check_shape((0, X.shape[1]), where)
+    check_matrix_shape((0, X.shape[1]), where)
     block_dtype(X.dtype, where)
     check_announced(X, where)
     if len(X.chunks[1]) > 1:

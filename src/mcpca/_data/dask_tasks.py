@@ -21,7 +21,7 @@ from .blocks import as_canonical, block_dtype, check_block, largest, times_power
 from .context_sums import Sum
 from .fingerprints import marks_of
 from .labels import Coded, read_labels
-from .projection import scores_by_context
+from .projection import offset_scores_by_context
 from .validation import check_rows
 
 # Bytes of rows that a kernel gets at a time, which bounds its temporaries however large the user's chunks are. Sums of
@@ -117,7 +117,7 @@ def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any
     with np.errstate(invalid="ignore", over="ignore"):  # ``_check_sums`` has an error that says more
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
-            sums = combined([sums, kernel(rows.X[part], rows.codes[part])])
+            sums = combined_sums([sums, kernel(rows.X[part], rows.codes[part])])
     _check_sums(sums, rows, place)
     return sums
 
@@ -160,7 +160,7 @@ def block_scores(known: Projections, block: Any, codes: Any, place: Place) -> Ar
     codes = _codes_of(codes, place.n_rows)
     check_block(X, place.first, place.where)
     dtype = np.result_type(place.dtype, known.projections[0])
-    return scores_by_context(X, codes, known.projections, known.offsets, dtype)
+    return offset_scores_by_context(X, codes, known.projections, known.offsets, dtype)
 
 
 def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
@@ -203,7 +203,7 @@ def _bytes_of(X: Any) -> float:
     return float(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
 
 
-def combined(parts: list[list[Sum]]) -> list[Sum]:
+def combined_sums(parts: list[list[Sum]]) -> list[Sum]:
     """Return the sums in ``parts`` added up by total and key, in this order; ``parts`` are not changed."""
     totals = dict.fromkeys(s.total for part in parts for s in part)
     return [_joined([s for part in parts for s in part if s.total == total]) for total in totals]

@@ -26,7 +26,7 @@ from .blocks import (
     as_canonical,
     as_range,
     block_dtype,
-    check_shape,
+    check_matrix_shape,
     csr_block,
     csr_blocks,
     equal_blocks,
@@ -120,7 +120,7 @@ class DenseDiskSource:
             dtype = dataset.dtype
             chunks = getattr(dataset, "chunks", None)
             missing, total = _missing_chunks(dataset)
-        self.shape = check_shape(shape, where)
+        self.shape = check_matrix_shape(shape, where)
         self.dtype = block_dtype(dtype, where)
         self._row_bytes = self.shape[1] * self.dtype.itemsize
         self.nbytes = self.shape[0] * self._row_bytes
@@ -217,7 +217,7 @@ class _SparseDisk:
             n_indices = int(self._indices.shape[0])
             index_bytes = np.dtype(self._indices.dtype).itemsize
             chunks = getattr(self._data, "chunks", None)
-        self.shape = check_shape(shape, where)
+        self.shape = check_matrix_shape(shape, where)
         self.dtype = block_dtype(self._data.dtype, where)
         self._entry_bytes = self.dtype.itemsize + index_bytes
         # Skipping less than a chunk saves nothing, since chunks are read whole.

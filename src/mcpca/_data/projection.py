@@ -28,7 +28,7 @@ def offset_scores(X: Any, directions: Array, offset: Array) -> Array:
     return np.asarray(X @ directions - offset)
 
 
-def scores_by_context(
+def offset_scores_by_context(
     X: Any, codes: Array, projections: Sequence[Array], offsets: Array, dtype: np.dtype[Any]
 ) -> Array:
     """Return ``x P^T - offset`` (n, r) of rows X (n, p), with P and offset of each row's context ``codes`` (n,).

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._data.anndata_rows import axes_of, check_unique, feature_rows, matrix_of
+from .._data.anndata_rows import axes_of, check_unique, feature_rows, layer_matrix
 from .._data.columns import positions_of
 from .._data.dask_rows import dask_product
 from .._data.detect import is_dask
@@ -18,7 +18,7 @@ from .anndata_layout import keys_of
 
 def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Any:
     """Return the named features of ``adata``, in this order, as ``feature_rows`` does; others are left out."""
-    matrix, names = matrix_of(adata, layer)
+    matrix, names = layer_matrix(adata, layer)
     check_unique(names, "adata")
     way_out = "Loadings need them all; add them, or fit on the features that both have."
     return feature_rows(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
