@@ -125,4 +125,4 @@ def test_one_panel_of_rows_is_held_at_a_time(tmp_path, request, rng, monkeypatch
     found._gram_times(np.linalg.qr(rng.standard_normal((30, 3)))[0])
     assert len(places) <= 2  # room for the first, and for a larger one
     found.basis(4, 3)
-    assert not found.passes.room._held
+    assert not found.passes.room._buffers

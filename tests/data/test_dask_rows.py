@@ -24,7 +24,7 @@ distributed = pytest.importorskip("distributed")
 from mcpca._data import dask_rows as adapter  # noqa: E402
 from mcpca._data.context_sums import Sum  # noqa: E402
 from mcpca._data.dask_graph import Graph  # noqa: E402
-from mcpca._data.dask_tasks import combined  # noqa: E402
+from mcpca._data.dask_tasks import combined_sums  # noqa: E402
 
 R, P = 4, 30
 
@@ -198,7 +198,7 @@ def test_many_groups_of_contexts(client, data, monkeypatch):
     """Contexts one at a time, spread over all blocks."""
     X, y = data
     monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr(adapter, "_GROUP", 1)
+    monkeypatch.setattr(adapter, "_GROUP_BYTES", 1)
     for rows in (da.from_array(X, chunks=(300, P)), da.from_array(X, chunks=(300, P)).persist()):
         assert_same_model(model().fit(rows, y), model().fit(X, y))
 
@@ -363,7 +363,7 @@ def test_sums_are_joined():
     sparse = sp.csr_array(np.array([[0.0, 1.0, 2.0]]))
     first = [Sum(0, ..., np.ones(2)), Sum(1, np.array([2]), np.full((1, 3), 5.0)), Sum(2, np.array([1]), sparse)]
     second = [Sum(0, ..., np.ones(2)), Sum(1, np.array([0, 2]), np.ones((2, 3))), Sum(2, np.array([3]), sparse)]
-    whole, dense, csr = combined([first, second, []])
+    whole, dense, csr = combined_sums([first, second, []])
     assert whole.value.tolist() == [2, 2]
     assert dense.key.tolist() == [0, 2]
     assert dense.value[:, 0].tolist() == [1, 6]
@@ -477,7 +477,7 @@ def test_persisted_rows_that_were_cancelled(data):
     with cluster_here() as cluster, distributed.Client(cluster, set_as_default=False) as own:
         rows = own.persist(da.from_array(data[0], chunks=(150, P)))
         own.cancel(rows, force=True)
-        with pytest.raises(ValueError, match=r"what was persisted was cancelled.*The cluster is there"):
+        with pytest.raises(ValueError, match=r"what was persisted was cancelled.*The cluster is still there"):
             model().fit(rows, data[1])
 
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from mcpca._data.contexts import named_blocks
-from mcpca._data.detect import Kind, has_dask_rows, holds_device_arrays, input_kind, is_anndata, is_dask
+from mcpca._data.detect import InputKind, has_dask_rows, holds_device_arrays, input_kind, is_anndata, is_dask
 from mcpca._data.sources import as_source, columns_source
 
 da = pytest.importorskip("dask.array")
@@ -33,32 +33,35 @@ class CallableMapping(collections.UserDict):
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
-        (X, Kind.ARRAY),
-        (np.ma.array(X), Kind.ARRAY),
-        (memoryview(b"ab"), Kind.OTHER),
-        (FRAME, Kind.FRAME),
-        (pl.DataFrame(FRAME), Kind.FRAME),
-        (FRAME["a"], Kind.SERIES),
-        (pl.Series([1.0]), Kind.ARRAY),
-        (FRAME.index, Kind.ARRAY),
-        *((sp.csr_array(X).asformat(layout), Kind.SPARSE) for layout in ("csr", "csc", "coo", "lil", "dok")),
-        (anndata.AnnData(X), Kind.ANNDATA),
-        (anndata.AnnData(X)[:2], Kind.ANNDATA),
-        (da.ones((4, 3)), Kind.DASK),
-        (dd.from_pandas(FRAME, npartitions=1), Kind.DASK),
-        (dd.from_pandas(FRAME, npartitions=1)["a"], Kind.DASK),
-        (as_source(X, "X"), Kind.SOURCE),
-        (columns_source(lambda: [X], np.array([0]), "X"), Kind.SOURCE),
-        (lambda: [X], Kind.CHUNKS),
-        (Blocks(), Kind.CHUNKS),
-        (CallableMapping(a=X), Kind.CHUNKS),
-        (iter([X]), Kind.ITERATOR),
-        ([X], Kind.SEQUENCE),
-        ((X,), Kind.SEQUENCE),
-        ({"a": X}, Kind.MAPPING),
-        (collections.UserDict(a=X), Kind.MAPPING),
-        ({"a": X}.values(), Kind.OTHER),
-        *((value, Kind.OTHER) for value in (None, 3, 2.5, "text", b"bytes", {1}, range(3), collections.deque([1]))),
+        (X, InputKind.ARRAY),
+        (np.ma.array(X), InputKind.ARRAY),
+        (memoryview(b"ab"), InputKind.OTHER),
+        (FRAME, InputKind.FRAME),
+        (pl.DataFrame(FRAME), InputKind.FRAME),
+        (FRAME["a"], InputKind.SERIES),
+        (pl.Series([1.0]), InputKind.ARRAY),
+        (FRAME.index, InputKind.ARRAY),
+        *((sp.csr_array(X).asformat(layout), InputKind.SPARSE) for layout in ("csr", "csc", "coo", "lil", "dok")),
+        (anndata.AnnData(X), InputKind.ANNDATA),
+        (anndata.AnnData(X)[:2], InputKind.ANNDATA),
+        (da.ones((4, 3)), InputKind.DASK),
+        (dd.from_pandas(FRAME, npartitions=1), InputKind.DASK),
+        (dd.from_pandas(FRAME, npartitions=1)["a"], InputKind.DASK),
+        (as_source(X, "X"), InputKind.SOURCE),
+        (columns_source(lambda: [X], np.array([0]), "X"), InputKind.SOURCE),
+        (lambda: [X], InputKind.CHUNKS),
+        (Blocks(), InputKind.CHUNKS),
+        (CallableMapping(a=X), InputKind.CHUNKS),
+        (iter([X]), InputKind.ITERATOR),
+        ([X], InputKind.SEQUENCE),
+        ((X,), InputKind.SEQUENCE),
+        ({"a": X}, InputKind.MAPPING),
+        (collections.UserDict(a=X), InputKind.MAPPING),
+        ({"a": X}.values(), InputKind.OTHER),
+        *(
+            (value, InputKind.OTHER)
+            for value in (None, 3, 2.5, "text", b"bytes", {1}, range(3), collections.deque([1]))
+        ),
     ],
 )
 def test_kind(value, kind):
@@ -71,11 +74,11 @@ def test_stored_kinds_are_told_of_closed_files(tmp_path):
     sparse = backed.X
     with h5py.File(tmp_path / "dense.h5", "w") as file:
         dense = file.create_dataset("x", data=X)
-        assert input_kind(dense) is Kind.DATASET
+        assert input_kind(dense) is InputKind.DATASET
     backed.file.close()
-    assert input_kind(dense) is Kind.DATASET
-    assert input_kind(sparse) is Kind.SPARSE_DATASET
-    assert input_kind(backed) is Kind.ANNDATA
+    assert input_kind(dense) is InputKind.DATASET
+    assert input_kind(sparse) is InputKind.SPARSE_DATASET
+    assert input_kind(backed) is InputKind.ANNDATA
     assert not has_dask_rows(backed)
 
 

@@ -132,12 +132,12 @@ def test_weights_by_whole_numbers_come_back(data, tmp_path):
     ("value", "message"),
     [
         ({"pickle": "gA=="}, "a name of unknown kind 'pickle'"),
-        ({"date": "yesterday"}, "is no date"),
-        ({"tuple": 3}, "is no tuple"),
-        ({"bytes": "not base 64!"}, "is no bytes"),
-        ([1], "is no name of a context"),
-        ({"date": "2020-01-01", "time": "10:00"}, "is no name of a context"),
-        (None, "is no name of a context"),
+        ({"date": "yesterday"}, "is not a valid date"),
+        ({"tuple": 3}, "is not a valid tuple"),
+        ({"bytes": "not base 64!"}, "is not a valid bytes"),
+        ([1], "is not a name of a context"),
+        ({"date": "2020-01-01", "time": "10:00"}, "is not a name of a context"),
+        (None, "is not a name of a context"),
     ],
 )
 def test_what_is_no_label_in_a_file(value, message):
@@ -155,9 +155,9 @@ def test_what_is_no_label_in_a_file(value, message):
         (lambda i: np.arange(i + 2), TypeError, "y has labels of type ndarray"),
         (lambda i: (i, [i]), TypeError, "y has labels of type .*unhashable type: 'list'"),
         (frozenset, TypeError, "y has the label frozenset"),
-        (complex, TypeError, "y has the label .*, a complex, by which no context can be called; pass text"),
-        (lambda i: decimal.Decimal(i), TypeError, "a Decimal, by which no context"),
-        (lambda i: (i, complex(i)), TypeError, "a complex, by which no context"),
+        (complex, TypeError, "y has the label .*, a complex, which cannot name a context; pass text"),
+        (lambda i: decimal.Decimal(i), TypeError, "a Decimal, which cannot name a context"),
+        (lambda i: (i, complex(i)), TypeError, "a complex, which cannot name a context"),
     ],
     ids=["list", "set", "dict", "array", "list in a tuple", "frozenset", "complex", "Decimal", "complex in a tuple"],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from mcpca._data.projection import offset_scores, projected_rows, scores_by_context
+from mcpca._data.projection import offset_scores, offset_scores_by_context, projected_rows
 from mcpca._data.sources import as_source
 
 N, P, R, K = 40, 9, 3, 4
@@ -23,13 +23,13 @@ def test_offsets_are_scores_of_centred_rows(rows, convert):
     same_mean = offset_scores(convert(X), first.T, means[0] @ first.T)
     np.testing.assert_allclose(same_mean, (X - means[0]) @ first.T, atol=1e-12)
 
-    one_projection = scores_by_context(convert(X), codes, [first], means @ first.T, np.dtype(float))
+    one_projection = offset_scores_by_context(convert(X), codes, [first], means @ first.T, np.dtype(float))
     np.testing.assert_allclose(one_projection, (X - means[codes]) @ first.T, atol=1e-12)
-    one_offset = scores_by_context(convert(X), codes, [first], means[:1] @ first.T, np.dtype(float))
+    one_offset = offset_scores_by_context(convert(X), codes, [first], means[:1] @ first.T, np.dtype(float))
     np.testing.assert_allclose(one_offset, same_mean, atol=1e-12)
 
     offsets = np.stack([mean @ projection.T for mean, projection in zip(means, projections, strict=True)])
-    own = scores_by_context(convert(X), codes, list(projections), offsets, np.dtype(float))
+    own = offset_scores_by_context(convert(X), codes, list(projections), offsets, np.dtype(float))
     expected = [(x - means[i]) @ projections[i].T for x, i in zip(X, codes, strict=True)]
     np.testing.assert_allclose(own, expected, atol=1e-12)
 

@@ -190,7 +190,7 @@ def test_missing_folder_and_odd_names(model, data, tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist; create it first"):
         model.save(tmp_path / "no" / "model")
     blocks = {1j: data.X[data.y == 0], 2j: data.X[data.y == 1]}
-    with pytest.raises(TypeError, match="X has the label 1j, a complex, by which no context can be called"):
+    with pytest.raises(TypeError, match="X has the label 1j, a complex, which cannot name a context"):
         MCPCA(2).fit(blocks).save(tmp_path / "m")
     assert os.listdir(tmp_path) == []
 

@@ -272,7 +272,7 @@ def _in_one_pass(contexts: Contexts, passes: Passes) -> tuple[Array, Array] | No
     p = contexts.n_features
     sums = np.zeros((k, p))
     S = np.zeros((k, p, p))
-    run_pass(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
+    run_pass(contexts, passes, "covariances", context_sums.moment_sums, [sums, S])
     means = sums / contexts.n_samples[:, None]
     for Si, mean, n in zip(S, means, contexts.n_samples.tolist(), strict=True):
         squares = np.diagonal(Si).copy()

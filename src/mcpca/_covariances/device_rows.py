@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._data.blocks import check_shape, equal_blocks, times_power
+from .._data.blocks import check_matrix_shape, equal_blocks, times_power
 from .._data.contexts import Contexts, named_blocks, read_contexts
 from .._data.sources import DenseSource
 from .._data.validation import check_finite
@@ -51,7 +51,7 @@ class DeviceSource:
 
     def __init__(self, X: Any, where: str) -> None:
         self.array = as_float(without_gradient(X))
-        self.shape = check_shape(self.array.shape, where)
+        self.shape = check_matrix_shape(self.array.shape, where)
         self.dtype = np.dtype(np.float32 if self.array.dtype == namespace(self.array).float32 else np.float64)
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
 

@@ -141,7 +141,7 @@ class GramInParts(Gram):
 
     def parts(self, X: Any, codes: Array, start: int, stop: int) -> list[Sum]:
         """Return ``X_i^T Z_i`` (total 0) and the sums of Z_i (total 1) of contexts ``start`` to ``stop`` in X."""
-        present, rows = context_sums.rows_of(codes, start, stop)
+        present, rows = context_sums.rows_of_contexts(codes, start, stop)
         products = np.empty((len(present), *self.directions.shape))
         sums = np.empty((len(present), self.directions.shape[1]))
         for j, i in enumerate(present.tolist()):
@@ -166,7 +166,7 @@ class GramInParts(Gram):
     def sums(self, X: Any, codes: Array, images: CovarianceImages) -> list[Sum]:
         """Return the contribution to the product of those rows in X whose contexts are in ``images``."""
         position = {i: j for j, i in enumerate(images.present.tolist())}
-        present, rows = context_sums.rows_of(codes, int(images.present[0]), int(images.present[-1]) + 1)
+        present, rows = context_sums.rows_of_contexts(codes, int(images.present[0]), int(images.present[-1]) + 1)
         total = np.zeros((len(self.directions), self.s))
         for j, i in enumerate(present.tolist()):
             Xi = X[rows[j]]

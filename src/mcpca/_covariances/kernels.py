@@ -19,6 +19,7 @@ from .._data import context_sums
 from .._data.context_sums import Sum
 from .._data.contexts import Contexts
 from .._data.projection import offset_scores
+from .._data.scatter import add_centred
 from .._utils.types import Array
 
 # Numbers in a dense, centred copy of rows (8 MB per thread), which is needed if all entries of covariances are. With
@@ -113,7 +114,7 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
     undo the effect of their rounding. Rows are not centred if ``X^T X`` can be corrected without losing digits.
     """
     p = means.shape[1]
-    present, rows = context_sums.rows_of(codes, 0, len(means))
+    present, rows = context_sums.rows_of_contexts(codes, 0, len(means))
     scatters = np.zeros((len(present), p, p))
     centred_sums = np.zeros((len(present), p))
     step = max(1, _CENTRED_NUMBERS // p)
@@ -124,8 +125,6 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
             scatters[j] = uncentred
             continue
         for start in range(0, Xi.shape[0], step):
-            Z = Xi[start : start + step]
-            Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
-            centred_sums[j] += Z.sum(axis=0, dtype=np.float64)
-            scatters[j] += Z.T @ Z
+            some = Xi[start : start + step]
+            add_centred(some.toarray() if scipy.sparse.issparse(some) else some, means[i], scatters[j], centred_sums[j])
     return [Sum(0, present, scatters), Sum(1, present, centred_sums)]

@@ -20,13 +20,13 @@ from .._utils.types import Array
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
 from .columns import dask_columns, frame_columns, positions_of
-from .detect import Kind, anndata_parts, input_kind, is_dask, is_source_like
+from .detect import InputKind, anndata_parts, input_kind, is_dask, is_source_like
 from .sources import as_source, columns_source
 
 # Features
 
 
-def columns_of(X: Any) -> list[Any] | None:
+def column_names(X: Any) -> list[Any] | None:
     """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for anything without."""
     kind = type(X)
     if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
@@ -38,23 +38,23 @@ class NamedMatrix(NamedTuple):
     """One matrix in any form, its kind, and the names of its features; None where they have none."""
 
     X: Any
-    kind: Kind
+    kind: InputKind
     names: list[Any] | None
 
 
-def matrix_and_names(X: Any, where: str, kind: Kind | None = None) -> NamedMatrix:
+def matrix_and_names(X: Any, where: str, kind: InputKind | None = None) -> NamedMatrix:
     """Return a matrix with the names of its features: columns, ``var_names``, or columns of blocks that are frames.
 
     What is read block by block is opened, which is how its names become known.
     """
     kind = input_kind(X) if kind is None else kind
-    if kind is Kind.ANNDATA:
+    if kind is InputKind.ANNDATA:
         matrix, names = anndata_parts(X)
         return NamedMatrix(matrix, input_kind(matrix), names.tolist())
-    columns = columns_of(X)
+    columns = column_names(X)
     if columns is None and is_source_like(X, kind):
         source = as_source(X, where, kind)
-        return NamedMatrix(source, Kind.SOURCE, getattr(source, "feature_names", None))
+        return NamedMatrix(source, InputKind.SOURCE, getattr(source, "feature_names", None))
     return NamedMatrix(X, kind, columns)
 
 
@@ -64,7 +64,7 @@ def are_positions(names: Sequence[Any]) -> bool:
 
 
 def in_fitted_order(
-    X: Any, known: Sequence[Any] | None, p: int, where: str, kind: Kind | None = None
+    X: Any, known: Sequence[Any] | None, p: int, where: str, kind: InputKind | None = None
 ) -> tuple[Any, bool]:
     """Return the matrix in X with the features of a fit in their order, and whether they were matched by name.
 
@@ -76,7 +76,7 @@ def in_fitted_order(
     p : int
     where : str
         What to call it in errors.
-    kind : Kind, optional
+    kind : InputKind, optional
         That of X, where the caller has asked already.
 
     Notes
@@ -86,23 +86,24 @@ def in_fitted_order(
     """
     kind = input_kind(X) if kind is None else kind
     matrix = matrix_and_names(X, where, kind)
-    own = matrix.names
-    if own is None:
+    names = matrix.names
+    if names is None:
         return matrix.X, False
     if known is None:
         # Fitted on an array: only columns that are a permutation of its positions can be put in its order.
-        numbered = len(own) == p and not are_positions(own) and set(own) == set(range(p))
-        if not numbered:
+        is_permutation = len(names) == p and not are_positions(names) and set(names) == set(range(p))
+        if not is_permutation:
             return matrix.X, False
         known = range(p)
-    if are_positions(own) and not set(known) <= set(own):
+    # A frame made of an array, without names: by position, unless the fitted features are themselves called 0, 1, ...
+    if are_positions(names) and not set(known) <= set(names):
         return matrix.X, False
-    places = positions_of(known, own, where, "of the fit", "Pass them all, or fit on the features that both have.")
-    extra = len(own) - len(known)
+    places = positions_of(known, names, where, "of the fit", "Pass them all, or fit on the features that both have.")
+    extra = len(names) - len(known)
     # An AnnData usually holds all genes where only the variable ones were fitted: no warning.
-    if extra and kind is not Kind.ANNDATA:
-        chosen = set(known)
-        others = [name for name in own if name not in chosen]
+    if extra and kind is not InputKind.ANNDATA:
+        fitted = set(known)
+        others = [name for name in names if name not in fitted]
         warnings.warn(
             f"{where} has {extra} features that the fit does not have; they are left out: {quoted(others)}.",
             ExtraFeaturesWarning,
@@ -119,13 +120,13 @@ def with_columns(matrix: NamedMatrix, places: Array | None, where: str) -> Named
     chosen_names = None if names is None else [names[j] for j in places]
     if hasattr(X, "columns"):  # of pandas, polars or Dask
         return NamedMatrix(frame_columns(X, places), kind, chosen_names)
-    if kind is Kind.DASK:
+    if kind is InputKind.DASK:
         return NamedMatrix(dask_columns(X, places), kind, chosen_names)
-    return NamedMatrix(columns_source(X, places, where, kind), Kind.SOURCE, chosen_names)
+    return NamedMatrix(columns_source(X, places, where, kind), InputKind.SOURCE, chosen_names)
 
 
 def in_first_order(
-    blocks: Sequence[Any], wheres: Sequence[str], kinds: Sequence[Kind] | None = None
+    blocks: Sequence[Any], wheres: Sequence[str], kinds: Sequence[InputKind] | None = None
 ) -> tuple[list[NamedMatrix], list[Any] | None]:
     """Return the matrices of several contexts with their features in one order, and the names in that order.
 
@@ -160,7 +161,8 @@ def square_in_order(X: Any, known: Array | None) -> Any:
 
     For covariances, whose rows have to be permuted with the columns.
     """
-    if known is None or not hasattr(X, "loc") or getattr(X, "ndim", 0) != 2 or is_dask(X):
+    is_table = hasattr(X, "loc") and getattr(X, "ndim", 0) == 2 and not is_dask(X)
+    if known is None or not is_table:
         return X
     names = known.tolist()
     index = row_index(X)
@@ -193,16 +195,16 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
 # Rows
 
 
-def row_index(X: Any, kind: Kind | None = None) -> Any:
+def row_index(X: Any, kind: InputKind | None = None) -> Any:
     """Return the pandas index of rows or values, or ``obs_names`` of an AnnData; None for all that has neither."""
     kind = input_kind(X) if kind is None else kind
-    if kind is Kind.ANNDATA:
+    if kind is InputKind.ANNDATA:
         return X.obs_names
-    index = getattr(X, "index", None) if kind in (Kind.FRAME, Kind.SERIES) else None
+    index = getattr(X, "index", None) if kind in (InputKind.FRAME, InputKind.SERIES) else None
     return index if hasattr(index, "get_indexer") else None
 
 
-def in_row_order(X: Any, y: Any, kind: Kind | None = None) -> Any:
+def in_row_order(X: Any, y: Any, kind: InputKind | None = None) -> Any:
     """Return labels y in the order of the rows of X, by index where both have one; otherwise as they are.
 
     ``kind`` is that of X. Different numbers of rows are left to the caller, who counts them.
@@ -210,7 +212,7 @@ def in_row_order(X: Any, y: Any, kind: Kind | None = None) -> Any:
     if y is None:
         return None
     kind = input_kind(X) if kind is None else kind
-    if kind is Kind.DASK and getattr(X, "known_divisions", False):
+    if kind is InputKind.DASK and getattr(X, "known_divisions", False):
         _check_sorted(X, y)
     rows_index = row_index(X, kind)
     labels_index = None if rows_index is None else row_index(y)

@@ -19,10 +19,10 @@ from .._utils.optional import require
 from .._utils.types import Array
 from .._utils.wording import listed, quoted
 from ..exceptions import DroppedContextsWarning, RawCountsWarning
-from .alignment import NamedMatrix, columns_of, with_columns
+from .alignment import NamedMatrix, column_names, with_columns
 from .contexts import Contexts, contexts_of_codes
 from .dask_rows import coded_contexts, first_rows
-from .detect import Kind, anndata_parts, input_kind, is_anndata, is_dask
+from .detect import InputKind, anndata_parts, input_kind, is_anndata, is_dask
 from .labels import Coded, check_column_names, cross_labels, distinct, read_labels
 from .sources import as_source
 
@@ -75,6 +75,7 @@ class FeatureSpace:
         None for components of unknown axes.
         """
         if not self.in_var:
+            # A direction in the space of the components, turned back into that of the features.
             return None if self.axes is None else np.asarray(self.axes @ vectors)
         if self.columns is None:
             return vectors
@@ -87,11 +88,12 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
     """Return the features that these arguments of ``mcpca.tl.mcpca`` select. Nothing sparse is made dense."""
     if obsm is not None:
         return _space_of_obsm(adata, layer, obsm, mask_var)
-    matrix, names = matrix_of(adata, layer)
+    matrix, names = layer_matrix(adata, layer)
     check_unique(names, "adata")
     if _is_text(mask_var, "auto"):
         mask_var = default_mask(adata.var)
     columns = None if mask_var is None else _masked_columns(adata, mask_var)
+    # A mask of all features is none: selecting columns would copy the matrix.
     if columns is None or len(columns) == len(names):
         return FeatureSpace(feature_rows(matrix, None, _where(layer)), names, None, None, True, mask_var)
     return FeatureSpace(feature_rows(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
@@ -105,10 +107,10 @@ def default_mask(var: Any) -> str | None:
 def feature_rows(matrix: Any, columns: Array | None, where: str) -> Any:
     """Return these columns of a matrix, or all if None: as a Dask array if it is on Dask, as a ``Source`` otherwise."""
     X, kind, _ = with_columns(NamedMatrix(matrix, input_kind(matrix), None), columns, where)
-    return X if kind is Kind.DASK else as_source(X, where, kind)
+    return X if kind is InputKind.DASK else as_source(X, where, kind)
 
 
-def matrix_of(adata: Any, layer: str | None) -> tuple[Any, Array]:
+def layer_matrix(adata: Any, layer: str | None) -> tuple[Any, Array]:
     """Return ``X`` or a layer, and the feature names (n_vars,) of str."""
     if layer is None:
         matrix, names = anndata_parts(adata)
@@ -143,7 +145,7 @@ def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> F
         )
     check_column_names([obsm], list(adata.obsm), "obsm", "adata.obsm", "as in obsm='X_pca'", "is not in")
     matrix = adata.obsm[obsm]
-    columns = columns_of(matrix)
+    columns = column_names(matrix)
     source = feature_rows(matrix, None, f"adata.obsm[{obsm!r}]")
     names = None if columns is None else np.array([str(c) for c in columns])
     return FeatureSpace(source, names, None, axes_of(adata, obsm, source.shape[1]), False, None)
@@ -168,6 +170,7 @@ def _masked_columns(adata: Any, mask_var: Any) -> Array:
         otherwise = "a mask (n_vars,), or None for all features"
         check_column_names([mask_var], list(adata.var.columns), "mask_var", "adata.var", otherwise)
         mask_var = adata.var[mask_var]
+    # Columns that were read from a file, or with gaps, may hold Python's True and False as objects.
     mask = np.asarray(check_unmasked(mask_var, "mask_var", "True or False is needed for each feature"))
     if mask.dtype == object and all(isinstance(v, (bool, np.bool_)) for v in mask.ravel().tolist()):
         mask = mask.astype(bool)
@@ -295,6 +298,7 @@ def contexts_of_obs(
             f"context_key={context_key!r}: {n_missing} of {adata.n_obs} rows have no label (NaN). missing='drop' "
             "leaves them out of the fit; or give them a context in adata.obs."
         )
+    # Text, because they become the index of tables in ``uns``, where 1 and "1" would be the same.
     names = np.array(distinct([str(name) for name in coded.categories]), dtype=str)
     counts = np.bincount(coded.codes[coded.codes >= 0], minlength=len(names))
     enough = counts >= min_samples

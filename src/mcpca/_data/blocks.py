@@ -67,7 +67,7 @@ def block_dtype(dtype: Any, where: str) -> np.dtype[Any]:
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize == 4 else np.float64)
 
 
-def check_shape(shape: Any, where: str) -> tuple[int, int]:
+def check_matrix_shape(shape: Any, where: str) -> tuple[int, int]:
     """Return (rows, features) of a matrix; raise if it is not 2-D or has no feature."""
     if len(shape) != 2:
         raise ValueError(f"{where} must be 2-D (n_samples, n_features), got shape {tuple(shape)}; reshape it.")

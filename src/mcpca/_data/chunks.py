@@ -18,7 +18,7 @@ from .blocks import (
     RowBlock,
     as_canonical,
     block_dtype,
-    check_shape,
+    check_matrix_shape,
     csr_blocks,
     equal_blocks,
     in_asked_order,
@@ -67,6 +67,7 @@ class ChunkSource:
         self.size = 0.0
         self.feature_names: list[Any] | None = None
         for X in self._iterate():
+            # Only the first block decides: if it has no names, names of later ones mean nothing.
             if not counts and hasattr(X, "columns"):
                 self.feature_names = list(X.columns)
             block = self._convert(X, n)
@@ -102,6 +103,7 @@ class ChunkSource:
         out: Any = None if self.sparse else np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
         pieces = []
         for first, block in self._blocks(int(ordered[-1]) + 1 if len(ordered) else 0):
+            # Those of the rows wanted that are in this block: ordered[a:b].
             a, b = np.searchsorted(ordered, [first, first + block.shape[0]])
             if a == b:
                 continue
@@ -143,6 +145,8 @@ class ChunkSource:
                         f"{block.shape}"
                     )
                 )
+            # A stream that is partly sparse is passed on as CSR throughout; one that was dense in the first pass must
+            # stay so, since whoever reads it has planned for dense blocks.
             if self.sparse and not scipy.sparse.issparse(block):
                 block = scipy.sparse.csr_array(block)
             elif not self.sparse and scipy.sparse.issparse(block):
@@ -179,7 +183,7 @@ class ChunkSource:
             X = self._by_name(X, where)
         if not scipy.sparse.issparse(X):
             return check_rows(X, where)
-        check_shape(X.shape, where)
+        check_matrix_shape(X.shape, where)
         dtype = block_dtype(X.dtype, where)
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
 

@@ -55,9 +55,9 @@ def in_memory(X: Any) -> bool:
 
 
 def positions_of(
-    known: Sequence[Any], own: Sequence[Any], where: str, whose: str, way_out: str, *, exactly: bool = False
+    known: Sequence[Any], names: Sequence[Any], where: str, whose: str, way_out: str, *, exactly: bool = False
 ) -> Array | None:
-    """Return the positions of the ``known`` names among the ``own`` names of a matrix; None where both are equal.
+    """Return the positions of the ``known`` names among the ``names`` of a matrix; None where both are equal.
 
     Every known name must occur, and once. ``exactly`` also refuses names beyond those; otherwise they are skipped.
 
@@ -66,12 +66,12 @@ def positions_of(
     where, whose, way_out : str
         For errors: the matrix, where the known names come from ("of the fit"), and what to do.
     """
-    if len(own) == len(known) and all(a == b for a, b in zip(own, known, strict=True)):
+    if len(names) == len(known) and all(a == b for a, b in zip(names, known, strict=True)):
         return None
-    position = {name: j for j, name in enumerate(own)}
+    position = {name: j for j, name in enumerate(names)}
     wanted = set(known)
     missing = [name for name in known if name not in position]
-    extra = [name for name in own if name not in wanted] if exactly else []
+    extra = [name for name in names if name not in wanted] if exactly else []
     if missing:
         besides = f", and has {len(extra)} in addition: {quoted(extra)}" if extra else ""
         raise ValueError(
@@ -79,8 +79,9 @@ def positions_of(
         )
     if extra:
         raise ValueError(f"{where} has features in addition to the {len(known)} {whose}: {quoted(extra)}. {way_out}")
-    if len(position) < len(own):
-        repeated = [name for name, count in Counter(own).items() if count > 1 and name in wanted]
+    # Repeated names do no harm as long as none of them is asked for.
+    if len(position) < len(names):
+        repeated = [name for name, count in Counter(names).items() if count > 1 and name in wanted]
         if repeated:
             raise ValueError(f"{where} has several features called {quoted(repeated)}; give each its own name.")
     return np.array([position[name] for name in known], dtype=np.intp)

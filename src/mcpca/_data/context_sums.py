@@ -1,4 +1,9 @@
-"""Sums over the rows of each context in a block of rows, dense or CSR."""
+"""Sums over the rows of each context in a block of rows, dense or CSR: what kernels of passes are made of.
+
+Functions take a block X (n, p) and the contexts of its rows, ``codes`` (n,). A kernel returns a list of ``Sum``, each
+an addition to one of the totals of the pass, and ``add`` carries them out: in this process as blocks are read, or after
+workers have combined them (``dask_tasks.combined_sums``). Passes themselves are in ``_covariances``.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,15 @@ from .._utils.types import Array
 from .blocks import csr_rows
 from .scatter import dense_pieces, keeps_digits
 
-_SINGLE_ROWS = 2**12
-_DENSE = 2**20  # numbers of sparse rows that are made dense
+# Rows that a product in single precision sums over before it is added up in double. The rounding error of a sum grows
+# with its length, so more rows lose digits; fewer make products too small to be fast.
+_SINGLE_PRECISION_ROWS = 2**12
+# Numbers in the dense copy of some sparse rows (8 MB). A larger one takes memory, a smaller one makes products slow.
+_DENSE_COPY_NUMBERS = 2**20
 
 
 class Sum(NamedTuple):
-    """An addition to total number ``total`` at ``key``: all of it (...), rows by index, or ``Flat`` places."""
+    """An addition of ``value`` to total number ``total`` at ``key``: all of it (...), rows by index, or ``Flat``."""
 
     total: int
     key: Any
@@ -25,13 +33,13 @@ class Sum(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """A key for values (m,) that go to ``places`` (m,) of a total laid out flat; places may repeat."""
+    """A key for values (m,) that go to ``places`` (m,) of the flattened total; places may repeat."""
 
     places: Array
 
 
 def runs(codes: Array) -> tuple[Array, Array]:
-    """Return the values of ``codes`` (n,), in which equal ones stand together, and where their runs begin and end."""
+    """Return the distinct values of ``codes`` (n,), equal ones standing together, and the bounds of their runs."""
     starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
     return codes[starts], np.append(starts, len(codes))
 
@@ -40,12 +48,13 @@ def by_context(Z: Array, codes: Array) -> tuple[Array, Array, Array]:
     """Return the rows of ``Z`` in the order of their contexts, the contexts, and the bounds of their runs."""
     if (codes[1:] < codes[:-1]).any():
         order = np.argsort(codes, kind="stable")
-        Z, codes = Z[order], codes[order]
+        Z = Z[order]
+        codes = codes[order]
     return Z, *runs(codes)
 
 
-def rows_of(codes: Array, start: int, stop: int) -> tuple[Array, list[slice | Array]]:
-    """Return which contexts from ``start`` to ``stop`` are in ``codes``, and their rows: slices where in order."""
+def rows_of_contexts(codes: Array, start: int, stop: int) -> tuple[Array, list[slice | Array]]:
+    """Return which contexts from ``start`` to ``stop`` are in ``codes``, and their rows: slices if codes are sorted."""
     if (codes[1:] < codes[:-1]).any():
         order = np.argsort(codes, kind="stable")
         present, bounds = runs(codes[order])
@@ -58,54 +67,56 @@ def rows_of(codes: Array, start: int, stop: int) -> tuple[Array, list[slice | Ar
 
 
 def consecutive(X: Any, start: int, stop: int) -> Any:
-    """Return rows ``start`` to ``stop`` of X as a view, also where X is CSR: SciPy would copy them."""
+    """Return rows ``start`` to ``stop`` of X as a view, also if X is CSR, whose slices SciPy copies."""
     if not scipy.sparse.issparse(X):
         return X[start:stop]
     return csr_rows(X, start, stop, X.dtype, canonical=True)
 
 
 def transposed(X: Any, Z: Array) -> Array:
-    """Return ``X^T Z``; products in single precision are sums over a few thousand rows, added up in double."""
-    if Z.dtype == np.float64 or len(Z) <= _SINGLE_ROWS:
+    """Return ``X^T Z``; in single precision it is summed over a few thousand rows at a time, which add up in double."""
+    if Z.dtype == np.float64 or len(Z) <= _SINGLE_PRECISION_ROWS:
         return np.asarray(X.T @ Z)
     total = np.zeros((X.shape[1], Z.shape[1]))
-    for start in range(0, len(Z), _SINGLE_ROWS):
-        stop = min(start + _SINGLE_ROWS, len(Z))
+    for start in range(0, len(Z), _SINGLE_PRECISION_ROWS):
+        stop = min(start + _SINGLE_PRECISION_ROWS, len(Z))
         total += consecutive(X, start, stop).T @ Z[start:stop]
     return total
 
 
 def centred(Z: Array, factor: Any) -> Array:
-    """Return ``Z`` (n, m) less its mean, times ``factor``: scores of all rows of a context.
+    """Return ``Z`` (n, m), scores of all rows of a context, less its mean and times ``factor``.
 
-    With means of zero ``(X - 1 m^T)^T Z`` is ``X^T Z``, at a fraction of the price of a correction in all features.
-    What is left of a large mean is its rounding, which large X would multiply: it is taken off in turn.
+    If the columns of Z sum to zero, then ``(X - 1 m^T)^T Z = X^T Z``: centring m scores replaces centring p features.
     """
     Z = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+    # If the mean was large, its rounding error is left in every entry, and X^T would multiply the sum of these by a
+    # large m. A second round takes it off.
     Z -= Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
     Z *= factor
     return Z
 
 
 def multiplied(Z: Array, codes: Array, W: Array) -> Array:
-    """Return rows ``z_t W[codes_t]`` for matrices W (k, m, m), in the order of Z."""
+    """Return the rows ``z_t W[codes_t]`` for matrices W (k, m, m), in the order of Z."""
     out = np.empty_like(Z)
-    for i, rows in zip(*rows_of(codes, 0, len(W)), strict=True):
+    for i, rows in zip(*rows_of_contexts(codes, 0, len(W)), strict=True):
         out[rows] = Z[rows] @ W[i]
     return out
 
 
 def sums_by_context(X: Any, codes: Array) -> tuple[Array, Any]:
     """Return the contexts in ``codes`` and the sums of their rows in float64: dense (k', p), or CSR where X is."""
-    # A product with an indicator reads rows once, in their order: five times as fast as sums of sorted rows.
+    # A product with an indicator matrix (k', n) reads rows once, in their order: five times as fast as sorting them.
     present, index = np.unique(codes, return_inverse=True)
     shape = len(present), len(codes)
     indicator = scipy.sparse.csr_array((np.ones(len(codes)), (index, np.arange(len(codes)))), shape=shape)
-    return present, scipy.sparse.csr_array(indicator @ X) if scipy.sparse.issparse(X) else np.asarray(indicator @ X)
+    sums = indicator @ X
+    return present, scipy.sparse.csr_array(sums) if scipy.sparse.issparse(X) else np.asarray(sums)
 
 
 def sums_of_runs(X: Any, codes: Array) -> tuple[Array, Array]:
-    """Return what ``sums_by_context`` does, dense (k', p), where the rows of a context stand together."""
+    """Return the same as ``sums_by_context``, always dense (k', p), if the rows of each context stand together."""
     present, bounds = runs(codes)
     if not scipy.sparse.issparse(X):
         return present, np.add.reduceat(X, bounds[:-1], axis=0, dtype=np.float64)
@@ -114,10 +125,10 @@ def sums_of_runs(X: Any, codes: Array) -> tuple[Array, Array]:
 
 
 def entries_by_context(X: Any, codes: Array) -> tuple[Flat, Array]:
-    """Return what ``sums_by_context`` does for sparse X entry by entry, with places in a total (k, p).
+    """Return the entries of sparse X and their places in a total (k, p): ``sums_by_context`` before any addition.
 
-    Larger than the sums, which is no matter within a machine, and three times as fast to add where a block has few rows
-    of each of many contexts.
+    That is larger than the sums, which does not matter within one machine, and three times as fast to add if a block
+    has few rows of each of many contexts.
     """
     places = np.repeat(codes.astype(np.int64) * X.shape[1], np.diff(X.indptr))
     places += X.indices
@@ -125,9 +136,10 @@ def entries_by_context(X: Any, codes: Array) -> tuple[Flat, Array]:
 
 
 def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
-    """Return the contexts in ``codes`` and sums of ``(x - mean)^2`` over their rows, for sparse X less ``mean^2``.
+    """Return the contexts in ``codes`` and sums over rows of ``(x - m)^2``, or ``(x - m)^2 - m^2`` if X is sparse.
 
-    An entry of a sparse row that is not stored adds 0 to the latter, so that the result is as sparse as X.
+    The latter, ``x (x - 2 m)``, is 0 for entries that are not stored, so the result is as sparse as X. The caller
+    adds ``n m^2``.
     """
     if not scipy.sparse.issparse(X):
         return sums_by_context((X - means[codes]) ** 2, codes)
@@ -137,16 +149,17 @@ def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
     return sums_by_context(scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape), codes)
 
 
-def second_moments(X: Any, codes: Array) -> list[Sum]:
+def moment_sums(X: Any, codes: Array) -> list[Sum]:
     """Return the sums of rows, to total 0, (k, p), and of ``x x^T``, to total 1, (k, p, p), of the contexts in X.
 
     Sparse rows are made dense some at a time; products are in float64, since rows are not centred.
     """
-    present, rows = rows_of(codes, 0, int(codes.max()) + 1)
+    present, rows = rows_of_contexts(codes, 0, int(codes.max()) + 1)
     p = X.shape[1]
-    sums, squares = np.zeros((len(present), p)), np.zeros((len(present), p, p))
-    for j, own in enumerate(rows):
-        for piece in dense_pieces(X[own], max(1, _DENSE // p)):
+    sums = np.zeros((len(present), p))
+    squares = np.zeros((len(present), p, p))
+    for j, rows_of_context in enumerate(rows):
+        for piece in dense_pieces(X[rows_of_context], max(1, _DENSE_COPY_NUMBERS // p)):
             Z = piece.astype(np.float64, copy=False)
             sums[j] += np.ones(len(Z)) @ Z
             squares[j] += Z.T @ Z
@@ -154,7 +167,7 @@ def second_moments(X: Any, codes: Array) -> list[Sum]:
 
 
 def scatters_among(features: Array, means: Array, X: Any, codes: Array) -> list[Sum]:
-    """Return the scatters of some ``features`` about known ``means`` (k, m), to total 0, (k, m, m)."""
+    """Return the scatters of m ``features`` about known ``means`` (k, m), to total 0, (k, m, m)."""
     Z = X[:, features]
     Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[codes]
     Z, present, bounds = by_context(Z, codes)
@@ -162,14 +175,16 @@ def scatters_among(features: Array, means: Array, X: Any, codes: Array) -> list[
 
 
 def scatter_uncentred(X: Any, mean: Array) -> Array | None:
-    """Return ``(X - 1 m^T)^T (X - 1 m^T)`` from ``X^T X``, without a copy of X; None where digits would be lost.
+    """Return ``(X - 1 m^T)^T (X - 1 m^T)`` from ``X^T X``, without a copy of X; None if too few digits would be left.
 
-    Only for dense float64, and where 12 digits are left.
+    Only for dense float64, and if 12 digits are left.
     """
     if scipy.sparse.issparse(X) or X.dtype != np.float64:
         return None
     S = X.T @ X
     before = np.diagonal(S).copy()
+    # With s = X^T 1 the scatter is S - s m^T - m s^T + n m m^T = S - h m^T - m h^T for h = s - n m / 2,
+    # whatever m is.
     half = np.ones(len(X)) @ X - 0.5 * len(X) * mean
     S -= np.outer(half, mean)
     S -= np.outer(mean, half)
@@ -177,14 +192,15 @@ def scatter_uncentred(X: Any, mean: Array) -> Array | None:
 
 
 def add(totals: list[Array], item: Sum) -> None:
-    """Add ``item`` to the total that it names; rows by index are distinct, and their values may be CSR."""
+    """Add ``item`` to the total that it names; row indices are distinct, and the rows may be CSR."""
     total, key, value = totals[item.total], item.key, item.value
     if isinstance(key, Flat):
         np.add.at(total.reshape(-1), key.places, value)
     elif not scipy.sparse.issparse(value):
         total[key] += value
     else:
-        bounds = value.indptr  # a product of sparse matrices has no duplicates
+        # Fancy assignment is right because a product of sparse matrices has no duplicate entries.
+        bounds = value.indptr
         for j, i in enumerate(key.tolist()):
             part = slice(bounds[j], bounds[j + 1])
             total[i, value.indices[part]] += value.data[part]

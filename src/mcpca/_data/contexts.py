@@ -20,7 +20,7 @@ from .._utils.types import Array
 from .._utils.wording import listed
 from .alignment import check_same_width, in_first_order, matrix_and_names
 from .context_sums import Sum
-from .detect import Kind, has_dask_rows, input_kind
+from .detect import InputKind, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import encode_labels, name_array, rows_by_context, take_labels
@@ -70,7 +70,7 @@ class Contexts:
         Which rows of its source each context has; row numbers where they do not stand together.
     n_samples : ndarray (k,)
     resampled : bool
-        Whether rows were drawn from those of other contexts, so that some may occur twice or not at all.
+        Whether ``take`` drew the rows from other ``Contexts``, so that some may occur twice or not at all.
     engine : Engine or None
         Makes the passes over rows that are on other machines.
     """
@@ -148,6 +148,8 @@ class Contexts:
         """Return the context of each row of ``source`` as an index (n,), -1 for rows without one."""
         codes = np.full(source.shape[0], -1, dtype=np.int32)
         for i, rows in enumerate(self.rows):
+            # Identity, not equality: contexts of one labelled matrix share the object, and a context with a matrix of
+            # its own has none of these rows.
             if self.sources[i] is source:
                 codes[rows] = i
         return codes
@@ -177,6 +179,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     """
     if isinstance(X, Contexts):
         return X
+    # Still the same kind without its label columns: a frame stays a frame.
     kind = input_kind(X)
     X, y = take_labels(X, y, kind)
     named = named_blocks(X, kind)
@@ -193,6 +196,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
         contexts = _from_dask(X, y, None)
     else:
         contexts = _from_labels(X, y, kind)
+    # Counted here and not from the labels, because separate matrices and Dask collections know it only now.
     few = np.flatnonzero(contexts.n_samples < min_samples)
     if len(few):
         names = contexts.names.tolist()
@@ -213,19 +217,19 @@ class NamedBlocks(NamedTuple):
     by_name: bool
 
 
-def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
+def named_blocks(X: Any, kind: InputKind | None = None) -> NamedBlocks | None:
     """Split a list, tuple, mapping or Series of contexts; None for one matrix."""
     kind = input_kind(X) if kind is None else kind
-    if kind is Kind.MAPPING:
+    if kind is InputKind.MAPPING:
         names = list(X.keys())
         blocks = list(X.values())
-    elif kind is Kind.SERIES and X.dtype == object:
+    elif kind is InputKind.SERIES and X.dtype == object:  # of numbers it would be one column
         names = list(X.index)
         blocks = list(X)
         if len(set(names)) < len(names):
             repeated = sorted({str(n) for n in names if names.count(n) > 1})
             raise ValueError(f"X names contexts more than once: {repeated}; give every context a name of its own.")
-    elif kind is Kind.SEQUENCE and not _is_nested_row_list(X):
+    elif kind is InputKind.SEQUENCE and not _is_nested_row_list(X):
         names = list(range(len(X)))
         blocks = list(X)
     else:
@@ -233,7 +237,7 @@ def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
     if not blocks:
         raise ValueError(f"X is an empty {type(X).__name__}: 0 contexts. Pass at least one array of rows.")
     labels = name_array([plain_label(name, "X") for name in names])
-    return NamedBlocks(labels, blocks, by_name=kind is not Kind.SEQUENCE)
+    return NamedBlocks(labels, blocks, by_name=kind is not InputKind.SEQUENCE)
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
@@ -241,7 +245,7 @@ def _is_nested_row_list(X: Sequence[Any]) -> bool:
     return len(X) > 0 and all(isinstance(row, (list, tuple)) and all(np.isscalar(v) for v in row) for row in X)
 
 
-def _from_blocks(named: NamedBlocks, kinds: list[Kind]) -> Contexts:
+def _from_blocks(named: NamedBlocks, kinds: list[InputKind]) -> Contexts:
     names = named.names.tolist()
     wheres = [f"X, context {name!r}," for name in names]
     matrices, reference = in_first_order(named.blocks, wheres, kinds)
@@ -272,7 +276,7 @@ def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     return read_dask(X, y, named)
 
 
-def _from_labels(X: Any, y: Any, kind: Kind) -> Contexts:
+def _from_labels(X: Any, y: Any, kind: InputKind) -> Contexts:
     matrix = matrix_and_names(X, "X", kind)
     source = as_source(matrix.X, "X", matrix.kind)
     feature_names = None if matrix.names is None else name_array(matrix.names)

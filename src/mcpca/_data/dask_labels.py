@@ -1,4 +1,8 @@
-"""Labels of rows on Dask: they become one small integer for each row, kept on the workers."""
+"""Labels of rows on Dask: they become one small integer per row, kept on the workers.
+
+Labels may be in this process (an array, a column of ``obs``) or a Dask collection themselves. Either way ``DaskLabels``
+has them in the same blocks as the rows, so that a task of a pass gets both.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import numpy as np
 from .._utils.optional import require
 from .._utils.types import Array
 from .dask_graph import Graph, check_announced, optimised, persisted
-from .dask_tasks import Coder, Seen, count, encode, gathered, see_labels
+from .dask_tasks import Coder, SeenLabels, count, encode, gathered, see_labels
 from .detect import is_dask
 from .label_kinds import plain_label
 from .labels import Coded, check_labels, encode_labels, name_array, sorted_names
@@ -18,7 +22,11 @@ from .labels import Coded, check_labels, encode_labels, name_array, sorted_names
 
 @dataclass(frozen=True)
 class DaskLabels:
-    """Names of contexts; codes of rows as a Dask array; the contexts of each block; rows of each context."""
+    """Labels in the blocks of the rows.
+
+    ``names`` (k,) of contexts, ``codes`` of rows as a Dask array (None if all are in one context), the contexts that
+    are ``present`` in each block, and ``counts`` (k,) of rows.
+    """
 
     names: Array
     codes: Any
@@ -26,42 +34,44 @@ class DaskLabels:
     counts: Array
 
 
-def labels_there(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
-    """Read labels of n rows in blocks of these lengths, and keep them where the ``rows`` are."""
+def labels_on_dask(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
+    """Read the labels of n rows in blocks of these lengths, and keep them where the arrays ``rows`` are."""
     if is_dask(y):
-        return _kept(*_coded(y, n, lengths), lengths, rows)
+        return _persisted_codes(*_coded(y, n, lengths), lengths, rows)
     names, codes = encode_labels(y, n)
-    return codes_there(Coded(codes, names), lengths, rows)
+    return codes_on_dask(Coded(codes, names), lengths, rows)
 
 
-def codes_there(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
-    """Keep codes of rows in blocks of these lengths where the ``rows`` are; -1 is a row that is in no context."""
+def codes_on_dask(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
+    """Send codes of rows to where the arrays ``rows`` are, in blocks of these lengths; -1 is for no context."""
     k = len(coded.categories)
+    # A byte per row for up to 256 contexts; signed if -1 occurs.
     small = np.min_scalar_type(-k if (coded.codes < 0).any() else max(k - 1, 0))
     sent = require("dask.array", "dask").from_array(coded.codes.astype(small), chunks=(lengths,))
-    return _kept(coded.categories, sent, lengths, rows)
+    return _persisted_codes(coded.categories, sent, lengths, rows)
 
 
-def _kept(names: Array, codes: Any, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
+def _persisted_codes(names: Array, codes: Any, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
+    """Compute the codes, keep them on the workers, and count the rows of each context."""
     codes = persisted(codes, rows)
     graph = Graph([codes])
     counted = graph.compute(graph.call(gathered, [graph.call(count, (codes.name, j)) for j in range(len(lengths))]))
     counts = np.zeros(len(names), dtype=np.intp)
-    for present, own in counted:
-        counts[present] += own
+    for present, block_counts in counted:
+        counts[present] += block_counts
     return DaskLabels(names, codes, [present for present, _ in counted], counts)
 
 
 def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
-    """Return the names in labels that are a Dask collection, and these labels as numbers, not computed yet."""
+    """Return the names of the contexts in labels that are a Dask collection, and the codes, not computed yet."""
     da = require("dask.array", "dask")
-    frame = hasattr(y, "to_dask_array")
+    is_frame = hasattr(y, "to_dask_array")
     dtype = getattr(y, "dtype", None)
-    known = frame and str(dtype) == "category" and y.cat.known
-    categories = [plain_label(c) for c in y.cat.categories] if known else None
-    if frame and dtype is not None and not isinstance(dtype, np.dtype):
-        y = y.astype(object)  # types of pandas, which are none of NumPy's
-    labels = y.to_dask_array() if frame else y
+    has_known_categories = is_frame and str(dtype) == "category" and y.cat.known
+    categories = [plain_label(c) for c in y.cat.categories] if has_known_categories else None
+    if is_frame and dtype is not None and not isinstance(dtype, np.dtype):
+        y = y.astype(object)  # pandas' own types have no counterpart in a Dask array
+    labels = y.to_dask_array() if is_frame else y
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -70,7 +80,7 @@ def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
     labels = optimised(labels)
     graph = Graph([labels])
     looks = [graph.call(see_labels, (labels.name, j)) for j in range(labels.numblocks[0])]
-    seen: list[Seen] = graph.compute(graph.call(gathered, looks))
+    seen: list[SeenLabels] = graph.compute(graph.call(gathered, looks))
     check_labels((sum(s.n for s in seen),), n, sum(s.missing for s in seen))
     values = [s.values for s in seen if s.n]
     kinds = {v.dtype.kind for v in values}
@@ -79,7 +89,7 @@ def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
     else:
         names = name_array(sorted_names([name for part in values for name in part.tolist()]))
     used = set(names.tolist())
-    # Partitions may have categories of their own, whatever is announced: without a common order names are sorted.
+    # Partitions may have other categories than the collection announces; then there is no order but the sorted one.
     if categories is not None and used <= set(categories):
         names = name_array([c for c in categories if c in used])
     labels = da.Array(labels.dask, labels.name, (tuple(s.n for s in seen),), dtype=labels.dtype)

@@ -1,4 +1,9 @@
-"""What runs on Dask's workers: pure functions, so that what is lost with a worker can be done again elsewhere."""
+"""The tasks that run on Dask's workers: pure functions, so that what is lost with a worker can be done again elsewhere.
+
+``dask_rows`` and ``dask_labels`` put them into graphs. Everything here is sent to the workers by pickle, so tasks take
+small immutable objects (``Place``, ``Projections``, ``Coder``) rather than the engine, and blocks as they come: nothing
+about a block is certain before ``_load`` has looked at it.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +20,20 @@ from .._utils.types import Array
 from .blocks import as_canonical, block_dtype, check_block, largest, times_power
 from .context_sums import Sum
 from .labels import Coded, read_labels
-from .projection import scores_by_context
+from .projection import offset_scores_by_context
 from .row_marks import marks_of
 from .validation import check_rows
 
-_PIECE = 2**26  # bytes of rows that a kernel is given at a time
+# Bytes of rows that a kernel gets at a time, which bounds its temporaries however large the user's chunks are. Sums of
+# pieces are combined, so smaller pieces cost more additions of totals.
+_KERNEL_BYTES = 2**26
 
 
 @dataclass(frozen=True)
 class Place:
-    """What rows of a block should be like: rows ``first`` to ``first + n_rows`` of the matrix called ``where``.
+    """What a block should be: rows ``first`` to ``first + n_rows`` of the matrix called ``where`` in errors.
 
-    They are multiplied by ``2^-e``.
+    ``dtype`` and ``sparse`` are what the rows are converted to; they are then multiplied by ``2^-e``.
     """
 
     first: int
@@ -47,7 +54,7 @@ class Projections:
 
 
 def _load(block: Any, place: Place) -> Any:
-    """Return a block as dense or CSR rows of the right type, after a look at what it is."""
+    """Return a block as dense or CSR rows of the type in ``place``; raise if its shape or type is another."""
     sparse = scipy.sparse.issparse(block)
     if not sparse and (type(block) is not np.ndarray or block.dtype.kind not in "biuf"):
         block = check_rows(block, f"{place.where}, the block from row {place.first} on,")
@@ -65,11 +72,11 @@ def _load(block: Any, place: Place) -> Any:
             "would be lost. Give from_delayed and map_blocks the true dtype, or call X.astype."
         )
     rows = rows.astype(place.dtype, copy=False)
+    # Arrays from another worker may begin at any byte. For unaligned ones NumPy takes another code path, whose
+    # products round differently: results would depend on where a block was computed.
     if sparse and not (rows.data.flags.aligned and rows.indices.flags.aligned and rows.indptr.flags.aligned):
         rows = rows.copy()
     elif not sparse:
-        # Arrays from another worker may begin at any byte, for which NumPy takes another way to the same product: one
-        # that rounds differently.
         rows = np.require(rows, requirements="A")
     if place.sparse:
         rows = as_canonical(rows) if sparse else scipy.sparse.csr_array(rows)
@@ -79,11 +86,12 @@ def _load(block: Any, place: Place) -> Any:
 
 
 def _codes_of(codes: Any, n: int) -> Array:
+    """Return the contexts of n rows: ``codes`` are those of a block, or one integer for all rows."""
     return np.full(n, codes, dtype=np.intp) if isinstance(codes, int) else codes.astype(np.intp)
 
 
 class _Labelled(NamedTuple):
-    """Rows of a block that are in a context, their contexts, and their numbers in the block."""
+    """The rows of a block that are in a context, their contexts, and their positions in the block."""
 
     X: Any
     codes: Array
@@ -91,83 +99,100 @@ class _Labelled(NamedTuple):
 
 
 def _labelled(block: Any, codes: Any, place: Place) -> _Labelled:
-    X, codes = _load(block, place), _codes_of(codes, place.n_rows)
-    kept = np.flatnonzero(codes >= 0)
-    return _Labelled(X, codes, kept) if len(kept) == len(codes) else _Labelled(X[kept], codes[kept], kept)
+    X = _load(block, place)
+    codes = _codes_of(codes, place.n_rows)
+    labelled = np.flatnonzero(codes >= 0)
+    if len(labelled) == len(codes):  # the usual case, without a copy of the rows
+        return _Labelled(X, codes, labelled)
+    return _Labelled(X[labelled], codes[labelled], labelled)
 
 
 def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any, place: Place) -> list[Sum]:
-    """Return what ``kernel`` makes of a block, some rows at a time. Raises where that is not finite."""
-    own = _labelled(block, codes, place)
-    n = len(own.codes)
-    step = max(1, int(_PIECE // max(_bytes_of(own.X) / max(n, 1), 1)))
+    """Return what ``kernel`` makes of a block, some rows at a time; raise if that is not finite."""
+    rows = _labelled(block, codes, place)
+    n = len(rows.codes)
+    row_bytes = max(_bytes_of(rows.X) / max(n, 1), 1)
+    step = max(1, int(_KERNEL_BYTES // row_bytes))
     sums: list[Sum] = []
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
+    with np.errstate(invalid="ignore", over="ignore"):  # ``_check_sums`` has an error that says more
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
-            sums = combined([sums, kernel(own.X[part], own.codes[part])])
-    _check_sums(sums, own, place)
+            sums = combined_sums([sums, kernel(rows.X[part], rows.codes[part])])
+    _check_sums(sums, rows, place)
     return sums
 
 
 def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:
-    """Return parts of ``X_i^T Z_i`` for contexts ``start`` to ``stop``; ``before`` is what had to be done first."""
-    own = _labelled(block, codes, place)
+    """Return parts of ``X_i^T Z_i`` for contexts ``start`` to ``stop``.
+
+    ``before`` is not used: as an argument it makes the task wait for an earlier group.
+    """
+    rows = _labelled(block, codes, place)
     with np.errstate(invalid="ignore", over="ignore"):
-        sums: list[Sum] = gram.parts(own.X, own.codes, start, stop)
-    _check_sums(sums, own, place)
+        sums: list[Sum] = gram.parts(rows.X, rows.codes, start, stop)
+    _check_sums(sums, rows, place)
     return sums
 
 
 def gram_images(gram: Any, parts: list[Sum]) -> Any:
+    """Return ``S_i V`` from the parts of all blocks."""
     return gram.images(parts)
 
 
 def gram_sums(gram: Any, block: Any, codes: Any, place: Place, images: Any) -> list[Sum]:
-    own = _labelled(block, codes, place)
+    """Return what a block adds to ``sum_i S_i S_i V``, given the images ``S_i V``."""
+    rows = _labelled(block, codes, place)
     with np.errstate(invalid="ignore", over="ignore"):
-        sums: list[Sum] = gram.sums(own.X, own.codes, images)
-    _check_sums(sums, own, place)
+        sums: list[Sum] = gram.sums(rows.X, rows.codes, images)
+    _check_sums(sums, rows, place)
     return sums
 
 
 def gram_norms(gram: Any, images: Any) -> list[Sum]:
+    """Return what the images add without any rows: their squared norms."""
     sums: list[Sum] = gram.norms(images)
     return sums
 
 
 def block_scores(known: Projections, block: Any, codes: Any, place: Place) -> Array:
     """Return the scores of a block's rows."""
-    X, codes = _load(block, place), _codes_of(codes, place.n_rows)
+    X = _load(block, place)
+    codes = _codes_of(codes, place.n_rows)
     check_block(X, place.first, place.where)
     dtype = np.result_type(place.dtype, known.projections[0])
-    return scores_by_context(X, codes, known.projections, known.offsets, dtype)
+    return offset_scores_by_context(X, codes, known.projections, known.offsets, dtype)
 
 
 def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
-    """Return the contexts of a block, what its rows add to their marks, and a checksum of whose rows they are."""
+    """Return the contexts of a block, what its rows add to their marks, and a checksum of the codes of its rows."""
     codes = _codes_of(codes, place.n_rows)
     present = np.unique(codes)
-    own = marks_of(_load(block, place), np.searchsorted(present, codes), len(present))
-    return present, own, zlib.crc32(codes.astype(np.int64).tobytes())
+    marks = marks_of(_load(block, place), np.searchsorted(present, codes), len(present))
+    return present, marks, zlib.crc32(codes.astype(np.int64).tobytes())
 
 
 def head(block: Any, n: int) -> Any:
+    """Return the first n rows of a block."""
     return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else np.asarray(block))[:n]
 
 
 def matmul(block: Any, right: Array) -> Array:
+    """Return the product of a block, dense or sparse, and a matrix."""
     return np.asarray(block @ right)
 
 
-def _check_sums(sums: list[Sum], own: _Labelled, place: Place) -> None:
+def _check_sums(sums: list[Sum], rows: _Labelled, place: Place) -> None:
+    """Raise if sums are not finite: because rows are not, with their numbers, or because their squares overflow.
+
+    Sums are small next to the rows, so testing these first makes the test of finite rows almost free.
+    """
     values = (s.value.data if scipy.sparse.issparse(s.value) else s.value for s in sums)
     if all(np.isfinite(value).all() for value in values):
         return
-    # Rows between which others are in no context are told by their own numbers.
-    bounds = [0, *(np.flatnonzero(np.diff(own.numbers) > 1) + 1).tolist(), len(own.numbers)]
+    # Rows without a context were left out: row numbers in the error are right only within runs of consecutive rows.
+    bounds = [0, *(np.flatnonzero(np.diff(rows.numbers) > 1) + 1).tolist(), len(rows.numbers)]
     for start, stop in pairwise(bounds):
-        check_block(own.X[start:stop], place.first + int(own.numbers[start]), place.where)
+        check_block(rows.X[start:stop], place.first + int(rows.numbers[start]), place.where)
     raise ValueError(
         f"{place.where} is too large for {place.dtype}: its squares overflow in rows {place.first} to "
         f"{place.first + place.n_rows - 1}. Divide it by a constant, or pass float64."
@@ -178,18 +203,19 @@ def _bytes_of(X: Any) -> float:
     return float(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
 
 
-def combined(parts: list[list[Sum]]) -> list[Sum]:
-    """Return the sums in ``parts`` added up by total and key, in their order; ``parts`` stay as they are."""
+def combined_sums(parts: list[list[Sum]]) -> list[Sum]:
+    """Return the sums in ``parts`` added up by total and key, in this order; ``parts`` are not changed."""
     totals = dict.fromkeys(s.total for part in parts for s in part)
     return [_joined([s for part in parts for s in part if s.total == total]) for total in totals]
 
 
 def _joined(sums: list[Sum]) -> Sum:
+    """Add up sums that go to the same total: all of it (...), or some of its rows by index."""
     if len(sums) == 1:
         return sums[0]
     number, key, value = sums[0]
     if key is ...:
-        value = value.astype(np.float64)
+        value = value.astype(np.float64)  # a copy: results of tasks belong to Dask, and may be needed again
         for other in sums[1:]:
             value += other.value
         return Sum(number, key, value)
@@ -197,10 +223,11 @@ def _joined(sums: list[Sum]) -> Sum:
     if scipy.sparse.issparse(value):
         joined: Any = scipy.sparse.csr_array((len(union), value.shape[1]))
         for s in sums:
-            to = np.searchsorted(union, s.key), np.arange(len(s.key))
-            joined = (
-                joined + scipy.sparse.csr_array((np.ones(len(s.key)), to), shape=(len(union), len(s.key))) @ s.value
-            )
+            # A product with an indicator matrix moves the rows of a sparse matrix to their places in the union.
+            n = len(s.key)
+            to = np.searchsorted(union, s.key), np.arange(n)
+            indicator = scipy.sparse.csr_array((np.ones(n), to), shape=(len(union), n))
+            joined = joined + indicator @ s.value
         return Sum(number, union, joined)
     dense = np.zeros((len(union), *value.shape[1:]))
     for s in sums:
@@ -209,7 +236,7 @@ def _joined(sums: list[Sum]) -> Sum:
 
 
 class Look(NamedTuple):
-    """Number of rows, bytes and kind of a block, the size of its largest entry, and the type of its numbers."""
+    """What a first look at a block finds: rows, bytes, whether it is sparse, largest absolute value, and type."""
 
     n_rows: int
     nbytes: float
@@ -219,22 +246,25 @@ class Look(NamedTuple):
 
 
 def look(block: Any) -> Look:
-    """Return what is to be known of a block."""
+    """Return what has to be known of a block before any pass."""
     sparse = scipy.sparse.issparse(block)
     rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
     if rows.ndim != 2:
         raise ValueError(f"X has a block of shape {rows.shape}; blocks must be 2-D (rows, features).")
-    dtype = rows.dtype if rows.dtype.kind in "biuf" else np.dtype(np.float64)  # all else is looked at where it is read
-    size = largest(rows) if rows.dtype.kind in "biuf" else 1.0
+    # Objects may be numbers that ``_load`` can convert; if not, it has the error.
+    is_number = rows.dtype.kind in "biuf"
+    dtype = rows.dtype if is_number else np.dtype(np.float64)
+    size = largest(rows) if is_number else 1.0
     return Look(int(rows.shape[0]), _bytes_of(rows), sparse, size, dtype)
 
 
 def gathered(items: Any) -> Any:
+    """Return ``items``: a task whose arguments are keys, which makes a list of their values."""
     return items
 
 
-class Seen(NamedTuple):
-    """Length, missing labels, and distinct labels of a block of labels."""
+class SeenLabels(NamedTuple):
+    """What a first look at a block of labels finds: its length, how many are missing, and the distinct ones."""
 
     n: int
     missing: int
@@ -248,26 +278,29 @@ def _read(block: Any) -> Coded:
     return coded
 
 
-def see_labels(block: Any) -> Seen:
+def see_labels(block: Any) -> SeenLabels:
+    """Return the distinct labels of a block."""
     coded = _read(block)
-    return Seen(len(coded.codes), int((coded.codes < 0).sum()), coded.categories)
+    return SeenLabels(len(coded.codes), int((coded.codes < 0).sum()), coded.categories)
 
 
 @dataclass(frozen=True)
 class Coder:
-    """The names of contexts, and the type of their numbers."""
+    """The names of contexts, and the smallest integer type for their codes."""
 
     names: Array
     dtype: np.dtype[Any]
 
 
 def encode(coder: Coder, block: Any) -> Array:
+    """Return the codes of a block of labels among the names of all contexts."""
     coded = _read(block)
     position = {name: i for i, name in enumerate(coder.names.tolist())}
-    own = np.array([position[name] for name in coded.categories.tolist()], dtype=coder.dtype)
-    return own[coded.codes]
+    codes_of_categories = np.array([position[name] for name in coded.categories.tolist()], dtype=coder.dtype)
+    return codes_of_categories[coded.codes]
 
 
 def count(codes: Array) -> tuple[Array, Array]:
+    """Return the contexts in a block of codes, and their numbers of rows."""
     present, counts = np.unique(codes[codes >= 0], return_counts=True)
     return present.astype(np.intp), counts

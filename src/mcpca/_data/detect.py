@@ -18,7 +18,7 @@ from .._utils.array_api import is_device_array
 from .._utils.types import Array
 
 
-class Kind(Enum):
+class InputKind(Enum):
     """Forms of input that are read in different ways."""
 
     ARRAY = auto()  # NumPy's array or memory map, or what turns itself into one
@@ -40,88 +40,96 @@ class Kind(Enum):
 
 # Kinds that are one matrix which NumPy cannot take as it is, but ``as_source`` can.
 _SOURCE_LIKE = frozenset(
-    {Kind.SPARSE, Kind.DATASET, Kind.SPARSE_DATASET, Kind.ANNDATA, Kind.SOURCE, Kind.CHUNKS, Kind.ITERATOR}
+    {
+        InputKind.SPARSE,
+        InputKind.DATASET,
+        InputKind.SPARSE_DATASET,
+        InputKind.ANNDATA,
+        InputKind.SOURCE,
+        InputKind.CHUNKS,
+        InputKind.ITERATOR,
+    }
 )
 _ARRAY_PROTOCOLS = ("__array__", "__array_interface__", "__dataframe__")
 # Iterable, but not over blocks of rows.
 _COLLECTIONS = (Sequence, Set, KeysView, ValuesView, str, bytes)
 
 
-def input_kind(X: Any) -> Kind:
+def input_kind(X: Any) -> InputKind:
     """Classify X by its type, without reading from any file.
 
     The order of the tests matters: sparse matrices in DOK format are also mappings, most arrays can be iterated, and
     AnnData, datasets and Dask collections all turn themselves into arrays when NumPy asks, which would read them whole.
     """
     if isinstance(X, np.ndarray):
-        return Kind.ARRAY
+        return InputKind.ARRAY
     # Some device arrays have none of the array protocols, and would pass for an iterable of blocks.
     if is_device_array(X):
-        return Kind.DEVICE
+        return InputKind.DEVICE
     if scipy.sparse.issparse(X):
-        return Kind.SPARSE
+        return InputKind.SPARSE
     cls = type(X)
     stored = _stored_kind(X, cls)
     if stored is not None:
         return stored
     is_arraylike = any(hasattr(cls, name) for name in _ARRAY_PROTOCOLS)
     if is_arraylike and hasattr(cls, "columns"):
-        return Kind.FRAME
+        return InputKind.FRAME
     if not is_arraylike and hasattr(cls, "__next__"):
-        return Kind.ITERATOR
+        return InputKind.ITERATOR
     if not is_arraylike and callable(X):
-        return Kind.CHUNKS
+        return InputKind.CHUNKS
     if isinstance(X, Mapping):
-        return Kind.MAPPING
+        return InputKind.MAPPING
     if isinstance(X, (list, tuple)):
-        return Kind.SEQUENCE
+        return InputKind.SEQUENCE
     if is_arraylike:
-        return Kind.SERIES if hasattr(cls, "items") and hasattr(cls, "index") else Kind.ARRAY
+        return InputKind.SERIES if hasattr(cls, "items") and hasattr(cls, "index") else InputKind.ARRAY
     if hasattr(cls, "__iter__") and not isinstance(X, _COLLECTIONS):
-        return Kind.CHUNKS
-    return Kind.OTHER
+        return InputKind.CHUNKS
+    return InputKind.OTHER
 
 
-def _stored_kind(X: Any, cls: type) -> Kind | None:
+def _stored_kind(X: Any, cls: type) -> InputKind | None:
     """Return the kind of what is kept elsewhere than in an array in memory: in a file, on Dask, behind a ``Source``."""
     if hasattr(cls, "gather") and hasattr(cls, "scan"):
-        return Kind.SOURCE
+        return InputKind.SOURCE
     if all(hasattr(cls, name) for name in ("X", "obs", "var_names")):
-        return Kind.ANNDATA
+        return InputKind.ANNDATA
     # None of these libraries is imported: an instance of their classes shows that somebody else did.
     libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
     if libraries & {"dask", "dask_expr"} and hasattr(cls, "ndim"):
-        return Kind.DASK
+        return InputKind.DASK
     layout = getattr(X, "format", None)
     if isinstance(layout, str) and layout in ("csr", "csc") and hasattr(cls, "shape") and hasattr(X, "group"):
-        return Kind.SPARSE_DATASET
+        return InputKind.SPARSE_DATASET
     if libraries & {"h5py", "zarr"} and hasattr(cls, "shape") and hasattr(cls, "chunks"):
-        return Kind.DATASET
+        return InputKind.DATASET
     return None
 
 
 def is_anndata(X: Any) -> bool:
     """Whether X is an AnnData, in memory or backed."""
-    return input_kind(X) is Kind.ANNDATA
+    return input_kind(X) is InputKind.ANNDATA
 
 
 def is_dask(X: Any) -> bool:
     """Whether X is itself an array, DataFrame or Series of Dask; an AnnData is not, wherever its matrix is."""
-    return input_kind(X) is Kind.DASK
+    return input_kind(X) is InputKind.DASK
 
 
-def has_dask_rows(X: Any, kind: Kind | None = None) -> bool:
+def has_dask_rows(X: Any, kind: InputKind | None = None) -> bool:
     """Whether the rows of X are on Dask: X is a Dask collection, or an AnnData whose matrix is one."""
     kind = input_kind(X) if kind is None else kind
-    if kind is not Kind.ANNDATA:
-        return kind is Kind.DASK
+    if kind is not InputKind.ANNDATA:
+        return kind is InputKind.DASK
     if getattr(X, "isbacked", False):  # in a file, which may be closed
         return False
     # X of a view is a copy of the rows selected, so the view is narrowed to none of them first.
     return is_dask((X[:0] if getattr(X, "is_view", False) else X).X)
 
 
-def is_source_like(X: Any, kind: Kind | None = None) -> bool:
+def is_source_like(X: Any, kind: InputKind | None = None) -> bool:
     """Whether X is one matrix that only ``as_source`` understands.
 
     Sparse matrices, datasets on disk, AnnData, functions and objects that yield blocks are, iterators too (for which
@@ -133,11 +141,11 @@ def is_source_like(X: Any, kind: Kind | None = None) -> bool:
 def holds_device_arrays(X: Any) -> bool:
     """Whether X is an array on a device, or a list, tuple or mapping of contexts with one in it."""
     kind = input_kind(X)
-    if kind is Kind.SEQUENCE:
+    if kind is InputKind.SEQUENCE:
         return any(map(is_device_array, X))
-    if kind is Kind.MAPPING:
+    if kind is InputKind.MAPPING:
         return any(map(is_device_array, X.values()))
-    return kind is Kind.DEVICE
+    return kind is InputKind.DEVICE
 
 
 def anndata_parts(X: Any) -> tuple[Any, Array]:

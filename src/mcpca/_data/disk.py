@@ -1,4 +1,9 @@
-"""Rows in HDF5 and Zarr: read in order, by whole chunks, never all at once. Neither library is imported here."""
+"""Rows in HDF5 and Zarr: read in the order of the file, by whole chunks, never all at once.
+
+``as_source`` makes these sources of datasets that the user has opened, so neither library is imported here. Files may
+be cut short, damaged or closed between passes; every read goes through ``reading``, which turns what the libraries
+raise into one kind of error.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from .blocks import (
     as_canonical,
     as_range,
     block_dtype,
-    check_shape,
+    check_matrix_shape,
     csr_block,
     csr_blocks,
     equal_blocks,
@@ -29,44 +34,52 @@ from .blocks import (
 )
 from .hdf5_bytes import direct
 
-_READ_BYTES = 2**24  # what gather reads at a time
-_MIN_GAP = 2**12  # unwanted entries that are read over rather than skipped, where a dataset has no chunks
-_BAND_RATIO = 4  # a band of chunks is read whole up to this multiple of max_bytes
-_CSC_PASSES = 8  # a CSC file is read whole for each block, so there are about this many at most,
-_CSC_BYTES = 2**30  # unless they would get larger than this
+# Bytes that ``gather`` reads at a time. Larger reads need more memory next to the result, smaller ones cost a call of
+# the library each.
+_READ_BYTES = 2**24
+# If a sparse dataset has no chunks: unwanted entries up to this many are read over, because a skip costs another read.
+_MIN_GAP_ENTRIES = 2**12
+# Rows of a chunk are read together up to this multiple of ``max_bytes``. A lower ratio decompresses a chunk several
+# times, a higher one takes more memory than was asked for.
+_BAND_RATIO = 4
+# A CSC file is read whole for each block of rows: a scan has about this many blocks at most, unless each would take
+# more bytes than the second bound.
+_MAX_CSC_BLOCKS = 8
+_MAX_CSC_BLOCK_BYTES = 2**30
 
 
 @contextmanager
 def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
     """Turn whatever a storage library raises into an OSError that says what was read and what to do.
 
-    HDF5 gives zeros, and no error, from beyond the end of a file that was cut short while open, and h5py remembers
-    the shape of a dataset of a closed file; both are looked up for these ``datasets``.
+    Two faults raise nothing, and are looked for in ``datasets``: HDF5 returns zeros from beyond the end of a file that
+    was cut short while open, and h5py still knows the shape of a dataset whose file is closed.
     """
     try:
         for dataset in datasets:
             if hasattr(type(dataset), "__bool__") and not dataset:
                 raise OSError("the file is closed")
         yield
-        if datasets:  # of one file
+        if datasets:  # all of one file
             _check_length(datasets[0])
     except MemoryError:
         raise
-    except Exception as error:  # each codec and each store has errors of its own
+    except Exception as error:  # every codec and every store has its own
         raise OSError(
             f"{where}: {what} could not be read ({type(error).__name__}: {error}). The file may be cut short, damaged, "
-            "or closed: keep it open during the fit, and copy it again or write it anew if it cannot be read."
+            "or closed: keep it open during the fit, and copy or write it again if it cannot be read."
         ) from error
 
 
 def _check_length(dataset: Any) -> None:
-    """Raise when an HDF5 file that is only read is now shorter than when it was opened."""
+    """Raise if a local HDF5 file, open for reading only, is shorter than when it was opened."""
     file: Any = getattr(dataset, "file", None)
     if getattr(file, "mode", None) != "r" or getattr(file, "driver", None) != "sec2":
-        return  # a file that is written to may be longer in memory than on disk
-    length, found = int(file.id.get_filesize()), os.stat(file.filename).st_size
-    if found < length:
-        raise OSError(f"the file has {found} of its {length} bytes")
+        return  # a file that is being written may be longer in memory than on disk
+    expected = int(file.id.get_filesize())
+    on_disk = os.stat(file.filename).st_size
+    if on_disk < expected:
+        raise OSError(f"the file has {on_disk} of its {expected} bytes")
 
 
 def _rows_text(first: int, stop: int) -> str:
@@ -74,10 +87,10 @@ def _rows_text(first: int, stop: int) -> str:
 
 
 def _missing_chunks(array: Any) -> tuple[int, int]:
-    """Return (chunks that are not in a Zarr store, all chunks); (0, 0) for HDF5, which keeps count itself.
+    """Return (chunks that are not in a Zarr store, all chunks); (0, 0) for HDF5, which keeps track of them itself.
 
-    Where chunks are stored together in shards, shards are counted: those are the files that get lost. Cost: a listing
-    of the store.
+    If chunks are stored together in shards, shards are counted: those are the files that get lost. Cost: listing the
+    store.
     """
     if not hasattr(array, "nchunks_initialized"):
         return 0, 0
@@ -92,41 +105,45 @@ def _missing_chunks(array: Any) -> tuple[int, int]:
 class DenseDiskSource:
     """A dense 2-D dataset of HDF5 or Zarr. Memory: the block that is asked for.
 
-    Chunks that span all columns and few rows are read fastest. A chunk whose rows take more than four times
-    ``max_bytes`` is read once per block. Memory of ``gather``: the result and 64 MB at most.
+    Chunks that span all columns and few rows are fastest to read. A chunk whose rows take more than four times
+    ``max_bytes`` is read once per block. Memory of ``gather``: the result and at most 64 MB.
     """
 
     in_memory = False
     sparse = False
 
     def __init__(self, dataset: Any, where: str) -> None:
-        self._dataset, self._where = dataset, where
+        self._dataset = dataset
+        self._where = where
         with reading(where, "its shape", dataset):
-            shape, dtype, chunks = dataset.shape or (), dataset.dtype, getattr(dataset, "chunks", None)
+            shape = dataset.shape or ()
+            dtype = dataset.dtype
+            chunks = getattr(dataset, "chunks", None)
             missing, total = _missing_chunks(dataset)
-        self.shape = check_shape(shape, where)
+        self.shape = check_matrix_shape(shape, where)
         self.dtype = block_dtype(dtype, where)
         self._row_bytes = self.shape[1] * self.dtype.itemsize
         self.nbytes = self.shape[0] * self._row_bytes
+        # Rows that are stored together; without chunks, as many as make a megabyte.
         self._band = max(int(chunks[0]) if chunks else 2**20 // self._row_bytes, 1)
         if missing and missing == total:
             raise ValueError(
                 f"{where}: none of its {total} chunks is in the store, so every value would be read as the fill value; "
-                "copy the store again or write it anew."
+                "copy or write the store again."
             )
         if missing:
-            # Zarr leaves out chunks of zeros on purpose, so this may be right.
+            # Only a warning: Zarr can leave out chunks of zeros on purpose.
             warnings.warn(
                 f"{where}: {missing} of {total} chunks are not in the store, and are read as {dataset.fill_value}. "
-                "That is right where they were left out for being all so (write_empty_chunks=False); otherwise the "
-                "store was cut short: copy it again.",
+                "That is right if they were left out because they are empty (write_empty_chunks=False); otherwise the "
+                "store is incomplete: copy it again.",
                 stacklevel=2,
             )
 
     def gather(self, rows: slice | Array, room: Room | None = None) -> RowBlock:
         """Return these rows in this order, reading only chunks that hold some of them, in the order of the file.
 
-        Where they do not follow one another they are put into ``room``, if there is one.
+        The result is in the memory of ``room``, if there is one, unless the rows are consecutive.
         """
         consecutive = as_range(rows, self.shape[0])
         if consecutive is not None:
@@ -143,11 +160,12 @@ class DenseDiskSource:
         return out
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
-        """Yield (number of the first row, block), whole chunks at a time."""
+        """Yield (number of the first row, block), reading whole chunks where they are not too large."""
         step = max(max_bytes // self._row_bytes, 1)
         if step >= self._band:
             read = step // self._band * self._band
         else:
+            # Less than a band of chunks fits into a block: read it once and hand it out in parts, if memory allows.
             read = self._band if self._band <= _BAND_RATIO * step else step
         for first, stop in equal_blocks(self.shape[0], read):
             block = self._read(first, stop)
@@ -156,10 +174,10 @@ class DenseDiskSource:
 
     def _ends_of_reads(self, ordered: Array) -> Iterator[int]:
         """Yield where to cut sorted row numbers, so that each part is within neighbouring chunks of a bounded size."""
-        # Chunks of very many rows are read in parts, though each part costs a look at the whole chunk.
+        # Chunks of very many rows are read in parts, though each part decompresses the whole chunk.
         band = min(self._band, max(_BAND_RATIO * _READ_BYTES // self._row_bytes, 1))
         bands = ordered // band
-        most = max(_READ_BYTES // (band * self._row_bytes), 1)
+        most = max(_READ_BYTES // (band * self._row_bytes), 1)  # bands in a read
         begin = 0
         for i in np.append(np.flatnonzero(np.diff(bands)) + 1, len(ordered)) if len(ordered) else ():
             if i == len(ordered) or bands[i] != bands[i - 1] + 1 or bands[i] - bands[begin] >= most:
@@ -171,14 +189,17 @@ class DenseDiskSource:
             block = np.asarray(self._dataset[first:stop])
         if block.shape != (stop - first, self.shape[1]):
             raise OSError(
-                f"{self._where}: {_rows_text(first, stop)} came in shape {block.shape}; copy the file again or "
-                "write it anew."
+                f"{self._where}: {_rows_text(first, stop)} came in shape {block.shape}; copy or write the file again."
             )
         return block.astype(self.dtype, copy=False)
 
 
 class _SparseDisk:
-    """What CSR and CSC groups share: a data, an indices and an indptr dataset."""
+    """What CSR and CSC groups share: datasets data, indices and indptr, and their checks.
+
+    indptr is held in memory. Nothing in a file is trusted: SciPy's compiled loops would read and write beyond arrays if
+    indptr or indices were wrong.
+    """
 
     in_memory = False
     sparse = True
@@ -186,20 +207,24 @@ class _SparseDisk:
     def __init__(self, dataset: Any, where: str) -> None:
         self._where = where
         with reading(where, "its shape and indptr"):
-            shape, group = dataset.shape, dataset.group
-            self._data, self._indices = direct(group["data"]), direct(group["indices"])
+            shape = dataset.shape
+            group = dataset.group
+            self._data = direct(group["data"])
+            self._indices = direct(group["indices"])
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
-            self._major = np.asarray(group["indptr"][:])
-            n_data, n_indices = int(self._data.shape[0]), int(self._indices.shape[0])
+            self._major = np.asarray(group["indptr"][:])  # of rows for CSR, of columns for CSC
+            n_data = int(self._data.shape[0])
+            n_indices = int(self._indices.shape[0])
             index_bytes = np.dtype(self._indices.dtype).itemsize
             chunks = getattr(self._data, "chunks", None)
-        self.shape = check_shape(shape, where)
+        self.shape = check_matrix_shape(shape, where)
         self.dtype = block_dtype(self._data.dtype, where)
         self._entry_bytes = self.dtype.itemsize + index_bytes
-        self._gap = int(chunks[0]) if chunks else _MIN_GAP
+        # Skipping less than a chunk saves nothing, since chunks are read whole.
+        self._gap = int(chunks[0]) if chunks else _MIN_GAP_ENTRIES
         lines = self.shape[0 if dataset.format == "csr" else 1]
-        advice = "the file is cut short or damaged; copy it again or write it anew."
-        # Without any entry indptr is all zeros, which Zarr does not store.
+        advice = "the file is cut short or damaged; copy or write it again."
+        # Without entries indptr is all zeros, which Zarr does not store.
         if any(missing.values()) and (n_data or n_indices):
             names = ", ".join(f"{count} of {name}" for name, count in missing.items() if count)
             raise ValueError(f"{where}: chunks are missing from the store ({names}); {advice}")
@@ -218,17 +243,17 @@ class _SparseDisk:
     def _entries(self, first: int, stop: int, what: str, bound: int) -> tuple[Array, Array]:
         """Return data and indices of entries ``first`` to ``stop``, each index within [0, bound)."""
         with reading(self._where, what, self._data, self._indices):
-            data, indices = np.asarray(self._data[first:stop]), np.asarray(self._indices[first:stop])
+            data = np.asarray(self._data[first:stop])
+            indices = np.asarray(self._indices[first:stop])
         if not len(data) == len(indices) == stop - first:
             raise OSError(
                 f"{self._where}: {what} gave {len(data)} values and {len(indices)} indices where {stop - first} are "
-                "needed; copy the file again or write it anew."
+                "needed; copy or write the file again."
             )
-        # SciPy trusts indices: one beyond the matrix would be read from beyond an array.
         if len(indices) and not (indices.min() >= 0 and indices.max() < bound):
             raise ValueError(
                 f"{self._where}: {what} have indices from {indices.min()} to {indices.max()}, where 0 to {bound - 1} "
-                "are possible; the file is damaged: copy it again or write it anew."
+                "are possible; the file is damaged: copy or write it again."
             )
         return data, indices
 
@@ -236,13 +261,13 @@ class _SparseDisk:
 class CSRDiskSource(_SparseDisk):
     """A CSR matrix in HDF5 or Zarr, in AnnData's layout.
 
-    Memory: indptr, the block that is asked for, and some 100 MB for the part of the file that is looked at.
+    Memory: indptr, the block that is asked for, and some 100 MB for parts of the file that are being read.
     """
 
     def gather(self, rows: slice | Array, room: Room | None = None) -> RowBlock:
-        """Return these rows in this order; unwanted ones between them are read over only within a chunk.
+        """Return these rows in this order; unwanted rows in between are read only within a chunk.
 
-        Where they do not follow one another they are put into ``room``, if there is one.
+        The result is in the memory of ``room``, if there is one, unless the rows are consecutive.
         """
         consecutive = as_range(rows, self.shape[0])
         if consecutive is not None:
@@ -250,24 +275,30 @@ class CSRDiskSource(_SparseDisk):
         numbers = row_numbers(rows, self.shape[0], self._where)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
+        # Sorted numbers, the usual case, are copied slice by slice; others entry by entry.
         in_order = bool((order[1:] > order[:-1]).all())
-        # How long rows are is known: they go straight to their places, and are never held twice.
+        # indptr tells how long rows are, so they go straight to their places in the result and are never held twice.
         places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
         index_dtype = np.int32 if places[-1] < 2**31 and self.shape[1] < 2**31 else np.int64
-        room, size = room or Room(), int(places[-1])
-        data, indices = room.take("data", size, self.dtype), room.take("indices", size, index_dtype)
+        size = int(places[-1])
+        room = room or Room()
+        data = room.take("data", size, self.dtype)
+        indices = room.take("indices", size, index_dtype)
 
         def put(a: int, b: int) -> None:
+            """Read the wanted rows ``ordered[a:b]`` in one piece and put them where they belong in the result."""
             first = int(ordered[a])
             part = self._read(first, int(ordered[b - 1]) + 1, as_it_is=True)[ordered[a:b] - first]
             to: Any = slice(places[a], places[b])
             if not in_order:
+                # Entry e of row t of the part goes to the place where that row begins, plus e's position in the row.
                 to = np.repeat(places[order[a:b]] - part.indptr[:-1], np.diff(part.indptr))
                 to += np.arange(len(to))
-            data[to], indices[to] = part.data, part.indices
+            data[to] = part.data
+            indices[to] = part.indices
 
         reads = list(pairwise([0, *self._ends_of_reads(ordered)]))
-        # One thread reads while another sorts out what was read.
+        # While one thread reads, others put what was read into its place.
         for _ in each(lambda read: put(*read), reads, n_workers() if len(reads) > 1 else 1):
             pass
         return csr_block(data, indices, places, self.shape[1], self.dtype)
@@ -281,6 +312,7 @@ class CSRDiskSource(_SparseDisk):
         """Yield where to cut sorted row numbers: at gaps of a chunk or more, and before a read gets too large."""
         if not len(ordered):
             return
+        # Unwanted entries between one wanted row and the next; none if a row is wanted twice in a row.
         gaps = self._major[ordered[1:]] - self._major[np.minimum(ordered[:-1] + 1, ordered[1:])]
         most = max(_READ_BYTES // self._entry_bytes, 1)
         begin = 0
@@ -288,12 +320,13 @@ class CSRDiskSource(_SparseDisk):
         cuts = np.append(np.flatnonzero(gaps >= self._gap) + 1, len(ordered)).tolist()
         for cut in cuts:
             while begin < cut:
+                # As many rows as fit into a read, but at least one, however long it is.
                 limit = int(self._major[ordered[begin]]) + most
                 begin = min(cut, max(begin + 1, int(np.searchsorted(ends, limit, side="right"))))
                 yield begin
 
     def _read(self, first: int, stop: int, *, as_it_is: bool = False) -> Any:
-        """Return consecutive rows; ``as_it_is``, without a look at the order of their entries."""
+        """Return consecutive rows; ``as_it_is`` skips the check that their entries are sorted and distinct."""
         pointers = self._major[first : stop + 1]
         data, indices = self._entries(int(pointers[0]), int(pointers[-1]), _rows_text(first, stop), self.shape[1])
         return csr_block(data, indices, pointers - pointers[0], self.shape[1], self.dtype, as_it_is)
@@ -302,10 +335,10 @@ class CSRDiskSource(_SparseDisk):
 class CSCDiskSource(_SparseDisk):
     """A CSC matrix in HDF5 or Zarr, in AnnData's layout.
 
-    Columns are together on disk and rows are not: the whole file is read for each ``gather`` and each block of
-    ``scan``. Blocks are therefore as large as an eighth of the matrix, or 1 GB if that is less, even where
-    ``max_bytes`` is smaller. CSR is the format to have for rows; write the file again as CSR when it is read often.
-    Memory: twice the block, and some 50 MB for the part of the file that is looked at.
+    It is stored by columns, so the whole file is read for each ``gather`` and each block of ``scan``. Blocks are
+    therefore at least an eighth of the matrix, or 1 GB if that is less, even where ``max_bytes`` is smaller. A file
+    that is read often should be written again as CSR. Memory: twice the block, and some 50 MB for the part of the file
+    that is being read.
     """
 
     def __init__(self, dataset: Any, where: str) -> None:
@@ -313,24 +346,26 @@ class CSCDiskSource(_SparseDisk):
         self._indptr: Array | None = None
 
     def first_entries(self, n: int) -> Array:
-        """Return about ``n`` entries, of the first columns."""
+        """Return ``n`` stored entries of the first columns, or all if there are fewer."""
         return self._entries(0, min(n, int(self._major[-1])), "its first columns", self.shape[0])[0]
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order; cost: a read of the whole file."""
         numbers = row_numbers(rows, self.shape[0], self._where)
+        # Each row is selected once from the file, and repeated in memory.
         unique, inverse = np.unique(numbers, return_inverse=True)
         block = self._select(unique)
         return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
-        """Yield (number of the first row, block), about eight of them up to 8 GB; each costs a read of the file."""
+        """Yield (number of the first row, block): about eight for up to 8 GB; each costs a read of the file."""
+        # Blocks of bounded size need the lengths of rows, which a file by columns does not have: one more read, once.
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)
             for _, _, indices, _ in self._pieces("its columns"):
                 counts += np.bincount(indices, minlength=self.shape[0])
             self._indptr = np.concatenate([[0], np.cumsum(counts)])
-        size = max(max_bytes, min(-(-self.nbytes // _CSC_PASSES), _CSC_BYTES))
+        size = max(max_bytes, min(-(-self.nbytes // _MAX_CSC_BLOCKS), _MAX_CSC_BLOCK_BYTES))
         for first, stop in csr_blocks(self._indptr, self._entry_bytes, size):
             yield first, self._select(np.arange(first, stop))
 
@@ -342,17 +377,21 @@ class CSCDiskSource(_SparseDisk):
             yield first, data, indices, pointers - pointers[0]
 
     def _select(self, wanted: Array) -> Any:
-        """Return sorted rows as CSR."""
+        """Return these rows, sorted numbers, as CSR."""
         what = _rows_text(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else "no rows"
+        # Position of each row of the file in the result, -1 for rows that are not wanted.
         place = np.full(self.shape[0], -1, dtype=np.int64)
         place[wanted] = np.arange(len(wanted))
-        data_parts, row_parts, counts = [], [], [np.zeros(0, dtype=np.int64)]
+        data_parts: list[Array] = []
+        row_parts: list[Array] = []
+        counts = [np.zeros(0, dtype=np.int64)]
         for _, data, indices, pointers in self._pieces(what):
             rows = place[indices]
-            kept = np.flatnonzero(rows >= 0)
-            data_parts.append(data[kept].astype(self.dtype, copy=False))
-            row_parts.append(rows[kept].astype(np.int32 if len(wanted) < 2**31 else np.int64))
-            counts.append(np.diff(np.searchsorted(kept, pointers)))
+            entries = np.flatnonzero(rows >= 0)
+            data_parts.append(data[entries].astype(self.dtype, copy=False))
+            row_parts.append(rows[entries].astype(np.int32 if len(wanted) < 2**31 else np.int64))
+            # How many of the wanted entries are in each column: where its bounds fall among them.
+            counts.append(np.diff(np.searchsorted(entries, pointers)))
         indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         data = np.concatenate([np.zeros(0, dtype=self.dtype), *data_parts])
         rows = np.concatenate([np.zeros(0, dtype=np.int32), *row_parts])

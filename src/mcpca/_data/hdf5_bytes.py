@@ -1,6 +1,7 @@
-"""1-D datasets of HDF5 whose bytes are in the file as they are: read from there, by several threads at a time.
+"""Uncompressed 1-D datasets of HDF5, read straight from the bytes of the file by several threads.
 
-HDF5 itself lets one thread in at a time, and h5py keeps Python's lock meanwhile.
+HDF5 itself serves one thread at a time, and h5py holds Python's lock meanwhile. ``disk`` reads the data and indices of
+sparse matrices through ``direct``, which falls back to h5py for all that is compressed, remote or open for writing.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from .._utils.types import Array
 class DirectDataset:
     """A 1-D dataset of h5py whose chunks of ``length`` entries are at ``offsets`` (in bytes) of its file.
 
-    Slices of it are read past HDF5; what else is asked of a dataset is answered by ``dataset``.
+    Slices are read past HDF5; for the rest it looks like ``dataset``.
     """
 
     def __init__(self, dataset: Any, length: int, offsets: Array) -> None:
-        self._dataset, self._length, self._offsets = dataset, length, offsets
-        self.shape, self.dtype, self.chunks = dataset.shape, dataset.dtype, dataset.chunks
+        self._dataset = dataset
+        self._length = length
+        self._offsets = offsets
+        self.shape = dataset.shape
+        self.dtype = dataset.dtype
+        self.chunks = dataset.chunks
 
     @property
     def file(self) -> Any:
@@ -35,7 +40,8 @@ class DirectDataset:
     def __getitem__(self, part: slice) -> Array:
         first, stop, _ = part.indices(self.shape[0])
         out = np.empty(max(stop - first, 0), dtype=self.dtype)
-        handle, size = self.file.id.get_vfd_handle(), self.dtype.itemsize
+        handle = self.file.id.get_vfd_handle()
+        size = self.dtype.itemsize
         while first < stop:
             chunk, inside = divmod(first, self._length)
             n = min(self._length - inside, stop - first)
@@ -46,22 +52,25 @@ class DirectDataset:
 
 
 def _fill(handle: int, to: memoryview, offset: int) -> None:
+    """Fill ``to`` with the bytes of a file from ``offset`` on; a read may return fewer bytes than asked for."""
     while len(to):
-        n = os.preadv(handle, [to], offset)
+        n = os.preadv(handle, [to], offset)  # moves no file position that threads would share
         if not n:
             raise OSError("the file ends before the entries that it should have")
-        to, offset = to[n:], offset + n
+        to = to[n:]
+        offset += n
 
 
 def direct(dataset: Any) -> Any:
-    """Return a dataset of h5py that can be read past HDF5, and any other as it is.
+    """Return a dataset of h5py as ``DirectDataset`` if it can be read past HDF5, and anything else as it is.
 
-    It can where entries are plain numbers in a local file that is only read, and are stored without compression or
-    any other filter, all of them.
+    It can if its entries are plain numbers in a local file that is open for reading only, and all of its chunks are
+    stored without compression or any other filter.
     """
     if not hasattr(os, "preadv") or not hasattr(getattr(dataset, "id", None), "get_offset"):
         return dataset
-    file, stored = dataset.file, dataset.id.get_create_plist()
+    file = dataset.file
+    stored = dataset.id.get_create_plist()
     plain = dataset.dtype.isnative and dataset.dtype.kind in "iuf" and dataset.ndim == 1
     local = file.driver == "sec2" and file.mode == "r" and not file.swmr_mode and file.userblock_size == 0
     if not (plain and local) or stored.get_nfilters() or stored.get_external_count():
@@ -69,13 +78,14 @@ def direct(dataset: Any) -> Any:
     if dataset.chunks is None:
         offset = dataset.id.get_offset()
         return dataset if offset is None else DirectDataset(dataset, max(dataset.shape[0], 1), np.array([offset]))
+    # -1 stands for chunks that are not in the file (never written, so all fill value), or that a filter was applied to.
     length = dataset.chunks[0]
     offsets = np.full(-(-dataset.shape[0] // length), -1, dtype=np.int64)
 
     def note(chunk: Any) -> None:
         offsets[chunk.chunk_offset[0] // length] = -1 if chunk.filter_mask else chunk.byte_offset
 
-    if not hasattr(dataset.id, "chunk_iter"):  # of older libraries
+    if not hasattr(dataset.id, "chunk_iter"):  # older versions of HDF5
         return dataset
     dataset.id.chunk_iter(note)
     return dataset if (offsets < 0).any() else DirectDataset(dataset, length, offsets)

@@ -15,8 +15,8 @@ import numpy as np
 from .._utils.array_api import to_host
 from .._utils.types import Array
 from .._utils.wording import close_names, quoted
-from .alignment import columns_of, in_row_order
-from .detect import Kind, input_kind
+from .alignment import column_names, in_row_order
+from .detect import InputKind, input_kind
 from .label_kinds import plain_label, plain_labels, sort_key
 
 SEPARATOR = " / "  # between the names of crossed contexts
@@ -39,7 +39,7 @@ class Coded(NamedTuple):
 # Columns with labels
 
 
-def label_columns(X: Any, y: Any, kind: Kind | None = None) -> list[str]:
+def label_columns(X: Any, y: Any, kind: InputKind | None = None) -> list[str]:
     """Return the columns that ``y`` names, of a DataFrame or of an AnnData's ``obs``; none if y is the labels.
 
     A string is the name of a column. A list of strings is several of them, unless it has an entry for every row or
@@ -48,10 +48,10 @@ def label_columns(X: Any, y: Any, kind: Kind | None = None) -> list[str]:
     if not isinstance(y, str) and not (isinstance(y, (list, tuple)) and y and all(isinstance(v, str) for v in y)):
         return []
     kind = input_kind(X) if kind is None else kind
-    table, where = (X.obs, "adata.obs") if kind is Kind.ANNDATA else (X, "X")
-    columns = columns_of(table)
+    table, where = (X.obs, "adata.obs") if kind is InputKind.ANNDATA else (X, "X")
+    columns = column_names(table)
     if isinstance(y, str):
-        if columns is None and kind in (Kind.SEQUENCE, Kind.MAPPING):
+        if columns is None and kind in (InputKind.SEQUENCE, InputKind.MAPPING):
             return []  # separate contexts take no y, which is an error where they are read
         return check_column_names([y], columns or [], "y", where, "or the labels themselves")
     if columns is None or len(set(y) & set(columns)) == 0 or len(y) == len(table):
@@ -80,7 +80,7 @@ def check_column_names(
     return names
 
 
-def take_labels(X: Any, y: Any, kind: Kind | None = None) -> tuple[Any, Any]:
+def take_labels(X: Any, y: Any, kind: InputKind | None = None) -> tuple[Any, Any]:
     """Return X without its label columns, and the labels of its rows.
 
     Where ``y`` names columns, these are taken out of X, and crossed if they are several; an AnnData, which has them in
@@ -92,19 +92,19 @@ def take_labels(X: Any, y: Any, kind: Kind | None = None) -> tuple[Any, Any]:
     names = label_columns(X, y, kind)
     if not names:
         return X, in_row_order(X, y, kind)
-    table = X.obs if kind is Kind.ANNDATA else X
+    table = X.obs if kind is InputKind.ANNDATA else X
     if len(names) == 1:
         labels = table[names[0]]
     elif hasattr(X, "npartitions"):
         raise ValueError(f"y={names}: columns of a Dask DataFrame are not crossed; join them in one, and name it.")
     else:
         labels = cross_labels([table[name] for name in names])
-    return X if kind is Kind.ANNDATA else without_columns(X, names), labels
+    return X if kind is InputKind.ANNDATA else without_columns(X, names), labels
 
 
 def without_columns(X: Any, names: Sequence[str]) -> Any:
     """Return a DataFrame without those of these columns that it has; anything else as it is."""
-    columns = columns_of(X) if names else None
+    columns = column_names(X) if names else None
     if columns is None or not set(names) & set(columns):
         return X
     return X[[c for c in columns if c not in names]]

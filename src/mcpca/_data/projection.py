@@ -28,7 +28,7 @@ def offset_scores(X: Any, directions: Array, offset: Array) -> Array:
     return np.asarray(X @ directions - offset)
 
 
-def scores_by_context(
+def offset_scores_by_context(
     X: Any, codes: Array, projections: Sequence[Array], offsets: Array, dtype: np.dtype[Any]
 ) -> Array:
     """Return ``x P^T - offset`` (n, r) of rows X (n, p), with P and offset of each row's context ``codes`` (n,).
@@ -40,6 +40,7 @@ def scores_by_context(
         return np.asarray(offset_scores(X, projections[0].T, offset), dtype=dtype)
     Z = np.empty((len(codes), offsets.shape[1]), dtype=dtype)
     for i in np.unique(codes).tolist():
+        # Only contexts in this block: with many contexts a block has rows of few.
         rows = np.flatnonzero(codes == i)
         Z[rows] = offset_scores(X[rows], projections[i].T, offsets[i])
     return Z

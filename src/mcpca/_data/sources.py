@@ -22,7 +22,7 @@ from .blocks import (
     as_range,
     block_dtype,
     check_block,
-    check_shape,
+    check_matrix_shape,
     csr_blocks,
     csr_rows,
     equal_blocks,
@@ -30,7 +30,7 @@ from .blocks import (
 )
 from .chunks import ChunkSource, one_shot
 from .columns import ColumnSource, in_memory
-from .detect import Kind, anndata_parts, input_kind
+from .detect import InputKind, anndata_parts, input_kind
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from .validation import check_rows
 
@@ -67,7 +67,7 @@ class DenseSource:
         self._where = where
         # Kept as it is: rows of a memory map are read only when they are asked for.
         self.array = X
-        self.shape = check_shape(X.shape, where)
+        self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
 
@@ -95,7 +95,7 @@ class CSRSource:
 
     def __init__(self, X: Any, where: str) -> None:
         self._where = where
-        self.shape = check_shape(X.shape, where)
+        self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
         # A new object around the same arrays: SciPy caches flags such as has_canonical_format on the matrix itself, and
         # the caller's is not ours to change.
@@ -131,7 +131,7 @@ class CSCSource:
 
     def __init__(self, X: Any, where: str) -> None:
         self._where = where
-        self.shape = check_shape(X.shape, where)
+        self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
         self.matrix = scipy.sparse.csc_array(X)
         entries = int(self.matrix.indptr[-1])
@@ -152,6 +152,7 @@ class CSCSource:
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), about eight blocks at most."""
+        # Blocks of bounded size need the lengths of rows, which a matrix by columns does not have: counted once.
         if self._indptr is None:
             counts = np.zeros(self.shape[0], dtype=np.int64)
             indices = self.matrix.indices
@@ -165,7 +166,7 @@ class CSCSource:
             yield first, self.gather(slice(first, stop))
 
 
-def as_source(X: Any, where: str, kind: Kind | None = None) -> Source:
+def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
     """Return the rows of one matrix as a ``Source``.
 
     Parameters
@@ -181,29 +182,29 @@ def as_source(X: Any, where: str, kind: Kind | None = None) -> Source:
           repeatedly and yields them (see ``ChunkSource``).
     where : str
         What to call it in errors.
-    kind : Kind, optional
+    kind : InputKind, optional
         That of X, where the caller has asked already.
     """
     kind = input_kind(X) if kind is None else kind
-    if kind is Kind.SOURCE:
+    if kind is InputKind.SOURCE:
         return X  # type: ignore[no-any-return]  # opening it again could mean reading it again
-    if kind is Kind.ANNDATA:
+    if kind is InputKind.ANNDATA:
         return as_source(anndata_parts(X)[0], where)
-    if kind is Kind.DASK:
+    if kind is InputKind.DASK:
         raise TypeError(
             f"{where} is on Dask, and this needs its rows in the memory of this process, where they may not fit. Pass "
             "a sample of them: some blocks, computed."
         )
-    if kind is Kind.ITERATOR:
+    if kind is InputKind.ITERATOR:
         raise one_shot(X, where)
-    if kind is Kind.CHUNKS:
+    if kind is InputKind.CHUNKS:
         return ChunkSource(X, where)
-    if kind is Kind.DATASET:
+    if kind is InputKind.DATASET:
         return DenseDiskSource(X, where)
-    if kind is Kind.SPARSE_DATASET:
+    if kind is InputKind.SPARSE_DATASET:
         return CSRDiskSource(X, where) if X.format == "csr" else CSCDiskSource(X, where)
-    if kind is Kind.SPARSE:
-        check_shape(X.shape, where)
+    if kind is InputKind.SPARSE:
+        check_matrix_shape(X.shape, where)
         block_dtype(X.dtype, where)
         return CSCSource(X, where) if X.format == "csc" else CSRSource(X, where)
     # An array that needs no conversion is not copied, and not looked at: a memory map would be read.
@@ -213,7 +214,7 @@ def as_source(X: Any, where: str, kind: Kind | None = None) -> Source:
     return DenseSource(check_rows(X, where), where)
 
 
-def columns_source(X: Any, columns: Array | None, where: str, kind: Kind | None = None) -> Source:
+def columns_source(X: Any, columns: Array | None, where: str, kind: InputKind | None = None) -> Source:
     """Return these columns of one matrix, in this order, as a ``Source``; None is all of them.
 
     Columns of a matrix in memory are copied once; those of any other are selected block by block as it is read.

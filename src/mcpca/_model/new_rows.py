@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._covariances.device_rows import finite_rows
-from .._data.alignment import columns_of, in_fitted_order
+from .._data.alignment import column_names, in_fitted_order
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
 from .._data.detect import is_dask, is_source_like
 from .._data.labels import take_labels, without_columns
@@ -96,7 +96,7 @@ def _check_not_empty(shape: tuple[int, ...]) -> None:
 
 def _warn_of_names_on_one_side(model: FittedModel, X: Any) -> None:
     """Warn if only the fit or only the new rows have feature names, in the words of scikit-learn's own check."""
-    names = columns_of(X)
+    names = column_names(X)
     has_names = names is not None and len(names) > 0 and all(isinstance(name, str) for name in names)
     if has_names and model.feature_names is None:
         warn("X has feature names, but MCPCA was fitted without feature names")

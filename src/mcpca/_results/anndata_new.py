@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .._data.anndata_rows import axes_of, check_unique, feature_rows, matrix_of
+from .._data.anndata_rows import axes_of, check_unique, feature_rows, layer_matrix
 from .._data.columns import positions_of
-from .._data.dask_rows import product_there
+from .._data.dask_rows import dask_product
 from .._data.detect import is_dask
 from .._data.projection import projected_rows
 from .._data.sources import as_source
@@ -26,7 +26,7 @@ _SAME_AXES_ATOL = 1e-4
 
 def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Any:
     """Return the rows of ``adata`` with these features, in this order, in the form of ``feature_rows``."""
-    matrix, names = matrix_of(adata, layer)
+    matrix, names = layer_matrix(adata, layer)
     check_unique(names, "adata")
     way_out = "Loadings need them all; add them, or fit on the features that both have."
     return feature_rows(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
@@ -52,7 +52,7 @@ def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, ke
     source = features_by_name(adata, layer, [str(name) for name in fitted.var_names[used]])
     # The PCA's own mean need not be subtracted: every context is centred by its own mean later.
     if is_dask(source):
-        return product_there(source, axes[used])
+        return dask_product(source, axes[used])
     scores = projected_rows(source, axes[used], np.result_type(source.dtype, axes))
     return as_source(scores, "adata")
 
