@@ -61,10 +61,12 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
     columns = label_columns(X, y)
     X, y = take_labels(X, y)
     contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
+    # Before the first pass over the rows, which may take long: a rank above p needs none to be refused.
     if parameters.n_components is not None:
         check_rank(parameters.n_components, contexts.n_features)
     features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
     tol = check_tolerance(parameters.tol)
+    # A fingerprint of rows, labels and parameters, by which a checkpoint of another fit is recognised.
     identity = {} if checkpoint is None else identity_of(contexts, vars(parameters))
     with Checkpoint(checkpoint, identity, parameters.random_state) as saved:
         data = fit_data_of_rows(contexts, parameters.n_components, tol, report, saved)
@@ -189,8 +191,12 @@ def _score_moments(data: FitData, result: Decomposition, noise: str | None) -> t
     """
     if result.noise is None:
         return None
-    A, B, variances = (array.astype(np.float64) for array in (result.components, result.loadings, result.noise))
-    gaussian = GaussianModel(A, B, variances, noise == "diagonal")
+    gaussian = GaussianModel(
+        A=result.components.astype(np.float64),
+        B=result.loadings.astype(np.float64),
+        noise=result.noise.astype(np.float64),
+        diagonal=noise == "diagonal",
+    )
     # The weights of contexts do not enter the moments.
     likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))
     return np.ldexp(likelihood.R, 2 * data.exponent), np.ldexp(likelihood.rest, 2 * data.exponent)

@@ -255,10 +255,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             else:
                 self._set_features(added.moments.means.shape[1], feature_names(added.moments.feature_names))
                 self._set_label_columns(added.label_columns)
+            # Last, because publishing a fit removes all fitted attributes, moments_ among them.
             self.moments_ = added.moments
         return self
 
     def _checked_parameters(self) -> Parameters:
+        """Return the parameters as one value; raise before any row is read if they are invalid."""
         return Parameters(**self.get_params(deep=False)).checked()
 
     def _finish(self, fit: Fit) -> Self:
@@ -272,7 +274,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def _publish(self, model: FittedModel, rank_choice: RankSelection | RankChoice | None) -> None:
         """Set all fitted attributes, and remove those of an earlier fit that this one does not have."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+        fitted_before = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
+        for name in fitted_before:
             delattr(self, name)
         self._set_features(model.n_features, model.feature_names)
         self._set_label_columns(model.label_columns)
