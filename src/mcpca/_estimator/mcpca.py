@@ -103,7 +103,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     means_ : ndarray (k, n_features) or None
         Mean of each context; None after ``fit_covariances``.
     n_samples_per_context_ : ndarray (k,) or None
-        Rows of each context; None if ``fit_covariances`` was not told.
+        Rows of each context; None if ``fit_covariances`` was called without them.
     moments_ : ContextMoments
         After ``partial_fit``: the moments of all rows so far.
     noise_variance_ : ndarray or None
