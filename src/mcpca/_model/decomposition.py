@@ -262,7 +262,7 @@ def _leading_subspace(S: Covariances, r: int, report: Report) -> Core:
 
 def _warn_of_uncertain_directions(core: Core, r: int, tol: float, dtype: np.dtype[Any]) -> None:
     """Warn if the leading directions are not known to within a hundred times the tolerance, or the data's rounding."""
-    # A stack in memory reports 0, its directions being certified; only a bounded number of passes over rows leaves more.
+    # A stack in memory certifies its directions and reports 0; only a bounded number of passes over rows leaves more.
     if core.residual <= max(100 * tol, 100 * float(np.finfo(dtype).eps)):
         return
     warn(
