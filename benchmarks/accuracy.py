@@ -19,7 +19,9 @@ def measure(reference: Callable | None, trials: int, log: Callable[[str], None])
     rows = []
     for shape in SHAPES:
         n = max(1, trials // 8) if shape.k > 1000 else trials
-        ours, theirs, same = [], [], 0
+        ours = []
+        theirs = []
+        same = 0
         for seed in range(n):
             data = shape.draw(1000 + seed)
             S = context_covariances(data.X, data.y).covariances

@@ -22,8 +22,12 @@ import scipy.sparse as sp
 
 import mcpca
 
-GENES, CONTEXTS, PROGRAMS, CHUNK = 2000, 50, 20, 10_000
-RANKS, BAR = (20, 50), 2.0
+GENES = 2000
+CONTEXTS = 50
+PROGRAMS = 20  # of genes, each active in some contexts
+DRAWN_AT_ONCE = 10_000  # cells, so that dense rates stay small
+RANKS = (20, 50)
+BAR = 2.0  # times scanpy.pp.pca
 
 
 def draw(n: int) -> tuple[anndata.AnnData, np.ndarray]:
@@ -37,8 +41,8 @@ def draw(n: int) -> tuple[anndata.AnnData, np.ndarray]:
     context = rng.integers(0, CONTEXTS, n)
     activity = rng.gamma(1, 0.5, (n, PROGRAMS)) * carried[context]
     rows = []
-    for start in range(0, n, CHUNK):
-        rate = base + 0.4 * activity[start : start + CHUNK] @ programs
+    for start in range(0, n, DRAWN_AT_ONCE):
+        rate = base + 0.4 * activity[start : start + DRAWN_AT_ONCE] @ programs
         rows.append(sp.csr_matrix(rng.poisson(rate).astype(np.float32)))
     obs = pd.DataFrame({"context": pd.Categorical(context.astype(str))}, index=np.arange(n).astype(str))
     adata = anndata.AnnData(sp.vstack(rows, format="csr"), obs=obs)
@@ -74,7 +78,8 @@ def main() -> None:
     print("| r | scanpy.pp.pca [s] | mcpca.tl.mcpca [s] | ratio | bar | R^2 PCA | R^2 MCPCA | one PC | one MCPC |")
     print("|---|---|---|---|---|---|---|---|---|")
     for r in RANKS:
-        theirs, ours = [], []
+        theirs = []
+        ours = []
         for _ in range(options.repeats):
             theirs.append(seconds(lambda r=r: scanpy.pp.pca(adata, n_comps=r)))
             ours.append(seconds(lambda r=r: mcpca.tl.mcpca(adata, "context", n_comps=r)))

@@ -26,9 +26,12 @@ def compare(problems: int, seed: int = 1) -> tuple[Counter[str], list[str]]:
     counts: Counter[str] = Counter()
     others = []
     for trial in range(problems):
-        k, p = int(rng.integers(2, 40)), int(rng.integers(4, 60))
-        r, n = int(rng.integers(2, min(p, 20) + 1)), int(rng.choice([30, 60, 200, 1000]))
-        noise, density = float(rng.choice([0, 0.1, 0.3, 1.0])), float(rng.choice([0.3, 1.0]))
+        k = int(rng.integers(2, 40))
+        p = int(rng.integers(4, 60))
+        r = int(rng.integers(2, min(p, 20) + 1))
+        n = int(rng.choice([30, 60, 200, 1000]))
+        noise = float(rng.choice([0, 0.1, 0.3, 1.0]))
+        density = float(rng.choice([0.3, 1.0]))
         data = make_contexts(k, p, r, n_samples=n, noise=noise, density=density, random_state=trial)
         S = context_covariances(data.X, data.y).covariances
         with warnings.catch_warnings():

@@ -26,13 +26,18 @@ from threadpoolctl import threadpool_limits
 import mcpca._covariances.fit_data
 from mcpca import MCPCA, context_covariances
 
-P, K, R, CHUNK = 500, 10, 10, 2**26
-BAR, TOLERANCE = 1.5, 1e-8
+P = 500  # features
+K = 10  # contexts
+R = 10  # rank
+BLOCK_BYTES = 2**26  # of a Dask block
+BAR = 1.5  # times the seconds in memory
+TOLERANCE = 1e-8  # between A and B of both
 
 
 def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    A, B = rng.standard_normal((P, R)) / np.sqrt(P), rng.gamma(0.5, 20.0, (K, R))
+    A = rng.standard_normal((P, R)) / np.sqrt(P)
+    B = rng.gamma(0.5, 20.0, (K, R))
     y = rng.integers(0, K, n)
     X = np.empty((n, P))
     for start in range(0, n, 10_000):
@@ -48,7 +53,8 @@ def read(path: str, start: int, stop: int) -> np.ndarray:
 
 
 def timed(call, repeats: int) -> tuple[float, list]:
-    times, results = [], []
+    times = []
+    results = []
     for _ in range(repeats):
         start = time.perf_counter()
         results.append(call())
@@ -69,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, LocalCluster(**settings) as cluster, Client(cluster):
         for name, rows, labels in (("shuffled", X, y), ("sorted by context", X[order], y[order])):
             np.save(f"{folder}/rows.npy", rows)
-            step = max(1, CHUNK // (8 * P))
+            step = max(1, BLOCK_BYTES // (8 * P))
             parts = [
                 da.from_delayed(read(f"{folder}/rows.npy", start, start + step), (min(step, n - start), P), float)
                 for start in range(0, n, step)

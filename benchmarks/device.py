@@ -66,7 +66,8 @@ def _seconds(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def measure(shape: Shape, places: list[Place], dtype: type, solver: str, repeats: int) -> list[dict]:
     data = shape.draw(0)
-    X, y = data.X.astype(dtype), data.y
+    X = data.X.astype(dtype)
+    y = data.y
     S = context_covariances(X, y).covariances
     usable = [Place("NumPy", np.asarray), *(p for p in places if p.double or dtype == np.float32)]
     inputs = [(place.send(S), place.send(X)) for place in usable]

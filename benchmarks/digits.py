@@ -21,7 +21,8 @@ def composites(directory: str, seed: int, n: int = 10_000) -> tuple[list[np.ndar
     """Return the three contexts (n, 784) of the paper's recipe, and the mean digits (3, 784)."""
     mnist = np.load(Path(directory) / "mnist.npz")
     backgrounds = np.load(Path(directory) / "backgrounds_28x28.npz")
-    images, labels = mnist["x_train"].reshape(-1, 784) / 255, mnist["y_train"]
+    images = mnist["x_train"].reshape(-1, 784) / 255
+    labels = mnist["y_train"]
     grass, cloud = (backgrounds[name].reshape(-1, 784) / 255 for name in ("grass", "cloud"))
     rng = np.random.default_rng(seed)
 

@@ -54,7 +54,10 @@ def measure_low_rank(reference: Callable | None, trials: int, log: Callable[[str
     """Measure on the paper's Fig. 2B problem, without noise and with."""
     rows = []
     for noise in (0.0, 0.1, 0.4):
-        power, likelihood, ours, theirs = [], [], [], []
+        power = []
+        likelihood = []
+        ours = []
+        theirs = []
         for seed in range(trials):
             data, S = draw(100, 50, 60, 1000, noise, 0.2, 1000 + seed)
             power.append(1 - ascore(decompose(S, 60, random_state=seed).components, data.components))
@@ -66,7 +69,8 @@ def measure_low_rank(reference: Callable | None, trials: int, log: Callable[[str
                 start = time.perf_counter()
                 reference(S, 60, seed)
                 theirs.append(time.perf_counter() - start)
-        median, ratio = float(np.median(likelihood)), np.mean(likelihood) / np.mean(power)
+        median = float(np.median(likelihood))
+        ratio = np.mean(likelihood) / np.mean(power)
         rows.append(
             {
                 "noise": noise,

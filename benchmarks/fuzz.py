@@ -30,7 +30,8 @@ def problem(rng: np.random.Generator) -> tuple[np.ndarray, int, np.ndarray]:
     """Covariances (k, p, p), a rank, and samples per context."""
     k, p = (int(v) for v in rng.integers(1, 13, size=2))
     r = int(rng.integers(1, p + 1))
-    A, B = rng.standard_normal((p, r)), np.abs(rng.standard_normal((k, r)))
+    A = rng.standard_normal((p, r))
+    B = np.abs(rng.standard_normal((k, r)))
     if rng.random() < 0.3:
         B *= rng.random((k, r)) < 0.5
     if rng.random() < 0.2:

@@ -32,8 +32,10 @@ def measure(trials: int, resamples: int, log: Callable[[str], None]) -> list[dic
             data = make_contexts(k, p, r, n_samples=n, noise=noise, density=density, random_state=seed)
             model = MCPCA(r, solver="ml", random_state=seed).fit(data.X, data.y)
             match = match_components(model.components_, data.components)
-            order, truth = match.indices, data.loadings
-            present, absent = truth > 0.05, truth == 0
+            order = match.indices
+            truth = data.loadings
+            present = truth > 0.05
+            absent = truth == 0
             errors = model.standard_errors()
             lower, upper = (end[:, order] for end in errors.intervals(model.loadings_))
             hits["Fisher"] += ((lower <= truth) & (truth <= upper))[present].tolist()

@@ -38,10 +38,12 @@ class Cells:
     def block(self, y: np.ndarray, number: int) -> scipy.sparse.csr_array:
         """Rows of the contexts y; the same for the same number."""
         rng = np.random.default_rng((self.seed, number))
-        n, r = len(y), self.activity.shape[1]
+        n = len(y)
+        r = self.activity.shape[1]
         weights = np.hstack([rng.gamma(1, 1, (n, r)) * self.activity[y], np.full((n, 1), 10.0)])
         counts = rng.multinomial(self.tokens, weights / weights.sum(axis=1, keepdims=True))
-        rows, genes = [], []
+        rows = []
+        genes = []
         for j in range(r + 1):
             rows.append(np.repeat(np.arange(n, dtype=np.int32), counts[:, j]))
             draws = np.searchsorted(self.cumulative[j], rng.random(len(rows[-1])))
@@ -73,7 +75,8 @@ def sparse(repeats: int = 3) -> dict:
     warm_up()
     reset_peak()
     before = resident("VmRSS:")
-    ours, theirs = [], []
+    ours = []
+    theirs = []
     for _ in range(repeats):
         begin = time.perf_counter()
         model = MCPCA(30, random_state=0).fit(X, y)
@@ -204,7 +207,8 @@ def atlas(scratch: Path, n: int, tol: float, converge: bool) -> dict:
     model = MCPCA(30, tol=tol, random_state=0, verbose=True).fit(
         adata, "context", checkpoint=scratch / "atlas.checkpoint"
     )
-    seconds, peak = time.perf_counter() - begin, resident("VmHWM:")
+    seconds = time.perf_counter() - begin
+    peak = resident("VmHWM:")
     more = {}
     if converge:
         last = MCPCA(30, random_state=0).fit(adata, "context")

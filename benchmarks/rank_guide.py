@@ -52,7 +52,8 @@ def main() -> int:
     parser.add_argument("--output", default="rank-output", type=Path)
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    rows, parts = [], []
+    rows = []
+    parts = []
     for name in args.only:
         prepared = real_data.load(name, args.data)
         own = real_data.load(name, args.data, axes=False)

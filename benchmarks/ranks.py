@@ -15,18 +15,22 @@ import numpy as np
 from mcpca import ascore, choose_rank, context_covariances, select_rank
 from mcpca._rank.paper_rule import authors_score
 from mcpca.datasets import make_contexts
-from mcpca.paper.digits import curves, draw_images
+from mcpca.paper.digits import curves, draw_data
 
+# (features, contexts), and with a rank for planted problems.
 NOISE_SHAPES = ((30, 5), (20, 3), (60, 20), (100, 50), (400, 30))
 NOISE_KINDS = ("Gaussian", "t with 4 degrees of freedom", "feature scales 0.1 to 10")
 PLANTED_SHAPES = ((100, 50, 60), (60, 20, 12), (400, 30, 30), (30, 5, 4))
-DIGITS_RANKS, PAPERS_RANK = (8, 12, 14, 17, 20, 25), 17
-SWEEP, MEASURED = range(20, 51), (20, 35, 50)
+DIGITS_RANKS = (8, 12, 14, 17, 20, 25)
+PAPERS_RANK = 17
+SWEEP = range(20, 51)
+MEASURED = (20, 35, 50)  # ranks at which the reference is timed; its times in between are interpolated
 
 
 def measure_noise(trials: int, log: Callable[[str], None]) -> list[dict]:
     """Return how often rank 0 is recommended in noise, ``trials`` data sets over five shapes."""
-    rng, found = np.random.default_rng(0), {(shape, kind): [] for shape in NOISE_SHAPES for kind in NOISE_KINDS}
+    rng = np.random.default_rng(0)
+    found = {(shape, kind): [] for shape in NOISE_SHAPES for kind in NOISE_KINDS}
     cells = [*found]
     for i in range(trials):
         (p, k), kind = cells[i % len(cells)]
@@ -55,11 +59,14 @@ def _noise_row(shape: str, kind: str, ranks: list[int]) -> dict:
 
 def measure_planted(trials: int, log: Callable[[str], None]) -> list[dict]:
     """Return how often the planted rank is recommended, a quarter of ``trials`` for each shape."""
-    rng, rows, every = np.random.default_rng(1), [], []
+    rng = np.random.default_rng(1)
+    rows = []
+    every = []
     for p, k, r in PLANTED_SHAPES:
         errors = []
         for seed in range(max(1, trials // 4)):
-            n, noise = int(rng.integers(200, 1001)), float(rng.uniform(0.1, 0.3))
+            n = int(rng.integers(200, 1001))
+            noise = float(rng.uniform(0.1, 0.3))
             # Every other time each component is in a fifth of the contexts, as in the paper, where there are enough.
             density = 0.2 if seed % 2 and k >= 20 else 1.0
             data = make_contexts(k, p, r, n_samples=n, density=density, noise=noise, random_state=seed)
@@ -128,7 +135,7 @@ def measure_digits(reference: Callable | None, data: str, log: Callable[[str], N
 
     At the paper's rank also of five pairs of runs of the reference, seeded as it seeds them.
     """
-    S = draw_images(Path(data) / "mnist_backgrounds", 10_000, 0).covariances
+    S = draw_data(Path(data) / "mnist_backgrounds", 10_000, 0).covariances
     found = curves(S, DIGITS_RANKS, 23)
     rows = [
         {

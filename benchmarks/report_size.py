@@ -20,7 +20,9 @@ import scipy.sparse
 from mcpca import MCPCA
 from mcpca.report import write_report
 
-MEGABYTES, SECONDS = 15.0, 3.0
+# Bounds that the numbers are printed beside.
+MEGABYTES = 15.0
+SECONDS = 3.0
 
 
 def sparse_rows(k: int, r: int, p: int, n: int, density: float, rng: np.random.Generator) -> tuple[Any, Any]:

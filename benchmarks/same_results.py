@@ -94,7 +94,9 @@ def results(name: str, spec: tuple[Any, ...]) -> dict[str, np.ndarray]:
     truth = make_contexts(
         n_contexts=k, n_features=p, n_components=r, n_samples=n, noise=noise, density=density, random_state=5
     )
-    X, y, out = np.asarray(truth.X), np.asarray(truth.y), {}
+    X = np.asarray(truth.X)
+    y = np.asarray(truth.y)
+    out = {}
     with tempfile.TemporaryDirectory() as folder:
         for form, fit in forms(X, y, Path(folder)):
             for solver, options in SOLVERS.items():

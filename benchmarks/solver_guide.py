@@ -202,7 +202,9 @@ class Gaussian:
 
 def judge(fitted: ContextCovariances, other: ContextCovariances, result: mcpca.Decomposition) -> dict[str, float]:
     """Measure a decomposition of one half on both."""
-    S, A, B = fitted.covariances, result.components, result.loadings
+    S = fitted.covariances
+    A = result.components
+    B = result.loadings
     M = covariances(A, B)
     gaussian = Gaussian(M)
     noise = outside_noise(S, A) if result.noise is None else result.noise
@@ -244,7 +246,8 @@ def yardsticks(fitted: ContextCovariances, other: ContextCovariances, r: int) ->
 
 def measure(problem: Problem, solvers: list[str], splits: int, log: Callable[[str], None]) -> tuple[dict, list[dict]]:
     """Return a row on the data, and one on each solver and split (means of the two directions)."""
-    runs, references = [], []
+    runs = []
+    references = []
     for split in range(splits * problem.repeat):
         X, y, truth = problem.draw(split)
         pair = halves(X, y, split)
@@ -298,7 +301,8 @@ def table(runs: list[dict]) -> list[dict]:
             if any(column in run for run in runs):
                 values = [run[column] for run in mine if column in run]
                 row[column] = f"{np.mean(values):.4f}" if values else None
-        fits, failed = sum(run["fits"] for run in mine), sum(len(run["failures"]) for run in mine)
+        fits = sum(run["fits"] for run in mine)
+        failed = sum(len(run["failures"]) for run in mine)
         row["not converged"] = f"{sum(run['not converged'] for run in mine)} of {fits}"
         row["not converged"] += f", {failed} failed" if failed else ""
         row["seconds"] = np.mean([run["seconds"] for run in mine if "seconds" in run] or [np.nan])
@@ -360,7 +364,8 @@ def main() -> int:
     if unknown := set(args.only or ()) - set(sources):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(sources)}")
 
-    about, runs = [], []
+    about = []
+    runs = []
     for name, source in sources.items():
         if not args.only or name in args.only:
             row, more = measure(source(), solvers, args.splits, log)

@@ -34,7 +34,10 @@ def _measure_shape(shape: Shape, reference: Callable | None, repeats: int, log: 
     for _ in range(2):  # memory that was never touched before is slow
         MCPCA(shape.r, random_state=0).fit(data.X, data.y)
         PCA(shape.r, random_state=0).fit(data.X)
-    ours, theirs, fit, pca = [], [], [], []
+    ours = []
+    theirs = []
+    fit = []
+    pca = []
     for i in range(repeats):
         ours.append(seconds(decompose, S, shape.r, random_state=i))
         if reference and not (slow and i):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from sphinx.util import logging
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 SOURCE = HERE.parent / "src" / "mcpca"
 
 project = "mcpca"
@@ -86,6 +88,14 @@ def _warn_of_network(app: Any, exception: Exception | None) -> None:
             logging.getLogger(__name__).warning("%s loads from the network: %s", page.name, tag)
 
 
+def _draw_rooms(app: Any) -> None:
+    """Draw the architecture as it is, for the page that shows it."""
+    import rooms
+
+    rooms.main(HERE / "_build" / "architecture")
+
+
 def setup(app: Any) -> None:
-    """Connect the check to the end of the build."""
+    """Connect what is done before pages are read, and the check at the end of the build."""
+    app.connect("builder-inited", _draw_rooms)
     app.connect("build-finished", _warn_of_network)

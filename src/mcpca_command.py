@@ -1,4 +1,4 @@
-"""The script ``mcpca``: outside the package, so that Ctrl-C is answered in one line also while that is imported."""
+"""The script ``mcpca``: outside the package, so that Ctrl-C during the package's import is answered in one line too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What chance gives: fits after contexts were dealt to rows anew, and where a number stands among such numbers."""
+"""The reference of chance: fits after contexts were permuted over rows, and where a number stands among such numbers.
+
+Every study calls ``permuted_fits`` with the statistic of a claim and reports it as a ``Chance``.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,20 @@ from sklearn.exceptions import ConvergenceWarning
 from mcpca import MCPCA, IdentifiabilityWarning
 
 Array = NDArray[Any]
-_DEALS = 10_000  # tries to deal groups so that every context has enough rows
+_MOST_TRIES = 10_000  # to permute groups so that every context has enough rows
 
 
 @dataclass(frozen=True)
 class Chance:
-    """A number beside those that chance gives: ``observed``, and ``null`` (n,)."""
+    """A number, ``observed``, and those that chance gives, ``null`` (n,)."""
 
     observed: float
     null: Array
 
     @property
     def p(self) -> float:
-        """Share of chance that is at least as large, the observed number counted with it: never 0."""
+        """Share of chance that is at least as large, counting the observed number itself, so that it is never 0."""
+        # Equal numbers may differ by rounding.
         return float((1 + np.sum(self.null >= self.observed - 1e-12)) / (1 + len(self.null)))
 
     @property
@@ -36,7 +40,7 @@ class Chance:
 
     @property
     def upper(self) -> float:
-        """What chance exceeds one time in 20."""
+        """The 95% quantile of chance."""
         return float(np.quantile(self.null, 0.95))
 
     def numbers(self, name: str) -> dict[str, float]:
@@ -63,7 +67,7 @@ def centred_by_context(X: Array, y: Array) -> Array:
 
 
 def covariances(X: Array, codes: Array, k: int) -> tuple[Array, Array]:
-    """Return the covariances (k, p, p) of rows by code 0..k-1, and how many rows each has."""
+    """Return the covariances (k, p, p) of rows by code 0..k-1, and the number of rows of each."""
     n = np.bincount(codes, minlength=k)
     S = np.empty((k, X.shape[1], X.shape[1]))
     for i in range(k):
@@ -83,9 +87,9 @@ def permuted_fits(
     seed: int,
     deal: Callable[[Array, np.random.Generator], Array] | None = None,
 ) -> list[Any]:
-    """Fit after contexts were dealt to rows anew, ``n`` times; return a statistic of each fit.
+    """Permute contexts over rows and fit, ``n`` times; return a statistic of each fit.
 
-    Rows are centred by their own context first, so that differences between means do not become covariance. Contexts
+    Rows are first centred by their own context, so that differences between means do not become covariance. Contexts
     then differ by chance alone, and keep their numbers of rows.
 
     Parameters
@@ -99,49 +103,49 @@ def permuted_fits(
         Called with each fitted model, whose contexts are those of ``y`` in order.
     seed : int
     deal : callable, optional
-        Called with the codes of the rows and a generator, it returns them dealt anew; by default each row on its own.
+        Called with the codes of the rows and a generator, it returns them permuted; by default row by row.
     """
     names, codes = np.unique(y, return_inverse=True)
     rows = centred_by_context(X, y)
     rng = np.random.default_rng(seed)
-    dealt = deal if deal is not None else (lambda own, generator: generator.permutation(own))
-    found = []
+    permute = deal if deal is not None else (lambda row_codes, generator: generator.permutation(row_codes))
+    statistics = []
     with warnings.catch_warnings():
-        # Contexts that differ by chance alone do not tell MCPCs apart, which is the point; nor do steps settle there.
+        # Contexts that differ by chance alone do not tell MCPCs apart, which is the point; nor do solvers converge.
         warnings.simplefilter("ignore", IdentifiabilityWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         for _ in range(n):
-            S, counts = covariances(rows, dealt(codes, rng), len(names))
+            S, counts = covariances(rows, permute(codes, rng), len(names))
             model = MCPCA(rank, random_state=0).fit_covariances(S, n_samples=counts, context_names=names.tolist())
-            found.append(statistic(model))
-    return found
+            statistics.append(statistic(model))
+    return statistics
 
 
 def deal_groups(
     groups: Array, within: Array | None = None, *, min_rows: int = 2
 ) -> Callable[[Array, np.random.Generator], Array]:
-    """Return a way to deal contexts to whole groups of rows (works, patients): a group's rows stay together.
+    """Return a function that permutes contexts over whole groups of rows (works, patients), for ``permuted_fits``.
 
-    Each group has one context. Contexts keep their number of groups, and not of rows; what leaves a context with fewer
-    than ``min_rows`` is dealt again, since a context of few rows differs from others by that alone. With ``within``,
-    one value for each row, groups exchange contexts with groups of the same value only.
+    Each group has one context. Contexts keep their number of groups but not of rows; a permutation that leaves a
+    context with fewer than ``min_rows`` is drawn again, since a context of few rows differs from others by that alone.
+    With ``within``, one value for each row, groups exchange contexts only with groups of the same value.
     """
     _, first, of_group = np.unique(groups, return_index=True, return_inverse=True)
     strata = np.zeros(len(first)) if within is None else np.asarray(within)[first]
 
     def deal(codes: Array, rng: np.random.Generator) -> Array:
         if not np.array_equal(codes[first][of_group], codes):
-            raise ValueError("A group has rows of several contexts; deal rows, or groups within contexts.")
-        for _ in range(_DEALS):
-            own = codes[first]
+            raise ValueError("A group has rows of several contexts; permute rows, or groups within contexts.")
+        for _ in range(_MOST_TRIES):
+            group_codes = codes[first]
             for stratum in np.unique(strata):
-                mine = strata == stratum
-                own[mine] = rng.permutation(own[mine])
-            dealt = np.asarray(own[of_group])
-            if np.bincount(dealt).min() >= min_rows:
-                return dealt
+                in_stratum = strata == stratum
+                group_codes[in_stratum] = rng.permutation(group_codes[in_stratum])
+            permuted = np.asarray(group_codes[of_group])
+            if np.bincount(permuted).min() >= min_rows:
+                return permuted
         raise ValueError(
-            f"Of {_DEALS} ways to deal groups none gives every context min_rows={min_rows} rows; lower min_rows."
+            f"None of {_MOST_TRIES} permutations gives every context min_rows={min_rows} rows; lower min_rows."
         )
 
     return deal

@@ -129,7 +129,9 @@ def _works(pg19: Path, catalogue: Path, first: int, last: int) -> list[tuple[dic
         for row in csv.reader(file):
             if len(row) < 3 or not re.fullmatch(r"-?\d+", row[2].strip()):
                 continue
-            name, title, year = row[0].strip(), row[1].strip(), int(row[2])
+            name = row[0].strip()
+            title = row[1].strip()
+            year = int(row[2])
             form = forms.get(name)
             if form and first <= year <= last and name in texts:
                 works.append(({"title": title, "year": year, "form": form}, texts[name]))

@@ -17,10 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.digits import best_correlations, composites
 from mcpca import MCPCA, IdentifiabilityWarning, choose_rank, plotting
-from mcpca._results.sharing import carrying_contexts
 from mcpca.paper.digits import RECOVERED, draw_images, measure_method
 from mcpca.paper.problems import DATA_FILES, DIGITS
 from mcpca.paper.running import LABELS
+from mcpca.sharing import carrying_contexts
 
 from .chance import Array, Chance, covariances, permuted_fits
 from .loaders import read_arrays
@@ -60,7 +60,8 @@ def run(
     _add_ranks(report, records[records["method"] == LABELS["mspm"]], curve, rank)
 
     contexts, means = composites(str(folder), seed=0, n=n)
-    X, y = np.vstack(contexts), np.repeat([0, 1, 2], [len(rows) for rows in contexts])
+    X = np.vstack(contexts)
+    y = np.repeat([0, 1, 2], [len(rows) for rows in contexts])
     S, counts = covariances(X, y, len(contexts))
     with warnings.catch_warnings():
         # Three contexts do not tell all of so many MCPCs apart; the report counts them.
@@ -79,7 +80,8 @@ def _compare(
 
     No method has a limit of time: what it found would depend on the machine.
     """
-    records, curve = [], []
+    records = []
+    curve = []
     for draw in range(draws):
         data = draw_images(folder, n, draw)
         # The same data in another unit: cosines are the same but for rounding, since 3 is no power of two.
@@ -122,7 +124,8 @@ def _add_methods(report: Report, records: pd.DataFrame) -> None:
 def _add_ranks(report: Report, records: pd.DataFrame, curve: pd.DataFrame, rank: int) -> None:
     """Keep what MCPCA finds at each rank, beside what the paper's rule says of the rank."""
     threshold = float(curve["threshold"].iloc[0])
-    rows, with_all = [], []
+    rows = []
+    with_all = []
     for r, own in curve.groupby("rank"):
         score = own[RULE]
         agreement = {RULE: _range(score), "draws in which it passes": int((score > threshold).sum())}
@@ -181,7 +184,8 @@ def _range(values: pd.Series) -> str:
 def _other_digits(folder: Path) -> Array:
     """Return the mean images of the digits that are in no context: 3 to 9."""
     with np.load(folder / "mnist.npz") as file:
-        images, labels = file["x_train"], file["y_train"]
+        images = file["x_train"]
+        labels = file["y_train"]
     others = [d for d in np.unique(labels) if d not in DIGITS]
     return np.stack([images[labels == d].mean(axis=0).ravel() / 255 for d in others])
 
@@ -189,7 +193,7 @@ def _other_digits(folder: Path) -> Array:
 def _compare_with_chance(
     report: Report, X: Array, y: Array, means: Array, others: Array, rank: int, permutations: int
 ) -> None:
-    """Measure, in the space of pooled PCs, the likeness to digits and the loadings when contexts are dealt anew."""
+    """Measure, in the space of pooled PCs, the similarity to digits and the loadings when contexts are permuted."""
     axes = PCA(min(AXES, X.shape[1]), svd_solver="covariance_eigh").fit(X)
     Z = axes.transform(X)
     with warnings.catch_warnings():

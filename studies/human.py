@@ -17,8 +17,8 @@ import pandas as pd
 from scipy.stats import false_discovery_control, hypergeom
 
 from mcpca import MCPCA, match_components, plotting, select_rank
-from mcpca._results.sharing import carrying_contexts
 from mcpca.analysis import compare_with_pca, group_medians, top_samples
+from mcpca.sharing import carrying_contexts
 
 from .chance import Array, Chance, deal_groups, permuted_fits, spread
 from .loaders import Rows, human, pooled_axes
@@ -26,7 +26,7 @@ from .output import Report
 
 RANK = 10  # the paper's
 AXES = 100
-MIN_ROWS = 50  # sentences of a context, in the data and as chance deals them
+MIN_ROWS = 50  # sentences of a context, in the data and after permutation
 N_TOP = 200  # sentences, as in the paper's Fig. 4E-F
 FEWEST = 10  # sentences with a word after "human" for it to count
 SHOWN = 3  # sentences at each pole on the page
@@ -84,8 +84,8 @@ def study_word(rows: Rows, report: Report, permutations: int) -> None:
         largest_share=float(works.iloc[:, 1].max()),
     )
     kinds = _kinds(model, form, period)
-    # Sentences of a work are alike, so chance deals whole works: to other periods of their form, which tells of
-    # periods, and to any context, which tells of forms. Sentences dealt one by one show how much that matters.
+    # Sentences of a work are alike, so whole works are permuted: over the periods of their form, for claims about
+    # periods, and over all contexts, for claims about forms. Single sentences show how much that matters.
     works_of = _work_in_context(rows)
     deals = {
         "sentences": None,
@@ -212,7 +212,8 @@ def next_words(model: MCPCA, rows: Rows) -> pd.DataFrame:
             for word in common:
                 k = int(own.get(word, 0))
                 p = float(hypergeom.sf(k - 1, len(after), int(counts[word]), n))
-                share, overall = k / n, counts[word] / len(after)
+                share = k / n
+                overall = counts[word] / len(after)
                 parts.append((f"MCPC {j + 1}", pole, word, share, overall, p))
     columns = ["MCPC", "pole", "word after human", "share at the pole", "share overall", "p"]
     table = pd.DataFrame(parts, columns=columns)
@@ -269,7 +270,7 @@ def _one_axis(
 
 
 def _works_by_chance(model: MCPCA, axis: str, rows: Rows) -> dict[str, float]:
-    """Return how far apart the medians of works are, beside sentences dealt to works anew within contexts."""
+    """Return how far apart the medians of works are, and are if sentences are permuted over works within contexts."""
     j = int(axis.split()[-1]) - 1
     z = pd.Series((rows.X - rows.X.mean(axis=0)) @ model.projection_[j])
     works = rows.about["work"].to_numpy()

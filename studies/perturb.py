@@ -17,7 +17,7 @@ from scipy.stats import false_discovery_control, rankdata
 
 from mcpca import MCPCA, plotting
 from mcpca.analysis import feature_scores, link_recall, links_of_sets
-from mcpca.analysis.links import condensed_places, pairs_called
+from mcpca.analysis.links import LOADINGS, MEANS, SDS, condensed_places, pairs_called
 
 from .chance import Array, Chance, permuted_fits, spread
 from .known import K562_PATHWAYS, THP1_PATHWAYS
@@ -26,9 +26,8 @@ from .output import Report
 from .stored import StoredRows
 
 CONTROLS = ("non-targeting", "control")
-LOADINGS, MEANS, SDS = "mean PCs + loadings", "mean PCs", "mean PCs + PC sds"
 RANKS = (2, 3, 5, 7, 10)
-NAMES = 5  # exchanges of names for each permutation asked for: they are cheap
+NAMES = 5  # permutations of names for each of rows: they need no fit, and are cheap
 
 
 def run(data: Path, report: Report, permutations: int = 200) -> None:
@@ -93,7 +92,8 @@ def study_links(
     exchanges = [
         np.array([at[name] for name in rng.permutation(contexts).tolist()]) for _ in range(NAMES * permutations)
     ]
-    tables, gained = [], []
+    tables = []
+    gained = []
     for standardize, word in ((False, "as they are"), (True, "standardised")):
         options: dict[str, Any] = {
             "X": Z,
@@ -190,7 +190,8 @@ def _pathway_axes(
 
 def _aucs(ranks: Array, inside: Array) -> Array:
     """Return for each column of ranks (k, r) the AUC of the members, in the direction in which it is larger."""
-    m, k = int(inside.sum()), len(inside)
+    m = int(inside.sum())
+    k = len(inside)
     auc = (ranks[inside].sum(axis=0) - m * (m + 1) / 2) / (m * (k - m))
     return np.asarray(np.maximum(auc, 1 - auc))
 
@@ -291,7 +292,8 @@ def _with_q(table: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(table: pd.DataFrame) -> Any:
     """Draw recall by links and features, with the upper end of chance as a mark on each bar."""
-    names, kinds = list(dict.fromkeys(table["links"])), list(dict.fromkeys(table["features"]))
+    names = list(dict.fromkeys(table["links"]))
+    kinds = list(dict.fromkeys(table["features"]))
     figure, ax = plt.subplots(figsize=(7, 0.75 * len(names) + 1.3), constrained_layout=True)
     height = 0.8 / len(kinds)
     colours = ["0.6", "#1f5fa8", "#9fc5e8", "#c9dff2"]

@@ -65,7 +65,7 @@ def run_species(paths: Sequence[Path], tree: str | None, report: Report, permuta
 def study_tree(
     rows: Rows | StoredRows, known: str, report: Report, n_axes: int, ranks: Sequence[int], permutations: int
 ) -> None:
-    """Compare trees with the known one at several ranks, beside names of species exchanged and rows dealt anew."""
+    """Compare trees with the known one at several ranks, and when names of species or rows are permuted."""
     Z, _ = pooled_axes(rows, n_axes)
     ranks = [r for r in ranks if r <= Z.shape[1]]
     with warnings.catch_warnings():
@@ -146,7 +146,7 @@ def _names_exchanged(known: str, species: list[str]) -> float:
 
 
 def _rows_dealt(Z: Array, y: Array, known: str, ranks: Sequence[int], n: int) -> dict[str, list[float]]:
-    """Return, for species dealt to rows anew, the share of numbers (of MCPCs, of PCs) at which each tree is right.
+    """Return, for species permuted over rows, the share of numbers (of MCPCs, of PCs) at which each tree is right.
 
     Rows are centred by their species first, as in ``permuted_fits``: means of species do not become covariance.
     """

@@ -35,7 +35,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--output", type=Path, default=Path("study-output"), metavar="DIR", help="results go to a folder in DIR"
     )
-    made.add_argument("--permutations", type=int, default=200, metavar="N", help="labels dealt anew; 200 by default")
+    made.add_argument(
+        "--permutations", type=int, default=200, metavar="N", help="of labels, for chance; 200 by default"
+    )
     paper = made.add_argument_group("the paper's own files")
     paper.add_argument("--xena", type=Path, metavar="FILE", help="tcga: genes x samples of UCSC Xena")
     paper.add_argument("--phenotype", type=Path, metavar="FILE", help="tcga: phenotypes of samples, with --xena")
@@ -65,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             report = Report(kind, lambda line: print(line, file=sys.stderr))
             task = _task(name, arguments, report)
             # BLAS sums in another order with another number of threads. Where a number is on a line, as with fits to
-            # contexts that were dealt anew, the last digit then decides what the page says.
+            # permuted contexts, the last digit then decides what the page says.
             with threadpool_limits(1):
                 task()
             path = report.write(arguments.output / kind)

@@ -114,7 +114,9 @@ def stored_axes(rows: StoredRows, n_axes: int) -> tuple[Array, PCA]:
     """
     p = len(rows.features)
     C = np.zeros((p, p), order="F")
-    shift, total, n = np.zeros(p), np.zeros(p), 0
+    shift = np.zeros(p)
+    total = np.zeros(p)
+    n = 0
     for X in rows.blocks(pooled=True):
         # Around a mean of the first rows, sums of squares are about as large as what is left after centring.
         shift = X.mean(axis=0) if n == 0 else shift

@@ -14,8 +14,8 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from mcpca import MCPCA, IdentifiabilityWarning, plotting, select_rank
-from mcpca._results.sharing import carrying_contexts, how_shared
 from mcpca.analysis import compare_with_pca, enrichment, feature_scores, survival, top_features
+from mcpca.sharing import carrying_contexts, how_shared
 
 from .chance import Array, Chance, centred_by_context, permuted_fits, spread
 from .known import MICRORNA_SETS, organ_of
@@ -142,8 +142,9 @@ def _kinds_and_spread(model: MCPCA) -> tuple[dict[str, int], float]:
 
 
 def _halves_by_chance(Z: Array, y: Array, rank: int, n: int = 5) -> float:
-    """Return how well halves of the rows agree when types were dealt to rows anew: mean |cos|."""
-    rows, rng = centred_by_context(Z, y), np.random.default_rng(5)
+    """Return how well halves of the rows agree when types are permuted over rows: mean |cos|."""
+    rows = centred_by_context(Z, y)
+    rng = np.random.default_rng(5)
     found = []
     for _ in range(n):
         labels = rng.permutation(y)
@@ -208,7 +209,7 @@ def _random_cosines(p: int, m: int, n: int = 500) -> float:
 
 
 def _organs(report: Report, prefix: str, model: MCPCA, organs: dict[str, str]) -> None:
-    """Ask whether types of one organ have loadings that are alike, against organs dealt to types anew."""
+    """Test whether types of one organ have similar loadings, against organs permuted over types."""
     B = model.loadings_ / np.maximum(model.loadings_.max(axis=0), 1e-300)
     likeness = np.corrcoef(rankdata(B, axis=1))
     names = np.array([organs[str(name)] for name in model.contexts_])

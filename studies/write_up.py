@@ -39,7 +39,8 @@ def fill(template: str, results: Mapping[str, Any]) -> str:
     """
 
     def filled(place: re.Match[str]) -> str:
-        name, form = place[1], place[2] or ""
+        name = place[1]
+        form = place[2] or ""
         if name.startswith("table."):
             return markdown_table(_known(results["tables"], name[6:], "table", results))
         if name.startswith("figure."):

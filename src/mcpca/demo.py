@@ -1,7 +1,7 @@
 """``python -m mcpca.demo --output DIR``: MCPCA finds handwritten digits that were laid over photographs.
 
 Three contexts of 8 x 8 images: patches of photographs; patches with the digits 0 and 2; patches with 1 and 2. MCPCA
-is told neither the digits nor where they are. It ends with pictures and a report to explore.
+knows neither the digits nor where they are. The results are a table of loadings, pictures and a report to explore.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import numpy as np
 from ._estimator.mcpca import MCPCA
 from ._inference.replication import MIN_ROWS
 from ._results.fitted import fitted
-from ._results.sharing import carrying_contexts
 from ._utils.atomic_files import prepare_folder
 from ._utils.optional import require
 from ._utils.types import Array
@@ -28,16 +27,17 @@ from .datasets import DigitContexts, load_digit_contexts
 from .datasets.digits import SIDE
 from .exceptions import IdentifiabilityWarning
 from .plotting._common import FONT_SIZE, MARK
-from .plotting._images import component_titles, draw_image, draw_images, images_size
-from .plotting._loadings import draw_loadings, normalized, plot_loadings
+from .plotting._images import component_titles, draw_image, draw_image_grid, images_size
+from .plotting._loadings import draw_loadings_heatmap, normalized, plot_loadings
 from .report import write_report
+from .sharing import carrying_contexts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Chosen among ranks 4 to 20, on 20 seeds: |correlation| with the mean digits 0, 1 and 2 of 0.996, 0.95 and 0.88 on
-# average. At most other ranks the 2 is less steady: the MCPCs of its many shapes have loadings in one proportion, so
-# the data hardly tell them apart.
+# Chosen among ranks 4 to 20, on 20 seeds: |correlation| with the mean digits 0, 1 and 2 is 0.996, 0.95 and 0.88 on
+# average. At most other ranks the 2 is less stable: its many shapes are several MCPCs with proportional loadings, which
+# the data hardly distinguish.
 N_COMPONENTS = 7
 N_SAMPLES = 10_000
 REPORT = "report.html"
@@ -49,8 +49,18 @@ _TABLE_COLUMNS = 10
 class DigitMatch:
     """The MCPC that matches a digit best, and where it varies.
 
-    ``component`` is a column of ``components_``, ``sign`` turns it towards the mean digit, ``correlation`` is absolute,
-    ``shares`` (k,) divides its loadings by their sum; ``planted`` and ``carrying`` are indices of contexts.
+    Attributes
+    ----------
+    digit, component : int
+        The digit, and the column of ``components_``.
+    sign : float
+        -1 if the MCPC is the negative of the digit.
+    correlation : float
+        Absolute correlation with the mean digit.
+    shares : array (k,)
+        Loadings divided by their sum.
+    planted, carrying : frozenset of int
+        The contexts in which the digit was planted, and those with at least half of the MCPC's largest loading.
     """
 
     digit: int
@@ -68,7 +78,7 @@ class DigitMatch:
 
 
 def match_digits(model: MCPCA, data: DigitContexts) -> list[DigitMatch]:
-    """Find for each digit the MCPC with the highest absolute correlation with its mean image."""
+    """Find, for each digit, the MCPC with the highest absolute correlation with its mean image."""
     matches = []
     for digit, image in data.mean_digits.items():
         correlations = np.corrcoef(image, model.components_, rowvar=False)[0, 1:]
@@ -92,8 +102,9 @@ def match_digits(model: MCPCA, data: DigitContexts) -> list[DigitMatch]:
 
 
 def loadings_table(model: MCPCA) -> str:
-    """Write the loadings as aligned text: contexts are rows, MCPCs are columns, continued below when there are many."""
-    contexts, names = [str(name) for name in model.contexts_], fitted(model).names
+    """Return the loadings as aligned text: contexts are rows, MCPCs are columns, continued below if there are many."""
+    contexts = [str(name) for name in model.contexts_]
+    names = fitted(model).names
     width = max(map(len, contexts))
     blocks = []
     for start in range(0, len(names), _TABLE_COLUMNS):
@@ -105,38 +116,42 @@ def loadings_table(model: MCPCA) -> str:
     return "\n\n".join(blocks)
 
 
-def describe(model: MCPCA, matches: Sequence[DigitMatch]) -> str:
+def describe_matches(model: MCPCA, matches: Sequence[DigitMatch]) -> str:
     """Say which MCPC matches each digit, where it varies, and whether that is where the digit was planted."""
-    contexts, names = [f'"{name}"' for name in model.contexts_], fitted(model).names
+    contexts = [f'"{name}"' for name in model.contexts_]
+    names = fitted(model).names
     lines = ["The MCPC that matches the mean of each digit best, and its loadings:"]
     for match in matches:
         shares = ", ".join(f"{share:.0%} in {context}" for share, context in zip(match.shares, contexts, strict=True))
         lines.append(
             f"  digit {match.digit}: {names[match.component]}, |correlation| {match.correlation:.3f}; {shares}."
         )
-    right, n = sum(match.agrees for match in matches), len(matches)
+    n = len(matches)
+    n_agreeing = sum(match.agrees for match in matches)
+    how_many = f"All {n}" if n_agreeing == n else f"{n_agreeing} of {n}"
     lines.append(
-        f"{f'All {n}' if right == n else f'{right} of {n}'} vary in just the contexts in which the digit was planted, "
+        f"{how_many} vary in just the contexts in which the digit was planted, "
         "counting contexts with\nat least half of the MCPC's largest loading."
     )
     for match in matches:
         if not match.agrees:
-            planted, carrying = (" and ".join(contexts[i] for i in sorted(s)) for s in (match.planted, match.carrying))
+            planted = " and ".join(contexts[i] for i in sorted(match.planted))
+            carrying = " and ".join(contexts[i] for i in sorted(match.carrying))
             lines.append(
                 f"Digit {match.digit} was planted in {planted}; {names[match.component]} varies in {carrying}."
             )
     for j, label in _digit_labels(matches).items():
         if "," in label:
-            lines.append(f"{names[j]} matches {label}: at this rank they are not told apart.")
+            lines.append(f"{names[j]} matches {label}: at this rank they are not separated.")
     return "\n".join(lines)
 
 
 def _digit_labels(matches: Sequence[DigitMatch]) -> dict[int, str]:
-    """Return what to write beside each MCPC that matches a digit, or several."""
-    found: dict[int, list[str]] = {}
+    """Return a label for each MCPC that matches a digit, or several: "digit 2", "digits 0, 2"."""
+    digits_of: dict[int, list[str]] = {}
     for match in matches:
-        found.setdefault(match.component, []).append(str(match.digit))
-    return {j: f"digit{'s' if len(digits) > 1 else ''} {', '.join(digits)}" for j, digits in found.items()}
+        digits_of.setdefault(match.component, []).append(str(match.digit))
+    return {j: f"digit{'s' if len(digits) > 1 else ''} {', '.join(digits)}" for j, digits in digits_of.items()}
 
 
 def describe_pairs(model: MCPCA) -> str:
@@ -156,7 +171,7 @@ def describe_pairs(model: MCPCA) -> str:
 
 
 def _new_figure(width: float, height: float) -> Figure:
-    # Not pyplot: it keeps figures, and may want a display.
+    # Not by pyplot, which keeps figures alive and may want a display.
     figure: Figure = require("matplotlib.figure", "demo").Figure(figsize=(width, height), layout="constrained")
     return figure
 
@@ -167,7 +182,8 @@ def _draw_samples(figure: Any, contexts: Mapping[str, Array], n_columns: int, fo
     for name, X in contexts.items():
         places = np.linspace(0.65, 0.95, n_columns) * (len(X) - 1)
         shown[name] = X[np.argsort(X.std(axis=1))[places.astype(int)]]
-    # A few pixels are far brighter than the rest and would leave the photographs black: cut them off, raise the dark.
+    # A few pixels are far brighter than the rest and would leave the photographs black: clip them, and lift the shadows
+    # with an exponent below 1.
     brightest = np.quantile(np.vstack(list(shown.values())), 0.99)
     grid = figure.subplots(len(shown), n_columns, squeeze=False)
     for axes, (name, rows) in zip(grid, shown.items(), strict=True):
@@ -180,7 +196,7 @@ def _draw_samples(figure: Any, contexts: Mapping[str, Array], n_columns: int, fo
             ax.spines[:].set_visible(False)
 
 
-def samples_figure(data: DigitContexts) -> Figure:
+def example_rows_figure(data: DigitContexts) -> Figure:
     """Draw example rows of each context."""
     figure = _new_figure(9.5, 2.7)
     _draw_samples(figure, data.contexts, 10)
@@ -189,11 +205,12 @@ def samples_figure(data: DigitContexts) -> Figure:
 
 def mcpcs_figure(model: MCPCA, matches: Sequence[DigitMatch]) -> Figure:
     """Draw all MCPCs as images; those that match a digit are framed."""
-    r, names = model.n_components_, fitted(model).names
+    r = model.n_components_
+    names = fitted(model).names
     n_columns = math.ceil(r / math.ceil(r / 8))  # rows of equal length, of at most 8
     figure = _new_figure(*images_size(r, _SHAPE, n_columns))
     titles = component_titles(fitted(model), range(r))
-    axes = draw_images(figure, model.components_.T, _SHAPE, titles, n_columns)
+    axes = draw_image_grid(figure, model.components_.T, _SHAPE, titles, n_columns)
     for j, label in _digit_labels(matches).items():
         axes[j].spines[:].set(color=MARK, linewidth=2.5)
         axes[j].set_title(titles[j].replace(names[j], f"{names[j]}: {label}"), fontsize=FONT_SIZE, color=MARK)
@@ -201,7 +218,7 @@ def mcpcs_figure(model: MCPCA, matches: Sequence[DigitMatch]) -> Figure:
 
 
 def _mark_columns(ax: Any, labels: Mapping[int, str], font_size: float) -> None:
-    """Write labels above columns of a heatmap, upright where columns are narrow, as the names below."""
+    """Write labels above columns of a heatmap, rotated like the names below it."""
     rotation = ax.get_xticklabels()[0].get_rotation()
     style = {"ha": "center", "va": "bottom", "fontsize": font_size, "color": MARK, "rotation": rotation}
     for j, label in labels.items():
@@ -217,7 +234,7 @@ def loadings_figure(model: MCPCA, matches: Sequence[DigitMatch]) -> Figure:
 
 
 def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMatch]) -> Figure:
-    """Draw in one row: the contexts, the MCPCs that match the digits, the loadings of those."""
+    """Draw side by side the contexts, the MCPCs that match the digits, and their loadings."""
     figure = _new_figure(13, 3.5)
     parts: Any = figure.subfigures(1, 3, width_ratios=[5.1, 3.8, 4.1], wspace=0.04)
     left, middle, right = parts
@@ -232,7 +249,7 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
     grid = middle.subplots(len(matches), 2, squeeze=False)
     for (mean_ax, ax), match, name in zip(grid, matches, names, strict=True):
         draw_image(mean_ax, data.mean_digits[match.digit], _SHAPE)
-        # The sign of an MCPC is a convention; here it is the mean digit's.
+        # The sign of an MCPC is arbitrary; here it is that of the mean digit.
         draw_image(ax, match.sign * model.components_[:, match.component], _SHAPE)
         mean_ax.set_ylabel(f"mean {match.digit}", fontsize=12, rotation=0, ha="right", va="center")
         ax.yaxis.set_label_position("right")
@@ -240,7 +257,7 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
         ax.set_ylabel(label, fontsize=12, rotation=0, ha="left", va="center")
     B = normalized(model.loadings_, "component")[:, [match.component for match in matches]]
     ax = right.subplots()
-    draw_loadings(ax, B, [str(c) for c in model.contexts_], names, annotate=True, font_size=12)
+    draw_loadings_heatmap(ax, B, [str(c) for c in model.contexts_], names, annotate=True, font_size=12)
     _mark_columns(ax, {j: f"digit {match.digit}" for j, match in enumerate(matches)}, 12)
     ax.set_xlabel("each divided by its largest loading", fontsize=12)
     return figure
@@ -250,8 +267,9 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
 
 
 def _write_report(model: MCPCA, data: DigitContexts, output: Path, options: argparse.Namespace) -> Path:
-    """Write the report, with what comes back in halves of the rows."""
-    n, seed = options.n_samples, options.seed
+    """Write the report, with which MCPCs come back in halves of the rows."""
+    n = options.n_samples
+    seed = options.seed
     halves = model.replicability(data.contexts, n_splits=3, random_state=seed) if n >= MIN_ROWS else None
     return write_report(
         model,
@@ -279,7 +297,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _fit(data: DigitContexts, n_components: int, seed: int) -> tuple[MCPCA, bool]:
-    """Fit with progress on stderr; also say whether MCPCs have nearly proportional loadings."""
+    """Fit with progress on stderr; return the model, and whether MCPCs have nearly proportional loadings.
+
+    That warning is turned into a note of the demo's own; all others are issued again.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", IdentifiabilityWarning)
         model = MCPCA(n_components, random_state=seed, verbose=True).fit(data.contexts)
@@ -308,11 +329,11 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.demo") 
         return _fail(str(error))
     matches = match_digits(model, data)
     print(f"{len(model.contexts_)} contexts of {options.n_samples} images, {model.n_components_} MCPCs. Loadings:\n")
-    print(loadings_table(model), "", describe(model, matches), sep="\n")
+    print(loadings_table(model), "", describe_matches(model, matches), sep="\n")
     if proportional:
         print(describe_pairs(model))
     pictures: dict[str, Callable[[], Figure]] = {
-        "samples.png": lambda: samples_figure(data),
+        "samples.png": lambda: example_rows_figure(data),
         "mcpcs.png": lambda: mcpcs_figure(model, matches),
         "loadings.png": lambda: loadings_figure(model, matches),
         "overview.png": lambda: overview_figure(model, data, matches),

@@ -1,4 +1,8 @@
-"""The errors and warnings that are ours alone; everything else is a ValueError or TypeError."""
+"""Errors and warnings to catch or filter by name; all others are plain ValueErrors, TypeErrors and UserWarnings.
+
+Each derives from the built-in class that it refines, so code that knows nothing of them works as before. Those that
+carry a result (``choice``, ``selection``, ``dominance``) save the caller computing it again.
+"""
 
 __all__ = [
     "DominantFeatureWarning",
@@ -17,9 +21,9 @@ __all__ = [
 
 
 class DominantFeatureWarning(UserWarning):
-    """One feature is nearly all of most MCPCs: a column that is no measurement, or features of other scales.
+    """One feature makes up nearly all of most MCPCs: it is not a measurement, or is on a much larger scale.
 
-    ``dominance`` holds which one, and of how many MCPCs.
+    ``dominance`` holds which feature, and of how many MCPCs.
     """
 
     def __init__(self, message: str, dominance: object) -> None:
@@ -28,7 +32,7 @@ class DominantFeatureWarning(UserWarning):
 
 
 class DoubtfulLabelsWarning(UserWarning):
-    """Contexts have names that differ only by blanks or case, or that read as a missing label ("NA")."""
+    """Some contexts have names that differ only by spaces or case, or that look like a missing label ("NA")."""
 
 
 class DroppedContextsWarning(UserWarning):
@@ -36,24 +40,24 @@ class DroppedContextsWarning(UserWarning):
 
 
 class DuplicateRowsError(ValueError):
-    """Rows would count twice: moments were merged with rows that they hold already."""
+    """Rows would count twice: moments were merged with rows that they already include."""
 
 
 class ExtraFeaturesWarning(UserWarning):
-    """New rows have features that the fit does not have, which were left out."""
+    """New rows have features that are not in the fit; these were ignored."""
 
 
 class IdentifiabilityWarning(UserWarning):
     """Two MCPCs have proportional loadings, so the data cannot tell them apart.
 
-    If ``b_j`` is proportional to ``b_l`` the pair ``(a_j, a_l)`` can be rotated without changing any
-    covariance (the paper's Proposition on explicit identifiability): what the two axes span is
-    meaningful, the axes themselves are not. Of orthogonal MCPCs that holds only where ``b_j = b_l``.
+    If ``b_j`` is proportional to ``b_l`` the pair ``(a_j, a_l)`` can be rotated without changing any covariance (the
+    paper's Proposition on explicit identifiability): the plane that the two axes span is meaningful, the axes
+    themselves are not. For orthogonal MCPCs this holds only if ``b_j = b_l``.
     """
 
 
 class NoStableRankError(ValueError):
-    """No candidate rank passed the stability rule; ``choice`` holds the whole curve."""
+    """No candidate rank passed the paper's stability rule; ``choice`` holds the whole curve."""
 
     def __init__(self, message: str, choice: object) -> None:
         super().__init__(message)
@@ -61,7 +65,7 @@ class NoStableRankError(ValueError):
 
 
 class NothingAboveNoiseError(ValueError):
-    """No rank was given and none is above noise; ``selection`` holds what was looked at."""
+    """No rank was given and nothing is above noise; ``selection`` holds all that was computed."""
 
     def __init__(self, message: str, selection: object) -> None:
         super().__init__(message)
@@ -69,20 +73,20 @@ class NothingAboveNoiseError(ValueError):
 
 
 class RankExceedsDataError(ValueError):
-    """The rank asked for exceeds the number of directions in which the data vary."""
+    """The requested rank exceeds the number of directions in which the data vary."""
 
 
 class RawCountsWarning(UserWarning):
-    """The rows look like raw counts, whose largest variation is how much was counted in each row."""
+    """The rows look like raw counts, whose main variation is the total count of each row."""
 
 
 class SmallContextsWarning(UserWarning):
-    """Contexts have too few rows to have a say in the choice of a rank; they stay in the fit."""
+    """Some contexts have too few rows to count in the choice of a rank; they stay in the fit."""
 
 
 class UncertainRankWarning(UserWarning):
-    """A rank was asked for that the rows do not tell.
+    """The rows do not determine a rank.
 
-    They are too few to tell anything from noise, and the smallest model is taken; or directions are above noise, but
-    halves of the rows agree on the components at no rank.
+    Either they are too few to tell anything from noise, and the smallest model is taken; or directions are above noise,
+    but halves of the rows do not agree on the components at any rank.
     """

@@ -1,11 +1,12 @@
-"""Multi-context PCA of an AnnData, with scanpy's manners: results are stored in it, and nothing is returned.
+"""Multi-context PCA of an AnnData in the style of scanpy: results are stored in it, and nothing is returned.
 
-``adapters.stored`` says what is stored where. Needs ``pip install "mcpca[anndata]"``.
+A thin layer around ``MCPCA`` and ``select_rank``. ``_data.anndata_rows`` finds the matrix, its features and the context
+of each row; the fit is that of the same rows passed to ``MCPCA.fit``; ``_results.anndata_layout`` defines where results
+are stored, and reads them back. Needs ``pip install "mcpca[anndata]"``.
 """
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -34,10 +35,13 @@ from ._utils.arguments import as_generator, check_integer, refuse_without_effect
 from ._utils.component_names import component_names
 from ._utils.optional import require
 from ._utils.types import Array
+from ._utils.wording import nearest
 
 __all__ = ["loadings_for", "mcpca", "model", "rank"]
 
-_TOL_OF_PASSES = 1e-4  # angles far smaller than those that rows of an experiment can tell
+# tol of a fit by passes over the rows: angles far smaller than sampling error. It takes a third fewer passes than the
+# 1e-7 that MCPCA has by default; smaller values cost passes, larger ones leave the leading directions uncertain.
+_TOL_OF_PASSES = 1e-4
 
 
 def mcpca(
@@ -68,58 +72,59 @@ def mcpca(
         Column of ``adata.obs`` with the context of each row (a patient, a perturbation, a cell type, ...). Several
         columns are crossed: every combination that occurs is a context, "a / b".
     n_comps : int, optional
-        Number of MCPCs. None chooses it as ``mcpca.select_rank`` does, and raises ``NothingAboveNoiseError`` where
-        nothing is above noise.
+        Number of MCPCs. None chooses it as ``mcpca.select_rank`` does, and raises ``NothingAboveNoiseError`` if nothing
+        is above noise.
     layer : str, optional
-        Take ``adata.layers[layer]`` in place of ``adata.X``.
+        Use ``adata.layers[layer]`` instead of ``adata.X``.
     obsm : str, optional
-        Take ``adata.obsm[obsm]``, for example "X_pca". For principal components of scanpy the MCPCs are told in genes
-        all the same, by the components' axes in ``adata.varm``.
+        Use ``adata.obsm[obsm]``, for example "X_pca". For principal components of scanpy the MCPCs are still given in
+        genes, by the components' axes in ``adata.varm``.
     mask_var : "auto", str, array of bool (n_vars,) or None
-        Features to take: a column of ``adata.var`` or a mask. "auto" is "highly_variable" where there is such a column,
-        and all features otherwise, which is also what None takes.
+        Features to use: a column of ``adata.var`` or a mask. "auto" is "highly_variable" if there is such a column and
+        all features otherwise; None is all features.
     key_added : str
         Name for the results, see below.
     solver : {"mspm", "lsq", "ml"}
         As for ``MCPCA``.
     random_state : int, Generator, RandomState or None
-        Decides every random number; what was drawn from is kept in the parameters as an integer.
+        Determines every random number; the seed used is stored with the parameters as an integer.
     min_samples : int
-        Contexts with fewer rows are left out of the fit, with a ``DroppedContextsWarning``. Rows of such contexts get
+        Contexts with fewer rows are left out of the fit, with a ``DroppedContextsWarning``. Their rows still get
         scores.
     missing : {"error", "drop"}
-        What to do with rows without a context: "drop" leaves them out of the fit.
+        Whether rows without a context are an error or are left out of the fit.
     center : {"overall", "context"}
-        Mean taken off the rows before scores are computed. "overall": that of all fitted rows, so that differences
-        between contexts stay visible, and every row has scores. "context": that of the row's own context; rows that
-        were not fitted have NaN.
+        Mean subtracted from the rows before scores are computed. "overall": that of all fitted rows, so that
+        differences between contexts stay visible, and every row has scores. "context": that of the row's own context;
+        rows that were not fitted have NaN.
     copy : bool
-        Leave ``adata`` as it is, and return a copy with the results.
+        Leave ``adata`` unchanged and return a copy with the results.
     **parameters
-        Of ``MCPCA``, by name: orthogonal, noise, context_weights, rank_range, n_seed_pairs, cos_sim_threshold, tol,
-        max_iter, verbose. ``context_weights`` may be a dict by context. ``tol`` is 1e-4 by default where the fit goes
-        by passes over the rows (``docs/large.md``), a third fewer of them than with 1e-7, its default elsewhere.
+        Further parameters of ``MCPCA``: orthogonal, noise, context_weights, rank_range, n_seed_pairs,
+        cos_sim_threshold, tol, max_iter, verbose. ``context_weights`` may be a dict by context. If the fit goes by
+        passes over the rows (``docs/large.md``), the default of ``tol`` is 1e-4, which takes a third fewer passes than
+        1e-7, the default otherwise.
 
     Returns
     -------
     None, or AnnData with ``copy=True``. For ``key_added="mcpca"``:
 
     ``adata.obsm["X_mcpca"]`` : ndarray (n_obs, r)
-        Scores, for ``sc.pp.neighbors(adata, use_rep="X_mcpca")`` and all that follows.
+        Scores, for ``sc.pp.neighbors(adata, use_rep="X_mcpca")`` and what follows from it.
     ``adata.varm["MCPCs"]``, ``adata.varm["MCPCs_projection"]`` : ndarray (n_vars, r)
         The MCPCs, unit columns, with zeros for features left out; and the vectors that turn a row into scores. (Other
         keys: ``varm["key_MCPCs"]``.) For principal components without axes these are in ``uns`` alone.
     ``adata.obs["mcpca_context"]`` : categorical
-        The context of each row; missing where the row was not fitted.
+        The context of each row; missing for rows that were not fitted.
     ``adata.uns["mcpca"]`` : dict
         "loadings", a DataFrame of contexts by MCPCs, >= 0; "contexts" with the number of rows and the quality of the
         fit in each; "params", "diagnostics", "singular_values", "dropped", "rank", ...: all that ``mcpca.tl.model``
-        needs to give back the fitted ``MCPCA``. See ``mcpca._results.anndata_layout``.
+        needs to restore the fitted ``MCPCA``. See ``mcpca._results.anndata_layout``.
 
     Notes
     -----
-    Cost and memory are those of ``MCPCA.fit``, one pass over the rows for scores, and a copy of the features that
-    ``mask_var`` selects where rows are in memory. Where anything fails ``adata`` is as it was.
+    Cost and memory are those of ``MCPCA.fit``, plus one pass over the rows for scores and, for rows in memory, a copy
+    of the features that ``mask_var`` selects. If anything fails ``adata`` stays unchanged.
 
     Examples
     --------
@@ -141,20 +146,23 @@ def mcpca(
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     if fitted.context_weights is not None:
         fitted.context_weights = _weights(fitted.context_weights, contexts)
+    # Warnings are stored with the fit as well, so that whoever opens the file later sees them.
     notes = [*contexts.warn(min_samples, stacklevel=2)]
-    counts = warn_of_counts(space, layer, stacklevel=2)
-    notes += [] if counts is None else [counts]
-    rows = contexts.fit_data_of_rows(space)
+    counts_note = warn_of_counts(space, layer, stacklevel=2)
+    if counts_note is not None:
+        notes.append(counts_note)
+    rows = contexts.with_rows(space)
     if "tol" not in parameters and by_passes(rows, n_comps):
         fitted.tol = _TOL_OF_PASSES
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("always")  # a filter of the caller must not keep one from being stored
         fitted.fit(rows)
         scores = _scores(fitted, space, contexts, center)
-    for item in caught:  # again, now as the caller's filters want them
+    for item in caught:  # issued again, now subject to the caller's filters and at the caller's line
         notes.append(str(item.message))
         warnings.warn(item.message, item.category, stacklevel=2)
     params = _params(fitted, context_key, n_comps, layer, obsm, space, key_added, min_samples, missing, center)
+    # Everything that may fail has been done: adata is changed, or copied, only now.
     target = adata.copy() if copy else adata
     write_fit(target, key_added, fitted, scores, space, contexts, params, notes)
     return target if copy else None
@@ -178,10 +186,10 @@ def rank(
     Parameters
     ----------
     adata, context_key, layer, obsm, mask_var, key_added, random_state, min_samples, missing
-        As for ``mcpca.tl.mcpca``, whose rank is this one with the same arguments.
+        As for ``mcpca.tl.mcpca``, which chooses the same rank with the same arguments.
     **options
-        Of ``mcpca.select_rank``, by name: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs,
-        verbose.
+        Further parameters of ``mcpca.select_rank``: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold,
+        n_jobs, verbose.
 
     Returns
     -------
@@ -191,8 +199,8 @@ def rank(
 
     Notes
     -----
-    Cost as of ``select_rank``. Where covariances of all features would be too large (see ``docs/large.md``) the 300
-    most variable ones are looked at, as the reason then says.
+    Cost as for ``select_rank``. If covariances of all features would be too large (see ``docs/large.md``) only the 300
+    most variable ones are used, and ``reason`` says so.
     """
     check_anndata(adata)
     keys_of(key_added)
@@ -203,28 +211,29 @@ def rank(
     warn_of_counts(space, layer, stacklevel=2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selection = select_rank(contexts.fit_data_of_rows(space), random_state=random_state, **options)
+        selection = select_rank(contexts.with_rows(space), random_state=random_state, **options)
     for item in caught:
         warnings.warn(item.message, item.category, stacklevel=2)
-    params = {"context_key": _stored_key(context_key), "layer": layer, "obsm": obsm}
-    data = data_of({**params, "mask_var": space.mask_var, "min_samples": min_samples})
-    before = adata.uns.get(key_added)
-    kept = dict(before) if hasattr(before, "keys") else {}
-    adata.uns[key_added] = {**kept, "rank": rank_content(selection, data)}
+    key = _stored_key(context_key)
+    chosen = {"context_key": key, "layer": layer, "obsm": obsm, "mask_var": space.mask_var, "min_samples": min_samples}
+    # A fit under the same key stays, and so does anything else that the user has put there.
+    stored = adata.uns.get(key_added)
+    content = dict(stored) if hasattr(stored, "keys") else {}
+    adata.uns[key_added] = {**content, "rank": rank_content(selection, data_of(chosen))}
     return selection
 
 
 def model(adata: Any, key: str = "mcpca") -> MCPCA:
-    """Return the fitted ``MCPCA`` that ``mcpca.tl.mcpca`` stored: for ``standard_errors``, ``transform``, ``save``, ...
+    """Return the fitted ``MCPCA`` that ``mcpca.tl.mcpca`` stored, for ``standard_errors``, ``transform``, ``save``, ...
 
-    Its contexts have the names that they have in ``adata.uns[key]["loadings"]``, which are text. Nothing is fitted
-    again; the features of the fit must still be in ``adata``, its rows need not.
+    Its contexts are named as in ``adata.uns[key]["loadings"]``, by text. Nothing is fitted again; the features of the
+    fit must still be in ``adata``, its rows need not.
 
     Parameters
     ----------
     adata : AnnData
     key : str
-        What ``key_added`` was.
+        The ``key_added`` of the fit.
     """
     check_anndata(adata)
     fitted: MCPCA = read_model(MCPCA, adata, key)
@@ -241,7 +250,7 @@ def loadings_for(
     min_samples: int = 2,
     missing: str = "error",
 ) -> Any:
-    """Return the loadings of new contexts on MCPCs that were fitted elsewhere.
+    """Return the loadings of new contexts on MCPCs that were fitted to other data.
 
     Parameters
     ----------
@@ -252,9 +261,9 @@ def loadings_for(
     model : AnnData or MCPCA
         The AnnData with the fit, or a fitted model whose features have names.
     key : str
-        What ``key_added`` was.
+        The ``key_added`` of the fit.
     layer : str, optional
-        Layer of ``adata`` to take; None takes the one of the fit, or ``adata.X`` where it had none.
+        Layer of ``adata`` to use; by default the one of the fit, or ``adata.X`` if it had none.
     min_samples, missing
         As for ``mcpca.tl.mcpca``.
 
@@ -265,33 +274,13 @@ def loadings_for(
     Notes
     -----
     For a fit on principal components in ``obsm`` the new rows are taken from ``adata.obsm``, where they must be on the
-    same components; without them they are made from features, by name, with the axes of the components in ``varm`` of
-    the AnnData with the fit. How these are centred does not matter: every context has its own mean taken off.
+    same components. If they are not there, they are computed from features, by name, with the axes of the components in
+    ``varm`` of the AnnData with the fit. How they are centred does not matter: the mean of every context is subtracted.
     Cost O(n p r), one pass or two.
     """
     check_anndata(adata)
     pd = require("pandas", EXTRA)
-    if is_anndata(model):
-        stored, fitted = stored_fit(model, key), read_model(MCPCA, model, key)
-        params = stored["params"]
-        layer = params.get("layer") if layer is None else layer
-        if params.get("obsm") is None:
-            source = features_by_name(adata, layer, [str(name) for name in stored["features"]])
-        else:
-            A = np.asarray(stored["components"])
-            source = rows_on_components(adata, params["obsm"], layer, model, key, A)
-    elif isinstance(model, MCPCA):
-        fitted = model
-        refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
-        names = getattr(fitted, "feature_names_in_", None)
-        if names is None:
-            raise ValueError(
-                "model has no names of features, by which adata's are found; pass the AnnData with the fit, or the "
-                "rows themselves to model.loadings_for(X, y)."
-            )
-        source = features_by_name(adata, layer, [str(name) for name in names])
-    else:
-        raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
+    fitted, source = _fit_and_rows(model, key, adata, layer)
     if context_key is None:
         why = "without context_key all rows are one context"
         refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
@@ -301,15 +290,35 @@ def loadings_for(
     else:
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn(min_samples, stacklevel=2)
-    B = fitted.loadings_for(contexts.fit_data_of_rows(FeatureSpace(source, None, None, None, False, None)))
+    B = fitted.loadings_for(contexts.with_rows(FeatureSpace(source, None, None, None, False, None)))
     return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
 
 
-# Parts of these
+def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None) -> tuple[MCPCA, Any]:
+    """Return the fitted model of an AnnData, or the model itself, and the rows of ``adata`` in the space of its fit."""
+    if is_anndata(model):
+        stored = stored_fit(model, key)
+        fitted: MCPCA = read_model(MCPCA, model, key)
+        params = stored["params"]
+        layer = params.get("layer") if layer is None else layer
+        if params.get("obsm") is None:
+            return fitted, features_by_name(adata, layer, [str(name) for name in stored["features"]])
+        A = np.asarray(stored["components"])
+        return fitted, rows_on_components(adata, params["obsm"], layer, model, key, A)
+    if not isinstance(model, MCPCA):
+        raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
+    refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        raise ValueError(
+            "model has no names of features to find those of adata by; pass the AnnData with the fit, or the rows "
+            "themselves to model.loadings_for(X, y)."
+        )
+    return model, features_by_name(adata, layer, [str(name) for name in names])
 
 
 def _check_target(adata: Any, copy: bool) -> None:
-    """Raise where results could not be put into ``adata``, before any work is done."""
+    """Raise if results could not be stored in ``adata``, before any work is done."""
     if adata.isbacked and copy:
         raise ValueError("copy=True would copy the file of a backed AnnData; call adata.copy(filename=...) yourself.")
     if adata.isbacked and adata.is_view:
@@ -320,37 +329,42 @@ def _check_target(adata: Any, copy: bool) -> None:
 
 
 def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str, Any]) -> MCPCA:
-    """Return a model with these parameters, whose ``random_state`` is an integer."""
-    known = set(MCPCA().get_params(deep=False)) - {"n_components", "solver", "random_state"}
+    """Return a model with these parameters, whose ``random_state`` is an integer: only that can be stored."""
+    known = sorted(set(MCPCA().get_params(deep=False)) - {"n_components", "solver", "random_state"})
     for name in parameters:
         if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; MCPCA has {sorted(known)}."
-            raise TypeError(f"mcpca.tl.mcpca() has no parameter {name!r}{hint}")
-    rng = as_generator(random_state)  # which also refuses what is none
+            raise TypeError(f"mcpca.tl.mcpca() has no parameter {name!r}; {nearest(name, known)}")
+    rng = as_generator(random_state)  # raises for what is not a random state
     seed = int(random_state) if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
     return MCPCA(n_comps, solver=solver, random_state=seed, **parameters)
 
 
 def _weights(weights: Any, contexts: ObsContexts) -> Array:
-    """Return weights in the order of contexts; those of contexts left out are not needed."""
+    """Return weights in the order of contexts; a dict may also hold those of contexts that were dropped."""
     if isinstance(weights, Mapping):
-        left_out = {name for name, _ in contexts.dropped}
-        weights = {str(name): w for name, w in weights.items() if str(name) not in left_out}
+        dropped = {name for name, _ in contexts.dropped}
+        weights = {str(name): weight for name, weight in weights.items() if str(name) not in dropped}
     return check_weights(weights, contexts.names)
 
 
 def _scores(fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: str) -> Array:
+    """Return the scores (n_obs, r) of all rows.
+
+    By context they are those about the overall mean less an offset for each context, ``pinv(A) (mean_i - mean)``: no
+    second pass over the rows.
+    """
     scores = np.asarray(computed(fitted.transform(space.source, center="overall")))
     if center == "overall":
         return scores
     means = np.asarray(fitted.means_, dtype=np.float64)
     offsets = (means - fitted_model(fitted).context_means.overall()) @ fitted.projection_.T
     # The last row is for code -1: rows that were not fitted.
-    return np.asarray(scores - np.vstack([offsets, np.full(offsets.shape[1], np.nan)])[contexts.codes], scores.dtype)
+    offsets = np.vstack([offsets, np.full(offsets.shape[1], np.nan)])
+    return np.asarray(scores - offsets[contexts.codes], scores.dtype)
 
 
 def _stored_key(context_key: str | list[str]) -> Any:
+    """Return ``context_key`` as it comes back from a file: several columns as an array of text."""
     return context_key if isinstance(context_key, str) else np.array(list(context_key), dtype=object)
 
 
@@ -366,24 +380,25 @@ def _params(
     missing: str,
     center: str,
 ) -> dict[str, Any]:
-    own = fitted.get_params(deep=False)
-    del own["n_components"], own["verbose"]  # the first is n_comps, the second shows and changes nothing
-    if own["rank_range"] is not None:
-        own["rank_range"] = np.array(list(own["rank_range"]))
+    """Return the arguments of ``mcpca`` as they are stored, in forms that an AnnData file can hold."""
+    of_model = fitted.get_params(deep=False)
+    del of_model["n_components"]  # stored as n_comps
+    del of_model["verbose"]  # has no effect on results
+    if of_model["rank_range"] is not None:
+        of_model["rank_range"] = np.array(list(of_model["rank_range"]))
+    mask_var = space.mask_var
+    if mask_var is not None and not isinstance(mask_var, str):
+        mask_var = np.asarray(mask_var, dtype=bool)
     return {
         "context_key": _stored_key(context_key),
         "n_comps": None if n_comps is None else int(n_comps),
         "layer": layer,
         "obsm": obsm,
-        "mask_var": space.mask_var if space.mask_var is None or isinstance(space.mask_var, str) else _bools(space),
+        "mask_var": mask_var,
         "key_added": key_added,
         "min_samples": int(min_samples),
         "missing": missing,
         "center": center,
-        **own,
+        **of_model,
         "version": version("mcpca"),
     }
-
-
-def _bools(space: FeatureSpace) -> Array:
-    return np.asarray(space.mask_var, dtype=bool)

@@ -11,7 +11,7 @@ from stored_fit import stored_fit
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
-from mcpca._results.context_tests import compare
+from mcpca._results.context_tests import compare_with_covariate
 from mcpca.analysis._models import added_categories, added_linear, added_logistic, penalised_likelihood
 from mcpca.analysis._rows import moments_by_code
 from mcpca.analysis.association import beyond_pca
@@ -75,7 +75,7 @@ def test_linear_model_is_the_partial_correlation(rng):
 def test_categories_without_others_are_anova(rng):
     v, codes = rng.standard_normal(30), np.arange(30) % 3
     found = added_categories(v, codes, np.empty((30, 0)))
-    assert found.p_value == pytest.approx(compare("anova", v[:, None], codes).p_values[0])
+    assert found.p_value == pytest.approx(compare_with_covariate("anova", v[:, None], codes).p_values[0])
 
 
 def firths_twin(D, x, fixed=None):
@@ -161,7 +161,7 @@ def test_a_planted_association_of_loadings_is_found_with_the_papers_tests():
     assert found.significant == [f"MCPC {which + 1}"]
     assert found.beyond_pca is None
     assert found.model is None
-    assert "PCA was not asked" in str(found)
+    assert "PCs were not tested: for that pass X and y" in str(found)
     b = model.loadings_[:, which]
     at = [int(name.split()[1]) for name in model.contexts_]
     row = found.table.iloc[which]
@@ -396,7 +396,7 @@ def test_bad_input():
         analysis.associate(model, numbers, tests="wilcoxon")
     with pytest.raises(ValueError, match=r"tests=None; choose 'auto' or some of"):
         analysis.associate(model, numbers, tests=None)
-    with pytest.raises(ValueError, match="split='late' is no number, and covariate has numbers"):
+    with pytest.raises(ValueError, match="split='late' is not a number, and covariate has numbers"):
         analysis.associate(model, numbers, split="late")
     with pytest.raises(ValueError, match="'spearman', but covariate has categories without an order"):
         analysis.associate(model, letters, tests=["spearman"])
@@ -417,7 +417,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="values for 3 contexts, and tests need at least 4"):
         analysis.associate(model, {"patient 0": 1, "patient 1": 2, "patient 2": 3}, missing="drop")
     ordered = pd.Series(pd.Categorical(list("aaabbbcccc"), ordered=True), index=list(numbers))
-    with pytest.raises(ValueError, match=r"split='z' is none of the categories, which are \['a', 'b', 'c'\]"):
+    with pytest.raises(ValueError, match=r"split='z' is not one of the categories, which are \['a', 'b', 'c'\]"):
         analysis.associate(model, ordered, split="z")
     with pytest.raises(ValueError, match="Context 'patient 2' has fewer than 2 rows in the data given"):
         analysis.associate(model, numbers, X=X[y != "patient 2"], y=y[y != "patient 2"], of="mean")

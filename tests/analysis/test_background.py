@@ -196,5 +196,5 @@ def test_numbers_that_cannot_be_are_refused(adata):
         analysis.enrichment(adata, sets, n=40, background=True)
     with pytest.raises(ValueError, match=r"a number, which has no effect: method='ranked' compares features"):
         analysis.enrichment(adata, sets, method="ranked", background=20_000)
-    with pytest.raises(ValueError, match=r"no effect: method='enrichr' has Enrichr's own 20,000 without one"):
+    with pytest.raises(ValueError, match=r"no effect: method='enrichr' uses Enrichr's own 20,000"):
         analysis.enrichment(adata, "GO", method="enrichr", background=20_000)

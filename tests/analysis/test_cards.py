@@ -89,7 +89,7 @@ def test_a_mean_is_not_rounded_across_the_bound_beside_it(model, mean, said):
     halves = Replicability(np.full((1, 3), mean))
     card = analysis.describe(model, sure=halves)["MCPC 1"]
     again = "comes back" if mean > 0.9 else "does not come back"
-    assert f"it {again} in halves of the rows (mean |cos| {said}; more than 0.9 is asked for)" in card
+    assert f"it {again} in halves of the rows (mean |cos| {said}; more than 0.9 is required)" in card
 
 
 def test_how_sure_is_told_by_what_was_asked(data, model):
@@ -101,7 +101,7 @@ def test_how_sure_is_told_by_what_was_asked(data, model):
     rows = 60 * (b >= b.max() / 2).sum()
     told = (
         f"it {again} in halves of the rows (mean |cos| {halves.agreement[0]:.2f}, sd {halves.spread[0]:.2f} over 2 "
-        f"splits; more than 0.9 is asked for); {rows} rows in the"
+        f"splits; more than 0.9 is required); {rows} rows in the"
     )
     assert f"How sure: {told} contexts that carry it." in card
     spread = model.bootstrap(X, y, 3, random_state=0)

@@ -49,10 +49,10 @@ def test_damaged_gmt_files_are_refused(tmp_path, text, message):
 
 def test_files_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "s.gmt").write_bytes(b"\xff\xfe\x00binary")
-    with pytest.raises(ValueError, match="is no GMT file"):
+    with pytest.raises(ValueError, match="is not a GMT file"):
         analysis.read_gmt(tmp_path / "s.gmt")
     (tmp_path / "s.gmt.gz").write_bytes(b"not compressed")
-    with pytest.raises(ValueError, match="is no GMT file"):
+    with pytest.raises(ValueError, match="is not a GMT file"):
         analysis.read_gmt(tmp_path / "s.gmt.gz")
     with pytest.raises(FileNotFoundError):
         analysis.read_gmt(tmp_path / "none.gmt")
@@ -145,7 +145,7 @@ def test_the_background_is_what_counts(scores):
 
 
 def test_bad_sets(scores, tmp_path):
-    with pytest.raises(ValueError, match="400 would be but for upper and lower case"):
+    with pytest.raises(ValueError, match="400 differ only by upper and lower case"):
         analysis.enrichment(scores, {"s": [name.upper() for name in GENES]}, n=20)
     with pytest.raises(ValueError, match=r"No member of any set is a feature: sets have \['x', 'y'\]"):
         analysis.enrichment(scores, {"s": ["x", "y"]}, n=20)
@@ -231,7 +231,7 @@ def test_libraries_that_enrichr_has_nothing_for_are_told(monkeypatch, scores):
     """GSEApy skips names that it does not know, and gives an empty list where nothing is left."""
     sys_modules = __import__("sys").modules
     monkeypatch.setitem(sys_modules, "gseapy", Enrichr())
-    with pytest.warns(UserWarning, match="Enrichr has nothing for GO_2032: either it knows no library of that name"):
+    with pytest.warns(UserWarning, match="Enrichr has nothing for GO_2032: either it has no library of that name"):
         table = analysis.enrichment(scores, ["GO", "GO_2032"], method="enrichr", components=0)
     assert table["collection"].unique().tolist() == ["GO"]
     empty = types.SimpleNamespace(enrichr=lambda **_: types.SimpleNamespace(results=[]))

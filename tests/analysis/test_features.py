@@ -262,7 +262,7 @@ def test_tables_go_by_the_names_of_rows(data, model):
     fewer = works.iloc[100:].sample(frac=1, random_state=0)
     assert analysis.group_medians(model, fewer, X=X, y=data.y)["n"].sum() == 140
     # Rows of an array have no names; an index 0, 1, ... names other rows than these.
-    with pytest.raises(ValueError, match=r"groups has an index that names none of the rows: \[0, 1, 2\]"):
+    with pytest.raises(ValueError, match=r"groups has an index with other names .* and groups begins with 0, 1, 2\."):
         analysis.group_medians(model, works.reset_index(drop=True), X=X, y=data.y)
     pd.testing.assert_frame_equal(analysis.group_medians(model, works, X=data.X, y=data.y), expected)
     top = analysis.top_samples(model, 2, names=works.sample(frac=1, random_state=0), X=X, y=data.y)
@@ -271,7 +271,7 @@ def test_tables_go_by_the_names_of_rows(data, model):
     by_row = pd.Series(works.to_numpy(), index=adata.obs_names)
     shuffled = analysis.group_medians(adata, by_row.sample(frac=1, random_state=0))
     pd.testing.assert_frame_equal(shuffled, analysis.group_medians(adata, by_row))
-    with pytest.raises(ValueError, match=r"groups has an index that names none of the rows: \['x0'"):
+    with pytest.raises(ValueError, match=r"groups has an index with other names .* and groups begins with 'x0'"):
         analysis.group_medians(model, works.set_axis([f"x{i}" for i in range(240)]), X=X, y=data.y)
     with pytest.raises(ValueError, match="groups names row 'cell 3' more than once"):
         analysis.group_medians(model, pd.concat([works, works.iloc[3:4]]), X=X, y=data.y)

@@ -135,7 +135,7 @@ def test_bad_input(patients):
         analysis.survival(model, -time, event, **rows)
     with pytest.raises(ValueError, match=r"event has values \[2\.0\]"):
         analysis.survival(model, time, event * 2, **rows)
-    with pytest.raises(ValueError, match=r"time must be numbers .* pass time as numbers, of days say"):
+    with pytest.raises(ValueError, match=r"time must be numbers .* pass time as numbers, such as days"):
         analysis.survival(model, np.full(400, "long"), event, **rows)
     with pytest.raises(ValueError, match=r"event must be numbers .* pass 1 or True where the event was seen"):
         analysis.survival(model, time, np.full(400, "dead"), **rows)

@@ -213,7 +213,7 @@ def test_repeating_refuses_other_data_and_tells_other_results(inputs, tmp_path, 
     assert "loadings.csv" in told
     (tmp_path / "x.csv").write_text((inputs / "plain.csv").read_text().replace("c1", "c2", 1))
     assert main(["repeat", str(out), "-o", str(tmp_path / "third")]) == 3
-    assert "x.csv is not what it was (SHA-256" in capsys.readouterr().err
+    assert "x.csv has changed (SHA-256" in capsys.readouterr().err
     assert not (tmp_path / "third").exists()
     (tmp_path / "x.csv").unlink()
     assert main(["repeat", str(out), "-o", str(tmp_path / "third")]) == 3
@@ -302,7 +302,7 @@ def test_sites_that_share_moments_get_the_model_of_all_rows(tmp_path, capsys):
     both = [str(tmp_path / f"{site}.moments") for site in "ab"]
     assert main(["merge", *both, "-o", str(tmp_path / "all.moments"), "-q"]) == 0
     assert ContextMoments.load(tmp_path / "all.moments").counts.sum() == 120
-    assert "sums over 120 rows and no row" in capsys.readouterr().out
+    assert "sums over 120 rows, without the rows themselves" in capsys.readouterr().out
     out = tmp_path / "out"
     assert (
         main(["fit", str(tmp_path / "all.moments"), "-r", "2", "-o", str(out), "-q", "--no-report", "--no-picture"])
@@ -319,7 +319,7 @@ def test_sites_that_share_moments_get_the_model_of_all_rows(tmp_path, capsys):
     whole = (tmp_path / "all.moments").read_bytes()
     (tmp_path / "half.moments").write_bytes(whole[: len(whole) // 2])
     assert main(["merge", both[0], str(tmp_path / "half.moments"), "-o", str(tmp_path / "c")]) == 3
-    assert "half.moments: is a zip file cut short or damaged" in capsys.readouterr().err
+    assert "half.moments: is a truncated or damaged zip file" in capsys.readouterr().err
     assert main(["merge", both[0], str(tmp_path / "a.csv"), "-o", str(tmp_path / "c")]) == 3
     assert "a.csv: holds no moments (text)" in capsys.readouterr().err
 
@@ -351,7 +351,7 @@ def test_automatic_rank_and_its_record(inputs, tmp_path, capsys):
 def test_many_features_are_ranked_by_the_most_variable(inputs, capsys, monkeypatch):
     """Where covariances would be too large for memory, as ``MCPCA(n_components=None)`` does."""
     monkeypatch.setattr("mcpca._covariances.fit_data.MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca._rank.rank_data.FEATURES", 5)
+    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 5)
     assert main(["rank", str(inputs / "plain.csv"), *CSV, "--criteria", "none", "--json"]) == 0
     captured = capsys.readouterr()
     told = json.loads(captured.out)
@@ -492,7 +492,7 @@ def test_report_of_a_model_with_and_without_rows(fitted, inputs, tmp_path, capsy
     assert with_rows["y"].names().tolist() == planted()[1].tolist()
     capsys.readouterr()
     assert main(["report", str(fitted), str(inputs / "rows.npy"), "-o", str(tmp_path / "s.html")]) == 3
-    assert "nothing says the context of each row" in capsys.readouterr().err
+    assert "nothing says which context each row is from" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html"]
 
 
@@ -557,14 +557,14 @@ def test_doctor_finds_what_is_wrong_and_a_way_around(tmp_path, capsys):
     ).dropna().to_csv(tmp_path / "z.csv", index=False)
     assert main(["doctor", str(tmp_path / "z.csv")]) == 0
     out = capsys.readouterr().out
-    assert "counts rows: 'number'" in out
+    assert "row numbers: 'number'" in out
     assert "--context group --index number --drop cell --drop period --min-samples 2\n" in out
-    assert "hardly features, and left out below: 'period' (a name of metadata)." in out
+    assert "probably not features, and left out below: 'period' (a name of metadata)." in out
     table[FEATURES].to_csv(tmp_path / "y.csv", index=False)
     assert main(["doctor", str(tmp_path / "y.csv")]) == 3
     captured = capsys.readouterr()
-    assert "where features are the rows of the table, transpose it" in captured.out
-    assert "nothing says the context of each row" in captured.err
+    assert "if the rows of the table are its features, transpose it" in captured.out
+    assert "nothing says which context each row is from" in captured.err
 
 
 def test_doctor_knows_counts_models_and_moments(fitted, tmp_path, capsys, rng):
@@ -578,9 +578,7 @@ def test_doctor_knows_counts_models_and_moments(fitted, tmp_path, capsys, rng):
     assert "a fitted model: 2 MCPCs, 4 contexts, 6 features, solver mspm" in capsys.readouterr().out
     np.save(tmp_path / "x.npy", planted()[0])
     assert main(["doctor", str(tmp_path / "x.npy")]) == 3
-    assert (
-        "array of NumPy, shape (120, 6), float64\n  It has no contexts: pass --labels FILE" in capsys.readouterr().out
-    )
+    assert "NumPy array, shape (120, 6), float64\n  It has no contexts: pass --labels FILE" in capsys.readouterr().out
     (tmp_path / "labels.txt").write_text("\n".join(planted()[1]))
     assert main(["doctor", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "labels.txt"), "--json"]) == 0
     words = shlex.split(json.loads(capsys.readouterr().out)["command"])
@@ -641,9 +639,9 @@ def test_nothing_and_wrong_arguments_end_with_2(capsys, tmp_path):
         (["fit", "x.csv", "--solver", "als"], "'als' is not one of 'mspm', 'lsq', 'ml'"),
         (["fit", "x.csv", "--colour"], "No such option"),
         (["fit", "x.csv", "--delimiter", "ab"], "'ab' is not one character"),
-        (["fit", "x.csv", "--encoding", "klingon"], "'klingon' is no encoding"),
+        (["fit", "x.csv", "--encoding", "klingon"], "'klingon' is not an encoding"),
         (["fit", "x.csv", "--tol", "0"], "0.0 is not above 0"),
-        (["rank", "x.csv", "--ranks", "a-b"], "'a-b' is no list of ranks"),
+        (["rank", "x.csv", "--ranks", "a-b"], "'a-b' is not a list of ranks"),
         (["transform", "m", "x.csv", "--center", "context"], "--center context needs --context or --labels"),
     ):
         assert main(arguments) == 2, arguments
@@ -668,8 +666,8 @@ def test_files_that_cannot_be_used_end_with_3(inputs, fitted, tmp_path, capsys):
     for arguments, message in (
         (["fit", "nowhere.csv"], "nowhere.csv: there is no such file"),
         (["fit", str(inputs / "cells.h5ad"), "-c", "grup"], "did you mean 'group'?"),
-        (["fit", str(inputs / "plain.csv")], "nothing says the context of each row; pass --context COLUMN"),
-        (["transform", str(inputs / "plain.csv"), "x"], "is no fitted model (text)"),
+        (["fit", str(inputs / "plain.csv")], "nothing says which context each row is from; pass --context COLUMN"),
+        (["transform", str(inputs / "plain.csv"), "x"], "is not a fitted model (text)"),
         (["transform", str(inputs), "x"], "there is no model in it"),
         (["transform", str(fitted), str(inputs / "sparse.npz"), "--drop", "g1"], "has no names of columns"),
         (["loadings", str(fitted), str(inputs / "labels.csv"), "-c", "group"], "no columns for the features 'g0'"),
@@ -772,7 +770,7 @@ def test_a_fault_of_our_own_ends_with_1(monkeypatch, inputs, tmp_path, capsys):
 
     monkeypatch.setattr(_fitting, "read_data", fail)
     assert main(["fit", str(inputs / "plain.csv"), *CSV, "-o", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err == "mcpca: ZeroDivisionError: impossible (a fault of mcpca; --debug shows where)\n"
+    assert capsys.readouterr().err == "mcpca: ZeroDivisionError: impossible (a bug in mcpca; --debug shows where)\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

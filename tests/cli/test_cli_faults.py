@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from table_files import FEATURES, frame
 
-from mcpca.cli import _fitting, _outputs, main
+from mcpca.cli import _fitting, main
 from mcpca.cli.tables import tabular
 
 CSV = ["--context", "group", "--index", "cell"]
@@ -58,21 +58,21 @@ def hook(monkeypatch, phase):
         return called
 
     if phase == "reading":
-        monkeypatch.setattr(tabular, "matrix_of", interrupt)
+        monkeypatch.setattr(tabular, "batch_matrix", interrupt)
     elif phase == "fitting":
         monkeypatch.setattr("mcpca._estimator.fitting.decompose_checked", interrupt)
     elif phase == "scores":
-        monkeypatch.setattr(_fitting, "scores_of", interrupt)
+        monkeypatch.setattr(_fitting, "row_scores", interrupt)
     elif phase == "tables":
         monkeypatch.setattr(_fitting, "write_table", after(_fitting.write_table, 4))
     elif phase == "model":
         monkeypatch.setattr("mcpca._estimator.mcpca.save_model", interrupt)
     elif phase == "picture":
-        monkeypatch.setattr(_fitting, "draw_loadings", interrupt)
+        monkeypatch.setattr(_fitting, "write_loadings_picture", interrupt)
     elif phase == "report":
         monkeypatch.setattr(_fitting, "report_writer", lambda: interrupt)
     elif phase == "renaming":
-        monkeypatch.setattr(_outputs.os, "rename", after(os.rename, 2))
+        monkeypatch.setattr(os, "rename", after(os.rename, 2))
 
 
 PHASES = ["reading", "fitting", "scores", "tables", "model", "picture", "report", "renaming"]
@@ -86,7 +86,7 @@ def shown(phase):
 def test_ctrl_c_leaves_nothing(table, tmp_path, monkeypatch, capsys, phase):
     hook(monkeypatch, phase)
     assert fit(table, tmp_path / "new" / "out", *shown(phase)) == 130
-    assert capsys.readouterr().err == "mcpca: interrupted; nothing is half written.\n"
+    assert capsys.readouterr().err == "mcpca: interrupted; nothing is left half written.\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
@@ -124,7 +124,7 @@ def run(program, *, wait_for=None, send=None, **options):
 @pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGINT, 130, "inter"), (signal.SIGTERM, 143, "term")])
 def test_signals_from_outside_while_files_are_read_and_written(table, tmp_path, number, code, word):
     """SIGINT while a table is read, SIGTERM while tables are written."""
-    patched = "tabular.matrix_of" if number == signal.SIGINT else "_fitting.write_table"
+    patched = "tabular.batch_matrix" if number == signal.SIGINT else "_fitting.write_table"
     program = f"""
         import sys, time
         from mcpca.cli import main, _fitting
@@ -257,7 +257,7 @@ def test_a_folder_without_permission_and_a_file_without_it(as_nobody, table, tmp
     before = sorted(folder.iterdir())
     become()
     assert fit(folder / "x.csv", folder / "out") == 5
-    assert f"out cannot be written: {folder} takes no files (Permission denied)." in capsys.readouterr().err
+    assert f"out cannot be written: nothing can be created in {folder} (Permission denied)." in capsys.readouterr().err
     assert fit(folder / "secret.csv", Path(tempfile.gettempdir()) / "mcpca-test-nowhere") == 3
     assert "secret.csv: cannot be opened (Permission denied)." in capsys.readouterr().err
     assert sorted(folder.iterdir()) == before
@@ -275,7 +275,7 @@ def test_what_is_there_is_not_overwritten(table, tmp_path, capsys):
     assert not (out / "scores.csv").exists()
     (out / "thesis.txt").write_text("mine")
     assert fit(table, out, "--force") == 5
-    assert "holds 'thesis.txt', which is not mcpca's" in capsys.readouterr().err
+    assert "holds 'thesis.txt', which mcpca did not write" in capsys.readouterr().err
     assert (out / "thesis.txt").read_text() == "mine"
     assert fit(table, table, "--force") == 5
     assert "is a file; choose a folder" in capsys.readouterr().err
@@ -309,7 +309,7 @@ def test_wrong_files_end_with_3_and_one_line(tmp_path, capsys):
     (inputs / "wide.csv").write_text("group," + ",".join(f"v{i}" for i in range(10**6)) + "\n")
     np.savez(inputs / "pickle.npz", X=np.eye(3), group=np.array(["a", 1, None], dtype=object))
     for name, message in (
-        ("half.csv.gz", "cut short or damaged gzip data"),
+        ("half.csv.gz", "truncated or damaged gzip data"),
         ("mixed.csv", "mixed delimiters"),
         ("headless.csv", "has no header"),
         ("text.csv", "1 column of text among the features: 'cell'"),

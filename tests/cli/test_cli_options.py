@@ -28,7 +28,7 @@ GROUP = ["-c", "group"]
 # What is typed, with {} for the folder of files; the exit code; and what is said.
 REFUSED = [
     # Of AnnData, on other files.
-    (["fit", "{}/plain.csv", *CSV, "--layer", "x"], 3, "is a table of text, and --layer is for AnnData (.h5ad, .zarr)"),
+    (["fit", "{}/plain.csv", *CSV, "--layer", "x"], 3, "is a text table, and --layer is for AnnData (.h5ad, .zarr)"),
     (["fit", "{}/table.parquet", *CSV, "--obsm", "x"], 3, "is a Parquet table, and --obsm is for AnnData"),
     (["fit", "{}/plain.csv", *CSV, "--mask-var", "all"], 3, "--mask-var is for AnnData"),
     (["rank", "{}/arrays.npz", *CSV, "--mask-var", "all"], 3, "is an .npz, and --mask-var is for AnnData"),
@@ -45,14 +45,22 @@ REFUSED = [
     # Of named columns, on arrays.
     (["fit", "{}/rows.npy", "--labels", "{}/labels.txt", "--index", "cell"], 3, "no columns for --index; drop it"),
     (["fit", "{}/rows.npy", "{}/more.npy", *GROUP], 3, "no columns for --context; drop it. --labels FILE"),
-    (["fit", "{}/rows.npy", "--labels", "{}/labels.npy", *GROUP], 3, "is an array of labels without columns"),
+    (
+        ["fit", "{}/rows.npy", "--labels", "{}/labels.npy", *GROUP],
+        3,
+        "is an array of labels without columns for --context to name; drop the option",
+    ),
     (["fit", "{}/by-context.npz", "--index", "cell"], 3, "which takes no --index"),
     # Columns with two roles.
     (["fit", "{}/plain.csv", *CSV, "-c", "group"], 2, "'group' is named twice; name each column once"),
-    (["fit", "{}/plain.csv", *CSV, "--drop", "group"], 3, "--drop 'group' names what --context or --index has taken"),
-    (["fit", "{}/plain.csv", *CSV, "--features", "g?", "--features", "cell"], 3, "--features 'cell' names what"),
+    (
+        ["fit", "{}/plain.csv", *CSV, "--drop", "group"],
+        3,
+        "--drop 'group' matches only what --context or --index names",
+    ),
+    (["fit", "{}/plain.csv", *CSV, "--features", "g?", "--features", "cell"], 3, "--features 'cell' matches only what"),
     # Of rows, on moments and without rows.
-    (["fit", "{}/m.moments", "--drop", "g1"], 3, "is moments of contexts, and --drop is for files of rows"),
+    (["fit", "{}/m.moments", "--drop", "g1"], 3, "is a file of moments, and --drop is for files of rows"),
     (["fit", "{}/m.moments", "--min-samples", "5"], 3, "--min-samples is for files of rows"),
     (["fit", "{}/m.moments", "--na-values", "x"], 3, "--na-values is for files of rows"),
     (["fit", "{}/m.moments", "--center", "context"], 2, "--center context has no effect: moments have no rows"),
@@ -60,18 +68,26 @@ REFUSED = [
     (["report", "{}/fitted", *GROUP], 2, "--context has no effect: no file of rows is given; pass DATA"),
     (["report", "{}/fitted", "--max-memory", "5", "--decimal", ","], 2, "--decimal has no effect: no file of rows"),
     # Without contexts.
-    (["transform", "{}/fitted", "{}/plain.csv", "--min-samples", "3"], 3, "--min-samples has no effect, since nothing"),
+    (
+        ["transform", "{}/fitted", "{}/plain.csv", "--min-samples", "3"],
+        3,
+        "--min-samples has no effect, since the rows have no contexts",
+    ),
     (["transform", "{}/fitted", "{}/plain.csv", "--drop-unlabelled"], 3, "--drop-unlabelled has no effect"),
     # Features that the model has chosen.
-    (["transform", "{}/fitted", "{}/plain.csv", "--features", "g?"], 3, "so that --features has no effect; drop it"),
+    (["transform", "{}/fitted", "{}/plain.csv", "--features", "g?"], 3, "so --features has no effect; drop it"),
     (["loadings", "{}/fitted", "{}/cells.h5ad", *GROUP, "--mask-var", "all"], 3, "--mask-var has no effect"),
     # Of the model.
-    (["fit", "{}/plain.csv", *CSV, "--noise", "pooled"], 2, "--noise pooled has no effect: --solver mspm has no noise"),
+    (
+        ["fit", "{}/plain.csv", *CSV, "--noise", "pooled"],
+        2,
+        "--noise pooled has no effect: --solver mspm models no noise",
+    ),
     (["fit", "{}/plain.csv", *CSV, "--noise", "none", "--solver", "lsq"], 2, "--noise none has no effect"),
     (
         ["fit", "{}/plain.csv", *CSV, "--noise", "diagonal", "--solver", "ml", "--orthogonal"],
         2,
-        "--orthogonal does not go with --noise diagonal",
+        "--orthogonal cannot be combined with --noise diagonal",
     ),
     (["transform", "{}/fitted", "{}/plain.csv", "--posterior"], 3, "posterior"),
     # Of outputs that are not written.
@@ -79,11 +95,23 @@ REFUSED = [
     (["fit", "{}/plain.csv", *CSV, "--title", "T", "--no-report"], 2, "--title has no effect: with --no-report"),
     (["rank", "{}/plain.csv", *CSV, "--criteria", "all", "--criteria", "scree"], 2, "--criteria all has no effect"),
     # Names of outputs that say something else.
-    (["transform", "{}/fitted", "{}/plain.csv", "-o", "OUT/x.xlsx"], 5, "tables are .csv, .tsv or .parquet; .xlsx is"),
-    (["loadings", "{}/fitted", "{}/plain.csv", *CSV, "-o", "OUT/x.csv.gz"], 5, ".gz is not written, choose one"),
-    (["report", "{}/fitted", "-o", "OUT/x.pdf"], 5, "let its name end in .html"),
-    (["moments", "{}/plain.csv", *CSV, "-o", "OUT/x.csv"], 5, "moments are a file of their own kind"),
-    (["merge", "{}/m.moments", "-o", "OUT/x.parquet"], 5, "moments are a file of their own kind"),
+    (
+        ["transform", "{}/fitted", "{}/plain.csv", "-o", "OUT/x.xlsx"],
+        5,
+        "tables are written as .csv, .tsv or .parquet, and not as .xlsx",
+    ),
+    (["loadings", "{}/fitted", "{}/plain.csv", *CSV, "-o", "OUT/x.csv.gz"], 5, "and not as .gz; choose one of these"),
+    (["report", "{}/fitted", "-o", "OUT/x.pdf"], 5, "choose a name that ends in .html"),
+    (
+        ["moments", "{}/plain.csv", *CSV, "-o", "OUT/x.csv"],
+        5,
+        "moments have a file format of their own; choose a name that does not end in",
+    ),
+    (
+        ["merge", "{}/m.moments", "-o", "OUT/x.parquet"],
+        5,
+        "moments have a file format of their own; choose a name that does not end in",
+    ),
     (["fit", "{}/plain.csv", *CSV, "-o", "OUT/x.xlsx"], 5, "results are a folder"),
     (["rank", "{}/plain.csv", *CSV, "-o", "OUT/x.csv"], 5, "results are a folder"),
 ]
@@ -108,8 +136,8 @@ def test_options_without_effect_are_refused(inputs, tmp_path, capsys, monkeypatc
         (["rank", "{}/plain.csv", *CSV, "--force"], "--force has no effect: nothing is written to a file"),
         (["transform", "{}/fitted", "{}/plain.csv", "--force"], "--force has no effect"),
         (["loadings", "{}/fitted", "{}/plain.csv", *CSV, "--force"], "--force has no effect"),
-        (["doctor", "{}/m.moments", "--drop", "g1"], "has no rows, so that --drop has no effect"),
-        (["doctor", "{}/fitted/model.mcpca", "--context", "g1"], "so that --context has no effect"),
+        (["doctor", "{}/m.moments", "--drop", "g1"], "has no rows, so --drop has no effect"),
+        (["doctor", "{}/fitted/model.mcpca", "--context", "g1"], "so --context has no effect"),
         (["doctor", "{}/plain.csv", "--layer", "g1"], "--layer is for AnnData"),
         (["fit", "{}/plain.csv", *CSV, "--na-values", ""], "empty labels are missing without it"),
     ],

@@ -118,7 +118,7 @@ def test_force_does_not_take_what_came_to_the_folder_meanwhile(tmp_path):
             (folder / "run.json").write_text("new")
             (out / "thesis.tex").write_text("mine")
 
-    with pytest.raises(Failure, match=r"holds 'thesis.tex', which is not mcpca's"):
+    with pytest.raises(Failure, match=r"holds 'thesis.tex', which mcpca did not write"):
         replace()
     assert (out / "run.json").read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]

@@ -17,8 +17,8 @@ from table_files import FEATURES, N, P, frame, planted, truncated_gzip, write_al
 from mcpca import MCPCA
 from mcpca.cli.tables import Reading, UnusableFileError, read_data, write_table
 from mcpca.cli.tables.dialect import is_number
-from mcpca.cli.tables.kinds import kind_of
-from mcpca.cli.tables.labels import MISSING, Labels, crossed, labels_of_texts
+from mcpca.cli.tables.kinds import file_kind
+from mcpca.cli.tables.labels import MISSING, Labels, crossed_labels, labels_of_texts
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_folder_has_one_context_per_file(tmp_path):
     assert data.labels.names().tolist() == sorted(y.tolist())
     assert data.row_names[0] == "c0:1"
     assert data.row_names[N] == "c1:1"
-    assert data.notes == [f"'README.txt' in {tmp_path}: no name of a table."]
+    assert data.notes == [f"'README.txt' in {tmp_path}: not named like tables."]
     listed = read_data(sorted(tmp_path.glob("c*")), Reading())
     np.testing.assert_array_equal(listed.X, data.X)
     part = read_data([tmp_path], Reading(max_bytes=4000))
@@ -162,7 +162,7 @@ def test_features_are_found_by_pattern_list_and_name(files, tmp_path):
 def test_labels_cross_and_sort_as_people_do():
     assert labels_of_texts(["b10", "b2", "a", "B"]).categories == ["B", "a", "b2", "b10"]
     left, right = labels_of_texts(["x", "y", "NA", "x"], ["NA"]), labels_of_texts([1820, 1800, 1800, None])
-    both = crossed([left, right])
+    both = crossed_labels([left, right])
     assert both.names().tolist() == ["x / 1820", "y / 1800", "", ""]
     assert both.counts().tolist() == [1, 1]
     assert Labels(np.array([0, -1]), ["a"]).names().tolist() == ["a", ""]
@@ -219,7 +219,7 @@ def test_parquet_of_many_types(tmp_path):
     asked = {"context": ("group",), "index": "cell"}
     with pytest.raises(UnusableFileError, match="1 column of text among the features: 'lists'"):
         read_data([tmp_path / "x.parquet"], Reading(**asked))
-    with pytest.raises(UnusableFileError, match="its column 'lists' holds lists, which are no texts"):
+    with pytest.raises(UnusableFileError, match="its column 'lists' holds lists, which are not text"):
         read_data([tmp_path / "x.parquet"], Reading(context=("lists",), index="cell", drop=("group",)))
     data = read_data([tmp_path / "x.parquet"], Reading(**asked, drop=("lists",)))
     np.testing.assert_array_equal(data.X[:, 6:], np.c_[table["flag"], np.arange(120) / 4, table["small"]])
@@ -269,7 +269,7 @@ def test_highly_variable_genes_and_raw_counts(tmp_path, rng):
 def test_one_context_is_told(tmp_path):
     frame().assign(group="all").to_csv(tmp_path / "x.csv", index=False)
     data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell"))
-    assert data.oddities == ["there is one context, 'all', for which MCPCA is PCA."]
+    assert data.oddities == ["there is only one context, 'all', for which MCPCA is PCA."]
 
 
 def test_parts_of_one_table_may_have_the_same_name(tmp_path):
@@ -304,15 +304,17 @@ def test_columns_that_count_rows_are_noticed(tmp_path, max_bytes):
     table = frame().assign(number=np.arange(120) * 2, falls=-np.arange(120), halves=np.arange(120) / 2)
     table.to_csv(tmp_path / "x.csv", index=False)
     data = read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell", max_bytes=max_bytes))
-    assert data.oddities == ["the column 'number' counts rows; where it is no measurement, leave it out with --drop."]
+    assert data.oddities == [
+        "the column 'number' looks like row numbers; if it is not a measurement, leave it out with --drop."
+    ]
     table.loc[119, "number"] = 0
     table.to_csv(tmp_path / "x.csv", index=False)
     assert read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell")).oddities == []
 
 
 def test_progress_is_told_within_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("mcpca.cli.tables.delimited._BATCH", 2000)
-    monkeypatch.setattr("mcpca.cli.tables.delimited._MOST", 2000)
+    monkeypatch.setattr("mcpca.cli.tables.delimited._BATCH_BYTES", 2000)
+    monkeypatch.setattr("mcpca.cli.tables.delimited._MOST_BATCH_BYTES", 2000)
     for name in ("x.csv", "y.csv.gz"):
         pd.concat([frame()] * 20).to_csv(tmp_path / name, index=False)
     told = []
@@ -349,7 +351,7 @@ WRONG = {
         "group,a,note\n" + "x,1,fine\ny,2,bad\n" * 4,
         r"1 column of text among the features: 'note'.*--drop note",
     ),
-    "text later": (HEAD + ROWS + "x,1,oops\n", r"line 302 has 'oops' in the column 'b' of numbers"),
+    "text later": (HEAD + ROWS + "x,1,oops\n", r"line 302 has 'oops' in column 'b', which is otherwise numbers"),
     "twice": ("group,a,a\nx,1,2\ny,1,2\n", r"1 column name more than once: 'a'; rename"),
     "ragged after a text": ('group,a,note\nx,1,"two\nlines"\ny,1\n', r"has 3 fields in line 1 and 2 in line 4"),
     "unnamed": ("group,a,\nx,1,2\ny,1,2\n", "has no name for column 3 in its header"),
@@ -358,13 +360,13 @@ WRONG = {
         r"2 of 3 rows have missing or .* first in row 2, in 2 columns: 'a' \(2\), 'b' \(1\)",
     ),
     "decimal commas": ("group;a;b\nx;1,5;2\ny;2,5;3\n", r"decimal commas \('1,5' in column 'a'\); pass --decimal ','"),
-    "header only": (HEAD, "a header and no rows"),
+    "header only": (HEAD, "a header but no rows"),
     "blank": ("\n\n", "only empty lines"),
     "no column": (
         "Group,a\nx,1\ny,2\n",
         r"no column \(--context\) 'group'; did you mean 'Group'\? it has 'Group', 'a'",
     ),
-    "line ends": ("group,a\nx,1,\ny,2,\nx,3,\n", "a delimiter at the end of its lines and none in the header"),
+    "line ends": ("group,a\nx,1,\ny,2,\nx,3,\n", "a delimiter at the end of its lines but not of the header"),
     "thousands": ('group;a\nx;"1,234"\ny;2\n', r"commas between thousands \('1,234' in column 'a'\)"),
     "runs of spaces": ("group  a  b\nx  1  2\ny 1  3\n", "separated by runs of spaces"),
 }
@@ -424,21 +426,21 @@ def make_wrong(tmp_path):
     return {
         "pickle.npz": r"'group' can only be read by pickle, which can run code: refused",
         "pickle.npy": r"can only be read by pickle, which can run code: refused",
-        "half.csv.gz": "is cut short or damaged gzip data .*download it again",
+        "half.csv.gz": "is truncated or damaged gzip data .*download it again",
         "latin.csv": r"is not in the encoding utf-8 \(byte 0xf6\); pass --encoding",
-        "nul.csv": "is binary",
-        "half.npz": "is a zip file cut short or damaged",
-        "half.npy": "is an .npy cut short or damaged",
+        "nul.csv": "is a binary file of no known format",
+        "half.npz": "is a truncated or damaged zip file",
+        "half.npy": "is a truncated or damaged .npy",
         "cube.npy": r"it has shape \(2, 3, 4\) and type float64; rows are a 2-D array",
-        "half.parquet": "is a Parquet file cut short or damaged",
-        "half.h5ad": "is h5ad cut short or damaged",
+        "half.parquet": "is a truncated or damaged Parquet file",
+        "half.h5ad": "is a truncated or damaged h5ad file",
         "a.h5ad": r"has no column of obs \(--context\) 'group'; it has 'type'",
-        "other.h5": "is no AnnData: it lacks obs and var; it has 'x'",
+        "other.h5": "is not an AnnData: it lacks obs and var; it has 'x'",
         "book.xlsx": "is an Excel workbook; save the sheet as CSV",
-        "some.zip": "is a zip file without arrays of NumPy",
+        "some.zip": "is a zip file without NumPy arrays",
         "empty.csv": r"is empty \(0 bytes\)",
         "packed.npy": "holds npy packed by gzip; unpack it first",
-        "nothing": "is a folder without tables .*nothing in it",
+        "nothing": "is a folder without tables .*there is nothing in it",
         "nan.npz": r"rows 1 to 120 contains 1 NaN and 0 infinite .*g2",
         "model.mcpca": "is a fitted model and has no rows",
         "whole.cvs": "there is no such file",
@@ -544,7 +546,7 @@ def test_labels_that_do_not_fit_the_rows(files, tmp_path):
     (tmp_path / "header.txt").write_text("group\n" + (folder / "labels.txt").read_text())
     for labels, message in (
         (tmp_path / "header.txt", r"121 labels for 120 rows; write one per row, without a header"),
-        (folder / "rows.npy", r"has shape \(120, 6\); labels are 1-D"),
+        (folder / "rows.npy", r"has shape \(120, 6\); labels are a 1-D array"),
         (folder / "table.parquet", "is a table; name its column of contexts with --context"),
         (tmp_path / "nothing.txt", "there is no such file"),
     ):
@@ -586,4 +588,4 @@ def test_content_decides_and_not_the_name(files, tmp_path):
     ):
         disguised = tmp_path / f"{name}.csv"
         disguised.write_bytes((folder / name).read_bytes())
-        assert kind_of(disguised).format == format
+        assert file_kind(disguised).format == format

@@ -1,4 +1,4 @@
-"""A long fit that is killed goes on where it was; faults on the way lose nothing."""
+"""A long fit that is killed resumes where it was, and faults on the way lose nothing."""
 
 import errno
 import os
@@ -17,7 +17,12 @@ import sklearn
 
 from mcpca import MCPCA
 from mcpca._covariances import checkpoint, fit_data, gram, row_groups, streamed
+from mcpca._covariances.context_covariances import covariances_among
+from mcpca._covariances.passes import Passes
+from mcpca._covariances.streamed import StreamedCovariances
+from mcpca._data.contexts import read_contexts
 from mcpca._estimator import fitting
+from mcpca._utils.progress import silent
 from mcpca.datasets import make_contexts
 
 RANK = 3
@@ -31,7 +36,10 @@ class Blocks:
     """Blocks of rows in which something happens: after ``when`` blocks ``what`` is called."""
 
     def __init__(self, X, when=None, what=None):
-        self.X, self.when, self.what, self.read = X, when, what, 0
+        self.X = X
+        self.when = when
+        self.what = what
+        self.read = 0
 
     def __iter__(self):
         for i in range(0, len(self.X), 50):
@@ -44,8 +52,8 @@ class Blocks:
 @pytest.fixture
 def by_passes(monkeypatch):
     monkeypatch.setattr(fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr(row_groups, "_SCAN", 2**14)
-    monkeypatch.setattr(checkpoint, "_SECONDS", 0.0)  # write after every block
+    monkeypatch.setattr(row_groups, "_SCAN_BYTES", 2**14)
+    monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN_WRITINGS", 0.0)  # write after every block
 
 
 def same(model, other):
@@ -64,7 +72,7 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
         from mcpca._covariances import checkpoint, fit_data, row_groups
         from test_checkpoint import Blocks, RANK, problem
         sklearn.set_config(working_memory={memory})
-        fit_data.MOST_NUMBERS, row_groups._SCAN, checkpoint._SECONDS = 0, 2**14, 0.0
+        fit_data.MOST_NUMBERS, row_groups._SCAN_BYTES, checkpoint._SECONDS_BETWEEN_WRITINGS = 0, 2**14, 0.0
         data = problem()
         blocks = Blocks(data.X, {when}, lambda: os.kill(os.getpid(), signal.SIGKILL))
         MCPCA(RANK, random_state=0).fit(blocks, data.y, checkpoint={str(path)!r})
@@ -75,7 +83,8 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
     assert killed.returncode == -signal.SIGKILL
     assert path.exists()
     data = problem()
-    whole, rest = Blocks(data.X), Blocks(data.X)
+    whole = Blocks(data.X)
+    rest = Blocks(data.X)
     with sklearn.config_context(working_memory=memory):
         uninterrupted = MCPCA(RANK, random_state=0).fit(whole, data.y)
         resumed = MCPCA(RANK, random_state=0).fit(rest, data.y, checkpoint=path)
@@ -87,7 +96,8 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
 
 
 def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp_path, monkeypatch):
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     used, fit_to = [], fitting.fit_to
 
     def noted(parameters, data, features, report, seed=None):
@@ -124,7 +134,8 @@ def test_ctrl_c_leaves_the_model_as_it_was(by_passes):
 
 
 def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
 
     def stop():
         raise KeyboardInterrupt
@@ -139,16 +150,18 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
         (data.X, data.y[::-1], {}, "the labels of rows"),
         (data.X, data.y, {"solver": "lsq"}, "the parameters"),
     ):
-        with pytest.raises(ValueError, match=f"is of another fit: it differs in .*{named}.*delete the file"):
+        with pytest.raises(ValueError, match=f"belongs to another fit: it differs in .*{named}.*delete the file"):
             MCPCA(RANK, random_state=0, **parameters).fit(Blocks(X), y, checkpoint=path)
         assert path.read_bytes() == content
     with (
         sklearn.config_context(working_memory=17),
-        pytest.raises(ValueError, match="is of another fit: it differs in scikit-learn's working_memory"),
+        pytest.raises(ValueError, match="belongs to another fit: it differs in scikit-learn's working_memory"),
     ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
-    monkeypatch.setattr(fit_data, "version", lambda name: "0.0.1")
-    with pytest.raises(ValueError, match=r"is of another fit: it differs in the version of mcpca\. "):
+    monkeypatch.setattr(checkpoint, "code_digest", lambda: "of today")
+    with pytest.raises(
+        ValueError, match=r"written by different code \(mcpca .*, [0-9a-f]{32}\) from that running now \(mcpca .*, of"
+    ):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     assert path.read_bytes() == content
 
@@ -156,9 +169,11 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
 @pytest.mark.parametrize("calls", [0, 1, 2, 7])
 def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path, monkeypatch, calls):
     """Means and products are found in one pass there."""
-    data, path = make_contexts(6, 40, RANK, n_samples=400, noise=0.3, random_state=0), tmp_path / "fit.ckpt"
-    monkeypatch.setattr(streamed, "_SAMPLE", 0.25)
-    whole, made = gram.Gram.whole, []
+    data = make_contexts(6, 40, RANK, n_samples=400, noise=0.3, random_state=0)
+    path = tmp_path / "fit.ckpt"
+    monkeypatch.setattr(streamed, "_SAMPLE_SHARE", 0.25)
+    whole = gram.Gram.whole
+    made = []
 
     def counted(self, X, codes):
         made.append(len(codes))
@@ -168,9 +183,11 @@ def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path
 
     monkeypatch.setattr(gram.Gram, "whole", counted)
     with h5py.File(tmp_path / "rows.h5", "w") as file, sklearn.config_context(working_memory=0.4):
-        X, stop = file.create_dataset("X", data=data.X, chunks=(50, 40)), None
+        X = file.create_dataset("X", data=data.X, chunks=(50, 40))
+        stop = None
         uninterrupted = MCPCA(RANK, random_state=0, tol=1e-10).fit(X, data.y)
-        needed, stop = sum(made), calls + 1
+        needed = sum(made)
+        stop = calls + 1
         assert needed == len(data.X) * (uninterrupted.n_passes_ - 1)  # all but the last, for the components
         made.clear()
         with pytest.raises(KeyboardInterrupt):
@@ -182,9 +199,30 @@ def test_a_fit_from_disk_resumes_in_its_first_pass_and_later(by_passes, tmp_path
     assert sum(made) == needed + lost
 
 
+def test_totals_on_file_are_those_of_the_pass(tmp_path):
+    """Whatever becomes of them afterwards: they are written again with every later pass."""
+    data = problem()
+    path = tmp_path / "fit.ckpt"
+    features = np.arange(5)
+    expected = np.stack([np.cov(data.X[data.y == i, :5].T) for i in range(4)])
+    for _ in range(2):  # the second time from the file
+        with checkpoint.Checkpoint(path, {}) as saved:
+            passes = Passes(silent, saved, 1e-7)
+            rows = StreamedCovariances.with_means(read_contexts(data.X, data.y), passes)
+            S = covariances_among(rows, features).covariances
+            rows.variances_along(data.components)
+        np.testing.assert_allclose(S, expected, atol=1e-12)
+    total = np.zeros(3)
+    with checkpoint.Checkpoint(tmp_path / "other.ckpt", {}) as saved:
+        saved.after("means", [total])
+        with pytest.raises(ValueError, match="read-only"):
+            total += 1
+
+
 def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
     """A real limit on the size of files stands in for a full disk."""
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
@@ -193,7 +231,7 @@ def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
 
     model = MCPCA(RANK, random_state=0)
     try:
-        with pytest.raises(OSError, match=r"checkpoint=.* could not be written .*previous one is as it was") as caught:
+        with pytest.raises(OSError, match=r"checkpoint=.* could not be written .*previous one is unchanged") as caught:
             model.fit(Blocks(data.X, 40, fill), data.y, checkpoint=path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

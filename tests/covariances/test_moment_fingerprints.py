@@ -29,7 +29,7 @@ def moments(X, y):
 
 def test_moments_are_not_merged_with_themselves(data):
     own = moments(data.X, data.y)
-    with pytest.raises(DuplicateRowsError, match=r"4 of 4 contexts \[0, 1, 2, 3\]"):
+    with pytest.raises(DuplicateRowsError, match=r"4 of 4 contexts \(0, 1, 2, 3\)"):
         own.merge(own)
     with pytest.raises(DuplicateRowsError, match=MESSAGE):
         own.update(data.X, data.y)
@@ -66,7 +66,7 @@ def test_parts_are_known_after_merging_saving_and_loading(data, tmp_path):
             part.merge(other)
     # One context alone, beside others that are new.
     some = moments(data.X[::3], np.where(data.y[::3] == 2, 2, data.y[::3] + 10))
-    with pytest.raises(DuplicateRowsError, match=r"1 of 4 contexts \[2\]"):
+    with pytest.raises(DuplicateRowsError, match=r"1 of 4 contexts \(2\)"):
         both.merge(some)
 
 
@@ -87,7 +87,7 @@ def test_files_without_fingerprints_load_and_are_known_by_what_they_hold(data, t
 
 
 def test_wrong_fingerprints_are_named(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(mcpca._covariances.moments, "to_json", lambda found: ["what"])
+    monkeypatch.setattr(mcpca._covariances.moments, "fingerprints_to_json", lambda marks: ["what"])
     moments(data.X, data.y).save(tmp_path / "x.npz")
     with pytest.raises(ValueError, match="fingerprints of rows are not what ContextMoments"):
         ContextMoments.load(tmp_path / "x.npz")
@@ -118,7 +118,7 @@ def test_other_rows_are_other_rows(data, rng):
 
 
 def test_only_the_last_fingerprints_are_kept(monkeypatch, rng):
-    monkeypatch.setattr(mcpca._covariances.moment_fingerprints, "MOST", 8)
+    monkeypatch.setattr(mcpca._covariances.moment_fingerprints, "MOST_FINGERPRINTS", 8)
     total = ContextMoments()
     for _ in range(20):
         total.update(rng.normal(size=(5, 3)), ["a"] * 5)

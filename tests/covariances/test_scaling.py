@@ -23,6 +23,7 @@ from mcpca import (
     select_rank,
 )
 from mcpca._covariances.validation import check_covariances
+from mcpca._solvers import SOLVERS
 from mcpca.datasets import make_contexts
 
 RANK = 2
@@ -72,7 +73,7 @@ FORMS = {
     "covariances": by_covariances,
     "moments": lambda fit, X: fit.fit(ContextMoments().update(X[::2], DATA.y[::2]).update(X[1::2], DATA.y[1::2])),
 }
-SOLVERS = [(solver, orthogonal) for solver in ("mspm", "lsq", "ml") for orthogonal in (False, True)]
+WAYS = [(solver, orthogonal) for solver in SOLVERS for orthogonal in (False, True)]
 
 
 def in_first_units(fit, e):
@@ -91,7 +92,7 @@ def same(fit, e, plain):
         np.testing.assert_array_equal(value, in_first_units(plain, 0)[name], err_msg=f"{name} at 2^{e}")
 
 
-@pytest.mark.parametrize(("solver", "orthogonal"), SOLVERS)
+@pytest.mark.parametrize(("solver", "orthogonal"), WAYS)
 def test_every_solver_at_every_scale(solver, orthogonal):
     """From 1e-144 to 1e150, where loadings are numbers; fourth powers of the data are not."""
     plain = model(solver, orthogonal).fit(rows(0), DATA.y)
@@ -131,7 +132,7 @@ def test_rows_that_begin_with_zeros():
     plain = model().fit(X, DATA.y)
     for e in (-300, 300):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mcpca._covariances.scaling._FIRST", 8)
+            patch.setattr("mcpca._covariances.scaling._SAMPLE_NUMBERS", 8)
             same(model().fit(np.ldexp(X, e), DATA.y), e, plain)
 
 

@@ -39,7 +39,7 @@ def test_covariances_are_numpys(blocks):
 
 def test_chunks_equal_whole(blocks, monkeypatch):
     whole = context_covariances(blocks)
-    monkeypatch.setattr("mcpca._covariances.context_covariances._MIN_CHUNK", 8 * 7)  # 7 rows at a time
+    monkeypatch.setattr("mcpca._covariances.context_covariances._LEAST_COPY_NUMBERS", 8 * 7)  # 7 rows at a time
     chunked = context_covariances(blocks)
     np.testing.assert_allclose(chunked.covariances, whole.covariances, atol=1e-12)
 

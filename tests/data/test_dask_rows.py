@@ -220,7 +220,7 @@ def test_rank_is_chosen_without_rows(data, way):
 
 def test_rank_is_chosen_on_the_most_variable_features(client, data, monkeypatch):
     monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca._rank.rank_data.FEATURES", P - 2)
+    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", P - 2)
     X, y = data
     found = MCPCA(random_state=0).fit(da.from_array(X, chunks=(200, P)), y)
     pooled = sum(X[y == name].var(axis=0) * ((y == name).sum()) for name in np.unique(y))
@@ -534,8 +534,11 @@ REFUSED = [
     (lambda X, y: (da.from_array(X[:0]), None), "X has 0 samples"),
     (lambda X, y: (da.from_array(X), np.arange(600)), "600 of 600 contexts have fewer than 2 samples"),
     (lambda X, y: ([da.from_array(X), X], None), r"contexts on Dask and others that are not \(X, context 1\)"),
-    (lambda X, y: ([da.from_array(X), da.from_array(X[:, 1:])], None), "context 0, has 30 and X, context 1, has 29"),
-    (lambda X, y: ([frame_of(X, y)[["1", "2"]], frame_of(X, y)[["1", "3"]]], None), "must share their features"),
+    (lambda X, y: ([da.from_array(X), da.from_array(X[:, 1:])], None), "context 0 has 30 and context 1 has 29"),
+    (
+        lambda X, y: ([frame_of(X, y)[["1", "2"]], frame_of(X, y)[["1", "3"]]], None),
+        "context 1, lacks 1 of the 2 features of the first context: '2', and has 1 in addition: '3'",
+    ),
     (lambda X, y: ([da.from_array(X)], y), "y labels the rows of one 2-D X, but X already holds separate contexts"),
 ]
 
@@ -596,9 +599,11 @@ def test_a_checkpoint_keeps_finished_passes(client, data, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         model(verbose=stop).fit(rows, y, checkpoint=path)
     later = da.concatenate([rows[:450], 3 * rows[450:]])
-    with pytest.raises(ValueError, match=r"is of another fit: it differs in the rows \(context 0, .*delete the file"):
+    with pytest.raises(
+        ValueError, match=r"belongs to another fit: it differs in the rows \(context 0, .*delete the file"
+    ):
         model().fit(later, y, checkpoint=path)
-    with pytest.raises(ValueError, match="is of another fit: it differs in the labels of rows"):
+    with pytest.raises(ValueError, match="belongs to another fit: it differs in the labels of rows"):
         model().fit(rows, np.sort(y), checkpoint=path)
     stages = []
     found = model(verbose=lambda *progress: stages.append(progress[0])).fit(rows, y, checkpoint=path)

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from same_rows import assert_same_rows
 
 from mcpca._data.blocks import Room
-from mcpca._data.detect import anndata_parts, is_anndata
+from mcpca._data.detect import anndata_parts, is_anndata, is_source_like
 from mcpca._data.hdf5_bytes import DirectDataset, direct
 from mcpca._data.labels import take_labels
-from mcpca._data.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, as_source, is_source_like
+from mcpca._data.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, as_source
 
 h5py = pytest.importorskip("h5py")
 zarr = pytest.importorskip("zarr")
@@ -400,5 +400,5 @@ def test_labels_of_anndata(adata):
         take_labels(adata, "donor")
     with pytest.raises(ValueError, match="its X is None"):
         anndata_parts(ad.AnnData(obs=adata.obs, var=adata.var))
-    with pytest.raises(TypeError, match="X is a ndarray and no AnnData"):
+    with pytest.raises(TypeError, match="X is a ndarray, not an AnnData"):
         anndata_parts(np.eye(2))

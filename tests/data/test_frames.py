@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from mcpca import MCPCA, ContextMoments, context_covariances, select_rank
-from mcpca._data.labels import crossed, encode_labels, read_labels
+from mcpca._data.labels import cross_labels, encode_labels, read_labels
 from mcpca.datasets import make_contexts
 
 pl = pytest.importorskip("polars")
@@ -112,11 +112,11 @@ def test_crossed_columns(library, data):
 
 def test_crossing_keeps_the_order_of_categories_and_drops_what_does_not_occur():
     first = pd.Categorical(["b", "a", "b", None, "b"], categories=["b", "c", "a"])
-    codes, names = crossed([first, [2, 1, 10, 1, 2]])
+    codes, names = cross_labels([first, [2, 1, 10, 1, 2]])
     assert names.tolist() == ["b / 2", "b / 10", "a / 1"]
     assert codes.tolist() == [0, 2, 1, -1, 0]
     with pytest.raises(ValueError, match=r"same name as text: \['x / y / z'\]"):
-        crossed([["x / y", "x"], ["z", "y / z"]])
+        cross_labels([["x / y", "x"], ["z", "y / z"]])
 
 
 def test_a_list_of_labels_is_not_a_list_of_columns(data):

@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 from same_rows import assert_same_rows
 
+from mcpca._data.detect import is_source_like
 from mcpca._data.sources import (
     ChunkSource,
     CSCSource,
@@ -13,7 +14,6 @@ from mcpca._data.sources import (
     DenseSource,
     as_source,
     check_block,
-    is_source_like,
 )
 
 N, P = 53, 17

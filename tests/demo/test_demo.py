@@ -71,7 +71,7 @@ def fitted():
 def test_words_come_from_the_model(fitted):
     data, model = fitted
     matches = demo.match_digits(model, data)
-    text = demo.describe(model, matches)
+    text = demo.describe_matches(model, matches)
     for digit, match in enumerate(matches):
         r = [abs(np.corrcoef(a, data.mean_digits[digit])[0, 1]) for a in model.components_.T]
         assert match.component == np.argmax(r)
@@ -88,16 +88,16 @@ def test_digits_are_found_where_they_were_planted(fitted):
     assert all(match.agrees for match in matches)
     assert min(match.correlation for match in matches) > 0.75
     assert len({match.component for match in matches}) == 3
-    assert "All 3 vary in just the contexts in which the digit was planted" in demo.describe(model, matches)
+    assert "All 3 vary in just the contexts in which the digit was planted" in demo.describe_matches(model, matches)
 
 
 def test_words_say_when_digits_are_not_found(fitted):
     data, _ = fitted
     model = MCPCA(1, random_state=0).fit(data.contexts)
-    text = demo.describe(model, demo.match_digits(model, data))
+    text = demo.describe_matches(model, demo.match_digits(model, data))
     assert "0 of 3 vary in just" in text
     assert 'Digit 0 was planted in "0 and 2"; MCPC 1 varies in "background" and "0 and 2" and "1 and 2".' in text
-    assert "MCPC 1 matches digits 0, 1, 2: at this rank they are not told apart." in text
+    assert "MCPC 1 matches digits 0, 1, 2: at this rank they are not separated." in text
 
 
 def test_proportional_loadings_are_told_in_a_plain_line(monkeypatch, tmp_path, capsys):

@@ -44,7 +44,7 @@ CASES = {
     ),
     "feature names": (
         lambda X: MCPCA(2).fit([pd.DataFrame(X, columns=list("abcde")), pd.DataFrame(X, columns=list("abcdx"))]),
-        r"context 1 lacks \['e'\] and has \['x'\] in addition",
+        r"context 1, lacks 1 of the 5 features of the first context: 'e', and has 1 in addition: 'x'\.",
     ),
     "one sample": (
         lambda X: MCPCA(2).fit([X, X[:1]]),
@@ -108,7 +108,7 @@ CASES = {
     ),
     "nan covariance": (
         lambda X: decompose(np.stack([np.eye(2), np.full((2, 2), np.nan)]), 1),
-        r"S contains 4 NaN or infinite values, in context\(s\) \[1\]",
+        r"S contains 4 NaN or infinite values, in context\(s\) 1; recompute",
     ),
     "indefinite": (
         lambda X: decompose(np.stack([np.eye(2), np.diag([1, -0.1])]), 1),

@@ -47,7 +47,7 @@ def fits(X, y, **options):
 def test_a_fit_that_is_one_column_says_so(table, options):
     (warning,) = fits(table.drop(columns=["n_counts", "stage", "visit"]), "type", **options)
     assert "The feature 'depth' is nearly all of" in str(warning)
-    assert "Leave it out of X if it is no measurement, or bring features to one scale" in str(warning)
+    assert "Leave it out of X if it is not a measurement, or bring features to one scale" in str(warning)
     assert warning.dominance.weight > 0.99
     clean = table.drop(columns=["n_counts", "stage", "visit", "depth"])
     assert fits(clean, "type", **options) == []
@@ -97,7 +97,7 @@ def test_doctor_leaves_out_what_is_no_feature_and_its_command_is_clean(table, tm
     assert main([*fit, "-o", str(tmp_path / "all")]) == 0
     printed = capsys.readouterr().err
     assert "mcpca: warning: the feature 'depth' is nearly all of 3 of 3 MCPCs (|weight| 0.99" in printed
-    assert "Leave it out with --drop depth if it is no measurement" in printed
+    assert "Leave it out with --drop depth if it is not a measurement" in printed
     assert "depth" in str(json.loads((tmp_path / "all" / "run.json").read_text())["warnings"])
     assert main(["doctor", str(path), "--json"]) == 0
     diagnosis = json.loads(capsys.readouterr().out)

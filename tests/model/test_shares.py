@@ -9,6 +9,7 @@ import pytest
 import mcpca._covariances.fit_data
 import mcpca._covariances.streamed
 from mcpca import MCPCA, facets, nonnegative_loadings
+from mcpca._solvers import SOLVERS
 from mcpca.cli import main
 from mcpca.datasets import make_contexts
 from mcpca.report import write_report
@@ -25,7 +26,7 @@ def fit(monkeypatch, path, **options):
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("orthogonal", [False, True])
-@pytest.mark.parametrize("solver", ["mspm", "lsq", "ml"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_error_and_explained_add_up(monkeypatch, solver, orthogonal, path):
     """Also where loadings are held at 0, are not those of least squares, or norms are estimates."""
     model = fit(monkeypatch, path, solver=solver, orthogonal=orthogonal)

@@ -23,7 +23,7 @@ from mcpca.datasets import make_contexts
 
 LISTED = pathlib.Path(__file__).with_name("public_surface.json")
 MODULES = ("mcpca", *(f"mcpca.{name}" for name in ("analysis", "baselines", "datasets", "exceptions", "plotting")))
-MODULES += ("mcpca.report", "mcpca.tl", "mcpca.pl")
+MODULES += ("mcpca.report", "mcpca.tl", "mcpca.pl", "mcpca.sharing", "mcpca.poles", "mcpca.context_tree")
 
 
 def surface() -> dict[str, Any]:
@@ -38,7 +38,8 @@ def surface() -> dict[str, Any]:
 
 
 def _names_of(module: Any) -> dict[str, Any]:
-    names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
+    defined = [n for n, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
+    names = getattr(module, "__all__", None) or [n for n in defined if not n.startswith("_")]
     return {name: _described(getattr(module, name)) for name in sorted(names)}
 
 

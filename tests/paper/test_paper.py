@@ -1,6 +1,5 @@
 """The benchmark: results survive interruption, tables say what the results say, and caps are never hidden."""
 
-import io
 import json
 import subprocess
 import sys
@@ -21,9 +20,9 @@ from mcpca.paper.problems import Shape
 from mcpca.paper.running import COMPARED, LABELS, Progress, Section, Store, run_section
 
 TINY = Size(
-    accuracy=2,
-    samples=1,
-    robustness=1,
+    accuracy_trials=2,
+    sample_size_trials=1,
+    robustness_trials=1,
     sizes=(8, 1000, 4000),
     images=300,
     draws=1,
@@ -49,10 +48,6 @@ def section(trials=2, methods=FEW):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def quiet():
-    return Progress(io.StringIO())
 
 
 def test_all_sections_write_their_files(tiny, tmp_path, capsys):
@@ -98,17 +93,17 @@ def test_tables_equal_the_lines(tiny, tmp_path, capsys):
     assert row["N = 4000"] < row["N = 8"]
 
 
-def test_a_torn_last_line_is_done_again_and_nothing_else(tmp_path):
+def test_a_torn_last_line_is_done_again_and_nothing_else(tmp_path, capsys):
     path = tmp_path / "2b.jsonl"
-    first = run_section(section(), Store(path), 2.0, quiet())
+    first = run_section(section(), Store(path), 2.0, Progress())
     whole = path.read_bytes()
     for cut in (1, 25):
         path.write_bytes(whole[:-cut])
-        store, progress = Store(path), Progress(io.StringIO())
+        store = Store(path)
         assert store.torn
         assert len(store.records) == len(first) - 1
-        again = run_section(section(), store, 2.0, progress)
-        assert "is not complete and is done again" in progress.stream.getvalue()
+        again = run_section(section(), store, 2.0, Progress())
+        assert "is incomplete; that run is repeated" in capsys.readouterr().err
         assert [(r["method"], r["trial"], r["error"]) for r in again] == [
             (r["method"], r["trial"], r["error"]) for r in first
         ]
@@ -119,22 +114,22 @@ def test_a_torn_last_line_is_done_again_and_nothing_else(tmp_path):
 def test_a_bad_line_within_the_file_is_an_error(tiny, tmp_path, capsys):
     (tmp_path / "2b.jsonl").write_text('{"method": 1\n{}\n')
     assert main(["--output", str(tmp_path), "--only", "2b"]) == 2
-    assert "2b.jsonl, line 1, is not a result; take the line out" in capsys.readouterr().err
+    assert "2b.jsonl, line 1, is not a result; delete the line" in capsys.readouterr().err
 
 
 def test_more_trials_add_to_what_is_there(tmp_path, monkeypatch):
     path = tmp_path / "2b.jsonl"
-    run_section(section(1), Store(path), 2.0, quiet())
+    run_section(section(1), Store(path), 2.0, Progress())
     before = path.read_bytes()
     ran = []
     monkeypatch.setattr(running, "run", lambda name, *args, **options: ran.append(name) or real(name, *args, **options))
     real = sys.modules["mcpca.baselines"].run
-    records = run_section(section(2), Store(path), 2.0, quiet())
+    records = run_section(section(2), Store(path), 2.0, Progress())
     assert ran == list(FEW)
     assert path.read_bytes().startswith(before)
     assert len(records) == 2 * len(FEW)
     # A smaller question of the same file has the smaller answer.
-    assert len(run_section(section(1, ("ffdiag",)), Store(path), 2.0, quiet())) == 1
+    assert len(run_section(section(1, ("ffdiag",)), Store(path), 2.0, Progress())) == 1
 
 
 def test_interruption_keeps_what_was_done(tiny, tmp_path, monkeypatch, capsys):
@@ -149,7 +144,7 @@ def test_interruption_keeps_what_was_done(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(running, "run", stops)
     command = ["--output", str(tmp_path), "--only", "2b", "--trials", "4", "--methods", "mspm", "ffdiag"]
     assert main(command) == 130
-    assert "the same command goes on from there" in capsys.readouterr().err
+    assert "; the same command resumes it" in capsys.readouterr().err
     assert len(lines(tmp_path / "2b.jsonl")) == 3
     monkeypatch.setattr(running, "run", real)
     assert main(command) == 0
@@ -159,7 +154,7 @@ def test_interruption_keeps_what_was_done(tiny, tmp_path, monkeypatch, capsys):
 
 def test_the_cap_is_reported_in_lines_tables_and_figure(tmp_path):
     store = Store(tmp_path / "2b.jsonl")
-    records = run_section(section(3, ("mspm", "qrj1d")), store, 1e-6, quiet())
+    records = run_section(section(3, ("mspm", "qrj1d")), store, 1e-6, Progress())
     stopped = [r for r in records if r["method"] == "qrj1d"]
     assert all(r["capped"] and r["time_limit"] == 1e-6 and "time_limit" in r["notes"] for r in stopped)
     assert all(not r["capped"] and r["time_limit"] is None for r in records if r["method"] == "mspm")
@@ -169,11 +164,11 @@ def test_the_cap_is_reported_in_lines_tables_and_figure(tmp_path):
     assert "QRJ1D, 3 of 3 at cap" in [text.get_text() for text in ax.get_legend().get_texts()]
     assert any("time cap, 1e-06 s (hollow" in text.get_text() for text in ax.texts)
     # A larger cap asks again for what was stopped, and for that alone.
-    later = run_section(section(3, ("mspm", "qrj1d")), Store(store.path), 60.0, quiet())
+    later = run_section(section(3, ("mspm", "qrj1d")), Store(store.path), 60.0, Progress())
     assert not any(r["capped"] for r in later)
     assert len(lines(store.path)) == 9
     # What came to its end holds for any cap it would have met.
-    assert len(run_section(section(3, ("qrj1d",)), Store(store.path), 50.0, quiet())) == 3
+    assert len(run_section(section(3, ("qrj1d",)), Store(store.path), 50.0, Progress())) == 3
     assert len(lines(store.path)) == 9
 
 
@@ -181,9 +176,9 @@ def test_a_method_without_an_answer_is_counted(tmp_path):
     # As many components as asked for are not in data without noise.
     case = problems.Case("too many", "too many", TINY.shape, lambda shape, rng: _too_many(shape, rng))
     failing = Section("x", "x", [case], 2, ("mspm", "nls"))
-    records = run_section(failing, Store(tmp_path / "x"), 2.0, quiet())
+    records = run_section(failing, Store(tmp_path / "x"), 2.0, Progress())
     assert all("exceeds the numerical rank" in r["failed"] for r in records)
-    assert run_section(failing, Store(tmp_path / "x"), 3.0, quiet()) == records
+    assert run_section(failing, Store(tmp_path / "x"), 3.0, Progress()) == records
     rows = tables.accuracy_table(records)
     assert [row["no answer"] for row in rows] == ["2 of 2"] * 2
     assert rows[0]["median 1 - Ascore"] is None
@@ -329,7 +324,7 @@ def test_errors_name_the_way_out(tmp_path, capsys, monkeypatch):
     file.touch()
     for argv, message in [
         (["--output", str(file)], "cannot take the results .it is a file.; choose a directory"),
-        (["--data", str(tmp_path), "--only", "2b"], "--data has no effect: it is for the digits, and --only has 2b"),
+        (["--data", str(tmp_path), "--only", "2b"], "--data has no effect: it is for the digits, and --only is 2b"),
         (["--data", str(tmp_path / "none")], "is not a folder; pass the one that has mnist.npz"),
         (["--data", str(tmp_path)], "has no mnist.npz and no backgrounds_28x28.npz"),
     ]:

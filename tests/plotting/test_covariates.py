@@ -276,7 +276,7 @@ def test_contexts_without_time_or_group(model):
     ax = plot_trends(model, 0, years, forms, missing="drop")
     assert [line.get_xdata().tolist() for line in lines(ax).values()] == [[1820, 1840, 1860, 1880]] * 2
     assert ax.get_title() == "4 contexts without a value left out"
-    with pytest.raises(ValueError, match=r"No context has both a time and a group"):
+    with pytest.raises(ValueError, match=r"No context has both a time and a group; pass both"):
         plot_trends(model, 0, {"context 0": 1}, {"context 1": "a"}, missing="drop")
 
 

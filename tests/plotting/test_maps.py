@@ -19,7 +19,7 @@ from stored_fit import stored_fit
 from test_ranks import SCREE, selection
 
 from mcpca import MCPCA, select_rank
-from mcpca._results.context_tree import context_linkage
+from mcpca.context_tree import context_linkage
 from mcpca.datasets import make_contexts
 from mcpca.plotting import (
     plot_angles,
@@ -32,7 +32,7 @@ from mcpca.plotting import (
     plot_variance_explained,
 )
 from mcpca.plotting._annotations import _palette
-from mcpca.plotting._common import CATEGORIES, shortened
+from mcpca.plotting._common import CATEGORIES, shorten_all
 
 SYSTEM = {"skin": "skin", "brain": "nerve", "liver": "gut", "colon": "gut", "kidney": "gut", "lung": "breath"}
 ON_AXES = {
@@ -143,7 +143,7 @@ def test_names_come_back_when_the_figure_grows(large):
 
 
 def test_long_names_keep_both_ends():
-    assert shortened(["short", "abcdefghij", "abcdefghijk"], 10) == ["short", "abcdefghij", "abcde…hijk"]
+    assert shorten_all(["short", "abcdefghij", "abcdefghijk"], 10) == ["short", "abcdefghij", "abcde…hijk"]
 
 
 @pytest.mark.parametrize("name", ON_AXES)
@@ -159,7 +159,7 @@ def test_anndata_gives_the_picture_of_its_model(name):
         pictures.append(np.asarray(figure.canvas.buffer_rgba()))
     np.testing.assert_array_equal(*pictures)
     with pytest.raises(
-        ValueError, match=r"key='mcpca' names no fit of MCPCA in adata.uns. There are fits under \['mine'\]"
+        ValueError, match=r"key='mcpca' names no fit of MCPCA in adata.uns. There are fits under 'mine'"
     ):
         ON_AXES[name](adata)
 
@@ -339,7 +339,7 @@ def test_annotation_errors(plot, annotations, match, model):
 
 def test_more_categories_than_letters_are_refused(large):
     categories = {f"{LONG}{i}": f"kind {i % 27}" for i in range(200)}
-    with pytest.raises(ValueError, match="annotations has 27 categories, and at most 26 are told apart"):
+    with pytest.raises(ValueError, match="annotations has 27 categories, and at most 26 can be told apart"):
         plot_loadings(large, annotations=categories)
 
 

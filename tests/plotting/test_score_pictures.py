@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from stored_fit import stored_fit
 
 from mcpca import MCPCA
-from mcpca._results.fitted_rows import principal_directions
+from mcpca._results.row_pca import principal_directions
 from mcpca.datasets import make_contexts
 from mcpca.plotting import plot_plane, plot_scores, plot_top_features
 from mcpca.plotting._common import shorten
@@ -307,7 +307,7 @@ def test_an_anndata_has_its_own_rows(data):
         with pytest.raises(ValueError, match=r"X and y go with a fitted model; an AnnData brings its own rows"):
             draw()
     del adata.layers["log"]
-    with pytest.raises(ValueError, match=r"The fit was made on adata\.layers\['log'\], which is not there any more"):
+    with pytest.raises(ValueError, match=r"The fit was made on adata\.layers\['log'\], which no longer exists"):
         plot_plane(adata, "liver")
     part = adata[y != "liver"].copy()
     with pytest.raises(ValueError, match=r"Context 'liver' has no rows"):

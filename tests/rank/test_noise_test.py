@@ -5,7 +5,8 @@ import pytest
 
 from mcpca._covariances.context_covariances import covariances_of
 from mcpca._data.contexts import read_contexts
-from mcpca._rank.noise_test import ResidualTest, _wishart
+from mcpca._rank.noise_test import ResidualTest
+from mcpca._rank.null_draws import _wishart
 from mcpca.datasets import make_contexts
 
 
@@ -33,7 +34,7 @@ def test_spread_is_its_definition(planted):
     test = residual_test(planted.X, planted.y)
     for r in (0, 2, 3):
         total = np.zeros((15 - r, 15 - r))
-        scaled = [S * 15 / np.trace(S) for S in test.S]
+        scaled = [S * 15 / np.trace(S) for S in test.data.S]
         frame = np.linalg.eigh(sum(149 * S @ S for S in scaled))[1][:, ::-1]
         Q = frame[:, r:]
         for S in scaled:
@@ -55,7 +56,7 @@ def test_signs_keep_the_variance_of_every_feature_in_every_context(planted):
     X = planted.X * np.linspace(0.1, 10, 15)
     test = residual_test(X, planted.y)
     drawn = null_covariances(test, 0)
-    for S, size, null in zip(test.S, test.size, drawn, strict=True):
+    for S, size, null in zip(test.data.S, test.data.size, drawn, strict=True):
         for Z in null:
             np.testing.assert_allclose(np.diag(Z) * size, np.diag(S), rtol=1e-5)
             off = Z - np.diag(np.diag(Z))
@@ -73,11 +74,11 @@ def test_rotated_signs_keep_the_total_variance_and_no_more(planted):
 def test_principal_components_are_recognised(planted):
     centred = planted.X - planted.X.mean(axis=0)
     scores = centred @ np.linalg.svd(centred, full_matrices=False)[2].T
-    assert residual_test(scores, planted.y).isotropic
-    assert residual_test(scores.astype(np.float32), planted.y).isotropic
-    assert not residual_test(scores, planted.y, null="features").isotropic
-    assert not residual_test(planted.X, planted.y).isotropic
-    assert residual_test(planted.X, planted.y, null="isotropic").isotropic
+    assert residual_test(scores, planted.y).null.isotropic
+    assert residual_test(scores.astype(np.float32), planted.y).null.isotropic
+    assert not residual_test(scores, planted.y, null="features").null.isotropic
+    assert not residual_test(planted.X, planted.y).null.isotropic
+    assert residual_test(planted.X, planted.y, null="isotropic").null.isotropic
     # The spread does not know of rotations, and nor does isotropic noise.
     raw, turned = residual_test(planted.X, planted.y, null="isotropic"), residual_test(scores, planted.y)
     assert raw.directions_above_noise() == turned.directions_above_noise() == 3
@@ -139,7 +140,7 @@ def test_threads_change_nothing(planted):
 
 def test_scree_and_its_band(planted):
     test = residual_test(planted.X, planted.y)
-    sigma = np.linalg.svd(np.concatenate(list(test.S), axis=1))[1]
+    sigma = np.linalg.svd(np.concatenate(list(test.data.S), axis=1))[1]
     np.testing.assert_allclose(test.singular_values(), sigma, rtol=1e-9)
     band = test.scree_band()
     assert band.shape == (10, 15)

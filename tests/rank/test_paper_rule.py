@@ -10,7 +10,7 @@ from mcpca import MCPCA, NoStableRankError, choose_rank, decompose
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress, width
 from mcpca._model.decomposition import decompose_checked
-from mcpca._rank.paper_rule import _choose, authors_score, seed_scores
+from mcpca._rank.paper_rule import _largest_stable, authors_score, seed_scores
 from mcpca._solvers.plain import plain_runs
 from twins import authors_score as slow_authors_score
 from twins import power_run, random_problem, sampled_problem
@@ -204,7 +204,7 @@ def test_candidates_of_data_of_rank_one_are_one():
 
 
 def test_a_mean_is_not_rounded_across_the_threshold_beside_it():
-    found = _choose(np.array([1, 2]), np.array([[1.0], [0.80004]]), 0.8, np.ones(2))
+    found = _largest_stable(np.array([1, 2]), np.array([[1.0], [0.80004]]), 0.8, np.ones(2))
     assert "mean |cos| 0.80004 > 0.8" in found.reason
-    found = _choose(np.array([2]), np.array([[0.79996]]), 0.8, np.ones(2))
+    found = _largest_stable(np.array([2]), np.array([[0.79996]]), 0.8, np.ones(2))
     assert "0.79996 <= 0.8 between seeds" in found.reason

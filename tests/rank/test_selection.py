@@ -205,7 +205,7 @@ def test_rows_that_cannot_tell_noise_get_the_smallest_model(p):
     tiny = [X[:3], X[3:6]]
     with (
         pytest.warns(SmallContextsWarning, match="2 of 2 contexts"),
-        pytest.warns(UncertainRankWarning, match="no context has rows enough"),
+        pytest.warns(UncertainRankWarning, match="no context has enough rows"),
     ):
         assert MCPCA(random_state=0).fit(tiny).r_ == 1
 
@@ -285,7 +285,7 @@ def test_how_many_come_back_hardly_depends_on_the_seed():
 
 def test_the_features_that_were_looked_at_are_told(planted, monkeypatch):
     monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr(mcpca._rank.rank_data, "FEATURES", 15)
+    monkeypatch.setattr(mcpca._rank.rank_data, "RANK_FEATURES", 15)
     model = MCPCA(random_state=0).fit(planted.X, planted.y)
     selection = select_rank(planted.X, planted.y, random_state=0)
     for found in (model.rank_choice_, selection, RankSelection.from_json(selection.to_json())):

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from mcpca._results import context_tests
-from mcpca._results.context_tests import arrangements, compare, n_arrangements, rank_correlations
+from mcpca._results.context_tests import arrangements, compare_with_covariate, n_arrangements, rank_correlations
 
 
 def scipys(test, v, x):
@@ -25,8 +25,8 @@ def scipys(test, v, x):
 @pytest.mark.parametrize(("test", "levels"), [("spearman", 9), ("t-test", 2), ("anova", 3)])
 def test_many_contexts_are_compared_as_scipy_does(rng, test, levels):
     V, x = rng.standard_normal((30, 5)).round(1) + 100, (np.arange(30) % levels).astype(float)  # with ties
-    assert n_arrangements(x) > context_tests.MOST
-    found = compare(test, V, x)
+    assert n_arrangements(x) > context_tests.MOST_ARRANGEMENTS
+    found = compare_with_covariate(test, V, x)
     for j in range(5):
         np.testing.assert_allclose([found.statistics[j], found.p_values[j]], scipys(test, V[:, j], x))
 
@@ -44,7 +44,7 @@ def test_few_contexts_are_compared_in_all_orders(rng, test, x):
     V = rng.gamma(0.5, 1, (len(x), 2))
     if test == "spearman":
         V = V.round(1)  # with ties
-    found = compare(test, V, x)
+    found = compare_with_covariate(test, V, x)
     orders = np.array(sorted(set(itertools.permutations(x))))  # each comes as often as any other
     for j in range(2):
         statistic, _ = scipys(test, V[:, j], x)
@@ -64,7 +64,7 @@ def test_few_contexts_with_skewed_loadings_err_no_more_often_than_said(test, siz
     """Welch's test of 2 contexts and 30 rejects a quarter of these at 5%, and an eighth at 0.5%."""
     rng = np.random.default_rng(0)
     x = np.repeat(np.arange(len(sizes)), sizes).astype(float)
-    p = compare(test, rng.gamma(0.5, 1, (len(x), 4000)), x).p_values
+    p = compare_with_covariate(test, rng.gamma(0.5, 1, (len(x), 4000)), x).p_values
     for level in (0.05, 0.005):
         assert scipy.stats.binomtest(int((p <= level).sum()), 4000, level, alternative="greater").pvalue > 0.001
     assert (p <= 0.05).mean() > 0.03  # it is no less than a test
@@ -72,21 +72,21 @@ def test_few_contexts_with_skewed_loadings_err_no_more_often_than_said(test, siz
 
 def test_by_tables_skewed_loadings_of_many_contexts_stay_at_their_level():
     rng = np.random.default_rng(1)
-    p = compare("t-test", rng.gamma(0.5, 1, (35, 4000)), (np.arange(35) < 10).astype(float)).p_values
+    p = compare_with_covariate("t-test", rng.gamma(0.5, 1, (35, 4000)), (np.arange(35) < 10).astype(float)).p_values
     assert abs((p <= 0.05).mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 4000)
 
 
 @pytest.mark.parametrize("k", [4, 6, 9, 12])
 def test_a_perfect_order_is_as_rare_as_it_is(k):
     """By the table of Student's t its p would be 0."""
-    found = compare("spearman", np.arange(k)[:, None] ** 2.0, np.arange(k))
+    found = compare_with_covariate("spearman", np.arange(k)[:, None] ** 2.0, np.arange(k))
     assert (found.statistics[0], found.p_values[0]) == (1, pytest.approx(2 / math.factorial(k)))
 
 
 @pytest.mark.parametrize("test", ["t-test", "anova"])
 def test_groups_that_do_not_vary_within_are_evidence(test):
     x = np.repeat([0.0, 1], [4, 3])
-    found = compare(test, x[:, None] * 0.1 + 0.3, x)
+    found = compare_with_covariate(test, x[:, None] * 0.1 + 0.3, x)
     assert np.isinf(found.statistics[0])
     assert found.p_values[0] == pytest.approx(1 / 35)
 
@@ -94,18 +94,18 @@ def test_groups_that_do_not_vary_within_are_evidence(test):
 @pytest.mark.parametrize("test", ["spearman", "t-test", "anova"])
 def test_random_arrangements_come_close_to_all(rng, monkeypatch, test):
     V, x = rng.standard_normal((10, 4)), np.repeat([0.0, 1], 5)
-    exact = compare(test, V, x).p_values
-    monkeypatch.setattr(context_tests, "MOST", 0)
-    monkeypatch.setattr(context_tests, "_AT_ONCE", 700)  # in several blocks
-    p = compare(test, V, x, 4000, rng).p_values
+    exact = compare_with_covariate(test, V, x).p_values
+    monkeypatch.setattr(context_tests, "MOST_ARRANGEMENTS", 0)
+    monkeypatch.setattr(context_tests, "_BLOCK_NUMBERS", 700)  # in several blocks
+    p = compare_with_covariate(test, V, x, 4000, rng).p_values
     np.testing.assert_allclose(p, exact, atol=4 * 0.5 / np.sqrt(4000) + 1e-3)
-    assert compare(test, x[:, None], x, 50, np.random.default_rng(0)).p_values[0] >= 1 / 51
+    assert compare_with_covariate(test, x[:, None], x, 50, np.random.default_rng(0)).p_values[0] >= 1 / 51
 
 
 @pytest.mark.parametrize("test", ["spearman", "t-test", "anova"])
 @pytest.mark.parametrize("k", [10, 60])
 def test_constant_columns_have_no_test(test, k):
-    found = compare(test, np.column_stack([np.full(k, 0.1), np.arange(k)]), np.arange(k) % 2)
+    found = compare_with_covariate(test, np.column_stack([np.full(k, 0.1), np.arange(k)]), np.arange(k) % 2)
     assert np.isnan(found.p_values).tolist() == [True, False]
     assert np.isnan(found.statistics).tolist() == [True, False]
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.cluster.hierarchy import cophenet, fcluster, leaves_list, linkage
 from scipy.spatial.distance import pdist, squareform
 
-from mcpca._results.context_tree import METRICS, context_distances, context_linkage, similar_order
+from mcpca.context_tree import DISTANCE_METRICS, context_distances, context_linkage, similar_order
 
 
 def planted(rng, sizes=(4, 3, 5), r=6):
@@ -16,7 +16,7 @@ def planted(rng, sizes=(4, 3, 5), r=6):
     return profiles[family] * noise * rng.uniform(1, 50, (len(family), 1)), family
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_distances_are_those_of_scipy(metric, rng):
     B = rng.exponential(size=(9, 5))
     np.testing.assert_allclose(context_distances(B, metric), pdist(B, metric), atol=1e-14)

@@ -6,9 +6,9 @@ import pytest
 from stored_fit import stored_fit
 
 from mcpca._results.context_values import context_values
-from mcpca._results.poles import poles
 from mcpca._utils.component_names import component_index, component_indices, context_index
 from mcpca.datasets import make_contexts
+from mcpca.poles import poles
 
 CONTEXTS = ["north", "south", "west"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted_maps import KINDS, B
 
-from mcpca._results.sharing import carrying_contexts, how_shared
+from mcpca.sharing import carrying_contexts, how_shared
 
 
 @pytest.mark.parametrize("m", [1, 2, 5, 12])

@@ -74,16 +74,16 @@ def test_gradient_and_hessian_against_finite_differences(rng):
     def gradient(A):
         return lsq._full_gradient(CovarianceStack(T), A / np.linalg.norm(A, axis=0))
 
-    point = lsq._evaluate(T, A)
+    point = lsq._point_at(T, A)
     np.testing.assert_allclose(point.TA, images(T, A))
     D = rng.standard_normal(A.shape)
     D -= A * (A * D).sum(axis=0)
     h = 1e-6
-    f = [lsq._evaluate(T, (A + s * D) / np.linalg.norm(A + s * D, axis=0)).f for s in (h, -h)]
+    f = [lsq._point_at(T, (A + s * D) / np.linalg.norm(A + s * D, axis=0)).f for s in (h, -h)]
     np.testing.assert_allclose((gradient(A) * D).sum(), (f[0] - f[1]) / (2 * h), rtol=1e-6)
     numeric = lsq._tangent(A, (gradient(A + h * D) - gradient(A - h * D)) / (2 * h))
-    G, K = A.T @ A, point.B.T @ point.B
-    EA = (point.B[None] * G[:, None, :]) @ A.T - point.TA
+    derivatives = lsq._derivatives(point)
+    np.testing.assert_allclose(derivatives.gradient, gradient(A))
     seen = []
 
     def spy(hessian, *_args, **_options):
@@ -92,7 +92,7 @@ def test_gradient_and_hessian_against_finite_differences(rng):
 
     original, lsq.conjugate_gradients = lsq.conjugate_gradients, spy
     try:
-        lsq._newton_direction(T, point, G, K, EA, gradient(A), 0.1)
+        lsq._newton_direction(T, point, derivatives, 0.1)
     finally:
         lsq.conjugate_gradients = original
     np.testing.assert_allclose(seen[0], numeric, atol=1e-5 * np.abs(numeric).max())

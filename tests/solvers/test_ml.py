@@ -10,10 +10,10 @@ from mcpca import MCPCA, ascore, context_covariances, cramer_rao_bound, decompos
 from mcpca._covariances import subspace
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._model.gaussian import GaussianModel
-from mcpca._solvers import likelihood, lsq, ml
+from mcpca._solvers import growing, likelihood, ml_diagonal
 from mcpca._solvers.likelihood import fit_contexts, likelihood_of
 from mcpca._solvers.observed import ObservedHessian
-from mcpca._solvers.scoring import ScoringData, evaluate, outside_gradient
+from mcpca._solvers.scoring import ScoringData, likelihood_at, outside_gradient
 from mcpca._utils import parallel
 from mcpca.datasets import make_contexts
 from twins import random_problem, sampled_problem
@@ -102,7 +102,7 @@ def test_hessian_against_finite_differences(rng):
         return by_A, n[:, None] / 2 * np.einsum("qj,kqm,mj->kj", A, Q, A), n / 2 * s * inside
 
     data = ScoringData(T, trace, n, p, np.zeros(k), "isotropic")
-    point = evaluate(data, A, B, s)
+    point = likelihood_at(data, A, B, s)
     gX, gb, gs = point.model.gradient()
     dense = gradient(A, B, s)
     np.testing.assert_allclose(A.T @ dense[0] - np.diag(np.diag(A.T @ dense[0])), gX, atol=1e-9)
@@ -123,8 +123,8 @@ def test_growing_cores_end_where_all_features_do(solver, rng, monkeypatch):
     _, _, S = sampled_problem(rng, 4, 240, 8, 60, 0.3)
     grown = decompose(S, 3, solver=solver, n_samples=60, random_state=0, tol=1e-8)
     monkeypatch.setattr(subspace, "ALL_FEATURES", 1000)
-    monkeypatch.setattr(lsq, "ALL_FEATURES", 1000)
-    monkeypatch.setattr(ml, "ALL_FEATURES", 1000)
+    monkeypatch.setattr(growing, "ALL_FEATURES", 1000)
+    monkeypatch.setattr(ml_diagonal, "ALL_FEATURES", 1000)
     whole = decompose(S, 3, solver=solver, n_samples=60, random_state=0, tol=1e-8)
     assert grown.converged
     np.testing.assert_allclose(np.abs((grown.components * whole.components).sum(axis=0)), 1, atol=1e-5)
@@ -143,9 +143,9 @@ def test_many_contexts_in_float32_curvature_and_threads(monkeypatch):
     data = make_contexts(60, 15, 6, n_samples=100, noise=0.3, density=0.5, random_state=0)
     S = context_covariances(data.X, data.y).covariances
     plain = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)
-    monkeypatch.setattr(likelihood, "_LARGE", 10)
-    monkeypatch.setattr(parallel, "_CACHED", 100)
-    monkeypatch.setattr(parallel, "_WORTHWHILE", 0)
+    monkeypatch.setattr(likelihood, "_FLOAT32_NUMBERS", 10)
+    monkeypatch.setattr(parallel, "_SLICE_NUMBERS", 100)
+    monkeypatch.setattr(parallel, "_WORTHWHILE_OPERATIONS", 0)
     other = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)
     np.testing.assert_allclose(plain.components, other.components, atol=1e-4)
     again = decompose(S, 6, solver="ml", n_samples=100, random_state=0, tol=1e-9)

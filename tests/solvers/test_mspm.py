@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 from mcpca import ascore, decompose
-from mcpca._covariances import stack
+from mcpca._covariances import flattening, stack
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress
 from mcpca._covariances.validation import check_covariances
@@ -165,7 +165,7 @@ def test_many_contexts_are_compressed_without_loss(seed, monkeypatch):
     A, _, S = sampled_problem(np.random.default_rng(seed), 230, 16, 4, 40, 0.2)
     assert len(compress(CovarianceStack(S), 4).tensor) < 230
     compressed = 1 - ascore(decompose(S, 4, random_state=0).components, A)
-    monkeypatch.setattr("mcpca._covariances.subspace._MANY", 1000)
+    monkeypatch.setattr("mcpca._covariances.subspace._MANY_CONTEXTS", 1000)
     assert len(compress(CovarianceStack(S), 4).tensor) == 230
     assert compressed < 1.05 * (1 - ascore(decompose(S, 4, random_state=0).components, A))
 
@@ -230,7 +230,9 @@ def test_components_are_critical_points_of_f(rng):
     U, D = mspm.row_space(T, 6)
     V = np.einsum("eqs,sr->rqe", T, U / D)
     start = [rng.standard_normal((20, n)) for n in V.shape[1:]]
-    peaks = climbing.climb(T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200)
+    peaks = climbing.climb_to_peaks(
+        T, U / D, *(z / np.linalg.norm(z, axis=1, keepdims=True) for z in start), 1e-10, 200
+    )
     done = peaks.step <= 1e-10
     assert done.mean() > 0.5
     c = np.einsum("rqe,mq,me->mr", V, peaks.a, peaks.b)
@@ -262,8 +264,8 @@ def test_products_and_gram_find_the_same_basis(rng, monkeypatch):
     S = S + 0.01 * np.eye(240)
     left, sigma, _ = np.linalg.svd(np.hstack(list(S)), full_matrices=False)
     for few in (0, 4):
-        monkeypatch.setattr(stack, "_VERY_FEW", few)
-        U, values = stack.flattening_basis(S, 15, 5)
+        monkeypatch.setattr(flattening, "_VERY_FEW", few)
+        U, values, _ = CovarianceStack(S).basis(15, 5)
         np.testing.assert_allclose(values[:5], sigma[:5], rtol=1e-10)
         np.testing.assert_allclose(np.linalg.norm(U[:, :5].T @ left[:, :5]), np.sqrt(5), rtol=1e-10)
 

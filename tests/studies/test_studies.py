@@ -273,7 +273,9 @@ def test_groups_are_dealt_again_where_a_context_has_too_few_rows():
     for min_rows, smallest in ((2, 7), (11, 11), (15, 15)):
         deal = chance.deal_groups(groups, min_rows=min_rows)
         assert min(np.bincount(deal(codes, rng)).min() for _ in range(200)) == smallest
-    with pytest.raises(ValueError, match=r"none gives every context min_rows=16 rows; lower min_rows"):
+    with pytest.raises(
+        ValueError, match="None of 10000 permutations gives every context min_rows=16 rows; lower min_rows"
+    ):
         chance.deal_groups(groups, min_rows=16)(codes, rng)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mcpca import MCPCA, ContextMoments
 from mcpca._utils.array_files import read_file
-from mcpca._utils.npz import NpzArchive, NpzError
+from mcpca._utils.npz import NeedsPickleError, NpzArchive, NpzError, map_array
 from mcpca.cli import main
 from mcpca.cli.tables import Reading, UnusableFileError, read_data
 from mcpca.datasets import make_contexts
@@ -173,7 +173,7 @@ def test_directories_that_lie_are_named(tmp_path):
 def test_files_that_are_packed_or_have_a_name_twice_are_refused(saved, model):
     content = saved.read_bytes()
     rewrite(saved, packed=True)
-    with pytest.raises(ValueError, match="is packed, which such files never are"):
+    with pytest.raises(ValueError, match="is compressed, which such files never are"):
         MCPCA.load(saved)
     saved.write_bytes(content)
     with zipfile.ZipFile(saved, "a") as file, pytest.warns(UserWarning, match="Duplicate name"):
@@ -392,7 +392,7 @@ def test_packed_text_with_more_rows_than_memory_has_names_for(tmp_path, monkeypa
     path = tmp_path / "a.csv.gz"
     with gzip.open(path, "wb", 1) as file:
         file.write(b"x,c\n" + b"1,a\n2,b\n" * 200_000)
-    monkeypatch.setattr("mcpca.cli.tables.tabular._ALWAYS", 2**24)
+    monkeypatch.setattr("mcpca.cli.tables.tabular._ALWAYS_ALLOWED_BYTES", 2**24)
     with pytest.raises(
         UnusableFileError, match=r"names and contexts alone take more than --max-memory \(1 MB\); raise"
     ):
@@ -401,13 +401,13 @@ def test_packed_text_with_more_rows_than_memory_has_names_for(tmp_path, monkeypa
 
 
 def test_packed_text_with_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("mcpca.cli.tables.dialect._LONGEST", 2**20)
+    monkeypatch.setattr("mcpca.cli.tables.dialect._LONGEST_LINE", 2**20)
     line = b"1" * 2**23
     for name, content in {"first": line, "later": b"x,c\n" + b"1,a\n2,b\n" * 50_000 + line}.items():
         path = tmp_path / f"{name}.csv.gz"
         with gzip.open(path, "wb", 1) as file:
             file.write(content)
-        with pytest.raises(UnusableFileError, match=r"it is no table|fields|cannot be read as a table"):
+        with pytest.raises(UnusableFileError, match=r"it is not a table|fields|cannot be read as a table"):
             read_data([path], Reading(context=("c",)))
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((4, 2)))
     labels = tmp_path / "labels.txt.gz"
@@ -420,3 +420,20 @@ def test_packed_text_with_a_line_without_end(tmp_path, monkeypatch):
                 read_data([tmp_path / "x.npy"], Reading(labels=labels))
 
         assert peak_of(read) < 2**23
+
+
+def test_arrays_of_npy_are_mapped_and_pickles_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6.0).reshape(3, 2))
+    X = map_array(tmp_path / "x.npy")
+    assert isinstance(X, np.memmap)
+    np.testing.assert_array_equal(X, np.arange(6.0).reshape(3, 2))
+    np.save(tmp_path / "empty.npy", np.zeros((0, 2)))
+    assert map_array(tmp_path / "empty.npy").shape == (0, 2)
+    np.save(tmp_path / "objects.npy", np.array([None, "a"], dtype=object))
+    with pytest.raises(NeedsPickleError, match="can only be read by pickle"):
+        map_array(tmp_path / "objects.npy")
+    (tmp_path / "half.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
+    with pytest.raises(NpzError, match="it cannot be read"):
+        map_array(tmp_path / "half.npy")
+    with pytest.raises(FileNotFoundError):
+        map_array(tmp_path / "nothing.npy")

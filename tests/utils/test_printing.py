@@ -11,8 +11,8 @@ import pytest
 import mcpca
 import mcpca.analysis as analysis
 from mcpca import baselines
-from mcpca._results.sharing import how_shared
 from mcpca.datasets import load_digit_contexts, make_contexts
+from mcpca.sharing import how_shared
 
 SCREEN = 24 * 80  # characters
 K, R = 60, 30  # contexts and MCPCs of results that are large

@@ -28,7 +28,7 @@ from mcpca import (
     tl,
 )
 from mcpca._utils import progress
-from mcpca._utils.progress import Line, Search, reporting, shown, silent, within
+from mcpca._utils.progress import ProgressLine, Search, reporting, shown, silent, within
 from mcpca.cli._console import Console
 from mcpca.datasets import make_contexts
 from mcpca.report import write_report
@@ -85,8 +85,8 @@ def clock(monkeypatch):
 def at_once(monkeypatch):
     """Lines come at once, and are drawn often."""
     monkeypatch.setattr(progress, "WAIT", 0.0)
-    monkeypatch.setattr(progress, "_BEAT", 0.01)
-    monkeypatch.setattr(progress, "_DRAW", 0.0)
+    monkeypatch.setattr(progress, "_BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(progress, "_REDRAW_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_a_step_that_tells_nothing_shows_the_time(screen, at_once):
 
 
 def test_the_beat_waits_as_well_and_stops_when_cleared(screen, clock):
-    line = Line(wait=2.0)
+    line = ProgressLine(wait=2.0)
     line._begin("scores")
     clock.now += 1
     line.beat()
@@ -278,7 +278,7 @@ def test_one_call_one_line(screen, at_once):
         report("basis", 0, 1)
     assert calls == [("basis", 0, 1)]
     with reporting(None, "next") as report:
-        assert isinstance(report, Line)
+        assert isinstance(report, ProgressLine)
 
 
 def test_functions_without_the_option_show_that_they_work(screen, at_once):
@@ -318,7 +318,7 @@ def test_on_a_real_terminal(tmp_path):
         "import time\n"
         "from mcpca import decompose\n"
         "from mcpca._utils import progress\n"
-        "progress.WAIT, progress._BEAT = 0.0, 0.05\n"
+        "progress.WAIT, progress._BEAT_SECONDS = 0.0, 0.05\n"
         "with progress.reporting(None, 'fit') as report:\n"
         "    report('basis', 1, 2)\n"
         "    time.sleep(0.3)\n"
@@ -486,7 +486,7 @@ class ToStream:
 
 def test_clones(data):
     assert clone(MCPCA(2, verbose=tell)).verbose is tell
-    line = Line()
+    line = ProgressLine()
     assert clone(MCPCA(2, verbose=line)).verbose is line
     told = ToStream()
     model = MCPCA(2, random_state=0, verbose=told).fit(data.X, data.y)

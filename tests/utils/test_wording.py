@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mcpca._utils.wording import beside, listed
+from mcpca._utils.wording import beside, close_names, listed, nearest
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,16 @@ def test_no_value_is_rounded_across_its_bound(rng):
 def test_names_are_listed_up_to_a_few():
     assert listed(["a", "b"]) == "a, b"
     assert listed(list("abcdefg")) == "a, b, c, d, e and 2 more"
+
+
+def test_close_names_ignore_case_and_spaces_and_stay_cheap():
+    assert close_names("grup", ["cell", "Group", "group"]) == ["Group"]  # the first of those that read alike
+    assert close_names("MCPC1", ["MCPC 1", "MCPC 2"], 1) == ["MCPC 1"]
+    assert close_names("x" * 200, ["x" * 200]) == []  # no slip of the keyboard
+    assert close_names("last", [f"{i:08}" for i in range(3000)] + ["last"]) == []  # beyond those that are compared
+
+
+def test_nearest_asks_or_lists():
+    assert nearest("grup", ["group", "cell"]) == "did you mean 'group'?"
+    assert nearest("zzz", ["group", "cell"]) == "there are 'group', 'cell'."
+    assert nearest("zzz", []) == "there are none."

@@ -1,4 +1,9 @@
-"""Covariances of contexts as one array: the explicit way, for few features."""
+"""Covariances of contexts as one array: the explicit way, for few features.
+
+``context_covariances`` is public; ``fit_data`` calls ``covariances_of`` where the array is small enough to form, and
+``moments`` calls ``scatters``. Dense rows in memory are read context by context, all other rows by passes. Either way
+the arithmetic is that of ``_data.scatter``: ``X^T X`` where no digits are lost, and centred rows where some would be.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +15,25 @@ from typing import Any
 import numpy as np
 
 from .._data import context_sums
-from .._data.context_sums import SAFE_RATIO
 from .._data.contexts import Contexts, read_contexts
+from .._data.scatter import add_centred, add_outer, keeps_digits
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
-from .passes import Passes, overflow, run
+from .passes import Passes, overflow, run_pass
 from .scaling import in_range
 from .streamed import StreamedCovariances
 
-_OUTER_ROWS = 128
-_MIN_CHUNK = 2**16  # numbers in a centred copy of rows: 0.5 MB
+# A centred copy of rows takes an eighth of the stack, or 0.5 MB where that is more: larger copies need memory that
+# counts beside the stack, smaller ones have too few rows for BLAS to be fast.
+_COPY_SHARE = 8
+_LEAST_COPY_NUMBERS = 2**16
+# Contexts per worker from which on threads take whole contexts each.
+_CONTEXTS_PER_WORKER = 8
+# Progress is reported after each of so many pieces.
+_PROGRESS_PIECES = 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,13 +82,14 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> Contex
 
     Notes
     -----
-    Cost O(n p^2), memory O(k p^2). Rows with large means are centred before they are squared: that costs no accuracy.
-    float32 rows give float32 covariances (half the memory, about six digits), with means summed in float64.
+    Cost O(n p^2), memory O(k p^2). Rows are centred before they are squared where their means are large, so that these
+    cost no accuracy. float32 rows give float32 covariances (half the memory, about six digits), with means summed in
+    float64.
     """
     contexts, e = in_range(read_contexts(X, y))
     with reporting(verbose, "covariances") as report:
-        found = covariances_of(contexts, report)
-    return replace(found, covariances=np.ldexp(found.covariances, 2 * e), means=np.ldexp(found.means, e))
+        scaled = covariances_of(contexts, report)
+    return replace(scaled, covariances=np.ldexp(scaled.covariances, 2 * e), means=np.ldexp(scaled.means, e))
 
 
 def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
@@ -90,54 +102,66 @@ def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
 
 def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCovariances:
     """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
-    contexts, means = rows.contexts, rows.means[:, features]
-    S = np.zeros((*means.shape, len(features)))
-    run(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [S])
-    S /= (contexts.n_samples - 1.0)[:, None, None]
+    contexts = rows.contexts
+    means = rows.means[:, features]
+    total = np.zeros((*means.shape, len(features)))
+    run_pass(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [total])
+    S = total / (contexts.n_samples - 1.0)[:, None, None]  # a new array: a checkpoint may hold the total of the pass
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 
-def second_moments(contexts: Contexts, means: Sequence[Array], report: Report) -> Array:
-    """``(X_i - mean_i)^T (X_i - mean_i) / n_i`` (k, p, p) about means that were estimated elsewhere."""
+def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Report) -> Array:
+    """Return ``(X_i - mean_i)^T (X_i - mean_i) / n_i`` (k, p, p) about ``means`` that were estimated elsewhere.
+
+    Computed as the moment about the mean u_i of the rows, plus ``(u_i - mean_i)(u_i - mean_i)^T``: that loses no
+    digits, however far the given mean is from the rows.
+    """
     if contexts.engine is None:
         moments = []
         for i, mean in enumerate(means):
             moments.append(_second_moment(contexts, i, mean))
             report("contexts", i + 1, len(means))
         return np.stack(moments)
-    own, S = scatters(contexts, report)
-    for moment, n, mine, mean in zip(S, contexts.n_samples.tolist(), own, means, strict=True):
+    row_means, S = scatters(contexts, report)
+    for moment, n, row_mean, mean in zip(S, contexts.n_samples.tolist(), row_means, means, strict=True):
         moment /= n
-        _add_outer(moment, 1, mine - mean)
+        add_outer(moment, 1, row_mean - mean)
     return S
 
 
 def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
+    """Return the moment (p, p) of context i about ``mean``, for dense rows in memory."""
     moment = np.empty((contexts.n_features, contexts.n_features), dtype=contexts.dtype)
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
-        own = _mean(contexts, i)
-    if not np.isfinite(own).all():
+        row_mean = _mean(contexts, i)
+    if not np.isfinite(row_mean).all():
         contexts.check_finite(i)
-    _scatter(contexts, i, own, moment, None)
+    _scatter(contexts, i, row_mean, moment, None)
     moment /= contexts.n_samples[i]
-    _add_outer(moment, 1, own - mean)
+    add_outer(moment, 1, row_mean - mean)
     return moment
 
 
 def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) -> tuple[Array, Array]:
     """Return means (k, p) in float64 and ``sum (x - mean)(x - mean)^T`` (k, p, p), each divided by its divisor."""
-    means, S = (_in_memory if contexts.dense else _from_passes)(contexts, report, divisors)
+    if contexts.dense:
+        means, S = _in_memory(contexts, report, divisors)
+    else:
+        means, S = _from_passes(contexts, report, divisors)
+    # The rounding of a mean is compared with standard deviations, and scatters are n - 1 times their squares.
     degrees = 1.0 if divisors is not None else np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
-    silence(S, means, degrees)
+    _clear_constant_features(S, means, degrees)
     return means, S
 
 
-def silence(S: Array, means: Array, degrees: Any = 1.0) -> None:
-    """Set to 0 what features that do not vary have in ``S`` (k, p, p), scatters with these degrees of freedom.
+def _clear_constant_features(S: Array, means: Array, degrees: Any = 1.0) -> None:
+    """Set rows and columns of constant features to 0 in ``S`` (k, p, p), scatters with these degrees of freedom.
 
-    A feature whose standard deviation is below the rounding of its mean (k, p) is constant.
+    A feature is constant where its standard deviation is below the rounding of its mean (k, p). Its scatter is then
+    rounding alone, and must not pass for a variance.
     """
     rounding = np.finfo(S.dtype).eps * np.abs(means)
+    # Such features are few, so entries are set one feature at a time: no mask of the stack's size.
     for i, j in np.argwhere(np.einsum("kpp->kp", S) <= degrees * rounding**2).tolist():
         S[i, j] = 0
         S[i, :, j] = 0
@@ -145,13 +169,16 @@ def silence(S: Array, means: Array, degrees: Any = 1.0) -> None:
 
 def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tuple[Array, Array]:
     """Return what ``scatters`` does for dense rows in memory."""
-    k, p = len(contexts.names), contexts.n_features
+    k = len(contexts.names)
+    p = contexts.n_features
     means = np.empty((k, p))
     S = np.empty((k, p, p), dtype=contexts.dtype)
+    # Slices of float64 arrays are mostly multiplied where they are, so ``_scatter`` makes room for copies only if it
+    # has to. For all others each worker keeps its room from context to context.
     in_place = contexts.dtype == np.float64 and all(isinstance(rows, slice) for rows in contexts.rows)
-    # With fewer contexts the threads of BLAS are better used inside a product, and temporaries count.
+    # With few contexts the threads of BLAS are better used inside a product, and room for each worker would count.
     available = n_workers()
-    workers = available if k >= 8 * available else 1
+    workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
 
     def fill(indices: Array) -> None:
         work = None if in_place else _work(contexts, workers)
@@ -162,30 +189,31 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
                 if divisors is not None:
                     S[i] /= divisors[i]
 
-    pieces = np.array_split(np.arange(k), min(k, 20))
+    pieces = np.array_split(np.arange(k), min(k, _PROGRESS_PIECES))
     for piece, _ in zip(pieces, each(fill, pieces, workers), strict=True):
         report("covariances", int(piece[-1]) + 1, k)
     for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
         contexts.check_finite(int(bad))
+    # Rows are finite here. The trace bounds all entries, so it is finite if and only if the covariances are.
     if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
         raise overflow(contexts)
     return means, S
 
 
 def _step(contexts: Contexts) -> int:
-    """Rows taken at a time where they are copied: an eighth of the covariance stack, or half a megabyte."""
+    """Return how many rows are copied at a time: an eighth of the covariance stack, or half a megabyte."""
     p = contexts.n_features
-    return max(_MIN_CHUNK // p, len(contexts.names) * p // 8, 1)
+    return max(_LEAST_COPY_NUMBERS // p, len(contexts.names) * p // _COPY_SHARE, 1)
 
 
 def _work(contexts: Contexts, workers: int = 1) -> Array:
-    """Room for centred rows, used again and again."""
+    """Return room for centred rows, used again and again."""
     rows = min(max(_step(contexts) // workers, 1), int(contexts.n_samples.max()))
     return np.empty((rows, contexts.n_features), dtype=contexts.dtype)
 
 
 def _mean(contexts: Contexts, i: int) -> Array:
-    """Mean of context i (p,) in float64."""
+    """Return the mean of context i (p,) in float64."""
     n = int(contexts.n_samples[i])
     step = n if isinstance(contexts.rows[i], slice) else _step(contexts)
     parts = (contexts.block_rows(i, j, min(j + step, n)) for j in range(0, n, step))
@@ -197,51 +225,42 @@ def _mean(contexts: Contexts, i: int) -> Array:
 def _scatter(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | None) -> None:
     """Write ``(X_i - mean)^T (X_i - mean)`` to ``out`` (p, p), for the mean of these very rows.
 
-    ``X^T X - n mean mean^T`` needs no copy of the rows, and loses as many digits as ``1 + mean^2 / variance`` has:
-    that is taken where the loss leaves 12 digits. Otherwise rows are centred before they are squared.
+    ``X^T X - n mean mean^T``, without a copy of the rows, where that leaves 12 digits; otherwise rows are centred
+    before they are squared, ``work`` at a time.
     """
     n = int(contexts.n_samples[i])
+    # Only rows that are a slice of the source are read without a copy, and only float64 has digits to lose.
     if isinstance(contexts.rows[i], slice) and contexts.sources[i].dtype == np.float64:
         X = contexts.block_rows(i, 0, n)
         np.matmul(X.T, X, out=out)
         squares = np.diagonal(out)
-        if (squares <= SAFE_RATIO * (squares - n * mean**2)).all():
-            _add_outer(out, -n, mean)
+        if keeps_digits(squares, squares - n * mean**2):
+            add_outer(out, -n, mean)
             return
     mean = mean.astype(contexts.dtype)
     work = _work(contexts) if work is None else work
-    left = np.zeros(len(mean))
+    shift = np.zeros(len(mean))
     for j in range(0, n, len(work)):
-        centred = work[: min(len(work), n - j)]
-        np.subtract(contexts.block_rows(i, j, j + len(centred)), mean, out=centred)
-        left += centred.sum(axis=0, dtype=np.float64)
-        if j == 0:
-            np.matmul(centred.T, centred, out=out)
-        else:
-            out += centred.T @ centred
-    _add_outer(out, -1.0, left / np.sqrt(n))  # what the rounding of the mean has added
-
-
-def _add_outer(out: Array, factor: float, x: Array) -> None:
-    """Add ``factor x x^T`` to ``out`` (p, p), some rows at a time: a whole p x p array would count."""
-    for i in range(0, len(x), _OUTER_ROWS):
-        out[i : i + _OUTER_ROWS] += np.outer(factor * x[i : i + _OUTER_ROWS], x)
+        rows = contexts.block_rows(i, j, min(j + len(work), n))
+        add_centred(rows, mean, out, shift, work=work, first=j == 0)
+    add_outer(out, -1.0, shift / np.sqrt(n))  # what the rounding of the mean has added
 
 
 def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> tuple[Array, Array]:
     """Return what ``scatters`` does for rows that are sparse or not in memory.
 
-    float64 rows take one pass, or three where that would cost digits; float32 rows take two.
+    float64 rows take one pass, or three where that would cost digits: a second for means and a third for centred rows.
+    float32 rows take two, since they have no digits to lose.
     """
     passes = Passes(report, Checkpoint(None, {}), 1.0)
-    found = _in_one_pass(contexts, passes) if contexts.dtype == np.float64 else None
-    if found is not None:
-        means, S = found
+    in_one_pass = _in_one_pass(contexts, passes) if contexts.dtype == np.float64 else None
+    if in_one_pass is not None:
+        means, S = in_one_pass
         if divisors is not None:
             S /= divisors[:, None, None]
         return means, S
     rows = StreamedCovariances.with_means(contexts, passes)
-    S = rows.whole()
+    S = rows.whole()  # divided by n - 1
     if divisors is None:
         S *= (contexts.n_samples - 1.0)[:, None, None]
     return rows.means, S.astype(contexts.dtype, copy=False)
@@ -249,13 +268,15 @@ def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> 
 
 def _in_one_pass(contexts: Contexts, passes: Passes) -> tuple[Array, Array] | None:
     """Return means, and scatters as ``sum x x^T - n mean mean^T``; None where that leaves fewer than 12 digits."""
-    (k, n), p = (len(contexts.names), contexts.n_samples), contexts.n_features
-    sums, S = np.zeros((k, p)), np.zeros((k, p, p))
-    run(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
-    means = sums / n[:, None]
-    for Si, mean, rows in zip(S, means, n.tolist(), strict=True):
-        before = np.diagonal(Si).copy()
-        _add_outer(Si, -1.0, np.sqrt(rows) * mean)
-        if not (before <= SAFE_RATIO * np.diagonal(Si)).all():
+    k = len(contexts.names)
+    p = contexts.n_features
+    sums = np.zeros((k, p))
+    S = np.zeros((k, p, p))
+    run_pass(contexts, passes, "covariances", context_sums.second_moments, [sums, S])
+    means = sums / contexts.n_samples[:, None]
+    for Si, mean, n in zip(S, means, contexts.n_samples.tolist(), strict=True):
+        squares = np.diagonal(Si).copy()
+        add_outer(Si, -1.0, np.sqrt(n) * mean)
+        if not keeps_digits(squares, np.diagonal(Si)):
             return None
     return means, S

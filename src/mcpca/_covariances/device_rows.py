@@ -1,8 +1,13 @@
-"""Rows on a device: their covariances and scores are computed where they are."""
+"""Rows on a device: their covariances and scores are computed where they are.
+
+``MCPCA.fit`` reads such rows with ``read_device_contexts``; ``fit_data`` forms their covariances on the device with
+``device_covariances`` and hands them on as a ``CovarianceStack``; ``transform`` and its inverse call ``map_rows``. What
+needs rows on the host (resampling, passes) copies them with ``rows_on_host``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +15,7 @@ import numpy as np
 
 from .._data.blocks import check_shape, equal_blocks, times_power
 from .._data.contexts import Contexts, named_blocks, read_contexts
-from .._data.sources import DenseSource, is_source_like
+from .._data.sources import DenseSource
 from .._data.validation import check_finite
 from .._utils.array_api import (
     as_float,
@@ -29,12 +34,17 @@ from .._utils.array_api import (
 )
 from .._utils.types import Array, Report
 from .context_covariances import ContextCovariances
+from .passes import overflow
 
-_CHUNK = 2**24  # numbers in a centred copy of rows: 128 MB in float64
+# Numbers in a centred copy of rows, 128 MB in float64. Larger copies take memory of the device that may be scarce;
+# smaller ones do not fill it.
+_ROW_CHUNK_NUMBERS = 2**24
+# Reports of progress while covariances are formed.
+_PROGRESS_REPORTS = 20
 
 
 class DeviceSource:
-    """Rows in an array on a device, used as they are; ``gather`` and ``scan`` copy what is asked for to the host."""
+    """Rows in an array on a device, which stay there; ``gather`` and ``scan`` copy the rows asked for to the host."""
 
     in_memory = True
     sparse = False
@@ -59,28 +69,22 @@ class DeviceSource:
             yield first, self.gather(slice(first, stop))
 
 
-def holds_device_arrays(X: Any) -> bool:
-    """Whether ``X`` is an array on a device, or a list, tuple or mapping with one in it."""
-    if is_device_array(X):
-        return True
-    if isinstance(X, (list, tuple)):
-        return any(map(is_device_array, X))
-    # One format of sparse matrices is also a Mapping.
-    return isinstance(X, Mapping) and not is_source_like(X) and any(map(is_device_array, X.values()))
-
-
 def read_device_contexts(X: Any, y: Any) -> Contexts:
-    """Check a device array, or a list, tuple or mapping of them; shapes and labels as ``read_contexts`` does."""
+    """Check a device array, or a list, tuple or mapping of them, and its labels.
+
+    ``read_contexts`` checks stand-ins, NumPy arrays of the same shapes that take no memory, so that rules and messages
+    are the same for all arrays; the sources are then exchanged for those on the device.
+    """
     named = named_blocks(X)
     if named is None:
-        plain = read_contexts(stand_in(X), y)
-        return replace(plain, sources=[DeviceSource(X, "X")] * len(plain.names))
+        checked = read_contexts(stand_in(X), y)
+        return replace(checked, sources=[DeviceSource(X, "X")] * len(checked.names))
     names = named.names.tolist()
     _check_one_kind(names, named.blocks)
     shapes: Any = [stand_in(block) for block in named.blocks]
-    plain = read_contexts(dict(zip(names, shapes, strict=True)) if named.by_name else shapes, y)
+    checked = read_contexts(dict(zip(names, shapes, strict=True)) if named.by_name else shapes, y)
     pairs = zip(names, named.blocks, strict=True)
-    return replace(plain, sources=[DeviceSource(block, f"X, context {name!r},") for name, block in pairs])
+    return replace(checked, sources=[DeviceSource(block, f"X, context {name!r},") for name, block in pairs])
 
 
 def is_on_device(contexts: Contexts) -> bool:
@@ -90,6 +94,7 @@ def is_on_device(contexts: Contexts) -> bool:
 
 def rows_on_host(contexts: Contexts) -> Contexts:
     """Return the same contexts with the rows on the host: a copy."""
+    # Contexts of a labelled array share one source, which is copied once.
     copies = {id(source): DenseSource(source.gather(slice(None)), "X") for source in contexts.sources}
     return replace(contexts, sources=[copies[id(source)] for source in contexts.sources])
 
@@ -100,68 +105,82 @@ def device_covariances(contexts: Contexts, report: Report) -> ContextCovariances
     Cost O(sum_i n_i p^2). Memory the stack and 128 MB, with JAX twice the stack. Rows are centred before they are
     squared. float32 rows are multiplied in float32, some at a time, and added up in float64 where there is float64.
     """
-    k, p = len(contexts.names), contexts.n_features
+    k = len(contexts.names)
+    p = contexts.n_features
     first = _array(contexts, 0)
-    xp, wide = namespace(first), widest_float(first)
+    xp = namespace(first)
+    wide = widest_float(first)
     dtype = xp.float32 if contexts.dtype == np.float32 else xp.float64
     # Where entries can be set there is no second copy of the stack.
-    S: Any = xp.empty((k, p, p), dtype=dtype, device=device_of(first)) if is_writeable(first) else [None] * k
-    means = []
+    in_place = is_writeable(first)
+    S: Any = xp.empty((k, p, p), dtype=dtype, device=device_of(first)) if in_place else [None] * k
+    device_means = []
     for i in range(k):
         with np.errstate(invalid="ignore", over="ignore"):  # of libraries that compute by NumPy; looked for below
             mean, scatter = _moments_of(contexts, i, wide, dtype)
-        means.append(mean)
-        found = xp.astype(scatter / int(contexts.n_samples[i] - 1), dtype, copy=False)
-        if is_writeable(first):
-            S[i, ...] = found
+        device_means.append(mean)
+        covariance = xp.astype(scatter / int(contexts.n_samples[i] - 1), dtype, copy=False)
+        if in_place:
+            S[i, ...] = covariance
         else:
-            S[i] = found
-        if (i + 1) % max(1, k // 20) == 0 or i + 1 == k:
+            S[i] = covariance
+        if (i + 1) % max(1, k // _PROGRESS_REPORTS) == 0 or i + 1 == k:
             report("covariances", i + 1, k)
-    S = S if is_writeable(first) else xp.stack(S)
-    host = np.asarray(to_host(xp.stack(means)), dtype=np.float64)
-    for bad in np.flatnonzero(~np.isfinite(host).all(axis=1)).tolist():
+    S = S if in_place else xp.stack(S)
+    # NaN and infinite rows are found by their means, and only such contexts are copied to the host for the message.
+    means = np.asarray(to_host(xp.stack(device_means)), dtype=np.float64)
+    for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)).tolist():
         contexts.check_finite(bad)
     if not bool(xp.isfinite(xp.sum(xp.linalg.diagonal(S), dtype=wide))):
-        raise ValueError(
-            f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
-        )
+        raise overflow(contexts)
     return ContextCovariances(
-        S, host.astype(contexts.dtype), contexts.n_samples, contexts.names, contexts.feature_names
+        S, means.astype(contexts.dtype), contexts.n_samples, contexts.names, contexts.feature_names
     )
 
 
 def _moments_of(contexts: Contexts, i: int, wide: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the mean (p,) and ``(X_i - mean)^T (X_i - mean)`` (p, p) in the ``wide`` precision."""
-    xp, n = namespace(_array(contexts, i)), int(contexts.n_samples[i])
-    mean: Any = sum(xp.sum(x, axis=0, dtype=wide) for x in _chunks(contexts, i)) / n
-    middle = xp.astype(mean, dtype, copy=False)
+    """Return the mean (p,) and ``(X_i - mean)^T (X_i - mean)`` (p, p) in the ``wide`` precision.
+
+    The formula for centred rows of ``_data.scatter``, without sums in place, which JAX does not have.
+    """
+    xp = namespace(_array(contexts, i))
+    n = int(contexts.n_samples[i])
+    mean: Any = sum(xp.sum(x, axis=0, dtype=wide) for x in _row_chunks(contexts, i)) / n
+    rounded_mean = xp.astype(mean, dtype, copy=False)
     scatter: Any = 0
-    left: Any = 0
-    for x in _chunks(contexts, i):
-        centred = xp.astype(x, dtype, copy=False) - middle
-        left = left + xp.sum(centred, axis=0, dtype=wide)
+    shift: Any = 0
+    for x in _row_chunks(contexts, i):
+        centred = xp.astype(x, dtype, copy=False) - rounded_mean
+        shift = shift + xp.sum(centred, axis=0, dtype=wide)
         scatter = scatter + xp.astype(centred.T @ centred, wide, copy=False)
-    scatter = scatter - left[:, None] * (left / n)[None, :]  # what the rounding of the mean has added
+    scatter = scatter - shift[:, None] * (shift / n)[None, :]  # what the rounding of the mean has added
+    # As ``_clear_constant_features`` of the host: a feature is constant where it varies by the rounding of its mean
+    # only. By a product with 0 and 1, since not all libraries can set entries.
     varies = xp.linalg.diagonal(scatter) > (n - 1) * (mean * float(np.finfo(contexts.dtype).eps)) ** 2
-    varies = xp.astype(varies, wide)  # not so where a feature is constant up to the rounding of its mean
+    varies = xp.astype(varies, wide)
     return mean, scatter * varies[:, None] * varies[None, :]
 
 
-def _chunks(contexts: Contexts, i: int) -> Iterator[Any]:
-    array, n = _array(contexts, i), int(contexts.n_samples[i])
-    for start, stop in equal_blocks(n, _CHUNK // contexts.n_features):
+def _row_chunks(contexts: Contexts, i: int) -> Iterator[Any]:
+    """Yield the rows of context i, 128 MB at a time."""
+    array = _array(contexts, i)
+    n = int(contexts.n_samples[i])
+    for start, stop in equal_blocks(n, _ROW_CHUNK_NUMBERS // contexts.n_features):
         yield take_rows(array, contexts.row_numbers(i, start, stop))
 
 
 def _array(contexts: Contexts, i: int) -> Any:
+    """Return the device array that has the rows of context i."""
     source = contexts.sources[i]
     assert isinstance(source, DeviceSource)
     return source.array
 
 
 def finite_rows(X: Any, A: Array, where: str, features: Array | None) -> Any:
-    """Return rows on a device, X, as floats, or those on the host, A; raise where one is not finite."""
+    """Return the rows to work on, as floats, and raise where one is not finite: X if it is on a device, else A.
+
+    A sum on the device tells whether there is a NaN or an infinite value; for the message X is copied to the host.
+    """
     if not is_device_array(X):
         check_finite(A, where, features)
         return A
@@ -182,27 +201,32 @@ def map_rows(
 ) -> Any:
     """Return ``(x - mean) @ Q.T`` for groups (rows, mean) that make up all rows of X and their matrices Q.
 
-    ``inverse`` asks for ``x @ Q.T + mean``.
+    With ``inverse``, return ``x @ Q.T + mean``.
 
-    On the device, in float64 where ``dtype`` or X is and the device has it. Memory a copy of X and two of the result.
+    Computed on the device, in float64 if ``dtype`` or X is float64 and the device has it. Memory a copy of X and two of
+    the result.
     """
     xp = namespace(X)
     work = widest_float(X) if X.dtype == xp.float64 or dtype == np.float64 else xp.float32
     means = from_host(np.stack([mean for _, mean in groups]), X, work)
-    sent: dict[int, Any] = {}  # contexts share a matrix, or have one each
+    on_device: dict[int, Any] = {}  # contexts share a matrix or have one each; each is sent once
     pieces = []
     for i, ((rows, _), Q) in enumerate(zip(groups, matrices, strict=True)):
-        if id(Q) not in sent:
-            sent[id(Q)] = from_host(Q.T, X, work)
-        x, mean = xp.astype(take_rows(X, rows), work, copy=False), means[i, ...]
-        pieces.append(x @ sent[id(Q)] + mean if inverse else (x - mean) @ sent[id(Q)])
+        if id(Q) not in on_device:
+            on_device[id(Q)] = from_host(Q.T, X, work)
+        matrix = on_device[id(Q)]
+        mean = means[i, ...]
+        x = xp.astype(take_rows(X, rows), work, copy=False)
+        pieces.append(x @ matrix + mean if inverse else (x - mean) @ matrix)
     if len(pieces) == 1:
         return pieces[0]
+    # Pieces are in the order of groups; ``argsort`` inverts that permutation of the rows.
     order = np.concatenate([np.arange(X.shape[0])[rows] for rows, *_ in groups])
     return xp.take(xp.concat(pieces), indices(np.argsort(order), X), axis=0)
 
 
 def _check_one_kind(names: list[Any], blocks: list[Any]) -> None:
+    """Raise where blocks are of different libraries or on different devices."""
     kinds = [kind_of(block) for block in blocks]
     for name, kind in zip(names, kinds, strict=True):
         if kind != kinds[0]:

@@ -1,42 +1,65 @@
-"""What a model is fitted to: covariances as an array, or by passes over the rows, whichever is the cheaper."""
+"""What a model is fitted to: covariances as an array, or products by passes over the rows, whichever is cheaper.
+
+``MCPCA.fit`` and ``select_rank`` pass validated rows, covariances or moments. They hand the resulting ``FitData`` to
+the choice of rank and to the solvers, which need not know which of the two its ``covariances`` are. On the way data are
+scaled by a power of two (``scaling.py``), since fourth powers of rows have to stay within the range of floats.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from .._data.contexts import Contexts
-from .._data.fingerprints import digest
 from .._linalg import eigenbasis
 from .._utils.array_api import is_device_array, to_host
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
 from .context_covariances import ContextCovariances, covariances_of
 from .device_rows import device_covariances, is_on_device, rows_on_host
-from .device_stack import as_stack
 from .interface import Covariances
-from .passes import Passes, compare
-from .row_groups import memory_limit
+from .passes import Passes, check_rows_on_file
 from .scaling import in_range, scaled_rows, stack_in_range
+from .stack import as_stack
 from .streamed import StreamedCovariances
 from .subspace import width
 
-MOST_NUMBERS = 2**26  # in a stack of covariances: half a gigabyte
-_DEARER = 20  # times the operations at which passes are preferred all the same: dense products are that much faster
-_TYPICAL_PASSES, _TYPICAL_RANK = 10, 50
+# Most numbers in a stack of covariances (k, p, p) that is formed, half a gigabyte in double precision; beyond it
+# products are passes over the rows. With a larger bound more fits have exact squared norms, and need more memory; with
+# 0 all fits go by passes, which is how tests get there with small data. ``score`` refuses to form more numbers as well.
+MOST_NUMBERS = 2**26
+# Passes are also preferred if forming and squaring covariances takes more than this many times their operations. An
+# operation of a large dense product is that much cheaper than one of a product with rows. With a smaller factor fits of
+# moderate size go by passes and take longer; with a larger one wide sparse data go by covariances and take longer.
+_DENSE_SPEED = 20
+# Assumptions for the estimated cost of a fit: its passes, and its rank if none is given. They only shift the point at
+# which passes are preferred; the rank is also the width of the first sketch, which is padded later if need be.
+_TYPICAL_PASSES = 10
+_TYPICAL_RANK = 50
 
 
 @dataclass(frozen=True)
 class FitData:
     """Covariances of named contexts, and what else is known of their rows.
 
-    ``means`` (k, p) and ``counts`` (k,) are None where only covariances are known, ``contexts`` where rows are not at
-    hand; ``moments`` are the covariances where they are an array, here or on a device, ``passes`` those made where they
-    are not. All but ``means`` are of rows times ``2^-exponent``.
+    Attributes
+    ----------
+    covariances : Covariances
+        The array, or products by passes. The latter keep a count and a memory; nothing else here changes.
+    names : ndarray (k,)
+        Names of the contexts.
+    means : ndarray (k, p) or None
+        In the units of the user's rows; None if only covariances are known.
+    counts : ndarray (k,) or None
+        Rows of each context.
+    contexts : Contexts or None
+        The rows, if they are available in this process or on a device.
+    moments : ContextCovariances or None
+        The covariances, if they are an array on the host or on a device.
+    exponent : int
+        Everything but ``means`` is for rows times ``2^-exponent``.
     """
 
     covariances: Covariances
@@ -45,16 +68,20 @@ class FitData:
     counts: Array | None
     contexts: Contexts | None = None
     moments: ContextCovariances | None = None
-    passes: Passes | None = None
     exponent: int = 0
 
     @property
+    def n_passes(self) -> int | None:
+        """Passes over the rows so far, which grow with each product that a solver needs; None for an array."""
+        return self.covariances.passes.ledger.n_passes if isinstance(self.covariances, StreamedCovariances) else None
+
+    @property
     def home(self) -> Any:
-        """The covariances where they are an array: results go to its device."""
+        """The covariances if they are an array: results go to its device."""
         return None if self.moments is None else self.moments.covariances
 
     def on_host(self) -> FitData:
-        """Return the same with covariances and rows on the host, for a choice of rank, which resamples rows: copies."""
+        """Return the same with copies of covariances and rows on the host, where a choice of rank resamples rows."""
         if self.moments is None or not is_device_array(self.home):
             return self
         contexts = None if self.contexts is None else rows_on_host(self.contexts)
@@ -65,97 +92,76 @@ class FitData:
 def fit_data_of_covariances(
     moments: ContextCovariances, counts: Array | None, contexts: Contexts | None = None, exponent: int = 0
 ) -> FitData:
-    """Return the data of a fit from covariances as an array, here or on a device, with means where there are any.
+    """Return the data of a fit to an array of covariances, on the host or on a device, with means if there are any.
 
-    They are of rows times ``2^-exponent``, and are brought into range where they are not.
+    They are those of rows times ``2^-exponent``, and are scaled further if they are not in range.
     """
     means = np.ldexp(moments.means, exponent) if len(moments.means) else None
     S, e = stack_in_range(moments.covariances)
     if e:
+        # A power of two changes the exponents of floats and not their digits.
         moments = replace(moments, covariances=S, means=np.ldexp(moments.means, -e))
         contexts = None if contexts is None else scaled_rows(contexts, e)
     return FitData(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent=exponent + e)
 
 
 def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> FitData:
-    """Return the data of a fit from rows: after one pass over them, or after all where covariances are formed."""
+    """Return the data of a fit to rows: after the first pass over them, or with covariances formed."""
     if is_on_device(contexts) or not by_passes(contexts, r):
-        return formed(contexts, report)
+        return _with_formed_covariances(contexts, report)
     contexts, e = in_range(contexts)
-    rank, k = r or _TYPICAL_RANK, len(contexts.names)
-    columns = max(rank + eigenbasis.SPARE, -(-width(rank, k) // 2))
+    # The sketch is as wide as the first block of the basis will be. If the rank is not known yet, the sketch is cut or
+    # padded once it is (``StreamedCovariances.basis``).
+    rank = r or _TYPICAL_RANK
+    q = width(rank, len(contexts.names))
+    sketch_width = max(rank + eigenbasis.SPARE, -(-q // 2))
     passes = Passes(report, checkpoint, tol)
-    compare(contexts, passes)
-    return _passed_over(StreamedCovariances.of(contexts, columns, passes), e)
+    check_rows_on_file(contexts, passes)
+    return _after_first_pass(StreamedCovariances.of(contexts, sketch_width, passes), e)
 
 
 def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
-    """Return what ``fit_data_of_rows`` does where no basis will be asked for: the pass is for means alone."""
+    """Return the same as ``fit_data_of_rows`` if no basis will be needed: the first pass finds the means only."""
     if is_on_device(contexts) or not by_passes(contexts, r):
-        return formed(contexts, report)
+        return _with_formed_covariances(contexts, report)
     contexts, e = in_range(contexts)
-    return _passed_over(StreamedCovariances.with_means(contexts, Passes(report, Checkpoint(None, {}), 1.0)), e)
+    passes = Passes(report, Checkpoint(None, {}), 1.0)  # without a basis the tolerance has no effect
+    return _after_first_pass(StreamedCovariances.with_means(contexts, passes), e)
 
 
-def formed(contexts: Contexts, report: Report) -> FitData:
-    """Return the data of a fit from rows by way of covariances as an array."""
+def _with_formed_covariances(contexts: Contexts, report: Report) -> FitData:
+    """Return the data of a fit to rows by forming their covariances."""
     contexts, e = in_range(contexts)
     if is_on_device(contexts):
         return fit_data_of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
-    # Rows that are elsewhere stay there: what is asked of rows beside the covariances is then answered by these.
-    array_or_none = contexts if contexts.engine is None else None
-    return fit_data_of_covariances(covariances_of(contexts, report), contexts.n_samples, array_or_none, e)
-
-
-def _passed_over(rows: StreamedCovariances, e: int) -> FitData:
-    contexts = rows.contexts
-    means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
-    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, passes=rows.passes, exponent=e)
+    # Rows on other machines stay there; methods that would use rows make do with covariances.
+    rows_at_hand = contexts if contexts.engine is None else None
+    return fit_data_of_covariances(covariances_of(contexts, report), contexts.n_samples, rows_at_hand, e)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:
-    """Whether products with covariances are to be passes over the rows.
+    """Whether products with covariances should be passes over the rows.
 
-    So where the covariances would take more than half a gigabyte, and where forming and squaring them,
+    They should if the covariances would have more than ``MOST_NUMBERS`` entries, or if forming and squaring them,
     O(n p^2 + k p^3), costs far more than some ten passes, O(nnz r) each.
     """
-    k, p, n = len(contexts.names), contexts.n_features, int(contexts.n_samples.sum())
+    k = len(contexts.names)
+    p = contexts.n_features
+    n = int(contexts.n_samples.sum())
     if k * p * p > MOST_NUMBERS:
         return True
-    per_entry = contexts.dtype.itemsize * np.where(contexts.sparse, 2, 1)  # sparse ones have an index each
-    entries = float((contexts.context_bytes() / per_entry).sum())
-    passes = _TYPICAL_PASSES * 8.0 * entries * ((r or _TYPICAL_RANK) + eigenbasis.SPARE)
-    return 2.0 * n * p * p + 2.0 * k * p**3 > _DEARER * passes
+    # A stored entry of sparse rows has an index too. For each column a pass uses every entry four times, at two
+    # operations each: X V, X^T times the scores, and both again for the image S_i V.
+    bytes_per_entry = contexts.dtype.itemsize * np.where(contexts.sparse, 2, 1)
+    n_entries = float((contexts.context_bytes() / bytes_per_entry).sum())
+    columns = (r or _TYPICAL_RANK) + eigenbasis.SPARE
+    by_rows = _TYPICAL_PASSES * 8.0 * n_entries * columns
+    by_entries = 2.0 * n * p * p + 2.0 * k * p**3
+    return by_entries > _DENSE_SPEED * by_rows
 
 
-def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what tells a fit from others before its rows are read: the shape of the data, labels and parameters.
-
-    Rows that are elsewhere are read for it; all others are compared by the marks of the first pass.
-    """
-    if contexts.engine is None:
-        rows, labels = {}, _labels(contexts)
-    else:
-        marks, labels = contexts.engine.fingerprint()
-        rows = {f"context {name!r}": mark for name, mark in zip(contexts.names.tolist(), marks.tolist(), strict=True)}
-    return {
-        "the version of mcpca": version("mcpca"),
-        "the number of rows": int(contexts.n_samples.sum()),
-        "the number of features": contexts.n_features,
-        "the contexts": digest(contexts.names.astype(object)),
-        "the labels of rows": labels,
-        "the rows": rows,
-        "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # decides the order of rows
-        "the precision": str(contexts.dtype),
-        "scikit-learn's working_memory": memory_limit(),  # decides which rows are looked at first, and how many at once
-        "the parameters": {name: digest(value) for name, value in parameters.items() if name != "verbose"},
-    }
-
-
-def _labels(contexts: Contexts) -> str:
-    """Return a digest of which rows are whose."""
-    found = hashlib.blake2b(digest_size=16)
-    for part in contexts.rows:
-        own = np.asarray([part.start, part.stop] if isinstance(part, slice) else part)
-        found.update(np.ascontiguousarray(own, dtype=np.int64).tobytes())
-    return found.hexdigest()
+def _after_first_pass(rows: StreamedCovariances, e: int) -> FitData:
+    """Return the data of a fit by passes, where ``rows`` are the user's times ``2^-e``."""
+    contexts = rows.contexts
+    means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
+    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, exponent=e)

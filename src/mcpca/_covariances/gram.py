@@ -1,4 +1,20 @@
-"""``sum_i S_i S_i V``, and ``U^T S_i V`` beside it, from blocks of rows with all rows of a context or only some."""
+"""Products with ``G = sum_i S_i S_i`` from blocks of rows: the arithmetic of a pass for the basis.
+
+With ``Z_i = (X_i - 1 m_i^T) V`` the centred scores and ``f_i`` the factor ``w_i / (n_i - 1)`` of context i,
+
+    Y_i = S_i V = f_i (X_i - 1 m_i^T)^T Z_i,      S_i S_i V = f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i,
+
+so Y_i must be complete before it is multiplied again. If a block has all rows of its contexts, ``Gram.whole`` does both
+steps at once. If the rows of a context are spread over blocks, ``GramInParts`` does them one after the other: the
+``parts`` from all blocks are added up, turned into ``images`` Y_i, and sent back to each block for its ``sums``.
+
+By-products are the squared lengths of the columns of Y_i, for the norms of the S_i, and the core ``U^T Y_i``. The
+product goes to total 0, (p, s), the squared lengths to total 1, (k, m), and the core to total 2, (k, t, s).
+
+If features are scaled by D, the covariances are ``D S_i D`` with S_i those of the rows themselves. Directions then come
+in as D V, and Y_i is held as ``D^2 S_i D V``, which is what the rows themselves have to be multiplied with next. The
+last factor D of the product is left to the caller.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +25,14 @@ import numpy as np
 
 from .._data import context_sums
 from .._data.context_sums import Sum
+from .._data.projection import offset_scores
 from .._utils.types import Array
 
 
 class CovarianceImages(NamedTuple):
     """``S_i V`` (k', p, s) of contexts ``present`` (k',), and the squared lengths (k', m) of all m columns.
 
-    ``values`` are as ``Gram.image`` has them.
+    ``values`` are as ``GramInParts.image`` has them.
     """
 
     present: Array
@@ -25,115 +42,140 @@ class CovarianceImages(NamedTuple):
 
 @dataclass(frozen=True)
 class Gram:
-    """What products need beside the rows; nothing else goes to other machines.
+    """Products for contexts with all rows in one block, whose means need not be known.
 
-    ``typed`` (p, m) are the directions, features scaled, in the precision of rows; the products of the first ``s`` are
-    wanted and only lengths of the others. ``offsets`` (k, m) are the scores of ``means`` (k, p), used where rows of a
-    context come apart. ``factors`` (k,) multiply the scatters, ``scale`` (p,) the features; ``against`` (p, t) are the
-    U. Sums go to total 0, (p, s), 1, (k, m), and 2, ``U^T S_i V`` (k, t, s).
+    Attributes
+    ----------
+    directions : ndarray (p, m)
+        D V, in the precision of the rows, followed by D x for random probes x if norms are to be estimated.
+    s : int
+        Number of columns of V. Of the probes only lengths are needed, and no products.
+    factors : ndarray (k,)
+        ``w_i / (n_i - 1)``, by which scatters are multiplied.
+    scale : ndarray (p,) or None
+        The diagonal of D.
+    seen : ndarray (p, t)
+        U, for the core; t = 0 if none is wanted.
     """
 
-    typed: Array
-    offsets: Array
-    means: Array
+    directions: Array
+    s: int
     factors: Array
     scale: Array | None
-    s: int
-    against: Array
+    seen: Array
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Precision of the rows."""
-        return self.typed.dtype
+        return self.directions.dtype
 
     @property
     def probing(self) -> bool:
-        """Whether lengths are wanted: of columns beside the first s, and then of those too."""
-        return bool(self.typed.shape[1] > self.s)
-
-    def image(self, i: int, product: Array, sums: Array) -> Array:
-        """``S_i V`` from ``X_i^T Z_i`` and the sums of Z_i: ``(X - 1 m^T)^T Z`` in scaled features on both sides."""
-        Y = product - np.outer(self.means[i], sums).astype(product.dtype)
-        Y *= product.dtype.type(self.factors[i])
-        return Y if self.scale is None else np.asarray(Y * (self.scale**2)[:, None].astype(product.dtype))
+        """Whether there are probes, and so lengths are needed."""
+        return bool(self.directions.shape[1] > self.s)
 
     def squares(self, Y: Array) -> Array:
-        """Squared lengths of columns; of D S D V where Y is D^2 S D V."""
+        """Return the squared column lengths (m,) of D S D V, given Y = D^2 S D V."""
         Y = Y if self.scale is None else Y / self.scale[:, None]
         return np.asarray(np.einsum("pm,pm->m", Y, Y))
 
     def core(self, Y: Array) -> Array:
-        """``U^T D S D V`` (t, s) where Y is D^2 S D V."""
-        Y = Y if self.scale is None or not self.against.size else Y / self.scale[:, None]
-        return np.asarray(self.against.T @ Y.astype(self.dtype, copy=False))
-
-    def scores(self, X: Any, Y: Array, i: int) -> Array:
-        """Centred scores of rows of context i on its image, times its factor."""
-        T = X @ Y.astype(self.dtype, copy=False) - (self.means[i] @ Y).astype(self.dtype)
-        T *= self.dtype.type(self.factors[i])
-        return np.asarray(T)
+        """Return ``U^T D S D V`` (t, s), given Y = D^2 S D V."""
+        Y = Y if self.scale is None or not self.seen.size else Y / self.scale[:, None]
+        return np.asarray(self.seen.T @ Y.astype(self.dtype, copy=False))
 
     def whole(self, X: Any, codes: Array) -> list[Sum]:
-        """Return what contexts add all of whose rows are in X, standing together: their means need not be known."""
-        Z = X @ self.typed
+        """Return the sums for X, which has all rows of its contexts, each context in one run of rows."""
+        # One large product for all contexts of the block. Scores are centred by their own means afterwards, since the
+        # mean of X_i V over all rows of context i is m_i^T V: the m_i are not needed.
+        Z = X @ self.directions
         T = np.empty((len(codes), self.s), dtype=Z.dtype)
         present, bounds = context_sums.runs(codes)
-        norms = np.zeros((len(present), Z.shape[1]))
-        core = np.empty((len(present), self.against.shape[1], self.s), dtype=self.dtype)
-        squared = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
+        lengths = np.zeros((len(present), Z.shape[1]))
+        # In the precision of the rows, which halves its memory: each context is added once, so no error accumulates.
+        core = np.empty((len(present), self.seen.shape[1], self.s), dtype=self.dtype)
+        squared_scale = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
         for j, i in enumerate(present.tolist()):
             part = slice(int(bounds[j]), int(bounds[j + 1]))
-            Xi, factor = context_sums.consecutive(X, part.start, part.stop), self.dtype.type(self.factors[i])
+            Xi = context_sums.consecutive(X, part.start, part.stop)
+            factor = self.dtype.type(self.factors[i])
+            # Centred scores sum to 0, so (X - 1 m^T)^T Z = X^T Z: there is nothing to correct in p features.
             Y = context_sums.transposed(Xi, context_sums.centred(Z[part], factor))
-            Y = Y if squared is None else Y * squared
+            Y = Y if squared_scale is None else Y * squared_scale
             if self.probing:
-                norms[j] = self.squares(Y)
+                lengths[j] = self.squares(Y)
                 Y = np.ascontiguousarray(Y[:, : self.s])
-            Y = Y.astype(self.dtype, copy=False)
+            Y = Y.astype(self.dtype, copy=False)  # sums over many float32 rows are float64
             core[j] = self.core(Y)
             T[part] = context_sums.centred(Xi @ Y, factor)
-        return [Sum(0, ..., context_sums.transposed(X, T)), Sum(1, present, norms), Sum(2, present, core)]
+        # The sum of X_i^T T_i over the contexts of the block is one large product again.
+        return [Sum(0, ..., context_sums.transposed(X, T)), Sum(1, present, lengths), Sum(2, present, core)]
 
     def with_row_sums(self, X: Any, codes: Array) -> list[Sum]:
-        """Return what ``whole`` does, and the sums of rows, to total 3, (k, p)."""
+        """Return the sums of ``whole``, and those of the rows, to total 3, (k, p)."""
         return [*self.whole(X, codes), Sum(3, *context_sums.sums_of_runs(X, codes))]
 
-    # The same where X has some rows of contexts: ``parts`` of all blocks are added, then made ``images``, which give
-    # the ``sums`` of each block.
+
+@dataclass(frozen=True)
+class GramInParts(Gram):
+    """Products also for contexts whose rows are spread over blocks, or over machines.
+
+    Scores are centred by ``means`` (k, p), whose own scores on ``directions`` are ``offsets`` (k, m).
+    """
+
+    means: Array
+    offsets: Array
+
+    def image(self, i: int, product: Array, sums: Array) -> Array:
+        """Return ``Y_i`` (p, m) from ``X_i^T Z_i`` (p, m) and the sums of Z_i (m,), over all rows of context i."""
+        # Sums of centred scores are 0 but for the rounding of m_i, which is no longer small once multiplied by m_i.
+        Y = product - np.outer(self.means[i], sums).astype(product.dtype)
+        Y *= product.dtype.type(self.factors[i])
+        return Y if self.scale is None else np.asarray(Y * (self.scale**2)[:, None].astype(product.dtype))
+
+    def scores(self, X: Any, Y: Array, i: int) -> Array:
+        """Return the centred scores of some rows of context i on its image Y, times its factor."""
+        T = offset_scores(X, Y.astype(self.dtype, copy=False), (self.means[i] @ Y).astype(self.dtype))
+        T *= self.dtype.type(self.factors[i])
+        return T
 
     def parts(self, X: Any, codes: Array, start: int, stop: int) -> list[Sum]:
-        """``X_i^T Z_i`` (total 0) and the sums of Z_i (total 1) for contexts ``start`` to ``stop`` in X."""
+        """Return ``X_i^T Z_i`` (total 0) and the sums of Z_i (total 1) of contexts ``start`` to ``stop`` in X."""
         present, rows = context_sums.rows_of(codes, start, stop)
-        products = np.empty((len(present), *self.typed.shape))
-        sums = np.empty((len(present), self.typed.shape[1]))
+        products = np.empty((len(present), *self.directions.shape))
+        sums = np.empty((len(present), self.directions.shape[1]))
         for j, i in enumerate(present.tolist()):
             Xi = X[rows[j]]
-            Z = Xi @ self.typed - self.offsets[i].astype(self.dtype)
-            products[j], sums[j] = context_sums.transposed(Xi, Z), Z.sum(axis=0, dtype=np.float64)
+            # Centred before the second product: to subtract n m m^T V from X^T X V would cancel digits.
+            Z = offset_scores(Xi, self.directions, self.offsets[i].astype(self.dtype))
+            products[j] = context_sums.transposed(Xi, Z)
+            sums[j] = Z.sum(axis=0, dtype=np.float64)
         return [Sum(0, present, products), Sum(1, present, sums)]
 
     def images(self, parts: list[Sum]) -> CovarianceImages:
-        """Return ``S_i V`` of the contexts in ``parts``, from all of their rows."""
+        """Return ``S_i V`` from ``parts`` that were added up over all rows of their contexts."""
         products, sums = parts
-        values = np.empty((len(products.key), len(self.typed), self.s), dtype=self.dtype)
-        squares = np.empty((len(products.key), self.typed.shape[1]))
+        values = np.empty((len(products.key), len(self.directions), self.s), dtype=self.dtype)
+        squares = np.empty((len(products.key), self.directions.shape[1]))
         for j, i in enumerate(products.key.tolist()):
             Y = self.image(i, products.value[j], sums.value[j])
-            values[j], squares[j] = Y[:, : self.s], self.squares(Y)
+            values[j] = Y[:, : self.s]
+            squares[j] = self.squares(Y)
         return CovarianceImages(products.key, values, squares)
 
     def sums(self, X: Any, codes: Array, images: CovarianceImages) -> list[Sum]:
-        """Return what the rows in X of the contexts in ``images`` add."""
+        """Return the contribution to the product of those rows in X whose contexts are in ``images``."""
         position = {i: j for j, i in enumerate(images.present.tolist())}
         present, rows = context_sums.rows_of(codes, int(images.present[0]), int(images.present[-1]) + 1)
-        total = np.zeros((len(self.typed), self.s))
+        total = np.zeros((len(self.directions), self.s))
         for j, i in enumerate(present.tolist()):
             Xi = X[rows[j]]
             T = self.scores(Xi, images.values[position[i]], i)
+            # Over some rows of a context centred scores do not sum to 0: (X - 1 m^T)^T T = X^T T - m (1^T T).
             total += context_sums.transposed(Xi, T) - np.outer(self.means[i], T.sum(axis=0, dtype=np.float64))
         return [Sum(0, ..., total)]
 
     def norms(self, images: CovarianceImages) -> list[Sum]:
-        """Return what ``images`` add by themselves."""
+        """Return the contribution of ``images`` to squared lengths and core, for which no rows are needed."""
         core = np.stack([self.core(Y) for Y in images.values])
         return [Sum(1, images.present, images.squares), Sum(2, images.present, core)]

@@ -1,7 +1,9 @@
-"""What the solvers may ask of the covariances of k contexts, wherever these are: in memory, on disk, on a cluster.
+"""The products that solvers may ask of the covariances of k contexts, wherever they are: in memory, on disk, elsewhere.
 
-A covariance is never looked at entry by entry. Five kinds of product are all that is needed, and each is one pass over
-the data (``CovarianceStack`` has the array itself, ``StreamedCovariances`` only rows).
+A solver never looks at single entries of a covariance. It asks for products, of five kinds: a basis, congruences
+``A^T S_i A`` with their diagonals, combinations ``sum_i S_i A W_i``, diagonals and norms, and pooled sums. Each is one
+pass over the data. ``CovarianceStack`` has the array itself, on the host or a device; ``StreamedCovariances`` has only
+rows. Solvers in ``_solvers`` and ``subspace.compress`` know this protocol and neither class.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ class Basis(NamedTuple):
     """Top left singular vectors U (p, q) of ``[S_1 ... S_k]`` and their singular values (q,).
 
     ``residual`` certifies the first r of them: the largest ``||G u - w u||`` of ``G = sum_i S_i S_i``, as a share of
-    the r-th eigenvalue of G.
+    the r-th eigenvalue of G. It is 0 where they come from a decomposition that is exact up to rounding.
     """
 
     vectors: Array
@@ -27,7 +29,10 @@ class Basis(NamedTuple):
 
 
 class Covariances(Protocol):
-    """Covariances ``S_i`` (p, p), i = 1..k, through their products; everything comes in float64."""
+    """Covariances ``S_i`` (p, p), i = 1..k, through their products.
+
+    Arguments and results are NumPy arrays in float64, except for ``array_or_none``.
+    """
 
     @property
     def n_contexts(self) -> int:
@@ -45,10 +50,10 @@ class Covariances(Protocol):
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]``, of which ``r`` are certified."""
 
     def array_or_none(self) -> Array | None:
-        """Return all entries (k, p, p) where they are in memory anyhow, in the precision of the data; else None."""
+        """Return all entries (k, p, p), in the precision of the data, if they are in NumPy's memory; else None."""
 
     def whole(self) -> Array:
-        """Return all entries (k, p, p), for few features."""
+        """Return all entries (k, p, p); only for few features. It may be the data itself: do not write to it."""
 
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A`` for A (p, m) as (k', m, m), some contexts at a time."""
@@ -69,7 +74,7 @@ class Covariances(Protocol):
         """Return the standard errors of ``squared_norms`` (k,), 0 where those are exact."""
 
     def pooled(self, weights: Array) -> Array:
-        """Return ``sum_i weights_i S_i`` (p, p), for few features."""
+        """Return ``sum_i weights_i S_i`` (p, p); only for few features."""
 
     def scaled(self, scale: Array) -> Covariances:
         """Return the covariances of features multiplied by ``scale`` (p,)."""

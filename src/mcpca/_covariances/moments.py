@@ -1,4 +1,7 @@
-"""Counts, means and scatters of contexts: rows come in chunks or stay where they are, and only these travel.
+"""Counts, means and scatters of contexts that can be updated, merged, saved and sent, so that rows need not be.
+
+``ContextMoments`` is public. ``MCPCA.fit`` takes one in place of rows, and ``mcpca merge`` adds up files of them. The
+rows of a chunk go through ``context_covariances.scatters``; this module only adds up.
 
 For two sets of rows with counts n, m, means u, v and scatters ``M = sum (x - mean)(x - mean)^T``, both sets together
 have (Chan, Golub and LeVeque, 1983)
@@ -24,14 +27,18 @@ from .._utils.array_files import read_file, write_file
 from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
+from .._utils.wording import quoted
 from ..exceptions import DuplicateRowsError
 from .context_covariances import ContextCovariances, scatters
-from .moment_fingerprints import fingerprints_of, from_json, to_json, union
+from .moment_fingerprints import fingerprints_from_json, fingerprints_of, fingerprints_to_json, union
 from .scaling import in_range
 
-FORMAT = "mcpca-moments"
-_MOST_ROWS = 10**12  # of a context: more are a mistake
-_ROUNDING = 1e-5  # of scatters that were summed in float32
+MOMENTS_FORMAT = "mcpca-moments"
+# Rows of a context beyond which a count in a file is taken for a mistake.
+_MOST_ROWS = 10**12
+# How far a scatter in a file may be from symmetric and positive semi-definite, as a share of its largest entry: what
+# sums of float32 rows leave. Smaller, and files of such rows would be refused.
+_FILE_ROUNDING = 1e-5
 
 
 class ContextMoments(Shown):
@@ -47,7 +54,7 @@ class ContextMoments(Shown):
         ``sum (x - mean)(x - mean)^T`` over the rows of each context, in float64.
     feature_names : ndarray (p,) or None
     fingerprints : ndarray (m,) of uint64
-        Of what was added, context by context, by which the same rows are known when they come again; the last 4,096.
+        Of what was added, context by context, to recognise the same rows if they are added again; the last 4,096.
 
     Notes
     -----
@@ -55,7 +62,7 @@ class ContextMoments(Shown):
 
     Examples
     --------
-    Two hospitals that keep their rows:
+    Two hospitals whose rows stay where they are:
 
     >>> from mcpca import MCPCA, ContextMoments
     >>> from mcpca.datasets import make_contexts
@@ -75,8 +82,9 @@ class ContextMoments(Shown):
         self.feature_names: Array | None = None
         self.fingerprints: Array = union()
 
+    # Not the "<ContextMoments: Moments of ...>" of ``Shown``: this text is older, and users may depend on it.
     def __repr__(self) -> str:
-        """Say how much is in it."""
+        """Return the numbers of contexts, features and rows."""
         k, p = self.means.shape
         return f"ContextMoments({k} contexts, {p} features, {int(self.counts.sum())} rows)"
 
@@ -96,14 +104,16 @@ class ContextMoments(Shown):
         return self
 
     def _add(self, chunk: ContextMoments, allow_duplicates: bool) -> None:
-        self._become(self._together(chunk, union(self.fingerprints, _current(chunk)), allow_duplicates))
+        """Replace these moments by those with ``chunk``; nothing changes if that raises."""
+        fingerprints = union(self.fingerprints, _current(chunk))
+        self.__dict__.update(self._together(chunk, fingerprints, allow_duplicates).__dict__)
 
     def merge(self, other: ContextMoments, *, allow_duplicates: bool = False) -> ContextMoments:
         """Return the moments of both sets of rows together; neither changes.
 
-        The same context is known by its name. Features are aligned by name where both have names. Rows of a context
-        that both sets hold, as a whole or as one of the parts that were merged before, raise a ``DuplicateRowsError``:
-        they would count twice. ``allow_duplicates=True`` merges them.
+        Contexts are matched by name, and so are features where both sets have names for them. Rows of a context that
+        both sets hold, as a whole or as one of the parts that were merged before, raise a ``DuplicateRowsError``: they
+        would count twice. ``allow_duplicates=True`` merges them all the same.
         """
         if not isinstance(other, ContextMoments):
             raise TypeError(f"other is a {type(other).__name__}; merge takes ContextMoments.")
@@ -111,99 +121,124 @@ class ContextMoments(Shown):
         return self._together(other, known, allow_duplicates)
 
     def _together(self, other: ContextMoments, fingerprints: Array, allow_duplicates: bool) -> ContextMoments:
-        """Return both sets of rows together, with what is known of their parts."""
+        """Return the moments of both sets of rows, with the ``fingerprints`` of all their parts."""
         if not len(other.contexts) or not len(self.contexts):
-            only = _copy(self if len(self.contexts) else other)
-            only.fingerprints = fingerprints
-            return only
+            nonempty = _copy(self if len(self.contexts) else other)
+            nonempty.fingerprints = fingerprints
+            return nonempty
         other = _aligned(other, self)
         if not allow_duplicates:
             _check_duplicates(self, other)
+        # Sorted as ``MCPCA.fit`` sorts them, so that the order of contexts does not depend on that of merging.
         names = sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
         if len(names) > len(self.contexts):
             warn_of_doubtful(names)
-        position = {name: i for i, name in enumerate(names)}
-        mine, its = (np.array([position[name] for name in part.contexts.tolist()]) for part in (self, other))
-        k, p = len(names), self.means.shape[1]
         both = ContextMoments()
-        both.contexts, both.feature_names, both.fingerprints = name_array(names), self.feature_names, fingerprints
-        n, m = np.zeros(k, dtype=np.intp), np.zeros(k, dtype=np.intp)
-        n[mine], m[its] = self.counts, other.counts
-        both.counts = n + m
-        both.means, difference = np.zeros((k, p)), np.zeros((k, p))
-        both.means[mine] = self.means
-        difference[its] = other.means
-        # Where only one side has rows its mean is the mean, and there is no difference between two.
-        difference = np.where((m > 0)[:, None], difference - both.means, 0)
-        # Nor where both sides are constant, and their means differ by the rounding of sums.
-        still = np.ones((k, p), dtype=bool)
-        for part, places in ((self, mine), (other, its)):
-            still[places] &= np.einsum("kpp->kp", part.scatters) == 0
-        rounding = np.finfo(np.float64).eps * both.counts[:, None] * np.abs(both.means)
-        difference[still & (np.abs(difference) <= rounding)] = 0
-        both.means = both.means + difference * (m / both.counts)[:, None]
-        both.scatters = np.zeros((k, p, p))
-        both.scatters[mine] += self.scatters
-        both.scatters[its] += other.scatters
-        shared = np.flatnonzero((n > 0) & (m > 0))
-        weighted = difference[shared] * (n * m / both.counts)[shared, None]
-        both.scatters[shared] += weighted[:, :, None] * difference[shared, None, :]
+        both.contexts = name_array(names)
+        both.feature_names = self.feature_names
+        both.fingerprints = fingerprints
+        both._fill_with_sums(self, other)
         return both
+
+    def _fill_with_sums(self, first: ContextMoments, second: ContextMoments) -> None:
+        """Set counts, means and scatters to those of both sets together, by the formulas at the top of the module.
+
+        ``contexts`` are the names of both, and features are aligned.
+        """
+        k = len(self.contexts)
+        p = first.means.shape[1]
+        position = {name: i for i, name in enumerate(self.contexts.tolist())}
+        in_first = np.array([position[name] for name in first.contexts.tolist()])
+        in_second = np.array([position[name] for name in second.contexts.tolist()])
+
+        n = np.zeros(k, dtype=np.intp)
+        n[in_first] = first.counts
+        m = np.zeros(k, dtype=np.intp)
+        m[in_second] = second.counts
+        counts = n + m
+
+        # u (k, p), 0 where only the second set has rows: v - u is then v, and the formula for the mean gives v.
+        means = np.zeros((k, p))
+        means[in_first] = first.means
+        second_means = np.zeros((k, p))
+        second_means[in_second] = second.means
+        difference = np.where((m > 0)[:, None], second_means - means, 0)
+        # The means of a feature that is constant in both sets may differ by the rounding of their sums. It has to stay
+        # constant: the outer product below would give it a tiny variance.
+        constant = np.ones((k, p), dtype=bool)
+        constant[in_first] &= np.einsum("kpp->kp", first.scatters) == 0
+        constant[in_second] &= np.einsum("kpp->kp", second.scatters) == 0
+        rounding = np.finfo(np.float64).eps * counts[:, None] * np.abs(means)
+        difference[constant & (np.abs(difference) <= rounding)] = 0
+
+        scatters = np.zeros((k, p, p))
+        scatters[in_first] += first.scatters
+        scatters[in_second] += second.scatters
+        # The outer products are p x p for each context, so they are formed only where both sets have rows.
+        shared = np.flatnonzero((n > 0) & (m > 0))
+        weighted = difference[shared] * (n * m / counts)[shared, None]
+        scatters[shared] += weighted[:, :, None] * difference[shared, None, :]
+
+        self.counts = counts
+        self.means = means + difference * (m / counts)[:, None]
+        self.scatters = scatters
 
     def covariances(self) -> ContextCovariances:
         """Return what ``context_covariances`` would have returned for all rows; every context needs two of them."""
-        few = np.flatnonzero(self.counts < 2)
-        if len(few) or not len(self.counts):
-            names = [self.contexts.tolist()[i] for i in few[:5]]
+        if not len(self.counts):
+            raise ValueError("There are no rows yet; update(X, y) adds them.")
+        too_few = self.contexts[self.counts < 2]
+        if len(too_few):
             raise ValueError(
-                f"{len(few)} contexts have fewer than 2 rows so far ({names}); a covariance needs 2. Update with more."
-                if len(few)
-                else "There are no rows yet; update(X, y) adds them."
+                f"{len(too_few)} of {len(self.contexts)} contexts have fewer than 2 rows so far: {quoted(too_few)}. A "
+                "covariance needs 2; update with more."
             )
         S = self.scatters / (self.counts - 1.0)[:, None, None]
         return ContextCovariances(S, self.means.copy(), self.counts.copy(), self.contexts, self.feature_names)
 
     def save(self, path: Any) -> None:
-        """Write one file of arrays and JSON, atomically: a crash on the way leaves the old file. No pickle is in it."""
+        """Write one file of arrays and JSON, no pickle, atomically: after a crash the old file is still there."""
+        # Names are JSON, not arrays: arrays of objects would need pickle.
         header = {"contexts": names_to_json(self.contexts), "feature_names": names_to_json(self.feature_names)}
-        header["fingerprints"] = to_json(self.fingerprints)
-        write_file(path, FORMAT, {"counts": self.counts, "means": self.means, "scatters": self.scatters}, header)
+        header["fingerprints"] = fingerprints_to_json(self.fingerprints)
+        write_file(
+            path, MOMENTS_FORMAT, {"counts": self.counts, "means": self.means, "scatters": self.scatters}, header
+        )
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """Read what ``save`` wrote; no code can run from the file, and what no rows can have is refused.
+        """Read what ``save`` wrote; the file cannot run code, and moments that no rows can have are refused.
 
-        Cost O(k p^3): a scatter is symmetric and positive semi-definite.
+        Cost O(k p^3), to see that every scatter is positive semi-definite.
         """
         names = ("counts", "means", "scatters")
-        arrays, header = read_file(path, FORMAT, "set of moments", "ContextMoments.save", lambda header: names)
+        arrays, header = read_file(path, MOMENTS_FORMAT, "set of moments", "ContextMoments.save", lambda header: names)
         try:
             moments = cls()
             moments.contexts = name_array(checked_names(header.get("contexts"), "contexts"))
             moments.counts, moments.means, moments.scatters = (_member(arrays, name) for name in names)
             features = header.get("feature_names")
             moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
-            moments.fingerprints = from_json(header.get("fingerprints"))
-            _check(moments)
+            moments.fingerprints = fingerprints_from_json(header.get("fingerprints"))
+            _check_plausible(moments)
         except ValueError as error:
             raise ValueError(
                 f"path={str(path)!r} holds moments that no rows have: {error}. Ask whoever sent it for another."
             ) from error
         return moments
 
-    def _become(self, other: ContextMoments) -> None:
-        self.__dict__.update(other.__dict__)
-
 
 def _member(arrays: dict[str, Array], name: str) -> Array:
+    """Return one array of a file, or raise where it is missing."""
     if name not in arrays:
         raise ValueError(f"{name} is missing")
     return arrays[name]
 
 
-def _check(moments: ContextMoments) -> None:
-    """Raise where moments cannot be those of rows, by what is wrong with them."""
-    k, p = len(moments.contexts), moments.means.shape[-1]
+def _check_plausible(moments: ContextMoments) -> None:
+    """Raise an error that says what is wrong with moments that cannot come from rows."""
+    k = len(moments.contexts)
+    p = moments.means.shape[-1]
     for name, values, shape, kind in (
         ("counts", moments.counts, (k,), "iu"),
         ("means", moments.means, (k, p), "f"),
@@ -215,16 +250,16 @@ def _check(moments: ContextMoments) -> None:
             raise ValueError(f"{name} has values that are NaN or infinite")
     if moments.feature_names is not None and len(moments.feature_names) != p:
         raise ValueError(f"it has {len(moments.feature_names)} names for {p} features")
-    names, counts = moments.contexts.tolist(), [int(n) for n in moments.counts]
-    for name, n, M in zip(names, counts, moments.scatters, strict=True):
+    for name, n, M in zip(moments.contexts.tolist(), moments.counts.tolist(), moments.scatters, strict=True):
         if not 1 <= n <= _MOST_ROWS:
             raise ValueError(f"context {name!r} has a count of {n:,}, where 1 to {_MOST_ROWS:,} rows are plausible")
         size = float(np.abs(M).max(initial=0.0))
         gap = float(np.abs(M - M.T).max(initial=0.0))
-        if gap > _ROUNDING * size:
+        if gap > _FILE_ROUNDING * size:
             raise ValueError(f"the scatter of context {name!r} is not symmetric: |M - M^T| is {gap:.3g} of {size:.3g}")
+        # A scatter plus its rounding times the identity is positive definite, so it has a Cholesky factor.
         try:
-            np.linalg.cholesky(M / max(size, np.finfo(M.dtype).tiny) + _ROUNDING * np.sqrt(p) * np.eye(p))
+            np.linalg.cholesky(M / max(size, np.finfo(M.dtype).tiny) + _FILE_ROUNDING * np.sqrt(p) * np.eye(p))
         except np.linalg.LinAlgError:
             smallest = float(np.linalg.eigvalsh(M)[0])
             raise ValueError(
@@ -239,50 +274,62 @@ def _current(moments: ContextMoments) -> Array:
 
 
 def _check_duplicates(moments: ContextMoments, other: ContextMoments) -> None:
-    """Raise where rows of a context are in both."""
-    its = _current(other)
+    """Raise where both hold the same rows of a context, as they are now or as a part that was merged before."""
+    added = _current(other)
     known = union(moments.fingerprints, _current(moments))
-    twice = [name for name, own in zip(other.contexts.tolist(), its, strict=True) if own in known]
-    parts = np.isin(other.fingerprints, known).sum()
-    if twice or parts:
-        names = f" {twice[:5]}{' and more' if len(twice) > 5 else ''}" if twice else ""
-        which = f"{len(twice)} of {len(its)} contexts{names}" if twice else f"{parts} parts that were merged before"
-        raise DuplicateRowsError(
-            f"These rows are in these moments already: {which}. They would count twice; leave them out, or pass "
-            "allow_duplicates=True if that is meant."
-        )
+    twice = [name for name, mark in zip(other.contexts.tolist(), added, strict=True) if mark in known]
+    n_parts = int(np.isin(other.fingerprints, known).sum())
+    if twice:
+        which = f"{len(twice)} of {len(added)} contexts ({quoted(twice)})"
+    elif n_parts:
+        which = f"{n_parts} of the parts that were merged before"
+    else:
+        return
+    raise DuplicateRowsError(
+        f"These rows are in these moments already: {which}. They would count twice; leave them out, or pass "
+        "allow_duplicates=True to add them again."
+    )
 
 
 def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
     """Return the moments of rows, in any form that ``MCPCA.fit`` takes."""
-    contexts, moments = read_contexts(X, y, min_samples=1), ContextMoments()
-    moments.contexts, moments.counts = contexts.names, contexts.n_samples.astype(np.intp)
-    moments.feature_names = contexts.feature_names
+    contexts = read_contexts(X, y, min_samples=1)
+    # Rows far from 1 are multiplied by 2^-e, so that their squares are finite; means and scatters are scaled back.
     scaled, e = in_range(contexts)
-    means, found = scatters(scaled, report)
-    moments.means, moments.scatters = np.ldexp(means, e), np.ldexp(found, 2 * e)
+    scaled_means, scaled_scatters = scatters(scaled, report)
+    moments = ContextMoments()
+    moments.contexts = contexts.names
+    moments.counts = contexts.n_samples.astype(np.intp)
+    moments.means = np.ldexp(scaled_means, e)
+    moments.scatters = np.ldexp(scaled_scatters, 2 * e)
+    moments.feature_names = contexts.feature_names
     return moments
 
 
 def _copy(moments: ContextMoments) -> ContextMoments:
+    """Return moments that share no array with these."""
     copy = ContextMoments()
+    # All attributes are arrays or None.
     copy.__dict__.update({name: None if value is None else value.copy() for name, value in vars(moments).items()})
     return copy
 
 
 def _aligned(other: ContextMoments, like: ContextMoments) -> ContextMoments:
-    """Return ``other`` with its features in the order of ``like``'s."""
-    p, q = like.means.shape[1], other.means.shape[1]
+    """Return ``other`` with its features in the order of those of ``like``."""
+    p = like.means.shape[1]
+    q = other.means.shape[1]
     if p != q:
         raise ValueError(f"These rows have {q} features, and those before have {p}; select the same ones.")
     if like.feature_names is None or other.feature_names is None:
         return other
-    mine, its = like.feature_names.tolist(), other.feature_names.tolist()
-    order = positions_of(mine, its, "The set of rows to add", "of those before", "Select the same ones.")
+    wanted = like.feature_names.tolist()
+    order = positions_of(
+        wanted, other.feature_names.tolist(), "The set of rows to add", "of those before", "Select the same ones."
+    )
     if order is None:
         return other
-    turned = _copy(other)
-    turned.means = other.means[:, order]
-    turned.scatters = other.scatters[:, order][:, :, order]
-    turned.feature_names = like.feature_names
-    return turned
+    reordered = _copy(other)
+    reordered.means = other.means[:, order]
+    reordered.scatters = other.scatters[:, order][:, :, order]
+    reordered.feature_names = like.feature_names
+    return reordered

@@ -1,30 +1,49 @@
-"""What passes over the rows have found that may be asked for again, so that it needs no other pass.
+"""Results of passes over the rows that may be needed again, so that they need not be computed twice.
 
-A product of a linear map with U C is that with U, times C: products are known for whole spans.
+``StreamedCovariances`` looks here before it reads rows, and stores what each pass for the basis has found. By linearity
+``M (U C) = (M U) C``: a product with an orthonormal U gives the products with everything in its span.
+
+``PassResults`` is an immutable value; its ``with_...`` methods return new ones. ``PassMemory`` is the single place that
+changes, and holds the latest value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .._utils.types import Array
-from .stack import context_chunks
+from .array_memory import context_chunks
 
-_MOST = 2**25  # numbers of a core that is kept
+# Most numbers in a core (k, t, t) that is kept, 256 MB in double precision. Raising it takes memory where there are
+# many contexts and a wide basis; beyond it the solver's core takes one more pass.
+_MOST_CORE_NUMBERS = 2**25
+# A vector is in a span if no more than this share of its length lies outside, and vectors are orthogonal if their inner
+# products are below it. Results taken from a span have about this relative error. Much smaller, and the rounding errors
+# of a QR decomposition would cause passes without need; larger, and errors could approach the tolerance of a fit.
 _IN_SPAN = 1e-10
 
 
-@dataclass
+@dataclass(frozen=True)
 class PassResults:
-    """Of covariances S_i, i = 1..k, and ``G = sum_i S_i S_i``.
+    """What is known of the covariances S_i, i = 1..k, and of ``G = sum_i S_i S_i``; attributes not known are None.
 
-    ``basis`` U (p, t) and ``multiplied`` V (p, s) are orthonormal; ``core`` (k, t, t) are the ``U^T S_i U`` and
-    ``products`` are G V. ``squared_norms`` (k,) of the S_i are estimates, ``norm_errors`` their standard errors,
-    ``variances`` (k, p) their diagonals. ``inside`` (k,) is the part of the squared norms in ``n_inside`` directions,
-    which is exact.
+    Attributes
+    ----------
+    basis : ndarray (p, t)
+        Orthonormal directions U that passes have multiplied.
+    core : ndarray (k, t, t)
+        ``U^T S_i U``.
+    multiplied, products : ndarray (p, s)
+        An orthonormal V, and ``G V``.
+    squared_norms, norm_errors : ndarray (k,)
+        Estimates of ``||S_i||_F^2`` and their standard errors.
+    inside : ndarray (k,)
+        The part of the squared norms that lies in ``n_inside`` directions, which is exact.
+    variances : ndarray (k, p)
+        Diagonals of the S_i.
     """
 
     basis: Array | None = None
@@ -38,65 +57,107 @@ class PassResults:
     n_inside: int = 0
 
     def product(self, V: Array) -> Array | None:
-        """Return G V where V is in the span of what has been multiplied."""
+        """Return ``G V`` if V is in the span of what has been multiplied, else None."""
         C = _coefficients(self.multiplied, V)
         return None if C is None or self.products is None else self.products @ C
 
     def congruences(self, A: Array) -> Iterator[Array] | None:
-        """Return an iterator of the ``A^T S_i A``, some contexts at a time, where A is in the span of the basis."""
-        C, core = _coefficients(self.basis, A), self.core
+        """Return an iterator over the ``A^T S_i A``, some contexts at a time, if A is in the span of the basis."""
+        core = self.core
+        C = _coefficients(self.basis, A)
         if C is None or core is None:
             return None
         return (np.matmul(C.T, np.matmul(core[part], C)) for part in context_chunks(core))
 
     def basis_with(self, V: Array, k: int) -> Array:
-        """Return the basis with an orthonormal V (p, s) beside it, V alone where they overlap, none if too large."""
-        before = V[:, :0] if self.basis is None else self.basis
+        """Return the basis followed by an orthonormal V (p, s), which is the U of the next core.
+
+        This is V alone if the two are not orthogonal, and has no columns if the core of k contexts would be too large.
+        """
+        nothing = V[:, :0]
+        before = nothing if self.basis is None else self.basis
         if before.shape[1] and np.abs(before.T @ V).max() > _IN_SPAN:
-            before = V[:, :0]
+            before = nothing  # Lanczos has restarted from its Ritz vectors
         wider = np.hstack([before, V])
-        return wider if k * wider.shape[1] ** 2 <= _MOST else V[:, :0]
+        return wider if k * wider.shape[1] ** 2 <= _MOST_CORE_NUMBERS else nothing
 
     def norms_are_rough(self, tolerance: float) -> bool:
-        """Whether squared norms are not known, or in total not up to this share."""
+        """Whether the sum of squared norms is unknown, or has a relative standard error above ``tolerance``."""
         if self.squared_norms is None or self.norm_errors is None:
             return True
         return bool(np.sqrt((self.norm_errors**2).sum()) > tolerance * self.squared_norms.sum())
 
-    def estimate_norms(self, lengths: Array, probes: Array, width: int, more: bool) -> None:
-        """Learn from squared lengths (k,) of the S_i V, in total, and of S_i x (k, m) for random x outside U.
+    def with_products(self, V: Array, products: Array) -> PassResults:
+        """Return these results with ``G V`` for an orthonormal V."""
+        return replace(self, multiplied=V, products=products)
 
-        U has ``width`` columns, and those of V alone unless there are ``more``. What is known from a wider U stays.
+    def with_variances(self, variances: Array) -> PassResults:
+        """Return these results with the diagonals (k, p)."""
+        return replace(self, variances=variances)
+
+    def with_norms(self, lengths: Array, probes: Array, width: int, *, wider_than_block: bool) -> PassResults:
+        """Return these results with squared norms from one more pass.
+
+        Parameters
+        ----------
+        lengths : ndarray (k,)
+            ``||S_i V||^2``.
+        probes : ndarray (k, m)
+            ``||S_i x||^2`` for random x orthogonal to U.
+        width : int
+            Columns of U. An earlier estimate from a wider U is more accurate and is kept.
+        wider_than_block : bool
+            Whether U has earlier blocks beside V.
         """
-        if width < self.n_inside:
-            return
-        inside = lengths if not more or self.inside is None else self.inside + lengths
-        self.inside, self.n_inside = inside, width
-        self.squared_norms = inside + probes.mean(axis=1)
-        self.norm_errors = probes.std(axis=1, ddof=1) / np.sqrt(probes.shape[1])
+        if width < self.n_inside:  # Lanczos has restarted, with a narrower basis
+            return self
+        # ||S_i U||^2 is the sum over the blocks of U, each multiplied in a pass of its own.
+        inside = self.inside + lengths if wider_than_block and self.inside is not None else lengths
+        return replace(
+            self,
+            inside=inside,
+            n_inside=width,
+            squared_norms=inside + probes.mean(axis=1),
+            norm_errors=probes.std(axis=1, ddof=1) / np.sqrt(probes.shape[1]),
+        )
 
-    def widen(self, basis: Array, columns: Array) -> None:
-        """Take what ``basis_with`` gave, U, for the basis; the last ``columns`` (k, t, s) of ``U^T S_i U`` are new."""
+    def with_columns(self, basis: Array, columns: Array) -> PassResults:
+        """Return these results with the basis U from ``basis_with`` and its core.
+
+        ``U^T S_i U`` is symmetric and already known for the directions before V, so its last ``columns`` (k, t, s),
+        ``U^T S_i V``, complete it.
+        """
         t, s = columns.shape[1:]
         core = np.empty((len(columns), t, t), dtype=columns.dtype)
         core[:, :, t - s :] = columns
         core[:, t - s :, : t - s] = columns[:, : t - s].transpose(0, 2, 1)
-        own = columns[:, t - s :]
-        core[:, t - s :, t - s :] = (own + own.transpose(0, 2, 1)) / 2
+        corner = columns[:, t - s :]  # V^T S_i V, symmetric up to rounding
+        core[:, t - s :, t - s :] = (corner + corner.transpose(0, 2, 1)) / 2
         if t > s:
             core[:, : t - s, : t - s] = self.core
-        self.basis, self.core = basis, core
+        return replace(self, basis=basis, core=core)
 
-    def replace(self, basis: Array, core: Array) -> None:
-        """Take this basis and core, if it is orthonormal and they are not too large."""
-        if core.size <= _MOST and np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=_IN_SPAN):
-            self.basis, self.core = basis, core
+    def with_core(self, basis: Array, core: Array) -> PassResults:
+        """Return these results with this basis and core, unless it is not orthonormal or they are too large to keep."""
+        # Coefficients of other vectors are taken as U^T A, which is wrong unless U is orthonormal.
+        small = core.size <= _MOST_CORE_NUMBERS
+        if small and np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=_IN_SPAN):
+            return replace(self, basis=basis, core=core)
+        return self
+
+
+@dataclass
+class PassMemory:
+    """The latest results for one set of covariances. Mutable: a new value replaces the old one."""
+
+    results: PassResults = field(default_factory=PassResults)
 
 
 def _coefficients(U: Array | None, A: Array) -> Array | None:
-    """Return the C of ``A = U C`` for an orthonormal U, or None where A is not in its span."""
+    """Return C such that ``A = U C`` for an orthonormal U, or None if A is not in its span."""
     if U is None:
         return None
+    # The largest part outside against the shortest column: strict for columns of different lengths, and cheap.
     C = U.T @ A
     outside = np.linalg.norm(A - U @ C, axis=0).max()
     return C if outside <= _IN_SPAN * np.linalg.norm(A, axis=0).min() else None

@@ -1,6 +1,31 @@
-"""One pass over the rows of all contexts: pieces in order, progress, what survives a crash, sums that are not finite.
+"""Run one pass over the rows of all contexts.
 
-Blocks of rows do not depend on the number of threads and their sums are added in order, so the answer does not either.
+Everything that ``StreamedCovariances`` computes goes through ``run_pass``. It hands pieces of rows to a kernel and adds
+the results in a fixed order, reports progress, writes and resumes checkpoints, and explains sums that are not finite.
+
+A fit by passes, step by step (``docs/large.md`` is the version for users):
+
+1. Decision. ``fit_data_of_rows`` finds that covariances should not be formed. If a checkpoint has finished passes,
+   ``check_rows_on_file`` reads all rows once, without products, and refuses to resume if they have changed.
+2. First look. If rows are on disk, a sixteenth of them is loaded and its leading directions are found. This is not
+   counted as a pass, since it does not read all rows, and it is not in the checkpoint: a resumed fit repeats it.
+3. Pass 1, "means". It finds the means (k, p) and a sketch of ``[S_1 ... S_k]`` (p, s). After a first look, if every
+   context fits into memory, it is called "means and basis" and finds the means and the first product ``G V`` with
+   ``G = sum_i S_i S_i``.
+4. "basis". One pass for each further product of block Lanczos, until the leading eigenvectors of G are certified. Each
+   also extends the core ``U^T S_i U`` and improves the estimates of the squared norms. A context that is too large to
+   be gathered adds two passes over its own rows each time.
+5. Solver. It works on the core, without rows, and asks for more only in directions outside the basis: "components"
+   draws each component from the covariances themselves, "core" and "loadings" are products with the result, and
+   "variances" are the diagonals that a choice of rank, scaled features or feature-wise noise need.
+
+Between passes the means, the sketch and ``PassResults`` are kept; rows never are. A checkpoint holds the totals of
+every finished pass under its stage's name, in order; the totals of the pass under way, with the number of row groups
+they cover; and marks of each context's rows, made in pass 1. A resumed fit runs from the beginning, and ``run_pass``
+returns the totals on file, where there are any, instead of reading rows.
+
+Neither groups nor pieces of rows depend on the number of threads, and their sums are added in order, so the result does
+not depend on it either.
 """
 
 from __future__ import annotations
@@ -8,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,150 +41,212 @@ from .._data import context_sums
 from .._data.blocks import Room
 from .._data.context_sums import Sum
 from .._data.contexts import Contexts
-from .._data.fingerprints import marks_of
+from .._data.row_marks import marks_of
 from .._data.sources import check_block
 from .._utils.parallel import each, n_workers
 from .._utils.progress import silent
 from .._utils.types import Array, Report
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, PassUnderWay
 from .row_groups import Group, Piece, all_rows, one_context, whole_contexts
 
-_TOL = 1e-7
+_TOL = 1e-7  # of a basis, for passes outside a fit; the default of ``MCPCA``
+# Rows read at a time, 64 MB, when the row of a NaN has to be named. The fit has failed by then, so only memory counts.
+_EXPLAIN_BYTES = 2**26
+
+# What a block of rows (n, p) and the contexts of its rows (n,) add to the totals of a pass; see ``kernels.py``.
+Kernel = Callable[[Any, Array], list[Sum]]
+
+
+@dataclass
+class PassLedger:
+    """The number of passes made so far. Mutable: it grows as a fit proceeds."""
+
+    n_passes: int = 0
+
+    def enter(self, stage: str) -> str:
+        """Count a pass, and return the heading for its progress, such as "pass 3, basis"."""
+        self.n_passes += 1
+        return f"pass {self.n_passes}, {stage}"
 
 
 @dataclass(frozen=True)
 class Passes:
-    """How passes are made: what is told meanwhile, and what survives a crash. ``count`` grows with every pass.
+    """The settings that all passes of a fit share, and the three objects that change as it proceeds.
 
-    Rows that must come together are gathered in ``room``.
+    Settings are ``report``, the callback for progress, and ``tol``, the tolerance of the basis. What changes are
+    ``checkpoint``, which outlives the process; ``ledger``, the count of passes; and ``room``, the buffer in which rows
+    of whole contexts are gathered, reused from pass to pass.
     """
 
     report: Report
     checkpoint: Checkpoint
     tol: float
-    count: list[int] = field(default_factory=lambda: [0])
+    ledger: PassLedger = field(default_factory=PassLedger)
     room: Room = field(default_factory=Room)
 
     @classmethod
     def silent(cls) -> Passes:
-        """Return passes that tell nothing and leave nothing."""
+        """Return passes that report no progress and keep no checkpoint."""
         return cls(silent, Checkpoint(None, {}), _TOL)
 
 
-def run(
+def run_pass(
     contexts: Contexts,
     passes: Passes,
     stage: str,
-    kernel: Callable[[Any, Array], list[Sum]],
+    kernel: Kernel,
     totals: list[Array],
     *,
     whole: Array | None = None,
     only: int | None = None,
 ) -> None:
-    """Add what ``kernel`` makes of every piece to ``totals``, in the order of pieces.
+    """Apply ``kernel`` to every piece of the rows and add the results to ``totals``, in the order of the pieces.
 
-    ``whole`` names contexts whose rows must come together; ``only`` is a context whose rows are all that is wanted.
-    Kernels may run on other machines: they know arrays, and not the rows or whoever asks.
+    Parameters
+    ----------
+    stage : str
+        Name of the pass in progress reports and in the checkpoint.
+    kernel : callable
+        It may run in other threads and on other machines, so it must hold arrays only: no rows, files or contexts.
+    totals : list of ndarray
+        Zeros to add to. If a checkpoint keeps them, they are read-only once the pass is finished.
+    whole : ndarray of int, optional
+        Read only these contexts, with all rows of a context in one piece.
+    only : int, optional
+        Read only this context, in pieces.
     """
     if contexts.engine is not None:
-        run_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
+        run_pass_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
         return
-    passes.count[0] += 1
-    if passes.checkpoint.recall(totals):
+    checkpoint = passes.checkpoint
+    # Passes on file are counted too: a resumed fit has the ``n_passes_`` of one that was never interrupted.
+    heading = passes.ledger.enter(stage)
+    if checkpoint.recall(stage, totals):
         return
-    skipped, skipped_rows = passes.checkpoint.resume(totals)
-    groups: Iterator[Group] = all_rows(contexts)
-    total = int(contexts.n_samples.sum())
-    if whole is not None:
-        groups, total = whole_contexts(contexts, whole, passes.room), int(contexts.n_samples[whole].sum())
-    elif only is not None:
-        groups, total = one_context(contexts, only), int(contexts.n_samples[only])
-    workers, marking, k = n_workers(), passes.checkpoint.marking, len(contexts.names)
-    marks = np.zeros(k, dtype=np.uint64)
-
-    def of(piece: Piece) -> tuple[list[Sum], Array | None]:
-        X, codes = piece.load()
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is looked for
-            return kernel(X, codes), marks_of(X, codes, k) if marking else None
-
-    done, stage = 0, f"pass {passes.count[0]}, {stage}"
-    passes.report(stage, 0, total)
-    number = 0
-    for number, group in enumerate(groups, start=1):
+    # The totals of an interrupted pass cover its first groups, which come in the same order again.
+    skipped, skipped_rows = checkpoint.resume(stage, totals)
+    rows = _wanted_rows(contexts, passes.room, whole, only)
+    marking = checkpoint.marking
+    marks = np.zeros(len(contexts.names), dtype=np.uint64)  # sums of these wrap, as marks are meant to
+    passes.report(heading, 0, rows.n_rows)
+    number = done = 0
+    for number, group in enumerate(rows.groups, start=1):
         done += group.n_rows
         if number > skipped:
-            pieces = group.pieces()
-            for sums, own in each(of, pieces, workers if len(pieces) > 1 else 1):
-                for item in sums:
-                    if not np.isfinite(item.value.sum(dtype=np.float64)):
-                        _explain(contexts)
-                    context_sums.add(totals, item)
-                marks += 0 if own is None else own
-            del pieces  # and the rows with them, before the next are read
-            passes.checkpoint.marks = marks if marking else passes.checkpoint.marks
-            passes.checkpoint.during(number, done, totals)
+            marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
+            checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
         elif marking:
-            marks += _marks(group, k)
+            # The totals on file cover this group already. Its rows are read only to check that they are the same.
+            marks = marks + _marks_of_group(group, len(marks))
         if number == skipped:
+            # A function that returns blocks of rows may cut them differently the second time.
             if done != skipped_rows:
-                raise passes.checkpoint.differs("the blocks that rows come in")
+                raise checkpoint.differs("the blocks that rows come in")
             if marking:
-                passes.checkpoint.compare(marks, contexts.names)
-        passes.report(stage, done, total)
+                checkpoint.compare_marks(marks, contexts.names)
+        passes.report(heading, done, rows.n_rows)
     if number < skipped:
-        raise passes.checkpoint.differs("the blocks that rows come in")
-    passes.checkpoint.after(totals)
+        raise checkpoint.differs("the blocks that rows come in")
+    checkpoint.after(stage, totals)
 
 
-def compare(contexts: Contexts, passes: Passes) -> None:
-    """Raise where rows are not those of the finished passes on file: one reading, without products."""
-    if contexts.engine is not None or not passes.checkpoint.resumed:
-        return  # those that are elsewhere were compared where they are
-    marks, done, total = np.zeros(len(contexts.names), dtype=np.uint64), 0, int(contexts.n_samples.sum())
-    passes.report("comparing rows with the checkpoint", 0, total)
-    for group in all_rows(contexts):
-        marks += _marks(group, len(marks))
-        done += group.n_rows
-        passes.report("comparing rows with the checkpoint", done, total)
-    passes.checkpoint.compare(marks, contexts.names)
-
-
-def _marks(group: Group, k: int) -> Array:
-    pieces = group.pieces()
-
-    def of(piece: Piece) -> Array:
-        X, codes = piece.load()
-        return marks_of(X, codes, k)
-
-    return np.asarray(sum(each(of, pieces, n_workers() if len(pieces) > 1 else 1), start=np.zeros(k, dtype=np.uint64)))
-
-
-def run_on_workers(
+def run_pass_on_workers(
     contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
 ) -> None:
-    """Make a pass where the rows are: ``add`` adds all of it to ``totals``."""
-    passes.count[0] += 1
-    if passes.checkpoint.recall(totals):
+    """Run a pass on the machines that hold the rows; ``add`` adds its result to ``totals``."""
+    heading = passes.ledger.enter(stage)
+    if passes.checkpoint.recall(stage, totals):
         return
-    total, stage = int(contexts.n_samples.sum()), f"pass {passes.count[0]}, {stage}"
-    passes.report(stage, 0, total)
+    n_rows = int(contexts.n_samples.sum())
+    passes.report(heading, 0, n_rows)
     add(totals)
-    if not all(np.isfinite(t).all() for t in totals):  # rows that are not finite were told by those who have them
+    # Workers report NaN and infinite values among their own rows, so only an overflow can remain.
+    if not all(np.isfinite(total).all() for total in totals):
         raise overflow(contexts)
-    passes.report(stage, total, total)
-    passes.checkpoint.after(totals)
+    passes.report(heading, n_rows, n_rows)
+    passes.checkpoint.after(stage, totals)
 
 
-def _explain(contexts: Contexts) -> None:
-    """Raise for sums that are not finite: by the rows that are not, or because squares overflow."""
-    for source in {id(source): source for source in contexts.sources}.values():
-        for first, block in source.scan(2**26):
-            check_block(block, first, "X")
-    raise overflow(contexts)
+def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
+    """Raise if the rows are not those of the finished passes on file. Reads all rows once, without products.
+
+    Rows on other machines are part of the fit's identity, which was compared when the checkpoint was opened.
+    """
+    if contexts.engine is not None or not passes.checkpoint.resumed:
+        return
+    heading = "comparing rows with the checkpoint"
+    n_rows = int(contexts.n_samples.sum())
+    marks = np.zeros(len(contexts.names), dtype=np.uint64)
+    done = 0
+    passes.report(heading, 0, n_rows)
+    for group in all_rows(contexts):
+        marks += _marks_of_group(group, len(marks))
+        done += group.n_rows
+        passes.report(heading, done, n_rows)
+    passes.checkpoint.compare_marks(marks, contexts.names)
 
 
 def overflow(contexts: Contexts) -> ValueError:
-    """Return the error for rows that are finite and sums of them that are not."""
+    """Return the error for finite rows whose sums are not finite."""
     return ValueError(
         f"X is too large for {contexts.dtype}: its squares overflow. Divide it by a constant, or pass float64."
     )
+
+
+class _WantedRows(NamedTuple):
+    """The row groups of a pass, and how many rows they have in all."""
+
+    groups: Iterator[Group]
+    n_rows: int
+
+
+def _wanted_rows(contexts: Contexts, room: Room, whole: Array | None, only: int | None) -> _WantedRows:
+    if whole is not None:
+        return _WantedRows(whole_contexts(contexts, whole, room), int(contexts.n_samples[whole].sum()))
+    if only is not None:
+        return _WantedRows(one_context(contexts, only), int(contexts.n_samples[only]))
+    return _WantedRows(all_rows(contexts), int(contexts.n_samples.sum()))
+
+
+def _add_group(group: Group, contexts: Contexts, kernel: Kernel, totals: list[Array], *, marking: bool) -> Array:
+    """Add the sums of a group to ``totals`` and return the marks (k,) of its rows, which are 0 unless ``marking``."""
+    k = len(contexts.names)
+
+    def of_piece(piece: Piece) -> tuple[list[Sum], Array | None]:
+        X, codes = piece.load()
+        # NaN and infinite values spread to the sums, where checking for them costs next to nothing.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return kernel(X, codes), marks_of(X, codes, k) if marking else None
+
+    marks = np.zeros(k, dtype=np.uint64)
+    # Pieces are not kept in a variable: their rows must be released before the next group is read.
+    for sums, piece_marks in _over_pieces(of_piece, group.pieces()):
+        for item in sums:
+            # Before they are added, so that no checkpoint ever holds totals that are not finite.
+            if not np.isfinite(item.value.sum(dtype=np.float64)):
+                _explain(contexts)
+            context_sums.add(totals, item)
+        if piece_marks is not None:
+            marks += piece_marks
+    return marks
+
+
+def _marks_of_group(group: Group, k: int) -> Array:
+    def of_piece(piece: Piece) -> Array:
+        return marks_of(*piece.load(), k)
+
+    return np.asarray(sum(_over_pieces(of_piece, group.pieces()), start=np.zeros(k, dtype=np.uint64)))
+
+
+def _over_pieces(call: Callable[[Piece], Any], pieces: list[Piece]) -> Iterator[Any]:
+    """Yield ``call(piece)`` in order, in several threads; with a single piece BLAS keeps its threads instead."""
+    return each(call, pieces, n_workers() if len(pieces) > 1 else 1)
+
+
+def _explain(contexts: Contexts) -> None:
+    """Raise for sums that are not finite: name the rows with NaN or infinite values, or report an overflow."""
+    # Contexts of one matrix share their source, which is read once.
+    for source in {id(source): source for source in contexts.sources}.values():
+        for first, block in source.scan(_EXPLAIN_BYTES):
+            check_block(block, first, "X")
+    raise overflow(contexts)

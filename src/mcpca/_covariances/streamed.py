@@ -1,52 +1,82 @@
-"""Covariances that are never formed: products with them are passes over the rows.
+"""Covariances that are never formed: each product with them is a pass over the rows.
 
-With ``X_i`` the rows of context i, ``m_i`` their mean and ``Z_i = (X_i - 1 m_i^T) V`` the centred scores,
+``fit_data_of_rows`` makes a ``StreamedCovariances`` if an array (k, p, p) would be too large or too expensive. Solvers
+use it through the same interface as ``CovarianceStack``. With ``X_i`` the rows of context i, ``m_i`` their mean and
+``Z_i = (X_i - 1 m_i^T) V`` the centred scores,
 
-    S_i V = (X_i - 1 m_i^T)^T Z_i / (n_i - 1),   V^T S_i V = Z_i^T Z_i / (n_i - 1),
+    S_i V = (X_i - 1 m_i^T)^T Z_i / (n_i - 1),   V^T S_i V = Z_i^T Z_i / (n_i - 1).
 
-so sparse rows stay sparse (only scores are centred) and memory is O(p m + k m^2) and the means, (k, p). Most passes
-take rows in any order. Only ``sum_i S_i S_i V`` needs all rows of a context together, ``S_i V`` being complete before
-it is multiplied again: contexts are then gathered, as many at a time as scikit-learn's ``working_memory`` allows, and a
-context that is larger than that is read twice.
+Only scores are centred, so sparse rows stay sparse, and memory is O(p m + k m^2) plus the means, (k, p). Most passes
+take rows in any order (``kernels.py``); those for the basis need all rows of a context together (``gram_passes.py``).
+The docstring of ``passes.py`` lists the passes of a fit in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
-from .._data import context_sums
-from .._data.context_sums import Sum as _Sum
 from .._data.contexts import Contexts
 from .._linalg import eigenbasis
 from .._utils.parallel import blas_aside
 from .._utils.types import Array
-from .gram import Gram
+from . import kernels
+from .gram import Gram, GramInParts
+from .gram_passes import block_for, learned, multiply, multiply_and_sum_rows
 from .interface import Basis, Covariances
-from .pass_results import PassResults
-from .passes import Passes, run, run_on_workers
-from .row_groups import memory_limit, sample_of
+from .pass_results import PassMemory, PassResults
+from .passes import Passes, run_pass
+from .row_groups import memory_limit
+from .row_sample import sample_of
 
+# Bound on the products, and so on the passes, for one basis. If the scree drops at the rank, two to ten suffice; if it
+# is flat there, no answer exists to converge to, and Lanczos usually stops by itself when products no longer help.
 _MOST_PRODUCTS = 40
-_PROBES, _ROUGH = 8, 5e-3  # random directions, and the error of squared norms from which on they are asked
-_TOL = 1e-7
-_CENTRED = 2**20  # numbers in a centred copy of rows
-_MANY = 200  # contexts, of which a block of rows then has few each
-_SAMPLE, _TIMES_WIDTH = 1 / 16, 10  # rows that are looked at first: a share, and how many that must be at least
+# Share of the rows on disk that the first look reads. A larger sample costs more of a pass; a smaller one gives
+# directions that are further from the answer, so that more passes follow.
+_SAMPLE_SHARE = 1 / 16
+# Fewest rows in the sample for each direction sought in it. With fewer, its directions are mostly noise, and random
+# ones, which cost nothing, do as well.
+_SAMPLE_ROWS_PER_DIRECTION = 10
+# The sample's directions are only a start for those of all rows, so a few products with it and seven digits suffice.
+_SAMPLE_PRODUCTS = 5
+_SAMPLE_TOL = 1e-7
+
+
+class _FirstGuess(NamedTuple):
+    """Likely leading ``directions`` (p, s), and the weights ``mixture`` (k, s) with which contexts enter the sketch."""
+
+    directions: Array
+    mixture: Array
 
 
 @dataclass(frozen=True)
 class StreamedCovariances:
-    """``Covariances`` of rows, by passes over them.
+    """``Covariances`` of rows, computed by passes over them.
 
-    ``weights`` (k,) multiply the covariances and ``scale`` (p,) the features; ``means`` (k, p) are those of the rows as
-    they are. ``sketch`` (p, s) is a first guess of the leading directions, from the pass that found the means. What
-    passes have found that may be asked for again is in ``_known``.
+    Attributes
+    ----------
+    contexts : Contexts
+        The rows.
+    passes : Passes
+        How passes are made; its ledger counts them.
+    means : ndarray (k, p)
+        Means of the rows before features are scaled.
+    sketch : ndarray (p, s)
+        A first approximation of the leading directions, from the pass that found the means.
+    weights : ndarray (k,)
+        Factors of the covariances.
+    scale : ndarray (p,) or None
+        Factors of the features.
+
+    Notes
+    -----
+    Products change nothing that can be seen from outside, but for the count of passes: results that may be needed again
+    go to ``_memory``.
     """
 
     contexts: Contexts
@@ -55,69 +85,92 @@ class StreamedCovariances:
     sketch: Array
     weights: Array
     scale: Array | None = None
-    _known: PassResults = field(default_factory=PassResults)
+    _memory: PassMemory = field(default_factory=PassMemory)
 
     @classmethod
     @blas_aside()
     def of(cls, contexts: Contexts, width: int, passes: Passes) -> StreamedCovariances:
-        """Find means, and sketch ``[S_1 ... S_k]`` with ``width`` combinations of its columns: one pass.
+        """Find the means, and sketch ``[S_1 ... S_k]`` by ``width`` combinations of its columns: one pass.
 
-        Column l of the sketch is ``sum_i w_il S_i x_l``. In the model that is ``A diag(sum_i w_il b_i) A^T x_l``: some
-        combination of all components. Where rows are read from disk, x are the leading directions of some of them and
-        w the variances along these, which saves a later pass or two; otherwise both are random. And where each context
-        fits into memory, the sketch is ``sum_i S_i S_i x_l``: the pass is then the first one for the basis as well.
+        Column l of the sketch is ``sum_i w_il S_i x_l``, which under the model is ``A diag(sum_i w_il b_i) A^T x_l``: a
+        combination of the components. For rows in memory x and w are random. For rows on disk, x are the leading
+        directions of a sample and w the variances along them, which saves a pass or two later. If in addition every
+        context fits into memory, the sketch is ``sum_i S_i S_i x_l``, and this is also the first pass for the basis.
         """
-        k, p = len(contexts.names), contexts.n_features
-        width = min(width, p)
+        width = min(width, contexts.n_features)
         guess = cls._first_look(contexts, width, passes)
-        if guess is not None and (contexts.context_bytes() <= memory_limit()).all():
-            sums = np.zeros((k, p))
-            rows = cls(contexts, passes, sums, guess[0], np.ones(k))
-            sketch = rows._gram_times(guess[0], sums)
-            rows._known.multiplied, rows._known.products = guess[0], sketch
-            passes.room.clear()
-            return replace(rows, means=sums / contexts.n_samples[:, None], sketch=sketch)
         if guess is None:
-            rng = np.random.default_rng(0)  # decides how many passes are needed, and nothing that is reported
-            guess = rng.standard_normal((p, width)), rng.standard_normal((k, width))
-        directions, mixture = guess[0], guess[1] / np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
-        typed, by_row = directions.astype(contexts.dtype), mixture.astype(contexts.dtype)
-
-        row_sums = _row_sums(contexts)
-
-        def kernel(X: Any, codes: Array) -> list[_Sum]:
-            return [_Sum(0, *row_sums(X, codes)), _Sum(1, ..., X.T @ ((X @ typed) * by_row[codes]))]
-
-        totals = [np.zeros((k, p)), np.zeros((p, width))]
-        run(contexts, passes, "means", kernel, totals)
-        means = totals[0] / contexts.n_samples[:, None]
-        sketch = totals[1] - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
-        return cls(contexts, passes, means, sketch, np.ones(k))
+            return cls._with_sketch(contexts, _random_guess(contexts, width), passes)
+        if (contexts.context_bytes() <= memory_limit()).all():
+            return cls._with_first_product(contexts, guess.directions, passes)
+        return cls._with_sketch(contexts, guess, passes)
 
     @classmethod
     def with_means(cls, contexts: Contexts, passes: Passes) -> StreamedCovariances:
-        """Find means alone, where no basis will be asked for: one pass."""
+        """Find the means only, if no basis will be needed: one pass."""
         means = context_means(contexts, passes)
         return cls(contexts, passes, means, np.empty((contexts.n_features, 0)), np.ones(len(means)))
 
     @classmethod
-    def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> tuple[Array, Array] | None:
-        """Return the leading eigenvectors (p, width) of ``sum_i S_i`` of a sample of rows, and variances (k, width)."""
-        sample = sample_of(contexts, _SAMPLE, _TIMES_WIDTH * width)
+    def _with_first_product(cls, contexts: Contexts, V: Array, passes: Passes) -> StreamedCovariances:
+        """Find the means and ``G V`` for an orthonormal V in one pass. Every context has to fit into memory."""
+        ones = np.ones(len(contexts.names))
+        block = block_for(V, PassResults(), len(ones))
+        dtype = contexts.dtype
+        factors = _scatter_factors(contexts, ones)
+        gram = Gram(block.directions.astype(dtype), block.s, factors, None, block.seen.astype(dtype))
+        totals, row_sums = multiply_and_sum_rows(contexts, passes, gram)
+        results = learned(PassResults(), block, totals).with_products(V, totals.product)
+        passes.room.clear()
+        means = row_sums / contexts.n_samples[:, None]
+        return cls(contexts, passes, means, totals.product, ones, _memory=PassMemory(results))
+
+    @classmethod
+    def _with_sketch(cls, contexts: Contexts, guess: _FirstGuess, passes: Passes) -> StreamedCovariances:
+        """Find the means and ``sum_i w_il S_i x_l`` in one pass over rows in any order."""
+        k = len(contexts.names)
+        p = contexts.n_features
+        directions = guess.directions
+        mixture = guess.mixture / np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
+        kernel = partial(
+            kernels.row_sums_and_sketch,
+            kernels.adds_by_entry(contexts),
+            directions.astype(contexts.dtype),
+            mixture.astype(contexts.dtype),
+        )
+        row_sums = np.zeros((k, p))
+        uncentred = np.zeros((p, directions.shape[1]))
+        run_pass(contexts, passes, "means", kernel, [row_sums, uncentred])
+        means = row_sums / contexts.n_samples[:, None]
+        # The means were not known during the pass. Correcting for them afterwards loses digits if they are large, which
+        # does little harm: the sketch affects the number of passes that follow, and not what they converge to.
+        sketch = uncentred - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
+        return cls(contexts, passes, means, sketch, np.ones(k))
+
+    @classmethod
+    def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> _FirstGuess | None:
+        """Return leading eigenvectors of ``sum_i S_i`` over a sample of the rows on disk; None without a sample."""
+        sample = sample_of(contexts, _SAMPLE_SHARE, _SAMPLE_ROWS_PER_DIRECTION * width)
         if sample is None:
             return None
         passes.report("a first look", 0, 1)
-        chosen, inside = sample
-        rows = cls.of(inside, width, Passes.silent())
-        alike = np.ones((len(chosen), width))
-        found = eigenbasis.top_eigenvectors(
-            lambda V: rows.combine(V, alike[:, : V.shape[1]]), rows.sketch, width, width, tol=_TOL, eps=_TOL, most=5
+        rows = cls.of(sample.contexts, width, Passes.silent())  # rows in memory: no further sample is taken
+        equal_weights = np.ones((len(sample.chosen), width))
+        leading = eigenbasis.top_eigenvectors(
+            lambda V: rows.combine(V, equal_weights[:, : V.shape[1]]),
+            rows.sketch,
+            width,
+            width,
+            tol=_SAMPLE_TOL,
+            eps=_SAMPLE_TOL,
+            most=_SAMPLE_PRODUCTS,
         )
-        variances = rows.variances_along(found.vectors)
-        weights = np.tile(variances.mean(axis=0), (len(contexts.names), 1))  # of contexts with no row in the sample
-        weights[chosen] = variances
+        variances = rows.variances_along(leading.vectors)
+        # Contexts without rows in the sample get the average of the others.
+        mixture = np.tile(variances.mean(axis=0), (len(contexts.names), 1))
+        mixture[sample.chosen] = variances
         passes.report("a first look", 1, 1)
-        return found.vectors, weights
+        return _FirstGuess(leading.vectors, mixture)
 
     @property
     def n_contexts(self) -> int:
@@ -134,218 +187,137 @@ class StreamedCovariances:
         """float32 when all rows are, float64 otherwise."""
         return self.contexts.dtype
 
+    @property
+    def known(self) -> PassResults:
+        """The results of passes so far that may be needed again."""
+        return self._memory.results
+
     @blas_aside()
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]`` by block Lanczos, a pass for each product."""
+        # Lanczos accepts residuals of 8 eps times the largest eigenvalue: one rounding error of the rows' precision.
         eps = float(np.finfo(self.dtype).eps) / 8
         width = max(min(r + eigenbasis.SPARE, self.n_features), -(-q // 2))
-        start = self._known.multiplied
+        start = self.known.multiplied
         if start is None or start.shape[1] < width:
             start = self._first_block(width)
 
         def times(V: Array) -> Array:
-            known = self._known.product(V)
-            return self._gram_times(V) if known is None else known
+            product = self.known.product(V)  # the first pass may have multiplied the first block already
+            return self._gram_times(V) if product is None else product
 
-        found = eigenbasis.top_eigenvectors(times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS)
-        self.passes.room.clear()
-        return Basis(found.vectors, np.sqrt(found.values), found.residual)
+        top = eigenbasis.top_eigenvectors(times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS)
+        self.passes.room.clear()  # later passes take rows in any order, and gather none
+        return Basis(top.vectors, np.sqrt(top.values), top.residual)
 
     def _first_block(self, width: int) -> Array:
-        start = self.sketch if self.scale is None else self.scale[:, None] * self.sketch
-        if start.shape[1] < width:  # a rank that was not known when the sketch was made
-            more = np.random.default_rng(1).standard_normal((len(start), width - start.shape[1]))
+        """Return the sketch with ``width`` columns: cut, or padded with random directions."""
+        start = self._scaled_columns(self.sketch)
+        missing = width - start.shape[1]
+        if missing > 0:  # the rank was unknown when the sketch was made
+            more = np.random.default_rng(1).standard_normal((len(start), missing))
+            # Scaled like the sketch, so that neither part drowns in the rounding of the other.
             size = np.linalg.norm(start) / np.sqrt(max(start.size, 1))
             start = np.hstack([start, more * max(size, np.finfo(float).tiny)])
         return start[:, :width]
 
-    def _gram_times(self, V: Array, row_sums: Array | None = None) -> Array:
-        """Return ``sum_i S_i S_i V`` (p, s) for orthonormal V, and learn two things on the way.
-
-        Estimates of ``||S_i||^2 = ||S_i U||^2 + ||S_i (I - U U^T)||^2``, U being V with all that came before. The
-        second is estimated without bias by ``||S_i x||^2`` of random x outside U (Hutchinson), eight of them, in every
-        pass as long as it is worthwhile: the more U holds, the less is left to chance. And ``V^T S_i V``, with all V
-        that came before and are orthogonal to this one: whatever is asked for in their span later needs no pass.
-
-        Where means are not known yet, the sums of rows are added to ``row_sums`` (k, p); each context has to fit into
-        memory for that.
-        """
-        s, block, probing = V.shape[1], V, self._known.norms_are_rough(_ROUGH)
-        seen = self._known.basis_with(V, self.n_contexts)
-        U = seen if seen.size else V
-        if probing:
-            x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
-            block = np.hstack([V, x - U @ (U.T @ x)])
-        scaled = block if self.scale is None else self.scale[:, None] * block
-        typed, offsets = scaled.astype(self.dtype), self.means @ scaled
-        gram = Gram(typed, offsets, self.means, self._factors, self.scale, s, seen.astype(self.dtype))
-        core = np.zeros((self.n_contexts, seen.shape[1], s), dtype=self.dtype)
-        totals = [np.zeros((len(V), s)), np.zeros((self.n_contexts, block.shape[1])), core]
-        engine = self.contexts.engine
-        if engine is not None:
-            run_on_workers(self.contexts, self.passes, "basis", partial(engine.add_gram, gram), totals)
-        elif row_sums is not None:
-            whole = np.arange(self.n_contexts)
-            run(self.contexts, self.passes, "means and basis", gram.with_row_sums, [*totals, row_sums], whole=whole)
-        else:
-            limit, sizes = memory_limit(), self.contexts.context_bytes()
-            run(self.contexts, self.passes, "basis", gram.whole, totals, whole=np.flatnonzero(sizes <= limit))
-            totals = [total.copy() for total in totals]  # a finished pass stays as it is
-            for i in np.flatnonzero(sizes > limit).tolist():
-                self._large_gram(i, gram, totals)
-        if probing:
-            self._known.estimate_norms(totals[1][:, :s].sum(axis=1), totals[1][:, s:], U.shape[1], U.shape[1] > s)
-        if seen.size:
-            self._known.widen(seen, totals[2])
-        return totals[0] if self.scale is None else self.scale[:, None] * totals[0]
-
-    def _large_gram(self, i: int, gram: Gram, totals: list[Array]) -> None:
-        """Add context i, which is too large to be held, in two readings of its rows."""
-
-        def first(X: Any, codes: Array) -> list[_Sum]:
-            Z = X @ gram.typed - gram.offsets[i].astype(gram.dtype)
-            return [_Sum(0, ..., context_sums.transposed(X, Z)), _Sum(1, ..., Z.sum(axis=0, dtype=np.float64))]
-
-        parts = [np.zeros(gram.typed.shape), np.zeros(gram.typed.shape[1])]
-        run(self.contexts, self.passes, "basis", first, parts, only=i)
-        Y = gram.image(i, *parts)
-        totals[1][i] += gram.squares(Y)
-        Y = Y[:, : gram.s]
-        totals[2][i] = gram.core(Y)
-
-        def second(X: Any, codes: Array) -> list[_Sum]:
-            T = gram.scores(X, Y, i)
-            return [_Sum(0, ..., context_sums.transposed(X, T)), _Sum(1, ..., T.sum(axis=0, dtype=np.float64))]
-
-        parts = [np.zeros(Y.shape), np.zeros(gram.s)]
-        run(self.contexts, self.passes, "basis", second, parts, only=i)
-        totals[0] += parts[0] - np.outer(self.means[i], parts[1])
+    def _gram_times(self, V: Array) -> Array:
+        """Return ``sum_i S_i S_i V`` (p, s) for an orthonormal V, and remember what else the pass finds."""
+        block = block_for(V, self.known, self.n_contexts)
+        scaled = self._scaled_columns(block.directions)
+        gram = GramInParts(
+            scaled.astype(self.dtype),
+            block.s,
+            self._factors,
+            self.scale,
+            block.seen.astype(self.dtype),
+            means=self.means,
+            offsets=self.means @ scaled,
+        )
+        totals = multiply(self.contexts, self.passes, gram)
+        self._memory.results = learned(self.known, block, totals)
+        return self._scaled_columns(totals.product)
 
     def array_or_none(self) -> Array | None:
-        """Return None: there are only rows."""
+        """Return None: the entries are not in memory."""
         return None
 
     @blas_aside()
     def whole(self) -> Array:
-        """Return all entries (k, p, p), from rows that are made dense a block at a time."""
-        p, means = self.n_features, self.means.astype(self.dtype)
-        step = max(1, _CENTRED // p)
-
-        def kernel(X: Any, codes: Array) -> list[_Sum]:
-            present, rows = context_sums.rows_of(codes, 0, len(means))
-            out, left = np.zeros((len(present), p, p)), np.zeros((len(present), p))
-            for j, i in enumerate(present.tolist()):
-                Xi = X[rows[j]]
-                uncentred = context_sums.scatter_uncentred(Xi, means[i])
-                if uncentred is not None:
-                    out[j] = uncentred
-                    continue
-                for start in range(0, Xi.shape[0], step):
-                    Z = Xi[start : start + step]
-                    Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
-                    left[j] += Z.sum(axis=0, dtype=np.float64)
-                    out[j] += Z.T @ Z
-            return [_Sum(0, present, out), _Sum(1, present, left)]
-
-        total, left = np.zeros((self.n_contexts, p, p)), np.zeros((self.n_contexts, p))
-        run(self.contexts, self.passes, "covariances", kernel, [total, left])
-        S = total * self._factors[:, None, None]
-        for Si, rounding, factor in zip(S, left, self._factors / self.contexts.n_samples, strict=True):
-            Si -= np.outer(factor * rounding, rounding)  # what the rounding of the mean has added
+        """Return all entries (k, p, p): one pass, in which rows are made dense a block at a time."""
+        k, p = self.means.shape
+        scatters = np.zeros((k, p, p))
+        centred_sums = np.zeros((k, p))
+        kernel = partial(kernels.centred_scatters, self.means.astype(self.dtype))
+        run_pass(self.contexts, self.passes, "covariances", kernel, [scatters, centred_sums])
+        S = scatters * self._factors[:, None, None]
+        # sum (x - m)(x - m)^T exceeds the scatter by n d d^T, where d = centred_sums / n is the rounding error of m.
+        for Si, sums, factor in zip(S, centred_sums, self._factors / self.contexts.n_samples, strict=True):
+            Si -= np.outer(factor * sums, sums)
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A`` of all contexts: one pass. Cost O(nnz m), memory O(k m^2).
 
-        No pass where A is in the span of an orthonormal U whose ``T_i = U^T S_i U`` are known: ``C^T T_i C`` for
-        ``A = U C``.
+        If ``A = U C`` with an orthonormal U whose core ``T_i = U^T S_i U`` is known, they are ``C^T T_i C``: no pass.
         """
-        known = self._known.congruences(A)
+        known = self.known.congruences(A)
         yield from [self._core(A)] if known is None else known
 
     @blas_aside()
     def _core(self, A: Array) -> Array:
-        scores, m = self._scores(A), A.shape[1]
-
-        def kernel(X: Any, codes: Array) -> list[_Sum]:
-            Z, present, bounds = context_sums.by_context(scores(X, codes), codes)
-            out = np.empty((len(present), m, m))
-            for j in range(len(present)):
-                Zi = Z[bounds[j] : bounds[j + 1]]
-                out[j] = Zi.T @ Zi
-            return [_Sum(0, present, out)]
-
-        total = np.zeros((self.n_contexts, m, m))
-        run(self.contexts, self.passes, "core", kernel, [total])
-        total = total * self._factors[:, None, None]  # a finished pass stays as it is
-        self._known.replace(A, total.astype(self.dtype))
-        return total
+        m = A.shape[1]
+        scatters = np.zeros((self.n_contexts, m, m))
+        run_pass(self.contexts, self.passes, "core", partial(kernels.score_scatters, self._scores(A)), [scatters])
+        core = scatters * self._factors[:, None, None]
+        self._memory.results = self.known.with_core(A, core.astype(self.dtype))
+        return core
 
     @blas_aside()
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m): one pass. Cost O(nnz m)."""
-        scores = self._scores(A)
-
-        def kernel(X: Any, codes: Array) -> list[_Sum]:
-            Z, present, bounds = context_sums.by_context(scores(X, codes), codes)
-            return [_Sum(0, present, np.add.reduceat(Z**2, bounds[:-1], axis=0, dtype=np.float64))]
-
-        total = np.zeros((self.n_contexts, A.shape[1]))
-        run(self.contexts, self.passes, "loadings", kernel, [total])
-        return total * self._factors[:, None]
+        squares = np.zeros((self.n_contexts, A.shape[1]))
+        run_pass(self.contexts, self.passes, "loadings", partial(kernels.score_squares, self._scores(A)), [squares])
+        return squares * self._factors[:, None]
 
     @blas_aside()
     def combine(self, A: Array, weights: Array) -> Array:
         """Return ``sum_i S_i A W_i`` (p, m): one pass. Cost O(nnz m)."""
-        scores = self._scores(A)
-        shaped = self._factors.reshape((-1,) + (1,) * (weights.ndim - 1)) * weights
-        W = shaped.astype(self.dtype)
-
-        def kernel(X: Any, codes: Array) -> list[_Sum]:
-            Z = scores(X, codes)
-            if W.ndim == 2:
-                Z *= W[codes]
-            else:
-                Z = context_sums.multiplied(Z, codes, W)
-            ordered, present, bounds = context_sums.by_context(Z, codes)
-            sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
-            return [_Sum(0, ..., context_sums.transposed(X, Z)), _Sum(1, present, sums)]
-
-        totals = [np.zeros(A.shape), np.zeros((self.n_contexts, A.shape[1]))]
-        run(self.contexts, self.passes, "components", kernel, totals)
-        out = totals[0] - self.means.T @ totals[1]
-        return out if self.scale is None else self.scale[:, None] * out
+        factors = self._factors.reshape((-1,) + (1,) * (weights.ndim - 1))
+        W = (factors * weights).astype(self.dtype)
+        products = np.zeros(A.shape)
+        sums = np.zeros((self.n_contexts, A.shape[1]))
+        kernel = partial(kernels.combined_products, self._scores(A), W)
+        run_pass(self.contexts, self.passes, "components", kernel, [products, sums])
+        # sum_i (X_i - 1 m_i^T)^T Z_i W_i = sum_i X_i^T Z_i W_i - m_i (1^T Z_i W_i)
+        return self._scaled_columns(products - self.means.T @ sums)
 
     @blas_aside()
     def variances(self) -> Array:
-        """Return the variances of features in every context (k, p): one pass, made once."""
-        if self._known.variances is None:
-            means = self.means
-
-            def kernel(X: Any, codes: Array) -> list[_Sum]:
-                present, squares = context_sums.squares_by_context(X, codes, means)
-                return [_Sum(0, present, squares)]
-
-            total = np.zeros((self.n_contexts, self.n_features))
-            run(self.contexts, self.passes, "variances", kernel, [total])
-            # A zero of a sparse row differs from the mean as well, which the sums above left out.
-            squares = total + np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * means**2
-            squares *= self._factors[:, None]
-            self._known.variances = squares if self.scale is None else squares * self.scale**2
-        return self._known.variances
+        """Return the variances of features in every context (k, p): one pass, the first time."""
+        if self.known.variances is None:
+            squares = np.zeros((self.n_contexts, self.n_features))
+            run_pass(self.contexts, self.passes, "variances", partial(kernels.feature_squares, self.means), [squares])
+            # The sums over sparse rows are of (x - m)^2 - m^2, which is 0 for entries that are not stored.
+            left_out = np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * self.means**2
+            variances = (squares + left_out) * self._factors[:, None]
+            variances = variances if self.scale is None else variances * self.scale**2
+            self._memory.results = self.known.with_variances(variances)
+        assert self.known.variances is not None
+        return self.known.variances
 
     def squared_norms(self) -> Array:
-        """Return estimates of ``||S_i||_F^2`` (k,), from the first pass for the basis; ``norm_errors`` are theirs."""
-        if self._known.squared_norms is None:
+        """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""
+        if self.known.squared_norms is None:
             self._gram_times(np.linalg.qr(self._first_block(2))[0])
-        assert self._known.squared_norms is not None
-        return self._known.squared_norms
+        assert self.known.squared_norms is not None
+        return self.known.squared_norms
 
     def norm_errors(self) -> Array:
         """Return the standard errors of ``squared_norms`` (k,)."""
         self.squared_norms()
-        assert self._known.norm_errors is not None
-        return self._known.norm_errors
+        assert self.known.norm_errors is not None
+        return self.known.norm_errors
 
     def pooled(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p): one pass, for few features."""
@@ -353,43 +325,46 @@ class StreamedCovariances:
         return self.combine(np.eye(p), np.broadcast_to(weights[:, None], (len(weights), p)))
 
     def scaled(self, scale: Array) -> StreamedCovariances:
-        """Return the covariances of features multiplied by ``scale`` (p,)."""
+        """Return the covariances of features multiplied by ``scale`` (p,), with an empty memory."""
         scale = scale if self.scale is None else self.scale * scale
-        return replace(self, scale=scale, _known=PassResults())
+        return replace(self, scale=scale, _memory=PassMemory())
 
     def weighted(self, weights: Array) -> Covariances:
-        """Return the covariances times ``weights`` (k,)."""
-        return replace(self, weights=self.weights * weights, _known=PassResults())
+        """Return the covariances times ``weights`` (k,), with an empty memory."""
+        return replace(self, weights=self.weights * weights, _memory=PassMemory())
 
     def most_variable(self, m: int) -> Array:
-        """Return which ``m`` features vary most, all rows together, in their order: a pass."""
+        """Return the indices of the ``m`` features with most variance in total, in ascending order: one pass."""
         pooled = (self.contexts.n_samples - 1) @ self.variances()
         return np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
 
     @property
     def _factors(self) -> Array:
-        return np.asarray(self.weights / np.maximum(self.contexts.n_samples - 1.0, 1.0))  # one row varies by 0
+        return _scatter_factors(self.contexts, self.weights)
 
-    def _scores(self, A: Array) -> Callable[[Any, Array], Array]:
-        """Return the function that gives centred scores on A of rows with their contexts."""
-        A = A if self.scale is None else self.scale[:, None] * A
-        typed, offsets = A.astype(self.dtype), (self.means @ A).astype(self.dtype)
-        return lambda X, codes: np.asarray(X @ typed - offsets[codes])
+    def _scaled_columns(self, A: Array) -> Array:
+        """Return ``D A`` with D = diag(scale): ``(X D) A = X (D A)``, so that rows need not be scaled."""
+        return A if self.scale is None else self.scale[:, None] * A
+
+    def _scores(self, A: Array) -> kernels.CentredScores:
+        A = self._scaled_columns(A)
+        return kernels.CentredScores(A.astype(self.dtype), (self.means @ A).astype(self.dtype))
 
 
 def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
-    """Return the means of contexts (k, p) in float64: one pass, also where a context has a single row."""
-    total, row_sums = np.zeros((len(contexts.names), contexts.n_features)), _row_sums(contexts)
-
-    def kernel(X: Any, codes: Array) -> list[_Sum]:
-        return [_Sum(0, *row_sums(X, codes))]
-
-    run(contexts, passes or Passes.silent(), "means", kernel, [total])
-    return np.asarray(total / contexts.n_samples[:, None])
+    """Return the means of contexts (k, p) in float64: one pass. A single row per context is enough."""
+    sums = np.zeros((len(contexts.names), contexts.n_features))
+    kernel = partial(kernels.row_sums, kernels.adds_by_entry(contexts))
+    run_pass(contexts, passes or Passes.silent(), "means", kernel, [sums])
+    return np.asarray(sums / contexts.n_samples[:, None])
 
 
-def _row_sums(contexts: Contexts) -> Callable[[Any, Array], tuple[Any, Any]]:
-    """Return the function for the sums of rows by context in a block: key and value."""
-    # What other machines send is to be small.
-    flat = contexts.engine is None and len(contexts.names) > _MANY and contexts.sparse.all()
-    return context_sums.entries_by_context if flat else context_sums.sums_by_context
+def _random_guess(contexts: Contexts, width: int) -> _FirstGuess:
+    rng = np.random.default_rng(0)  # fixed: it affects the number of passes, and no reported result
+    directions = rng.standard_normal((contexts.n_features, width))
+    return _FirstGuess(directions, rng.standard_normal((len(contexts.names), width)))
+
+
+def _scatter_factors(contexts: Contexts, weights: Array) -> Array:
+    """Return ``w_i / (n_i - 1)`` (k,), the factors that turn scatters into weighted covariances."""
+    return np.asarray(weights / np.maximum(contexts.n_samples - 1.0, 1.0))  # the scatter of a single row is 0

@@ -1,5 +1,8 @@
 """From the (k, p, p) covariances to a small core that holds all a solver needs.
 
+Every fit calls ``compress`` once; solvers work on the ``Core`` it returns, and on bases that ``grow`` enlarges where
+they have to be stationary in all features.
+
 ``U`` holds the top left singular vectors of the flattening ``M = [S_1 ... S_k]``, that is the top eigenvectors
 of ``sum_i S_i S_i``; its singular values are the paper's scree plot. The core is ``T_i = U^T S_i U``. It keeps
 more than r directions: with few contexts an MCPC may lean out of the top r singular vectors, and cutting it off there
@@ -18,16 +21,29 @@ import numpy as np
 from .._utils.types import Array
 from .interface import Covariances, project
 
-_FEW, _MANY, _SPARE = 5, 200, 10
-_SMALL_CORE = 2**20  # numbers in a core that is always made: 8 MB
-ALL_FEATURES, _WIDEST = 200, 6
+# Up to so many contexts the core has 3 r directions; beyond, 2 r more are shared out among the contexts.
+_FEW_CONTEXTS = 5
+# Above so many contexts, and twice the slices that would be left, contexts are combined (``mix_contexts``). A larger
+# number leaves more problems with all their slices: slower, and with more memory.
+_MANY_CONTEXTS = 200
+# Combinations of contexts beyond the r that the model needs.
+_SPARE_SLICES = 10
+# Numbers in a core that is always made, 8 MB: below this size it does not matter that it may be as large as the stack.
+_SMALL_CORE_NUMBERS = 2**20
+# Up to so many features solvers that leave the core work in all of them, which then costs less than to grow a basis.
+ALL_FEATURES = 200
+# A basis that has grown to so many times r columns starts again. The core has (6 r)^2 numbers a context by then: with
+# a larger number it takes more time and memory, with a smaller one more of the basis is thrown away.
+_WIDEST_GROWTH = 6
+# Directions of a basis whose singular value is below this share of the first are rounding.
+_ROUNDING_SHARE = 1e-12
 
 
 @dataclass(frozen=True)
 class Core:
     """The covariances in coordinates of ``basis``; ``tensor`` is (e, q, q) with e <= k symmetric slices.
 
-    ``make`` returns the tensor, which is made when it is first asked for.
+    ``make`` returns the tensor, which is made when it is first asked for: some solvers need only the basis.
     ``basis`` is (p, q) with orthonormal columns, or None for the identity (q = p).
     ``directions`` (p, .) are the top left singular vectors of the flattening, which a basis consists of, and
     ``singular_values`` theirs, largest first; ``residual`` certifies them (``Basis``).
@@ -47,11 +63,15 @@ class Core:
 
     @cached_property
     def tensor(self) -> Array:
-        """The slices."""
+        """The slices (e, q, q)."""
         return self.make()
 
     def leading(self, r: int) -> Core:
-        """Return the core that rank ``r`` would have got, from the same basis."""
+        """Return the core that rank ``r`` would have got, from the same basis.
+
+        Singular vectors are nested, so the first q columns of U and the leading q x q block of each slice are the core
+        of a smaller rank: a sweep over ranks compresses once.
+        """
         q = width(r, self.n_contexts)
         if self.basis is None or q >= self.basis.shape[1]:
             return self
@@ -64,28 +84,37 @@ class Core:
         return replace(self, make=make, basis=narrow, directions=narrow, whole=whole)
 
     def lift(self, C: Array) -> Array:
-        """Take columns from core coordinates back to features."""
+        """Take columns (q, m) in coordinates of the basis back to features (p, m)."""
         return C if self.basis is None else self.basis @ C
 
 
 def orthonormal(columns: Array) -> Array:
     """Return an orthonormal basis of the span of ``columns`` (p, m), without directions that are rounding only."""
-    U, w, _ = np.linalg.svd(columns / np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny), False)
-    return np.ascontiguousarray(U[:, w > 1e-12 * w[0]])
+    lengths = np.linalg.norm(columns, axis=0)
+    # Of unit length first: a small column is a direction as good as a large one.
+    units = columns / np.maximum(lengths, np.finfo(float).tiny)
+    U, w, _ = np.linalg.svd(units, full_matrices=False)
+    return np.ascontiguousarray(U[:, w > _ROUNDING_SHARE * w[0]])
 
 
 def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array | None:
     """Return the next basis for a solver that has come to ``A`` (p, r) in ``basis`` and finds a gradient outside it.
 
-    The gradient is added; a basis that has grown to ``_WIDEST`` times r starts again from A, the gradient and the last
-    change of A (as in LOBPCG). None, all features, where that is no more.
+    The gradient is added. A basis that has grown to six times r columns starts again from A, the gradient and the last
+    ``change`` of A, the three blocks of LOBPCG, which keep most of what the whole history would. None, all features,
+    where there are so few that a basis saves nothing.
+
+    A new basis takes new products (``slices``), since orthonormalising mixes its columns. What passes over rows have
+    found grows in another way (``pass_results``): by columns whose products the same pass has computed.
     """
     p, r = A.shape
     if p <= max(ALL_FEATURES, 3 * r):
         return None
-    size = np.maximum(np.linalg.norm(gradient, axis=0), np.finfo(float).tiny)
-    keep = basis is not None and basis.shape[1] + r <= _WIDEST * r
-    return orthonormal(np.hstack([basis if keep else A, gradient / size, change][: 2 if keep else 3]))
+    lengths = np.maximum(np.linalg.norm(gradient, axis=0), np.finfo(float).tiny)
+    slopes = gradient / lengths
+    if basis is not None and basis.shape[1] + r <= _WIDEST_GROWTH * r:
+        return orthonormal(np.hstack([basis, slopes]))
+    return orthonormal(np.hstack([A, slopes, change]))
 
 
 def width(r: int, k: int) -> int:
@@ -93,15 +122,18 @@ def width(r: int, k: int) -> int:
 
     Where contexts are combined, r: what a component leans out of the top r directions is then mostly noise.
     """
-    return r if _are_many(k, r) else r + -(-2 * r * min(k, _FEW) // k)
+    if _are_many(k, r):
+        return r
+    return r + -(-2 * r * min(k, _FEW_CONTEXTS) // k)
 
 
 def _are_many(k: int, r: int) -> bool:
-    return k > max(2 * (r + _SPARE), _MANY)
+    """Whether k contexts are to be combined into fewer slices for rank r."""
+    return k > max(2 * (r + _SPARE_SLICES), _MANY_CONTEXTS)
 
 
 def numerical_rank(singular_values: Array, S: Covariances) -> int:
-    """Count the singular values above what rounding alone would leave."""
+    """Count the singular values of the flattening above what rounding alone would leave."""
     eps = float(np.finfo(S.dtype).eps)
     threshold = 4 * eps * np.sqrt(S.n_features) * singular_values[0]
     return int((singular_values > threshold).sum()) if singular_values[0] > 0 else 0
@@ -114,20 +146,25 @@ def compress(S: Covariances, r: int) -> Core:
     on. Of a stack that is O(k p^3) and O(k p^2 q), and at most a quarter of the stack, or 8 MB: where q is too close to
     p for that, the core is the stack itself.
     """
-    k, p = S.n_contexts, S.n_features
+    k = S.n_contexts
+    p = S.n_features
     q = min(p, width(r, k))
     U, sigma, residual = S.basis(q, r)
-    e, many = r + _SPARE, _are_many(k, r)
-    numbers = q * (q + 1) // 2 if many else q * q
-    basis = np.ascontiguousarray(U) if q < p and k * numbers <= max(k * p * p // 4, _SMALL_CORE) else None
-    if many:
-        tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, p if basis is None else r, e)
+    are_many = _are_many(k, r)
+    numbers = q * (q + 1) // 2 if are_many else q * q  # combined contexts are held as their upper halves
+    is_small = k * numbers <= max(k * p * p // 4, _SMALL_CORE_NUMBERS)
+    basis = np.ascontiguousarray(U) if q < p and is_small else None
+    if are_many:
+        # Without a basis all p directions are the model's, and not only the first r.
+        n_signal = p if basis is None else r
+        tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, n_signal, r + _SPARE_SLICES)
         return Core(lambda: tensor, basis, U, sigma, k, mixture, residual)
     whole = S.array_or_none() if _is_wide(q, p) else None
     return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, whole)
 
 
 def _is_wide(q: int, p: int) -> bool:
+    """Whether a core with q of p directions takes more than a quarter of the covariances: (q / p)^2 > 1/4."""
     return 2 * q > p
 
 
@@ -147,20 +184,26 @@ def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array
     """
     q = U.shape[1]
     rows, columns = np.triu_indices(q)
+    # With sqrt(2) off the diagonal the inner product of packed halves is that of the whole matrices.
     root = np.where(rows == columns, 1.0, np.sqrt(2))
-    half, filled = rows * q + columns, 0
-    packed = np.empty((S.n_contexts, len(half)))
+    places = rows * q + columns
+    packed = np.empty((S.n_contexts, len(places)))
+    filled = 0
     for part in S.congruences(U):
-        np.multiply(np.take(part.reshape(len(part), -1), half, axis=1), root, out=packed[filled : filled + len(part)])
+        halves = np.take(part.reshape(len(part), -1), places, axis=1)
+        np.multiply(halves, root, out=packed[filled : filled + len(part)])
         filled += len(part)
     scale = max(float(packed.max()), -float(packed.min()), np.finfo(float).tiny)
     packed /= scale  # squares of large numbers would overflow
-    top = np.flatnonzero(columns < r)
-    first = top[np.argsort((columns - rows)[top], kind="stable")[:e]]  # the diagonal, then pairs of neighbours
+    # The first e columns by distance from the diagonal: variances, then covariances of neighbours.
+    among_top = np.flatnonzero(columns < r)
+    first = among_top[np.argsort((columns - rows)[among_top], kind="stable")[:e]]
+    # One step of subspace iteration, Q <- qr(P P^T Q), with P the packed entries of the first r directions only.
     pull = packed.T @ np.linalg.qr(packed[:, first])[0]
     pull[columns >= r] = 0
     Q = np.linalg.qr(packed @ pull)[0]
     mixed = (Q.T @ packed) * (scale / root)
     tensor = np.empty((Q.shape[1], q, q))
-    tensor[:, rows, columns] = tensor[:, columns, rows] = mixed
+    tensor[:, rows, columns] = mixed
+    tensor[:, columns, rows] = mixed
     return tensor, Q

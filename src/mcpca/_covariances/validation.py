@@ -1,4 +1,9 @@
-"""Checks of covariances that users pass: shape, finite numbers, symmetry, definiteness; and of numbers of rows."""
+"""Checks of covariances that users pass: shape, finite numbers, symmetry, definiteness; and of numbers of rows.
+
+``check_covariances`` stands at every entrance that takes a NumPy stack; ``device_validation`` does the same on a
+device, and comes here for the message where something is wrong. The checks cost O(k p^3), as does the basis of a fit,
+and take care to need little memory beside the stack.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +15,33 @@ from .._utils.arguments import check_unmasked
 from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
 from .._utils.types import Array
+from .._utils.wording import listed
 
-# Rounding leaves S slightly asymmetric or slightly indefinite; beyond these multiples of eps * |S| it is
-# the caller's mistake and not arithmetic's.
+# Rounding leaves S slightly asymmetric or slightly indefinite. Beyond these multiples of eps * |S|, times sqrt(p) and
+# p, it is the caller's mistake and not that of the arithmetic. Smaller multiples would refuse covariances that were
+# computed correctly; larger ones would let mistakes pass.
 SYMMETRY_ULPS = 1e4
 NEGATIVE_ULPS = 1e2
-_FAR = 1e200  # a squared norm beyond which, and below the inverse of which, powers may be no numbers
-_CHUNK = 2**18  # numbers in a temporary: 2 MB
-_BLOCK, _WHOLE = 48, 128  # columns of a block, and up to how many are not split
+# A squared norm beyond which, or below the inverse of which, its square may overflow or underflow.
+_FAR_FROM_ONE = 1e200
+# Numbers in a temporary of small covariances that are factored together: 2 MB, and at most a sixteenth of the stack.
+_FACTOR_CHUNK_NUMBERS = 2**18
+_FACTOR_CHUNK_SHARE = 16
+# Up to so many columns a matrix is factored at once. Beyond, by blocks of a twelfth of the columns, but no narrower
+# than 48: narrower blocks need less room, and are slower.
+_UNSPLIT_COLUMNS = 128
+_NARROWEST_BLOCK = 48
+_BLOCKS = 12
+# Contexts for each worker from which on large matrices are factored side by side.
+_CONTEXTS_PER_WORKER = 16
 
 
 def check_covariances(S: Any, name: str = "S") -> Array:
     """Return ``S`` as a float (k, p, p) stack of finite, symmetric, positive semi-definite matrices.
 
     Symmetry and finiteness are tested by one random probe, ``S_i x`` against ``S_i^T x``: O(k p^2) without a
-    temporary of the stack's size. Definiteness is a Cholesky factorisation of ``S_i`` shifted by rounding.
+    temporary of the stack's size. Definiteness is tested by a Cholesky factorisation of ``S_i`` plus its rounding times
+    the identity.
     """
     A = np.asarray(check_unmasked(to_host(S), name, "recompute those covariances without them"))
     check_stack_form(A, name)
@@ -40,24 +57,25 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 def _check_stack_values(A: Array, name: str) -> None:
     """Raise where a float (k, p, p) stack has a matrix that is not finite, symmetric and positive semi-definite."""
     p = A.shape[1]
-    # Between 0.5 and 1.5 a rounding error is not amplified; the seed is fixed, since the probe decides no result.
-    x = np.asarray(np.random.default_rng(0).uniform(0.5, 1.5, p), dtype=A.dtype)
+    x = probe(p).astype(A.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        right, left = np.asarray(A @ x), np.einsum("p,kpq->kq", x, A)
+        right = np.asarray(A @ x)
+        left = np.einsum("p,kpq->kq", x, A)
     if not (np.isfinite(right).all() and np.isfinite(left).all()):
+        # A product may also have overflowed; only now is a mask of the stack's size worth its memory.
         bad = ~np.isfinite(A)
         if bad.any():
             contexts = np.flatnonzero(bad.any(axis=(1, 2)))
             raise ValueError(
-                f"{name} contains {int(bad.sum())} NaN or infinite values, in context(s) {contexts[:5].tolist()}; "
-                "recompute those covariances from finite data."
+                f"{name} contains {int(bad.sum())} NaN or infinite values, in context(s) {listed(contexts)}; recompute "
+                "those covariances from finite data."
             )
     eps = float(np.finfo(A.dtype).eps)
     with np.errstate(over="ignore", under="ignore"):
         squares: Array = np.einsum("kpq,kpq->k", A, A, dtype=np.float64)
-    far = ~((squares > 1 / _FAR) & (squares < _FAR)) | ~np.isfinite(right).all(axis=1)
+    far = ~((squares > 1 / _FAR_FROM_ONE) & (squares < _FAR_FROM_ONE)) | ~np.isfinite(right).all(axis=1)
     if far.any():
-        # Squares may be no numbers: contexts are looked at in a size where they are.
+        # Such contexts are checked again times a power of two, which is exact: no check depends on the scale.
         sizes = np.maximum(A.max(axis=(1, 2)), -A.min(axis=(1, 2))).astype(np.float64)
         if sizes[far].max() > 0:
             powers = np.where(far & (sizes > 0), -np.frexp(sizes)[1], 0)
@@ -65,9 +83,9 @@ def _check_stack_values(A: Array, name: str) -> None:
             return
     scale: Array = np.sqrt(squares)
     skew = np.abs(np.subtract(right, left, dtype=np.float64)).max(axis=1)
-    bad_context = np.flatnonzero(skew > SYMMETRY_ULPS * eps * np.sqrt(p) * scale)
-    if bad_context.size:
-        i = int(bad_context[0])
+    asymmetric = np.flatnonzero(skew > SYMMETRY_ULPS * eps * np.sqrt(p) * scale)
+    if asymmetric.size:
+        i = int(asymmetric[0])
         gap = float(np.abs(A[i] - A[i].T).max())
         raise ValueError(
             f"{name}[{i}] is not symmetric: |S - S^T| reaches {gap:.3g} where |S| is {scale[i]:.3g}; "
@@ -76,8 +94,16 @@ def _check_stack_values(A: Array, name: str) -> None:
     _check_definite(A, scale, eps, name)
 
 
+def probe(p: int) -> Array:
+    """Return a vector x (p,) for which ``S_i x`` and ``S_i^T x`` differ if S_i is not symmetric.
+
+    Entries between 0.5 and 1.5 do not amplify rounding errors; the seed is fixed, since it decides no result.
+    """
+    return np.random.default_rng(0).uniform(0.5, 1.5, p)
+
+
 def check_stack_form(A: Array, name: str) -> None:
-    """Raise where ``A`` is no (k, p, p) stack of real numbers."""
+    """Raise where ``A`` is not a (k, p, p) stack of real numbers."""
     if A.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {A.dtype}; pass real covariances.")
     if A.ndim != 3 or A.shape[1] != A.shape[2]:
@@ -88,7 +114,7 @@ def check_stack_form(A: Array, name: str) -> None:
 
 
 def check_counts(n_samples: Any, k: int) -> Array:
-    """Return numbers of samples (k,) of contexts."""
+    """Return the numbers of samples of contexts (k,), from one for each or one for all."""
     counts = np.asarray(check_unmasked(to_host(n_samples), "n_samples", "every context needs its number"))
     counts = np.full(k, counts) if counts.ndim == 0 else counts
     if counts.shape != (k,) or counts.dtype.kind not in "iu" or (counts < 2).any():
@@ -99,13 +125,20 @@ def check_counts(n_samples: Any, k: int) -> Array:
 
 
 def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
-    """Raise when an eigenvalue is negative beyond rounding; memory O(p^2)."""
+    """Raise where an eigenvalue is negative beyond rounding; memory O(p^2).
+
+    ``S_i + shift_i I`` has a Cholesky factor where no eigenvalue is below ``-shift_i``. That costs far less than the
+    eigenvalues, which are computed for the message only.
+    """
     k, p, _ = S.shape
-    # Many contexts: side by side, each with a copy and its factor. Few: with half a copy, by the threads of BLAS.
-    available = n_workers() if p > _WHOLE else 1
-    workers = available if k >= 16 * available else 1
-    step = max(1, min(_CHUNK, S.size // 16) // (p * p)) if workers == 1 else 1
-    width = p if workers > 1 or p <= _WHOLE else max(_BLOCK, p // 12)
+    # Many large contexts: side by side in threads, each with a copy and its factor. Few of them: one after the other by
+    # the threads of BLAS, in blocks, with half a copy. Small ones: several in one call.
+    available = n_workers() if p > _UNSPLIT_COLUMNS else 1
+    workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
+    step = 1
+    if workers == 1:
+        step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // _FACTOR_CHUNK_SHARE) // (p * p))
+    width = p if workers > 1 or p <= _UNSPLIT_COLUMNS else max(_NARROWEST_BLOCK, p // _BLOCKS)
     shift = np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1)
     failed: list[slice] = []
 
@@ -131,19 +164,22 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
 
 
 def _factor(S: Array, shift: Array, width: int) -> None:
-    """Cholesky's factorisation of ``S_i + shift_i I``, only to see whether it exists.
+    """Factor ``S_i + shift_i I`` by Cholesky, only to see whether that exists; raise ``LinAlgError`` if not.
 
-    By blocks of columns, of which only what lies below the diagonal is kept: with narrow ones half the room of S.
+    Column block by column block (left-looking), of which only what lies below the diagonal is kept: with narrow blocks
+    half the room of S.
     """
     p = S.shape[1]
-    below: list[Array] = []  # per block, the rows of the factor that are still to be used
+    below: list[Array] = []  # for each block so far, the rows of the factor from row j on
     for j in range(0, p, width):
         panel = S[:, j:, j : j + width].astype(np.float64)
-        diagonal = np.arange(panel.shape[2])
+        n_columns = panel.shape[2]
+        diagonal = np.arange(n_columns)
         panel[:, diagonal, diagonal] += shift[:, None]
+        # What earlier columns explain of this panel: L[j:, :j] L[j:j+w, :j]^T.
         for rows in below:
-            panel -= rows @ rows[:, : len(diagonal)].transpose(0, 2, 1)
-        head = np.linalg.cholesky(panel[:, : len(diagonal)])
+            panel -= rows @ rows[:, :n_columns].transpose(0, 2, 1)
+        head = np.linalg.cholesky(panel[:, :n_columns])
         if j + width < p:
-            below = [rows[:, len(diagonal) :] for rows in below]
-            below.append(panel[:, len(diagonal) :] @ np.linalg.inv(head).transpose(0, 2, 1))
+            below = [rows[:, n_columns:] for rows in below]
+            below.append(panel[:, n_columns:] @ np.linalg.inv(head).transpose(0, 2, 1))

@@ -1,49 +1,61 @@
-"""One rule for names: features go by the names of columns, rows by their index; what has no names goes by position.
+"""One rule for names: features are matched by column name and rows by index; what has no names goes by position.
 
-Names are compared as they are, of whatever type. An index of rows is pandas' or AnnData's ``obs_names``; polars has
-none, and of a Dask DataFrame only its divisions are looked at. Columns called 0, 1, ..., p - 1 are those of an array:
-positions.
+It applies wherever two tables meet: contexts of one fit (``in_first_order``), new rows and a fit (``in_fitted_order``),
+labels and rows (``in_row_order``), values and contexts (``by_name``).
+
+Names are compared as they are, whatever their type. Rows have an index in pandas and as ``obs_names`` of an AnnData;
+polars has none, and of a Dask DataFrame only the divisions are looked at. Columns called 0, 1, ..., p - 1 are what
+pandas calls those of an array, so they count as positions.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._utils.types import Array
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
-from .columns import frame_columns, positions_of
-from .detect import anndata_parts, is_anndata
-from .sources import as_source, columns_source, is_dask, is_source_like
+from .columns import dask_columns, frame_columns, positions_of
+from .detect import Kind, anndata_parts, input_kind, is_dask, is_source_like
+from .sources import as_source, columns_source
 
 # Features
 
 
 def columns_of(X: Any) -> list[Any] | None:
-    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for all that has none."""
+    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for anything without."""
     kind = type(X)
     if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
-        raise TypeError("X is a polars LazyFrame, which has no rows before it is collected; pass X.collect().")
+        raise TypeError("X is a polars LazyFrame, which has no rows until it is collected; pass X.collect().")
     return list(X.columns) if hasattr(X, "columns") else None
 
 
-def matrix_and_names(X: Any, where: str) -> tuple[Any, list[Any] | None]:
-    """Return a matrix, and the names of its features: of columns, of an AnnData's ``var``, of blocks that are frames.
+class NamedMatrix(NamedTuple):
+    """One matrix in any form, its kind, and the names of its features; None where they have none."""
+
+    X: Any
+    kind: Kind
+    names: list[Any] | None
+
+
+def matrix_and_names(X: Any, where: str, kind: Kind | None = None) -> NamedMatrix:
+    """Return a matrix with the names of its features: columns, ``var_names``, or columns of blocks that are frames.
 
     What is read block by block is opened, which is how its names become known.
     """
-    if is_anndata(X):
+    kind = input_kind(X) if kind is None else kind
+    if kind is Kind.ANNDATA:
         matrix, names = anndata_parts(X)
-        return matrix, names.tolist()
+        return NamedMatrix(matrix, input_kind(matrix), names.tolist())
     columns = columns_of(X)
-    if columns is None and not is_dask(X) and is_source_like(X):
-        X = as_source(X, where)
-        columns = getattr(X, "feature_names", None)
-    return X, columns
+    if columns is None and is_source_like(X, kind):
+        source = as_source(X, where, kind)
+        return NamedMatrix(source, Kind.SOURCE, getattr(source, "feature_names", None))
+    return NamedMatrix(X, kind, columns)
 
 
 def are_positions(names: Sequence[Any]) -> bool:
@@ -51,73 +63,116 @@ def are_positions(names: Sequence[Any]) -> bool:
     return all(not isinstance(n, str) and n == j for j, n in enumerate(names))
 
 
-def in_fitted_order(X: Any, known: Sequence[Any] | None, p: int, where: str) -> tuple[Any, bool]:
-    """Return the matrix in X with the features of a fit in their order, and whether it was names that decided.
+def in_fitted_order(
+    X: Any, known: Sequence[Any] | None, p: int, where: str, kind: Kind | None = None
+) -> tuple[Any, bool]:
+    """Return the matrix in X with the features of a fit in their order, and whether they were matched by name.
 
     Parameters
     ----------
     X : one matrix, in any form that ``fit`` takes
     known : sequence of p names, or None
-        Of the fitted features. Without them columns go by position: as they come, or as integers say.
+        Of the fitted features. Without them columns go by position: as they come, or as their integer names say.
     p : int
     where : str
         What to call it in errors.
+    kind : Kind, optional
+        That of X, where the caller has asked already.
 
     Notes
     -----
-    Features that the fit does not know are left out, of a DataFrame with a warning. Nothing in memory is copied where
-    the order is right; what is read by blocks is put in order block by block.
+    Features that the fit does not have are left out, with a warning unless X is an AnnData. Nothing in memory is copied
+    if the order is right; what is read block by block is put in order block by block.
     """
-    was_anndata = is_anndata(X)
-    X, own = matrix_and_names(X, where)
+    kind = input_kind(X) if kind is None else kind
+    matrix = matrix_and_names(X, where, kind)
+    own = matrix.names
     if own is None:
-        return X, False
+        return matrix.X, False
     if known is None:
+        # Fitted on an array: only columns that are a permutation of its positions can be put in its order.
         numbered = len(own) == p and not are_positions(own) and set(own) == set(range(p))
         if not numbered:
-            return X, False
+            return matrix.X, False
         known = range(p)
     if are_positions(own) and not set(known) <= set(own):
-        return X, False
+        return matrix.X, False
     places = positions_of(known, own, where, "of the fit", "Pass them all, or fit on the features that both have.")
     extra = len(own) - len(known)
-    if extra and not was_anndata:  # which has all genes, as a rule, where some were fitted
+    # An AnnData usually holds all genes where only the variable ones were fitted: no warning.
+    if extra and kind is not Kind.ANNDATA:
         chosen = set(known)
         others = [name for name in own if name not in chosen]
         warnings.warn(
-            f"{where} has {extra} features that the fit does not have, which are left out: {quoted(others)}.",
+            f"{where} has {extra} features that the fit does not have; they are left out: {quoted(others)}.",
             ExtraFeaturesWarning,
             stacklevel=2,
         )
-    return with_columns(X, places, where), True
+    return with_columns(matrix, places, where).X, True
 
 
-def with_columns(X: Any, places: Array | None, where: str) -> Any:
+def with_columns(matrix: NamedMatrix, places: Array | None, where: str) -> NamedMatrix:
     """Return some columns of a matrix in any form, in this order; None is all of them, as they are."""
     if places is None:
-        return X
-    if hasattr(X, "columns"):
-        return frame_columns(X, places)
-    return X[:, places] if is_dask(X) else columns_source(X, places, where)
+        return matrix
+    X, kind, names = matrix
+    chosen_names = None if names is None else [names[j] for j in places]
+    if hasattr(X, "columns"):  # of pandas, polars or Dask
+        return NamedMatrix(frame_columns(X, places), kind, chosen_names)
+    if kind is Kind.DASK:
+        return NamedMatrix(dask_columns(X, places), kind, chosen_names)
+    return NamedMatrix(columns_source(X, places, where, kind), Kind.SOURCE, chosen_names)
+
+
+def in_first_order(
+    blocks: Sequence[Any], wheres: Sequence[str], kinds: Sequence[Kind] | None = None
+) -> tuple[list[NamedMatrix], list[Any] | None]:
+    """Return the matrices of several contexts with their features in one order, and the names in that order.
+
+    The order is that of the first context with names. All others with names must have the same ones; those without
+    go by position.
+    """
+    kinds = [input_kind(block) for block in blocks] if kinds is None else kinds
+    matrices = list(map(matrix_and_names, blocks, wheres, kinds))
+    reference = next((matrix.names for matrix in matrices if matrix.names is not None), None)
+    if reference is None:
+        return matrices, None
+    way_out = "Select the columns that all contexts have."
+    for i, (matrix, where) in enumerate(zip(matrices, wheres, strict=True)):
+        if matrix.names is not None:
+            places = positions_of(reference, matrix.names, where, "of the first context", way_out, exactly=True)
+            matrices[i] = with_columns(matrix, places, where)
+    return matrices, reference
+
+
+def check_same_width(names: Sequence[Any], widths: Sequence[int]) -> None:
+    """Raise where the contexts ``names`` have different numbers of features."""
+    for name, p in zip(names, widths, strict=True):
+        if p != widths[0]:
+            raise ValueError(
+                f"Contexts must share their features: context {names[0]!r} has {widths[0]} and context {name!r} has "
+                f"{p}. Select the common ones, or pass DataFrames to have them aligned by name."
+            )
 
 
 def square_in_order(X: Any, known: Array | None) -> Any:
-    """Return a table of pandas whose rows and columns both have the ``known`` names, in their order; others as it is.
+    """Return a pandas table whose rows and columns are both named by ``known`` in that order; anything else as it is.
 
-    A covariance whose columns alone were put in order would be one no more.
+    For covariances, whose rows have to be permuted with the columns.
     """
     if known is None or not hasattr(X, "loc") or getattr(X, "ndim", 0) != 2 or is_dask(X):
         return X
-    names, index = known.tolist(), row_index(X)
+    names = known.tolist()
+    index = row_index(X)
     if index is None or not index.is_unique or not set(names) <= set(index) & set(X.columns):
         return X
     return X.loc[names, names]
 
 
 def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
-    """Return covariances as a stack, the names of features, and of contexts where they come in a dict.
+    """Return covariances as a stack (k, p, p), the names of features, and those of contexts if S is a dict.
 
-    Tables of pandas are put in the order of the first one's columns; a stack stays as it is, without names.
+    Pandas tables are put in the order of the first one's columns; a stack stays as it is and has no names.
     """
     blocks = list(S.values()) if isinstance(S, Mapping) else S
     tables = isinstance(blocks, (list, tuple)) and len(blocks) > 0 and all(hasattr(block, "loc") for block in blocks)
@@ -125,11 +180,11 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
         return blocks, None, list(S) if isinstance(S, Mapping) else None
     names = list(blocks[0].columns)
     for i, block in enumerate(blocks):
-        for axis, own in (("rows", list(block.index)), ("columns", list(block.columns))):
-            if len(own) != len(names) or set(own) != set(names):
+        for axis, axis_names in (("rows", list(block.index)), ("columns", list(block.columns))):
+            if len(axis_names) != len(names) or set(axis_names) != set(names):
                 raise ValueError(
-                    f"S[{i}] has {axis} {quoted(own)} where the columns of the first are {quoted(names)}; a "
-                    "covariance has the same names both ways, and all have the same."
+                    f"S[{i}] has {axis} {quoted(axis_names)} where the columns of the first are {quoted(names)}; name "
+                    "the rows and the columns of every covariance by the same features."
                 )
     stack = np.stack([np.asarray(block.loc[names, names]) for block in blocks])
     return stack, names, list(S) if isinstance(S, Mapping) else None
@@ -138,69 +193,82 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
 # Rows
 
 
-def row_index(X: Any) -> Any:
-    """Return the pandas index of rows or values, ``obs_names`` of an AnnData; None where there is none to look at."""
-    if is_anndata(X):
+def row_index(X: Any, kind: Kind | None = None) -> Any:
+    """Return the pandas index of rows or values, or ``obs_names`` of an AnnData; None for all that has neither."""
+    kind = input_kind(X) if kind is None else kind
+    if kind is Kind.ANNDATA:
         return X.obs_names
-    index = None if is_dask(X) else getattr(X, "index", None)
+    index = getattr(X, "index", None) if kind in (Kind.FRAME, Kind.SERIES) else None
     return index if hasattr(index, "get_indexer") else None
 
 
-def in_row_order(X: Any, y: Any) -> Any:
+def in_row_order(X: Any, y: Any, kind: Kind | None = None) -> Any:
     """Return labels y in the order of the rows of X, by index where both have one; otherwise as they are.
 
-    Numbers of rows that differ are for those to tell who count them.
+    ``kind`` is that of X. Different numbers of rows are left to the caller, who counts them.
     """
-    if is_dask(X) and getattr(X, "known_divisions", False):
+    if y is None:
+        return None
+    kind = input_kind(X) if kind is None else kind
+    if kind is Kind.DASK and getattr(X, "known_divisions", False):
         _check_sorted(X, y)
-    own, given = row_index(X), row_index(y)
-    if own is None or given is None or len(own) != len(given):
+    rows_index = row_index(X, kind)
+    labels_index = None if rows_index is None else row_index(y)
+    if rows_index is None or labels_index is None or len(rows_index) != len(labels_index):
         return y
-    places = places_in(given, own, "y", "X")
-    if places is None:
-        return y
-    if (places < 0).any():
-        raise ValueError(
-            f"y has an index with other names than the rows of X: {(places < 0).sum()} of {len(own)} rows have no "
-            f"label, {quoted(own[places < 0].tolist())}, and y begins with {quoted(given[:3].tolist())}. Give "
-            "both the same index, or pass y.to_numpy() if labels are in the order of the rows."
-        )
-    return y.iloc[places]
+    places = places_of_rows(rows_index, labels_index, "y")
+    return y if places is None else y.iloc[places]
 
 
 def _check_sorted(X: Any, y: Any) -> None:
-    """Raise where labels cannot be in the order of a Dask DataFrame, whose divisions say that it is sorted by index."""
-    given = row_index(y)
-    first, last = X.divisions[0], X.divisions[-1]
-    if given is not None:
-        other = not given.is_monotonic_increasing or (len(given) > 0 and (given[0] < first or given[-1] > last))
+    """Raise if labels cannot be in the order of a Dask DataFrame with known divisions, which is sorted by its index.
+
+    The index itself is on the workers; its first and last name are known here, and enough to find most mistakes.
+    """
+    index = row_index(y)
+    first = X.divisions[0]
+    last = X.divisions[-1]
+    if index is not None:
+        differs = not index.is_monotonic_increasing or (len(index) > 0 and (index[0] < first or index[-1] > last))
     else:
-        other = getattr(y, "known_divisions", False) and (y.divisions[0], y.divisions[-1]) != (first, last)
-    if other:
+        differs = getattr(y, "known_divisions", False) and (y.divisions[0], y.divisions[-1]) != (first, last)
+    if differs:
         raise ValueError(
             f"y has another index than X, a Dask DataFrame that is sorted by its index, from {first!r} to {last!r}: "
-            "its labels would go to other rows. Sort both by the same index, or pass the labels as an array in the "
+            "its labels would go to the wrong rows. Sort both by the same index, or pass the labels as an array in the "
             "order of the rows."
         )
 
 
-def places_in(given: Any, own: Any, argument: str, rows: str) -> Array | None:
-    """Return where each name of the index ``own`` is in the index ``given``, -1 where it is not; None where equal."""
-    if given.equals(own):
+def places_of_rows(rows: Any, index: Any, argument: str, *, some_missing: bool = False) -> Array | None:
+    """Return the position of each of the ``rows`` (their index) in the ``index`` of a table; None where both are equal.
+
+    ``argument`` is what errors call the table. ``some_missing`` allows it to lack some of the rows, which then have
+    -1, but not all of them: that is an index of something else.
+    """
+    if index.equals(rows):
         return None
-    for index, whose in ((given, argument), (own, rows)):
-        if not index.is_unique:
-            twice = index[index.duplicated()][0]
+    for names, whose in ((index, argument), (rows, "X")):
+        if not names.is_unique:
+            repeated = names[names.duplicated()][0]
             raise ValueError(
-                f"{whose} names row {twice!r} more than once, and {argument} has another index than {rows}: which "
-                f"value is whose cannot be told. Give every row its own name, or pass {argument}.to_numpy() in the "
+                f"{whose} names row {repeated!r} more than once, and {argument} has another index than X: which value "
+                f"belongs to which row is ambiguous. Give every row its own name, or pass {argument}.to_numpy() in the "
                 "order of the rows."
             )
-    return np.asarray(given.get_indexer(own))
+    places = np.asarray(index.get_indexer(rows))
+    missing = places < 0
+    if missing.all() if some_missing else missing.any():
+        raise ValueError(
+            f"{argument} has an index with other names than the rows of X: {missing.sum()} of {len(rows)} rows have no "
+            f"value, {quoted(rows[missing].tolist())}, and {argument} begins with {quoted(index[:3].tolist())}. Give "
+            f"both the same index, or pass {argument}.to_numpy() if it is in the order of the rows."
+        )
+    return places
 
 
 def by_name(values: Any, names: Sequence[Any], argument: str, whose: str) -> Any:
-    """Return a Series of pandas in the order of ``names``, which its index holds; anything else as it is."""
+    """Return a pandas Series in the order of ``names``, which must be its index; anything else as it is."""
     index = None if getattr(values, "ndim", 0) != 1 else row_index(values)
     if index is None:
         return values

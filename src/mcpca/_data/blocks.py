@@ -1,4 +1,8 @@
-"""Blocks of rows, dense or CSR: the interface of sources, and what all of them need."""
+"""Blocks of rows, dense or CSR: the ``Source`` interface, and what its implementations share.
+
+A matrix is never held as a whole; it is read in blocks of consecutive rows (``scan``) or by row numbers (``gather``).
+What a pass does to a block is in ``context_sums`` and above.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,32 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
+from .._utils.wording import listed
 
 RowBlock: TypeAlias = np.ndarray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
+
+# Size of a block where rows are only multiplied by a few directions: large enough for a read from disk and a product to
+# outweigh what each block costs besides, small enough to be held next to any result.
+SCAN_BYTES = 2**26
 
 
 class Source(Protocol):
     """Rows of one matrix, in memory or not.
 
-    Blocks may be views of the caller's data: they are to be read and never written to. Sparse blocks are
-    ``csr_array`` with sorted indices and without duplicates, whatever the matrix has.
+    Blocks may be views of the caller's data, so they must not be written to. Sparse blocks are ``csr_array`` with
+    sorted indices and without duplicates, whatever the matrix has.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : dtype
-        float32 or float64, the precision that blocks come in: float32 stays, all other real numbers become float64.
+        Precision of the blocks: float32 for float32, float64 for all other real numbers.
     in_memory : bool
-        Whether ``gather`` is cheap in any order. Otherwise only reading in order is.
+        Whether ``gather`` is cheap for rows in any order; otherwise only reading in order is.
     sparse : bool
         Whether blocks are CSR.
     nbytes : int
-        About what all rows take as blocks.
+        About how many bytes all rows take as blocks.
     """
 
     shape: tuple[int, int]
@@ -40,16 +49,16 @@ class Source(Protocol):
     nbytes: int
 
     def gather(self, rows: slice | Array) -> RowBlock:
-        """Return these rows in this order; row numbers may repeat. Memory: twice the result at most, and one block."""
+        """Return these rows in this order; row numbers may repeat. Memory: at most twice the result, and one block."""
         ...
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
-        """Yield (number of the first row, block), in order, of about ``max_bytes`` at most and a row at least."""
+        """Yield (number of the first row, block) in order; a block has at most about ``max_bytes``, at least a row."""
         ...
 
 
 def block_dtype(dtype: Any, where: str) -> np.dtype[Any]:
-    """float32 for float32, float64 for other real numbers; raise for what is none."""
+    """Return float32 for float32 and float64 for other real numbers; raise for anything else."""
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {where} has dtype {dtype}; pass real numbers.")
@@ -59,7 +68,7 @@ def block_dtype(dtype: Any, where: str) -> np.dtype[Any]:
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, int]:
-    """Return a matrix's (rows, features); raise when it is no matrix or has no feature."""
+    """Return (rows, features) of a matrix; raise if it is not 2-D or has no feature."""
     if len(shape) != 2:
         raise ValueError(f"{where} must be 2-D (n_samples, n_features), got shape {tuple(shape)}; reshape it.")
     n, p = int(shape[0]), int(shape[1])
@@ -81,14 +90,14 @@ def row_numbers(rows: slice | Array, n: int, where: str) -> Array:
     numbers = numbers.astype(np.int64, copy=False)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
         raise IndexError(
-            f"rows of {where}: {numbers.min()} to {numbers.max()} are asked for and it has {n}; "
-            f"pass row numbers from 0 to {n - 1}."
+            f"rows of {where}: {numbers.min()} to {numbers.max()} are asked for and it has {n}; pass row numbers from "
+            f"0 to {n - 1}."
         )
     return numbers
 
 
 def as_range(rows: slice | Array, n: int) -> tuple[int, int] | None:
-    """Return (first, past the last) for a slice of consecutive rows, and None for all else."""
+    """Return (first, past the last) for a slice of consecutive rows, and None for anything else."""
     if not isinstance(rows, slice):
         return None
     start, stop, step = rows.indices(n)
@@ -96,62 +105,67 @@ def as_range(rows: slice | Array, n: int) -> tuple[int, int] | None:
 
 
 class Room:
-    """Memory for one large block after the other, given by the system once: to get a page costs more than to fill it.
+    """Reusable memory for one large block after another.
 
-    What was taken under a name is lost when it is taken again.
+    Fresh pages have to be mapped and zeroed by the system, which takes longer than filling them; so a buffer is kept
+    under its name. Its content is lost when the same name is taken again.
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, Array] = {}
+        self._buffers: dict[str, Array] = {}
 
     def take(self, name: str, size: int, dtype: Any) -> Array:
-        """Return room for ``size`` numbers, with anything in it."""
-        held = self._held.get(name)
-        if held is None or held.dtype != dtype or len(held) < size:
-            held = None
-            self._held.pop(name, None)  # before the next is made
-            held = self._held[name] = np.empty(size, dtype=dtype)
-        return held[:size]
+        """Return an uninitialised array (size,), from the buffer of this name if that is large enough."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.dtype != dtype or len(buffer) < size:
+            # Both references go before the larger buffer is made, or the two would be held at the same time.
+            buffer = None
+            self._buffers.pop(name, None)
+            buffer = self._buffers[name] = np.empty(size, dtype=dtype)
+        return buffer[:size]
 
     def clear(self) -> None:
-        """Give it all back."""
-        self._held.clear()
+        """Release all buffers."""
+        self._buffers.clear()
 
 
 def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, canonical: bool = False) -> Any:
-    """Build a CSR block around these arrays, copied only where their type or the order of their entries has to change.
+    """Build a CSR block around these arrays, which are copied only if their type or the order of entries must change.
 
-    ``canonical`` says that indices are known to be sorted and without duplicates; otherwise it is looked up in one
-    pass over them.
+    ``canonical`` says that indices are known to be sorted and without duplicates; otherwise that takes one pass over
+    them.
     """
     wide = indices.dtype != np.int32 or indptr[-1] > np.iinfo(np.int32).max
     index = np.int64 if wide else np.int32
-    # Given to the constructor, views of less than half an array would be copied.
+    # The arrays are set afterwards because SciPy's constructor copies views of less than half of an array.
     block = scipy.sparse.csr_array((len(indptr) - 1, p), dtype=dtype)
     block.data = data.astype(dtype, copy=False)
-    block.indices, block.indptr = indices.astype(index, copy=False), indptr.astype(index, copy=False)
+    block.indices = indices.astype(index, copy=False)
+    block.indptr = indptr.astype(index, copy=False)
     return as_canonical(block, canonical)
 
 
 def times_power(block: Any, e: int) -> Any:
-    """Return a dense or CSR block, or an array on a device, times ``2^e``: a copy, exact within the range of floats."""
+    """Return a copy of a dense or CSR block, or of an array on a device, times ``2^e``; exact barring overflow."""
     if isinstance(block, np.ndarray):
         return np.ldexp(block, e)
     if not scipy.sparse.issparse(block):
-        return block * 2.0 ** (e // 2) * 2.0 ** (e - e // 2)  # each within the range of single precision
+        # The array API has no ldexp. In two halves, because 2^e alone may be beyond the range of single precision.
+        return block * 2.0 ** (e // 2) * 2.0 ** (e - e // 2)
     data = np.ldexp(block.data, e)
     return csr_block(data, block.indices, block.indptr, block.shape[1], block.dtype, canonical=True)
 
 
 def largest(block: Any) -> float:
-    """Return the size of the largest finite entry of a dense or CSR block, 0 where there is none."""
+    """Return the largest finite absolute value in a dense or CSR block, 0 if there is none."""
     values = block.data if scipy.sparse.issparse(block) else np.asarray(block)
+    # Two reductions instead of np.abs, which would copy the block.
     size = float(max(values.max(initial=0), -values.min(initial=0)))
     return size if np.isfinite(size) else float(np.abs(values[np.isfinite(values)]).max(initial=0))
 
 
 def csr_rows(X: Any, start: int, stop: int, dtype: Any, canonical: bool) -> Any:
-    """Return rows ``start`` to ``stop`` of a CSR matrix as ``csr_block`` does, around views of its arrays."""
+    """Return rows ``start`` to ``stop`` of a CSR matrix as a ``csr_block`` around views of its arrays."""
     pointers = X.indptr[start : stop + 1]
     part = slice(int(pointers[0]), int(pointers[-1]))
     return csr_block(X.data[part], X.indices[part], pointers - pointers[0], X.shape[1], dtype, canonical)
@@ -168,9 +182,9 @@ def as_canonical(block: Any, known: bool = False) -> Any:
 
 
 def in_asked_order(pieces: list[Any], order: Array) -> Any:
-    """Put CSR pieces below each other, and their rows from sorted into the asked order.
+    """Stack CSR pieces, whose rows are in the order of the file, and return the rows in the order asked for.
 
-    Empties ``pieces``. Memory: twice the result.
+    ``order`` (n,) is the argsort of the row numbers asked for. Empties ``pieces``. Memory: twice the result.
     """
     block = pieces[0] if len(pieces) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
     pieces.clear()
@@ -190,31 +204,31 @@ def equal_blocks(n: int, step: int) -> Iterator[tuple[int, int]]:
 
 def csr_blocks(indptr: Array, entry_bytes: int, max_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield (first, past the last) of blocks of rows whose entries and pointers take at most ``max_bytes``."""
-    n, first = len(indptr) - 1, 0
+    n = len(indptr) - 1
+    first = 0
     while first < n:
         start = int(indptr[first])
 
-        def taken(last: int, first: int = first, start: int = start) -> int:
-            return (int(indptr[last]) - start) * entry_bytes + (last - first) * indptr.itemsize
+        def size(stop: int, first: int = first, start: int = start) -> int:
+            return (int(indptr[stop]) - start) * entry_bytes + (stop - first) * indptr.itemsize
 
+        # The size grows with the end of the block, so the last end that fits is found by bisection.
         ends = range(first + 1, n + 1)
-        stop = first + max(1, bisect_right(ends, max_bytes, key=taken))
+        stop = first + max(1, bisect_right(ends, max_bytes, key=size))
         yield first, stop
         first = stop
 
 
 def check_block(block: RowBlock, first_row: int, where: str) -> None:
-    """Raise ValueError with the place and the number of NaN and infinite values in a block. Cost: one sum.
+    """Raise if a block has NaN or infinite values; the error says how many and where. Cost: one sum.
 
-    ``first_row`` is the number that the block's first row has in the matrix.
+    ``first_row`` is the number of the block's first row in the matrix.
     """
     X: Any = block
     sparse = scipy.sparse.issparse(X)
     values: Array = X.data if sparse else np.asarray(X)
-    # The sum of finite numbers may overflow, so it only opens the door to the exact test.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return
+    if has_finite_sum(values):
+        return
     bad = ~np.isfinite(values)
     if not bad.any():
         return
@@ -224,11 +238,18 @@ def check_block(block: RowBlock, first_row: int, where: str) -> None:
         columns = X.indices[positions]
     else:
         rows, columns = np.nonzero(bad)
-    features = np.unique(columns)
-    some = ", ".join(str(c) for c in features[:5])
-    more = f" and {len(features) - 5} more" if len(features) > 5 else ""
     raise ValueError(
         f"{where} contains {int(np.isnan(values).sum())} NaN and {int(np.isinf(values).sum())} infinite (inf) values "
-        f"within rows {first_row + int(rows.min())} to {first_row + int(rows.max())}, in feature(s) {some}{more}; "
-        "impute or drop them before fitting."
+        f"within rows {first_row + int(rows.min())} to {first_row + int(rows.max())}, in feature(s) "
+        f"{listed(np.unique(columns))}; impute or drop them before fitting."
     )
+
+
+def has_finite_sum(values: Array) -> bool:
+    """Whether the sum of all values is finite, in which case they all are.
+
+    The converse does not hold, since a sum of finite numbers may overflow: False only means that each has to be looked
+    at. One read and no temporary, where ``np.isfinite(values).all()`` makes a mask.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum(dtype=np.float64)))

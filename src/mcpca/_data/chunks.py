@@ -1,4 +1,8 @@
-"""Rows that come as chunks, from a function or an object that can be iterated again and again."""
+"""Rows that come in blocks from the user's own code: a function, or an object that can be iterated repeatedly.
+
+Nothing is known about such rows before they are read, and nothing guarantees that they are the same in the next pass;
+so ``ChunkSource`` reads them once to learn their shapes, and checks every later pass against the first.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +32,39 @@ from .validation import check_rows
 class ChunkSource:
     """Rows of one matrix that come as 2-D blocks: arrays, DataFrames, or sparse matrices.
 
-    Columns of DataFrames go by the names of the first block's, ``feature_names``, None where that has none.
-    It is read once here, to learn the numbers of rows, the width, the type and the ``size`` of the largest entry.
-    Every later pass is checked against them. Where some blocks are sparse all are given as CSR: a dense block as CSR
-    takes up to twice its room, while a sparse one that is made dense has no bound.
+    The constructor reads all blocks once. Where some are sparse, all are passed on as CSR: a dense block takes up to
+    twice its size as CSR, while there is no bound on the size of a sparse block that is made dense.
 
     Parameters
     ----------
     chunks : callable or iterable
-        A function of no arguments that returns an iterable of blocks, a new one at each call, or an object that can
-        be iterated again and again.
+        A function without arguments that returns an iterable of blocks, a new one at each call, or an object that can
+        be iterated repeatedly.
     where : str
         What to call it in errors.
+
+    Attributes
+    ----------
+    feature_names : list or None
+        Columns of the first block, if that is a DataFrame; those of later DataFrames are put in this order.
+    size : float
+        Largest absolute value, for the choice of a scale without another pass.
     """
 
     in_memory = False
 
     def __init__(self, chunks: Any, where: str) -> None:
-        self._chunks, self._where = chunks, where
+        self._chunks = chunks
+        self._where = where
         if hasattr(chunks, "__next__"):
             raise one_shot(chunks, where)
         if callable(chunks):
             _check_no_arguments(chunks, where)
         counts: list[int] = []
         n = p = nnz = 0
-        dtype, self.sparse, self.size = np.dtype(np.float32), False, 0.0
+        dtype = np.dtype(np.float32)  # widened by the first block that is float64
+        self.sparse = False
+        self.size = 0.0
         self.feature_names: list[Any] | None = None
         for X in self._iterate():
             if not counts and hasattr(X, "columns"):
@@ -78,11 +90,13 @@ class ChunkSource:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self.shape = (n, p)
         self.dtype = dtype
-        self.nbytes = nnz * (dtype.itemsize + 4) + 4 * n if self.sparse else n * p * dtype.itemsize
+        index_bytes = 4
+        self.nbytes = nnz * (dtype.itemsize + index_bytes) + index_bytes * n if self.sparse else n * p * dtype.itemsize
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order, from one pass that ends at the last of them."""
         numbers = row_numbers(rows, self.shape[0], self._where)
+        # In the order of the stream; ``order`` is where each of them belongs in the result.
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
         out: Any = None if self.sparse else np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
@@ -103,7 +117,7 @@ class ChunkSource:
         return in_asked_order(pieces, order)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
-        """Yield (number of the first row, block): the blocks as they come, in parts where larger than ``max_bytes``."""
+        """Yield (number of the first row, block): blocks as they come, split if larger than ``max_bytes``."""
         for first, block in self._blocks(self.shape[0]):
             if self.sparse:
                 parts = csr_blocks(block.indptr, self.dtype.itemsize + block.indices.itemsize, max_bytes)
@@ -119,7 +133,8 @@ class ChunkSource:
         for X in self._iterate() if stop else ():
             if i == expected:
                 raise ValueError(self._changed(f"it gave {expected} blocks and now gives more"))
-            first, past = int(self._starts[i]), int(self._starts[i + 1])
+            first = int(self._starts[i])
+            past = int(self._starts[i + 1])
             block = self._convert(X, first)
             if block.shape != (past - first, self.shape[1]):
                 raise ValueError(
@@ -134,7 +149,8 @@ class ChunkSource:
                 raise ValueError(self._changed(f"block {i} (rows {first} to {past - 1}) was dense and now is sparse"))
             i += 1
             yield first, block.astype(self.dtype, copy=False)
-            # Beyond the last wanted row nothing is read; at the very end the number of blocks is checked too.
+            # Nothing is read beyond the last row wanted, unless that is the very last row: then the loop goes on, to
+            # find out whether the stream has ended.
             if stop <= past and past < self.shape[0]:
                 return
         if stop and i < expected:
@@ -152,8 +168,8 @@ class ChunkSource:
             return iter(chunks)
         except TypeError as error:
             raise TypeError(
-                f"{self._where} is a function that returned a {type(chunks).__name__}, which gives no blocks; return "
-                "an iterable of 2-D blocks of rows."
+                f"{self._where} is a function that returned a {type(chunks).__name__}, which cannot be iterated; "
+                "return an iterable of 2-D blocks of rows."
             ) from error
 
     def _convert(self, X: Any, first: int) -> Any:
@@ -168,36 +184,32 @@ class ChunkSource:
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
 
     def _by_name(self, X: Any, where: str) -> Any:
-        """Return a DataFrame with its columns in the order of the first block's."""
-        own, known = list(X.columns), self.feature_names
-        assert known is not None
-        places = positions_of(known, own, where, "of the first block", "Give every block the same columns.")
-        if len(own) > len(known):
-            raise ValueError(
-                f"{where} has {len(own)} columns and the first block has {len(known)}; give every block the same ones."
-            )
+        """Return a DataFrame with its columns in the order of the first block's, which must be the same."""
+        assert self.feature_names is not None
+        way_out = "Give every block the same columns."
+        places = positions_of(self.feature_names, list(X.columns), where, "of the first block", way_out, exactly=True)
         return X if places is None else frame_columns(X, places)
 
 
 def one_shot(X: Any, where: str) -> TypeError:
-    """Return the error for an iterator, which a second pass would find empty."""
+    """Return the error for an iterator, which would be empty in the second pass."""
     return TypeError(
         f"{where} is a {type(X).__name__}, which can be read only once, and a fit reads the rows several times; pass a "
-        "function that returns a new one (lambda: blocks()), or an object that can be iterated again. With few "
-        "features, ContextMoments and partial_fit need one pass."
+        "function that returns a new one (lambda: blocks()), or an object that can be iterated repeatedly. With few "
+        "features, ContextMoments and partial_fit need only one pass."
     )
 
 
 def _check_no_arguments(function: Any, where: str) -> None:
-    """Raise when the function cannot be called without arguments."""
+    """Raise if the function cannot be called without arguments."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none: the call itself will tell
+    except (TypeError, ValueError):  # some builtins have no signature; the call itself raises then
         return
     try:
         signature.bind()
     except TypeError as error:
         raise TypeError(
-            f"{where} is a function with arguments {signature} ({error}); pass one that is called without any, such as "
+            f"{where} is a function with arguments {signature} ({error}); pass one without, such as "
             "lambda: blocks(path)."
         ) from error

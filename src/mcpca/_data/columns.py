@@ -1,7 +1,12 @@
-"""Some of the columns of a matrix: found by name, and selected block by block where it is not in memory."""
+"""Some columns of a matrix: found by name, and selected block by block where the matrix is not in memory.
+
+``positions_of`` is the one comparison of feature names, for contexts against each other, new data against a fit, and
+blocks against the first block. ``alignment`` decides when it is made.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,13 +19,16 @@ from .blocks import RowBlock, Source, as_canonical
 
 
 class ColumnSource:
-    """Columns of another source, in the order given. All columns are read, and one block of them is held at a time."""
+    """Some columns of another source, in this order. All its columns are read, and held one block at a time."""
 
     def __init__(self, source: Source, columns: Array) -> None:
-        self._source, self._columns = source, columns
+        self._source = source
+        self._columns = columns
         n, p = source.shape
         self.shape = n, len(columns)
-        self.dtype, self.sparse, self.in_memory = source.dtype, source.sparse, source.in_memory
+        self.dtype = source.dtype
+        self.sparse = source.sparse
+        self.in_memory = source.in_memory
         self.nbytes = int(source.nbytes * (len(columns) / p))
 
     def gather(self, rows: slice | Array) -> RowBlock:
@@ -28,41 +36,54 @@ class ColumnSource:
         return self._select(self._source.gather(rows))
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
-        """Yield (number of the first row, block); ``max_bytes`` is of what is read."""
+        """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all columns."""
         for first, block in self._source.scan(max_bytes):
             yield first, self._select(block)
 
     def _select(self, block: Any) -> Any:
-        chosen = block[:, self._columns]
-        return as_canonical(chosen) if self.sparse else np.asarray(chosen)
+        selected = block[:, self._columns]
+        # SciPy does not sort the indices of selected columns.
+        return as_canonical(selected) if self.sparse else np.asarray(selected)
 
 
 def in_memory(X: Any) -> bool:
-    """Whether a matrix is an array or a SciPy sparse matrix whose columns can be taken out of it at once."""
+    """Whether a matrix is an array or SciPy's, so that some of its columns can be copied at once; a map is on disk."""
     return scipy.sparse.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
 
 
-# By name
+# Feature names
 
 
-def positions_of(known: Sequence[Any], own: Sequence[Any], where: str, whose: str, way_out: str) -> Array | None:
-    """Return the positions of ``known`` names among a matrix's ``own``; None where they are the same in this order."""
+def positions_of(
+    known: Sequence[Any], own: Sequence[Any], where: str, whose: str, way_out: str, *, exactly: bool = False
+) -> Array | None:
+    """Return the positions of the ``known`` names among the ``own`` names of a matrix; None where both are equal.
+
+    Every known name must occur, and once. ``exactly`` also refuses names beyond those; otherwise they are skipped.
+
+    Parameters
+    ----------
+    where, whose, way_out : str
+        For errors: the matrix, where the known names come from ("of the fit"), and what to do.
+    """
     if len(own) == len(known) and all(a == b for a, b in zip(own, known, strict=True)):
         return None
-    place = {name: j for j, name in enumerate(own)}
-    lacking = [name for name in known if name not in place]
-    if lacking:
+    position = {name: j for j, name in enumerate(own)}
+    wanted = set(known)
+    missing = [name for name in known if name not in position]
+    extra = [name for name in own if name not in wanted] if exactly else []
+    if missing:
+        besides = f", and has {len(extra)} in addition: {quoted(extra)}" if extra else ""
         raise ValueError(
-            f"{where} lacks {len(lacking)} of the {len(known)} features {whose}: {quoted(lacking)}. {way_out}"
+            f"{where} lacks {len(missing)} of the {len(known)} features {whose}: {quoted(missing)}{besides}. {way_out}"
         )
-    if len(place) < len(own):
-        wanted, seen, twice = set(known), set(), []
-        for name in own:
-            twice += [name] if name in seen and name in wanted else []
-            seen.add(name)
-        if twice:
-            raise ValueError(f"{where} has several features called {quoted(twice)}; give every one its own name.")
-    return np.array([place[name] for name in known], dtype=np.intp)
+    if extra:
+        raise ValueError(f"{where} has features in addition to the {len(known)} {whose}: {quoted(extra)}. {way_out}")
+    if len(position) < len(own):
+        repeated = [name for name, count in Counter(own).items() if count > 1 and name in wanted]
+        if repeated:
+            raise ValueError(f"{where} has several features called {quoted(repeated)}; give each its own name.")
+    return np.array([position[name] for name in known], dtype=np.intp)
 
 
 def frame_columns(X: Any, places: Array) -> Any:
@@ -70,3 +91,14 @@ def frame_columns(X: Any, places: Array) -> Any:
     if hasattr(X, "npartitions"):
         return X[[X.columns[j] for j in places]]
     return X.iloc[:, places] if hasattr(X, "iloc") else X[:, places.tolist()]
+
+
+def dask_columns(X: Any, places: Array) -> Any:
+    """Return these columns of a Dask array, in this order; its blocks may be sparse, which Dask cannot index itself."""
+    X = X.rechunk({1: -1})
+    return X.map_blocks(_block_columns, places, chunks=(X.chunks[0], (len(places),)), meta=X._meta)
+
+
+def _block_columns(block: Any, places: Array) -> Any:
+    # COO and BSR blocks cannot be indexed.
+    return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else block)[:, places]

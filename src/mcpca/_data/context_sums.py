@@ -10,10 +10,10 @@ import scipy.sparse
 
 from .._utils.types import Array
 from .blocks import csr_rows
+from .scatter import dense_pieces, keeps_digits
 
 _SINGLE_ROWS = 2**12
 _DENSE = 2**20  # numbers of sparse rows that are made dense
-SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 
 
 class Sum(NamedTuple):
@@ -146,11 +146,8 @@ def second_moments(X: Any, codes: Array) -> list[Sum]:
     p = X.shape[1]
     sums, squares = np.zeros((len(present), p)), np.zeros((len(present), p, p))
     for j, own in enumerate(rows):
-        Xi = X[own]
-        step = max(1, _DENSE // p) if scipy.sparse.issparse(X) else Xi.shape[0]
-        for start in range(0, Xi.shape[0], step):
-            Z = Xi[start : start + step]
-            Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z).astype(np.float64, copy=False)
+        for piece in dense_pieces(X[own], max(1, _DENSE // p)):
+            Z = piece.astype(np.float64, copy=False)
             sums[j] += np.ones(len(Z)) @ Z
             squares[j] += Z.T @ Z
     return [Sum(0, present, sums), Sum(1, present, squares)]
@@ -176,7 +173,7 @@ def scatter_uncentred(X: Any, mean: Array) -> Array | None:
     half = np.ones(len(X)) @ X - 0.5 * len(X) * mean
     S -= np.outer(half, mean)
     S -= np.outer(mean, half)
-    return S if (before <= SAFE_RATIO * np.diagonal(S)).all() else None
+    return S if keeps_digits(before, np.diagonal(S)) else None
 
 
 def add(totals: list[Array], item: Sum) -> None:

@@ -1,8 +1,14 @@
-"""Every form of input becomes one ``Contexts`` object: named blocks of rows with the same features."""
+"""The contexts of a fit: named groups of rows that share their features.
+
+``read_contexts`` is the door through which all data come, in whatever form: one matrix with labels, a list or dict of
+matrices, AnnData, Dask. It checks shapes, names and counts and returns ``Contexts``, which refer to the rows where they
+are (``sources``) without a copy. Everything above, covariances and scores, works on ``Contexts`` only. Values are not
+looked at here: those that are not finite are found by the first pass over the rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -11,19 +17,22 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
-from .alignment import matrix_and_names, with_columns
-from .columns import positions_of
+from .._utils.wording import listed
+from .alignment import check_same_width, in_first_order, matrix_and_names
 from .context_sums import Sum
-from .detect import is_anndata
+from .detect import Kind, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import encode_labels, name_array, rows_by_context, take_labels
-from .sources import RowBlock, Source, as_source, is_dask, is_source_like
+from .sources import RowBlock, Source, as_source
 from .validation import check_finite
 
 
 class Engine(Protocol):
-    """Who makes passes over rows that are not in this process."""
+    """Makes passes over rows that are not in this process; implemented by ``dask_rows.DaskEngine``.
+
+    A pass is a kernel, a function of some rows and their contexts, whose sums are added up over all rows.
+    """
 
     @property
     def size(self) -> float:
@@ -36,10 +45,10 @@ class Engine(Protocol):
         """Add what ``kernel`` makes of all rows to ``totals``."""
 
     def add_gram(self, gram: Any, totals: list[Array]) -> None:
-        """Add ``sum_i S_i S_i V`` and the squared lengths of columns of ``S_i V`` to ``totals``."""
+        """Add ``sum_i S_i S_i V`` and the squared norms of the columns of ``S_i V`` to ``totals``."""
 
     def fingerprint(self) -> tuple[Array, str]:
-        """Return the marks (k,) of the rows of each context, and a digest of which rows are whose."""
+        """Return the marks (k,) of the rows of each context, and a digest of which rows are in which context."""
 
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
         """Return ``x P^T - offset`` of all rows, where they are."""
@@ -49,10 +58,21 @@ class Engine(Protocol):
 class Contexts:
     """Rows of k named contexts, held without a copy.
 
-    Context i is the rows ``rows[i]`` (a slice, or row numbers where rows are not in order) of ``sources[i]``.
-    ``by_name`` is False where names are only positions: in a list, or a matrix without labels. ``resampled`` is True
-    where rows were taken from others, and may come twice or not at all. ``engine`` makes the passes over rows that are
-    on other machines, and is None for all others.
+    Attributes
+    ----------
+    names : ndarray (k,)
+    by_name : bool
+        False where names are only positions: in a list, or one matrix without labels.
+    feature_names : ndarray (p,) or None
+    sources : sequence of k ``Source``
+        Where the rows are; contexts of one labelled matrix share the same object.
+    rows : sequence of k slices or ndarrays
+        Which rows of its source each context has; row numbers where they do not stand together.
+    n_samples : ndarray (k,)
+    resampled : bool
+        Whether rows were drawn from those of other contexts, so that some may occur twice or not at all.
+    engine : Engine or None
+        Makes the passes over rows that are on other machines.
     """
 
     names: Array
@@ -66,7 +86,7 @@ class Contexts:
 
     @property
     def n_features(self) -> int:
-        """Features, the same in every context."""
+        """Number of features, the same in every context."""
         return int(self.sources[0].shape[1])
 
     @cached_property
@@ -85,42 +105,47 @@ class Contexts:
         return np.array([source.sparse for source in self.sources])
 
     def take(self, rows: Sequence[Array]) -> Contexts:
-        """Return the same contexts with only these of their rows: indices within each context, also repeated ones."""
-        own = (
-            kept + mine.start if isinstance(mine, slice) else mine[kept]
-            for kept, mine in zip(rows, self.rows, strict=True)
-        )
-        return replace(self, rows=list(own), n_samples=np.array([len(kept) for kept in rows]), resampled=True)
+        """Return the same contexts with these of their rows only: positions within each context, possibly repeated."""
+        taken = [
+            positions + in_source.start if isinstance(in_source, slice) else in_source[positions]
+            for positions, in_source in zip(rows, self.rows, strict=True)
+        ]
+        return replace(self, rows=taken, n_samples=np.array([len(positions) for positions in rows]), resampled=True)
 
     def in_order(self, names: Sequence[Any]) -> Contexts:
-        """Return the same contexts in the order of these names, which are theirs."""
-        own = self.names.tolist()
-        if own == list(names):
+        """Return the same contexts in the order of ``names``, a permutation of theirs."""
+        present = self.names.tolist()
+        if present == list(names):
             return self
-        places = [own.index(name) for name in names]
-        sources, rows = ([part[i] for i in places] for part in (self.sources, self.rows))
-        return replace(self, names=self.names[places], sources=sources, rows=rows, n_samples=self.n_samples[places])
+        places = [present.index(name) for name in names]
+        return replace(
+            self,
+            names=self.names[places],
+            sources=[self.sources[i] for i in places],
+            rows=[self.rows[i] for i in places],
+            n_samples=self.n_samples[places],
+        )
 
     def row_numbers(self, i: int, start: int, stop: int) -> slice | Array:
-        """Rows ``start`` to ``stop`` of context i, as numbers in its source."""
+        """Return rows ``start`` to ``stop`` of context i, as numbers in its source."""
         rows = self.rows[i]
         return slice(rows.start + start, rows.start + stop) if isinstance(rows, slice) else rows[start:stop]
 
     def block(self, i: int) -> RowBlock:
-        """All rows of context i, dense or CSR."""
+        """Return all rows of context i, dense or CSR."""
         return self.sources[i].gather(self.rows[i])
 
     def block_rows(self, i: int, start: int, stop: int) -> Array:
-        """Rows ``start`` to ``stop`` of context i as a dense array."""
+        """Return rows ``start`` to ``stop`` of context i as a dense array."""
         rows: Any = self.sources[i].gather(self.row_numbers(i, start, stop))
         return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
 
     def dense_block(self, i: int) -> Array:
-        """All rows of context i as a dense array."""
+        """Return all rows of context i as a dense array."""
         return self.block_rows(i, 0, int(self.n_samples[i]))
 
     def codes(self, source: Source) -> Array:
-        """Return the index of the context of each row of ``source``, -1 where it has none."""
+        """Return the context of each row of ``source`` as an index (n,), -1 for rows without one."""
         codes = np.full(source.shape[0], -1, dtype=np.int32)
         for i, rows in enumerate(self.rows):
             if self.sources[i] is source:
@@ -128,42 +153,52 @@ class Contexts:
         return codes
 
     def row_bytes(self, i: int) -> float:
-        """About what a row of context i takes in memory."""
+        """Return about how many bytes a row of context i takes in memory."""
         return self.sources[i].nbytes / max(self.sources[i].shape[0], 1)
 
     def context_bytes(self) -> Array:
-        """About what the rows of each context take in memory (k,)."""
+        """Return about how many bytes the rows of each context take in memory (k,)."""
         return np.array([self.row_bytes(i) for i in range(len(self.names))]) * self.n_samples
 
     def check_finite(self, i: int) -> None:
-        """Raise where context i has NaN or infinite values, which names them."""
+        """Raise where context i has NaN or infinite values; the error says in which features."""
         check_finite(self.dense_block(i), f"X, context {self.names.tolist()[i]!r},", self.feature_names)
 
 
 def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
-    """Check any form of input and return it as ``Contexts``; the rows are not copied. ``Contexts`` were checked."""
+    """Check any form of input and return it as ``Contexts``, without a copy of the rows.
+
+    Parameters
+    ----------
+    X, y
+        As in ``MCPCA.fit``. ``Contexts`` are returned as they are: they were checked when they were made.
+    min_samples : int
+        Fewest rows that a context may have.
+    """
     if isinstance(X, Contexts):
         return X
-    X, y = take_labels(X, y)
-    named = named_blocks(X)
+    kind = input_kind(X)
+    X, y = take_labels(X, y, kind)
+    named = named_blocks(X, kind)
     if named is not None:
         if y is not None:
             raise ValueError(
                 "y labels the rows of one 2-D X, but X already holds separate contexts "
                 f"({type(X).__name__} of {len(named.blocks)}); pass one or the other."
             )
-        contexts = _from_dask(X, None, named) if any(map(is_dask, named.blocks)) else _from_blocks(named)
-    elif is_dask(X):
+        kinds = [input_kind(block) for block in named.blocks]
+        any_on_dask = any(map(has_dask_rows, named.blocks, kinds))
+        contexts = _from_dask(X, None, named) if any_on_dask else _from_blocks(named, kinds)
+    elif has_dask_rows(X, kind):
         contexts = _from_dask(X, y, None)
     else:
-        contexts = _from_labels(X, y)
+        contexts = _from_labels(X, y, kind)
     few = np.flatnonzero(contexts.n_samples < min_samples)
     if len(few):
         names = contexts.names.tolist()
-        shown = ", ".join(f"{names[i]!r} (n_samples = {contexts.n_samples[i]})" for i in few[:5])
-        more = f" and {len(few) - 5} more" if len(few) > 5 else ""
+        counted = [f"{names[i]!r} (n_samples = {contexts.n_samples[i]})" for i in few]
         raise ValueError(
-            f"{len(few)} of {len(contexts.names)} contexts have fewer than {min_samples} samples: {shown}{more}. "
+            f"{len(few)} of {len(contexts.names)} contexts have fewer than {min_samples} samples: {listed(counted)}. "
             "A covariance needs at least 2; drop or merge these contexts."
         )
     warn_of_doubtful(contexts.names.tolist())
@@ -171,94 +206,78 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
 
 
 class NamedBlocks(NamedTuple):
-    """Separate contexts as given: names (k,), their rows unchecked, and whether the names were the caller's."""
+    """Separate contexts as the user passed them: names (k,), rows unchecked, and whether the names are the user's."""
 
     names: Array
     blocks: list[Any]
     by_name: bool
 
 
-def named_blocks(X: Any) -> NamedBlocks | None:
+def named_blocks(X: Any, kind: Kind | None = None) -> NamedBlocks | None:
     """Split a list, tuple, mapping or Series of contexts; None for one matrix."""
-    by_name = not isinstance(X, (list, tuple))
-    if is_source_like(X) or is_anndata(X):
-        return None  # one format of sparse matrices is also a Mapping
-    if isinstance(X, Mapping):
-        names, blocks = list(X.keys()), list(X.values())
-    elif hasattr(X, "items") and hasattr(X, "index") and getattr(X, "ndim", 0) == 1 and X.dtype == object:
-        names, blocks = list(X.index), list(X)
+    kind = input_kind(X) if kind is None else kind
+    if kind is Kind.MAPPING:
+        names = list(X.keys())
+        blocks = list(X.values())
+    elif kind is Kind.SERIES and X.dtype == object:
+        names = list(X.index)
+        blocks = list(X)
         if len(set(names)) < len(names):
-            twice = sorted({str(n) for n in names if names.count(n) > 1})
-            raise ValueError(f"X names contexts more than once: {twice}; give every context a name of its own.")
-    elif isinstance(X, (list, tuple)) and not _is_nested_row_list(X):
-        names, blocks = list(range(len(X))), list(X)
+            repeated = sorted({str(n) for n in names if names.count(n) > 1})
+            raise ValueError(f"X names contexts more than once: {repeated}; give every context a name of its own.")
+    elif kind is Kind.SEQUENCE and not _is_nested_row_list(X):
+        names = list(range(len(X)))
+        blocks = list(X)
     else:
         return None
     if not blocks:
         raise ValueError(f"X is an empty {type(X).__name__}: 0 contexts. Pass at least one array of rows.")
-    return NamedBlocks(name_array([plain_label(name, "X") for name in names]), blocks, by_name)
+    labels = name_array([plain_label(name, "X") for name in names])
+    return NamedBlocks(labels, blocks, by_name=kind is not Kind.SEQUENCE)
 
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
-    """Whether a list is a matrix written as rows of plain numbers, and not contexts."""
+    """Whether a list is one matrix written as rows of plain numbers, and not several contexts."""
     return len(X) > 0 and all(isinstance(row, (list, tuple)) and all(np.isscalar(v) for v in row) for row in X)
 
 
-def _from_blocks(named: NamedBlocks) -> Contexts:
+def _from_blocks(named: NamedBlocks, kinds: list[Kind]) -> Contexts:
     names = named.names.tolist()
     wheres = [f"X, context {name!r}," for name in names]
-    given = [matrix_and_names(block, where) for block, where in zip(named.blocks, wheres, strict=True)]
-    reference = next((own for _, own in given if own is not None), None)
-    arrays = []
-    for (block, own), name, where in zip(given, names, wheres, strict=True):
-        if own is not None and reference is not None:
-            block = with_columns(block, _places(own, reference, name), where)
-        arrays.append(as_source(block, where))
-    p = arrays[0].shape[1]
-    for name, A in zip(names, arrays, strict=True):
-        if A.shape[1] != p:
-            raise ValueError(
-                f"Contexts must share their features: context {names[0]!r} has {p} and context {name!r} has "
-                f"{A.shape[1]}. Select the common ones, or pass DataFrames to have them aligned by name."
-            )
-    counts = [A.shape[0] for A in arrays]
+    matrices, reference = in_first_order(named.blocks, wheres, kinds)
+    sources = [as_source(matrix.X, where, matrix.kind) for matrix, where in zip(matrices, wheres, strict=True)]
+    check_same_width(names, [source.shape[1] for source in sources])
+    counts = [source.shape[0] for source in sources]
     features = None if reference is None else name_array(reference)
-    return Contexts(named.names, named.by_name, features, arrays, [slice(0, n) for n in counts], np.array(counts))
+    return Contexts(named.names, named.by_name, features, sources, [slice(0, n) for n in counts], np.array(counts))
+
+
+def contexts_of_codes(
+    source: Source, codes: Array, names: Array, feature_names: Array | None, *, by_name: bool = True
+) -> Contexts:
+    """Return the rows of one source by their context: ``codes`` (n,) are positions in ``names``, -1 for no context."""
+    k = len(names)
+    labelled = np.flatnonzero(codes >= 0)
+    if len(labelled) == len(codes):
+        rows = rows_by_context(codes, k)
+    else:
+        rows = [labelled[part] for part in rows_by_context(codes[labelled], k)]
+    counts = np.bincount(codes[labelled], minlength=k)
+    return Contexts(names, by_name, feature_names, [source] * k, rows, counts)
 
 
 def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
-    from .dask_rows import read_dask  # needs this module
+    from .dask_rows import read_dask  # here, because that module imports this one
 
     return read_dask(X, y, named)
 
 
-def _from_labels(X: Any, y: Any) -> Contexts:
-    matrix, columns = matrix_and_names(X, "X")
-    source = as_source(matrix, "X")
-    feature_names = None if columns is None else name_array(columns)
+def _from_labels(X: Any, y: Any, kind: Kind) -> Contexts:
+    matrix = matrix_and_names(X, "X", kind)
+    source = as_source(matrix.X, "X", matrix.kind)
+    feature_names = None if matrix.names is None else name_array(matrix.names)
     n = source.shape[0]
-    names, index = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)
+    names, codes = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)
     if n == 0:
         raise ValueError(f"X has 0 samples (shape={source.shape}) while a minimum of 2 is required.")
-    counts = np.bincount(index, minlength=len(names))
-    return Contexts(names, y is not None, feature_names, [source] * len(names), rows_by_context(index), counts)
-
-
-def check_shared(own: Sequence[Any], reference: Sequence[Any], name: Any) -> None:
-    """Raise where a context has other features than the first one with names."""
-    missing, extra = (
-        sorted(map(str, set(reference) - set(own))),
-        sorted(map(str, set(own) - set(reference))),
-    )
-    if missing or extra or len(own) != len(reference):
-        raise ValueError(
-            f"Contexts must share their features: context {name!r} lacks {missing[:5]} and has {extra[:5]} in addition"
-            f"{' (first 5 shown)' if max(len(missing), len(extra)) > 5 else ''}, or names one twice. Select the common "
-            "columns."
-        )
-
-
-def _places(own: Sequence[Any], reference: Sequence[Any], name: Any) -> Array | None:
-    """Return the positions of a context's features in the order of the first one's."""
-    check_shared(own, reference, name)
-    return positions_of(reference, own, f"X, context {name!r},", "of the first context", "")
+    return contexts_of_codes(source, codes, names, feature_names, by_name=y is not None)

@@ -10,10 +10,10 @@ import numpy as np
 from .._utils.optional import require
 from .._utils.types import Array
 from .dask_graph import Graph, check_announced, optimised, persisted
-from .dask_tasks import Coder, Seen, count, encode, listed, see_labels
+from .dask_tasks import Coder, Seen, count, encode, gathered, see_labels
+from .detect import is_dask
 from .label_kinds import plain_label
 from .labels import Coded, check_labels, encode_labels, name_array, sorted_names
-from .sources import is_dask
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def codes_there(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> Dask
 def _kept(names: Array, codes: Any, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     codes = persisted(codes, rows)
     graph = Graph([codes])
-    counted = graph.compute(graph.call(listed, [graph.call(count, (codes.name, j)) for j in range(len(lengths))]))
+    counted = graph.compute(graph.call(gathered, [graph.call(count, (codes.name, j)) for j in range(len(lengths))]))
     counts = np.zeros(len(names), dtype=np.intp)
     for present, own in counted:
         counts[present] += own
@@ -70,7 +70,7 @@ def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
     labels = optimised(labels)
     graph = Graph([labels])
     looks = [graph.call(see_labels, (labels.name, j)) for j in range(labels.numblocks[0])]
-    seen: list[Seen] = graph.compute(graph.call(listed, looks))
+    seen: list[Seen] = graph.compute(graph.call(gathered, looks))
     check_labels((sum(s.n for s in seen),), n, sum(s.missing for s in seen))
     values = [s.values for s in seen if s.n]
     kinds = {v.dtype.kind for v in values}

@@ -18,7 +18,9 @@ import numpy as np
 
 from .._utils.optional import require
 from .._utils.types import Array
+from .._utils.wording import listed
 from . import context_sums
+from .alignment import check_same_width, in_first_order
 from .blocks import block_dtype, check_shape
 from .context_sums import Sum
 from .contexts import Contexts, NamedBlocks
@@ -29,20 +31,18 @@ from .dask_tasks import (
     Projections,
     block_scores,
     block_sums,
+    gathered,
     gram_images,
     gram_norms,
     gram_parts,
     gram_sums,
     head,
-    listed,
     look,
     marked,
     matmul,
-    take_columns,
 )
-from .detect import anndata_parts, is_anndata
+from .detect import has_dask_rows
 from .labels import Coded, name_array, take_labels
-from .sources import is_dask
 
 _GATHERED = 4  # sums that one task adds where they are large: those of ``X_i^T Z_i``
 _GROUP = 2**27  # bytes of ``S_i V`` of the contexts of a group
@@ -96,7 +96,7 @@ class _RowsElsewhere(Sequence[Any]):
 
 def _refused() -> ValueError:
     return ValueError(
-        "X is a Dask collection, and this method needs its rows in the memory of this process, which they may not fit. "
+        "X is a Dask collection, and this method needs its rows in the memory of this process, where they may not fit. "
         "Pass a sample of them: X.compute() of some blocks, say X[:10000].compute()."
     )
 
@@ -134,7 +134,7 @@ class DaskEngine:
         graph = self._graph()
         known = graph.put(gram)
         array_or_none = kept(self.rows)
-        size = int(gram.typed.shape[0] * gram.typed.shape[1] * 8)
+        size = int(gram.directions.shape[0] * gram.directions.shape[1] * 8)
         step = max(1, _GROUP // max(size, 1))
         results: list[Any] = []
         for start in range(0, self.n_contexts, step):
@@ -160,7 +160,7 @@ class DaskEngine:
         graph = self._graph()
         leaves = [graph.call(marked, *self._keys(block), block.place) for block in self.blocks]
         marks, labels = np.zeros(self.n_contexts, dtype=np.uint64), []
-        for present, own, codes in graph.compute(graph.call(listed, leaves)):
+        for present, own, codes in graph.compute(graph.call(gathered, leaves)):
             marks[present] += own
             labels.append(codes)
         table = [(block.matrix, block.place.first, block.place.n_rows) for block in self.blocks]
@@ -208,6 +208,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
         return _one_matrix(arrays[0], "X", feature_names, None if y is None else partial(labels_there, y))
     wheres = [f"X, context {name!r}," for name in named.names.tolist()]
     arrays, feature_names = _arrays(named.blocks, wheres)
+    check_same_width(named.names.tolist(), [array.shape[1] for array in arrays])
     places = _places(arrays, wheres)
     rows = [_sized(array, own.blocks) for array, own in zip(arrays, places, strict=True)]
     blocks = [_Block(i, j, place, np.array([i]), i) for i, own in enumerate(places) for j, place in own.filled()]
@@ -244,50 +245,16 @@ def _one_matrix(array: Any, where: str, feature_names: Array | None, read: _Read
 
 
 def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | None]:
-    """Return matrices as Dask arrays with the same features, and the names of these."""
-    strangers = [where for M, where in zip(matrices, wheres, strict=True) if not is_dask(M)]
-    if strangers:
+    """Return matrices as Dask arrays of whole rows with their features in the same order, and the names of these."""
+    elsewhere = [where.rstrip(",") for M, where in zip(matrices, wheres, strict=True) if not has_dask_rows(M)]
+    if elsewhere:
         raise ValueError(
-            f"X has contexts on Dask and others that are not ({' '.join(strangers[:5]).strip(',')}); make them Dask "
-            "arrays with dask.array.from_array, or compute the others."
+            f"X has contexts on Dask and others that are not ({listed(elsewhere)}); make them Dask arrays with "
+            "dask.array.from_array, or compute the others."
         )
-    names = [_names_of(M) for M in matrices]
-    reference = next((own.tolist() for own in names if own is not None), None)
-    arrays = []
-    for M, where, own in zip(matrices, wheres, names, strict=True):
-        if own is not None and reference is not None and own.tolist() != reference:
-            if len(own) != len(reference) or set(own.tolist()) != set(reference):
-                raise ValueError(
-                    f"Contexts must share their features: {where} has columns {own.tolist()[:5]} and the first has "
-                    f"{reference[:5]} (5 of each shown). Select the common columns."
-                )
-            order = [own.tolist().index(name) for name in reference]
-            M = M[reference] if hasattr(M, "columns") else columns_there(_matrix(M), np.array(order))
-        arrays.append(whole_rows(_matrix(M), where))
-        if arrays[-1].shape[1] != arrays[0].shape[1]:
-            raise ValueError(
-                f"Contexts must share their features: {wheres[0]} has {arrays[0].shape[1]} and {where} has "
-                f"{arrays[-1].shape[1]}. Select the common ones."
-            )
+    aligned, reference = in_first_order(matrices, wheres)
+    arrays = [whole_rows(matrix.X, where) for matrix, where in zip(aligned, wheres, strict=True)]
     return arrays, None if reference is None else name_array(reference)
-
-
-def _names_of(M: Any) -> Array | None:
-    if is_anndata(M):
-        return anndata_parts(M)[1]
-    return name_array(list(M.columns)) if hasattr(M, "columns") else None
-
-
-def _matrix(M: Any) -> Any:
-    return anndata_parts(M)[0] if is_anndata(M) else M
-
-
-def columns_there(X: Any, columns: Array | None) -> Any:
-    """Return these columns of a Dask array, in this order; None is all of them."""
-    if columns is None:
-        return X
-    X = X.rechunk({1: -1})
-    return X.map_blocks(take_columns, columns, chunks=(X.chunks[0], (len(columns),)), meta=X._meta)
 
 
 def product_there(X: Any, right: Array) -> Any:
@@ -359,7 +326,7 @@ def _places(arrays: list[Any], wheres: list[str]) -> list[_Places]:
         which = range(len(lengths)) if _unknown(array) else [next((j for j, n in enumerate(lengths) if n), 0)]
         looks.append([graph.call(look, (array.name, j, 0)) for j in which])
     places = []
-    for array, where, seen in zip(arrays, wheres, graph.compute(graph.call(listed, looks)), strict=True):
+    for array, where, seen in zip(arrays, wheres, graph.compute(graph.call(gathered, looks)), strict=True):
         lengths = [found.n_rows for found in seen] if _unknown(array) else [int(n) for n in array.chunks[0]]
         sparse, p = any(found.sparse for found in seen), int(array.shape[1])
         dtype = np.result_type(*(block_dtype(one, where) for one in {array.dtype, *(found.dtype for found in seen)}))

@@ -14,8 +14,9 @@ import scipy.sparse
 from .._utils.types import Array
 from .blocks import as_canonical, block_dtype, check_block, largest, times_power
 from .context_sums import Sum
-from .fingerprints import marks_of
 from .labels import Coded, read_labels
+from .projection import scores_by_context
+from .row_marks import marks_of
 from .validation import check_rows
 
 _PIECE = 2**26  # bytes of rows that a kernel is given at a time
@@ -140,14 +141,7 @@ def block_scores(known: Projections, block: Any, codes: Any, place: Place) -> Ar
     X, codes = _load(block, place), _codes_of(codes, place.n_rows)
     check_block(X, place.first, place.where)
     dtype = np.result_type(place.dtype, known.projections[0])
-    if len(known.projections) == 1:
-        Z = X @ known.projections[0].T - known.offsets[codes if len(known.offsets) > 1 else 0]
-        return np.asarray(Z, dtype=dtype)
-    Z = np.empty((place.n_rows, known.offsets.shape[1]), dtype=dtype)
-    for i in np.unique(codes).tolist():
-        mine = np.flatnonzero(codes == i)
-        Z[mine] = X[mine] @ known.projections[i].T - known.offsets[i]
-    return Z
+    return scores_by_context(X, codes, known.projections, known.offsets, dtype)
 
 
 def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
@@ -156,10 +150,6 @@ def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
     present = np.unique(codes)
     own = marks_of(_load(block, place), np.searchsorted(present, codes), len(present))
     return present, own, zlib.crc32(codes.astype(np.int64).tobytes())
-
-
-def take_columns(block: Any, columns: Array) -> Any:
-    return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else block)[:, columns]
 
 
 def head(block: Any, n: int) -> Any:
@@ -239,7 +229,7 @@ def look(block: Any) -> Look:
     return Look(int(rows.shape[0]), _bytes_of(rows), sparse, size, dtype)
 
 
-def listed(items: Any) -> Any:
+def gathered(items: Any) -> Any:
     return items
 
 

@@ -1,30 +1,156 @@
-"""AnnData: the matrix and the names of its features."""
+"""What the user passed: one classification of every form of input, from its type alone.
+
+``input_kind`` is asked once for each object, at the door (``read_contexts``, ``take_labels``, ``in_fitted_order``,
+``as_source``), and its answer is handed down from there. It looks at types and not at values: attributes of a dataset
+in a closed file raise, and those of a backed AnnData may read its file.
+"""
 
 from __future__ import annotations
 
+from collections.abc import KeysView, Mapping, Sequence, Set, ValuesView
+from enum import Enum, auto
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
+from .._utils.array_api import is_device_array
 from .._utils.types import Array
 
 
+class Kind(Enum):
+    """Forms of input that are read in different ways."""
+
+    ARRAY = auto()  # NumPy's array or memory map, or what turns itself into one
+    DEVICE = auto()  # array of another library that follows the array API standard
+    FRAME = auto()  # DataFrame of pandas, polars, ...
+    SERIES = auto()  # one column with an index: labels, or contexts by name
+    SPARSE = auto()  # SciPy's, in any layout
+    DATASET = auto()  # dense, in HDF5 or Zarr
+    SPARSE_DATASET = auto()  # CSR or CSC in HDF5 or Zarr, in AnnData's layout
+    ANNDATA = auto()  # in memory or backed, whatever its matrix is
+    DASK = auto()  # array, DataFrame or Series of Dask
+    SOURCE = auto()  # what ``as_source`` returns
+    CHUNKS = auto()  # function or object that yields blocks of rows, as often as it is asked
+    ITERATOR = auto()  # yields blocks once, which is not enough for a fit
+    SEQUENCE = auto()  # list or tuple: contexts, or the rows of a matrix
+    MAPPING = auto()  # contexts by name
+    OTHER = auto()  # None, numbers, text, sets, ...: left to NumPy, which mostly refuses it
+
+
+# Kinds that are one matrix which NumPy cannot take as it is, but ``as_source`` can.
+_SOURCE_LIKE = frozenset(
+    {Kind.SPARSE, Kind.DATASET, Kind.SPARSE_DATASET, Kind.ANNDATA, Kind.SOURCE, Kind.CHUNKS, Kind.ITERATOR}
+)
+_ARRAY_PROTOCOLS = ("__array__", "__array_interface__", "__dataframe__")
+# Iterable, but not over blocks of rows.
+_COLLECTIONS = (Sequence, Set, KeysView, ValuesView, str, bytes)
+
+
+def input_kind(X: Any) -> Kind:
+    """Classify X by its type, without reading from any file.
+
+    The order of the tests matters: sparse matrices in DOK format are also mappings, most arrays can be iterated, and
+    AnnData, datasets and Dask collections all turn themselves into arrays when NumPy asks, which would read them whole.
+    """
+    if isinstance(X, np.ndarray):
+        return Kind.ARRAY
+    # Some device arrays have none of the array protocols, and would pass for an iterable of blocks.
+    if is_device_array(X):
+        return Kind.DEVICE
+    if scipy.sparse.issparse(X):
+        return Kind.SPARSE
+    cls = type(X)
+    stored = _stored_kind(X, cls)
+    if stored is not None:
+        return stored
+    is_arraylike = any(hasattr(cls, name) for name in _ARRAY_PROTOCOLS)
+    if is_arraylike and hasattr(cls, "columns"):
+        return Kind.FRAME
+    if not is_arraylike and hasattr(cls, "__next__"):
+        return Kind.ITERATOR
+    if not is_arraylike and callable(X):
+        return Kind.CHUNKS
+    if isinstance(X, Mapping):
+        return Kind.MAPPING
+    if isinstance(X, (list, tuple)):
+        return Kind.SEQUENCE
+    if is_arraylike:
+        return Kind.SERIES if hasattr(cls, "items") and hasattr(cls, "index") else Kind.ARRAY
+    if hasattr(cls, "__iter__") and not isinstance(X, _COLLECTIONS):
+        return Kind.CHUNKS
+    return Kind.OTHER
+
+
+def _stored_kind(X: Any, cls: type) -> Kind | None:
+    """Return the kind of what is kept elsewhere than in an array in memory: in a file, on Dask, behind a ``Source``."""
+    if hasattr(cls, "gather") and hasattr(cls, "scan"):
+        return Kind.SOURCE
+    if all(hasattr(cls, name) for name in ("X", "obs", "var_names")):
+        return Kind.ANNDATA
+    # None of these libraries is imported: an instance of their classes shows that somebody else did.
+    libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    if libraries & {"dask", "dask_expr"} and hasattr(cls, "ndim"):
+        return Kind.DASK
+    layout = getattr(X, "format", None)
+    if isinstance(layout, str) and layout in ("csr", "csc") and hasattr(cls, "shape") and hasattr(X, "group"):
+        return Kind.SPARSE_DATASET
+    if libraries & {"h5py", "zarr"} and hasattr(cls, "shape") and hasattr(cls, "chunks"):
+        return Kind.DATASET
+    return None
+
+
 def is_anndata(X: Any) -> bool:
-    """Whether X is an AnnData, in memory or backed; told by its type, so that nothing is read."""
-    return all(hasattr(type(X), name) for name in ("X", "obs", "var_names"))
+    """Whether X is an AnnData, in memory or backed."""
+    return input_kind(X) is Kind.ANNDATA
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is itself an array, DataFrame or Series of Dask; an AnnData is not, wherever its matrix is."""
+    return input_kind(X) is Kind.DASK
+
+
+def has_dask_rows(X: Any, kind: Kind | None = None) -> bool:
+    """Whether the rows of X are on Dask: X is a Dask collection, or an AnnData whose matrix is one."""
+    kind = input_kind(X) if kind is None else kind
+    if kind is not Kind.ANNDATA:
+        return kind is Kind.DASK
+    if getattr(X, "isbacked", False):  # in a file, which may be closed
+        return False
+    # X of a view is a copy of the rows selected, so the view is narrowed to none of them first.
+    return is_dask((X[:0] if getattr(X, "is_view", False) else X).X)
+
+
+def is_source_like(X: Any, kind: Kind | None = None) -> bool:
+    """Whether X is one matrix that only ``as_source`` understands.
+
+    Sparse matrices, datasets on disk, AnnData, functions and objects that yield blocks are, iterators too (for which
+    ``as_source`` has the right error); arrays, DataFrames, Dask collections, lists and dicts are not.
+    """
+    return (input_kind(X) if kind is None else kind) in _SOURCE_LIKE
+
+
+def holds_device_arrays(X: Any) -> bool:
+    """Whether X is an array on a device, or a list, tuple or mapping of contexts with one in it."""
+    kind = input_kind(X)
+    if kind is Kind.SEQUENCE:
+        return any(map(is_device_array, X))
+    if kind is Kind.MAPPING:
+        return any(map(is_device_array, X.values()))
+    return kind is Kind.DEVICE
 
 
 def anndata_parts(X: Any) -> tuple[Any, Array]:
     """Return the matrix of an AnnData and its feature names (p,) of str. Nothing of a backed matrix is read."""
     if not is_anndata(X):
-        raise TypeError(f"X is a {type(X).__name__} and no AnnData (with X, obs and var_names); pass an AnnData.")
+        raise TypeError(f"X is a {type(X).__name__}, not an AnnData (with X, obs and var_names); pass an AnnData.")
     try:
         matrix = X.X
     except (OSError, ValueError, KeyError) as error:
         raise OSError(
             f"X is an AnnData whose matrix could not be opened ({type(error).__name__}: {error}). Its file may be "
-            "closed, cut short or damaged: open it again, or copy it again."
+            "closed, truncated or damaged: open it again, or copy it again."
         ) from error
     if matrix is None:
-        raise ValueError("X is an AnnData without a matrix: its X is None; set adata.X, to adata.layers[...] say.")
+        raise ValueError("X is an AnnData without a matrix: its X is None; set adata.X, e.g. to adata.layers[...].")
     return matrix, np.asarray(X.var_names).astype(str)

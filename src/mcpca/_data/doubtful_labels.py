@@ -1,4 +1,8 @@
-"""Names of contexts that read as one, or as none: kept as they are, and told."""
+"""Warnings for names of contexts that may be the same, or missing: "A" next to "a ", "NA".
+
+The names are kept as they are, since only the user knows. ``read_contexts`` and the other doors for labels call
+``warn_of_doubtful``; the command line uses the pieces for messages of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,13 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from .._utils.wording import listed, quoted
 from ..exceptions import DoubtfulLabelsWarning
 from .labels import MISSING_TEXTS, SEPARATOR
 
-_SHOWN = 5
-
 
 def alike(names: Iterable[Any]) -> list[list[str]]:
-    """Return groups of texts that differ only by blanks or by upper and lower case."""
+    """Return groups of texts that differ only by blanks or case."""
     groups: dict[str, list[str]] = {}
     for name in names:
         if isinstance(name, str):
@@ -22,31 +25,25 @@ def alike(names: Iterable[Any]) -> list[list[str]]:
 
 
 def missing_by_name(names: Iterable[Any]) -> list[str]:
-    """Return texts that other programs write where a label is missing, also those that have one crossed with others."""
+    """Return names that other programs write for missing labels, and crossed names with such a part."""
     texts = (name for name in names if isinstance(name, str))
     return [str(name) for name in texts if any(part.strip() in MISSING_TEXTS for part in name.split(SEPARATOR))]
 
 
 def told_alike(groups: list[list[str]]) -> str:
-    """Say which names differ by blanks or case only."""
-    return (
-        f"contexts that differ only by blanks or case are kept apart: {_some(groups)}; write them alike if they are one"
-    )
-
-
-def _some(groups: list[list[str]]) -> str:
-    shown = ", ".join(" and ".join(map(repr, group)) for group in groups[:_SHOWN])
-    return shown + (f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else "")
+    """Return the sentence that says which names differ only by blanks or case."""
+    shown = listed([" and ".join(map(repr, group)) for group in groups])
+    return f"contexts that differ only by blanks or case are kept apart: {shown}; write them alike if they are one"
 
 
 def warn_of_doubtful(names: Iterable[Any], stacklevel: int = 4) -> None:
-    """Issue a ``DoubtfulLabelsWarning`` where names of contexts read as one, or as none."""
+    """Issue a ``DoubtfulLabelsWarning`` for names that may be the same context, or a missing label."""
     names = list(names)
     if groups := alike(names):
         warnings.warn(f"y: {told_alike(groups)}.", DoubtfulLabelsWarning, stacklevel=stacklevel)
     if missing := missing_by_name(names):
         warnings.warn(
-            f"y: {_some([[name] for name in missing])} reads as a missing label and is kept as a context of its own; "
+            f"y: {quoted(missing)} reads as a missing label and is kept as a context of its own; "
             "make it None or NaN, or drop its rows, if it is one.",
             DoubtfulLabelsWarning,
             stacklevel=stacklevel,

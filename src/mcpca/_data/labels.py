@@ -1,168 +1,190 @@
-"""Labels of rows: an array, the name of a column, or several columns that are crossed; and their codes."""
+"""Labels of rows: taken from an array, a column or several crossed columns, and turned into codes.
+
+``take_labels`` separates labels from X, for every method that takes X and y. ``read_labels`` then turns labels of any
+library and type into ``Coded``, integers with the names they stand for, and ``rows_by_context`` turns the integers into
+rows. Which types may be labels at all is decided in ``label_kinds``.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._utils.array_api import to_host
 from .._utils.types import Array
+from .._utils.wording import close_names, quoted
 from .alignment import columns_of, in_row_order
-from .detect import is_anndata
+from .detect import Kind, input_kind
 from .label_kinds import plain_label, plain_labels, sort_key
 
 SEPARATOR = " / "  # between the names of crossed contexts
-# What other programs write where a value is missing; as a label it is a text like any other.
+# What other programs write for a missing value. As labels these are kept, since "NA" may well be a name, with a warning
+# (``doubtful_labels``).
 MISSING_TEXTS = frozenset({"NA", "N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"})
-_SHOWN = 10
-_ONE_EACH = (
-    "pass one context label per row, text or a number say, tuple(label) for a list and str(sorted(label)) for a set."
+_LISTED_COLUMNS = 10  # in the error for a column that does not exist; a table of genes has thousands
+_ONE_PER_ROW = (
+    "pass one context label per row, such as text or a number; tuple(label) for a list, str(sorted(label)) for a set."
 )
 
 
 class Coded(NamedTuple):
-    """Labels as ``codes`` (n,), positions in ``categories``, -1 where a label is missing; like a categorical's."""
+    """Labels as a categorical: ``codes`` (n,) are positions in ``categories``, -1 where a label is missing."""
 
     codes: Array
     categories: Array
 
 
-# By the name of a column
+# Columns with labels
 
 
-def label_columns(X: Any, y: Any) -> list[str]:
-    """Return the columns that ``y`` names, of a DataFrame or of an AnnData's ``obs``; none where y is labels.
+def label_columns(X: Any, y: Any, kind: Kind | None = None) -> list[str]:
+    """Return the columns that ``y`` names, of a DataFrame or of an AnnData's ``obs``; none if y is the labels.
 
     A string is the name of a column. A list of strings is several of them, unless it has an entry for every row or
-    none is a column.
+    none of them is a column: then they are labels.
     """
     if not isinstance(y, str) and not (isinstance(y, (list, tuple)) and y and all(isinstance(v, str) for v in y)):
         return []
-    table, where = (X.obs, "adata.obs") if is_anndata(X) else (X, "X")
+    kind = input_kind(X) if kind is None else kind
+    table, where = (X.obs, "adata.obs") if kind is Kind.ANNDATA else (X, "X")
     columns = columns_of(table)
     if isinstance(y, str):
-        if columns is None and isinstance(X, (list, tuple, Mapping)):
-            return []  # contexts, which take no y: told where they are read
-        return check_columns([y], columns or [], "y", where, "or the labels themselves")
+        if columns is None and kind in (Kind.SEQUENCE, Kind.MAPPING):
+            return []  # separate contexts take no y, which is an error where they are read
+        return check_column_names([y], columns or [], "y", where, "or the labels themselves")
     if columns is None or len(set(y) & set(columns)) == 0 or len(y) == len(table):
         return []
-    return check_columns(list(y), columns, "y", where, "or the labels themselves")
+    return check_column_names(list(y), columns, "y", where, "or the labels themselves")
 
 
-def check_columns(
+def check_column_names(
     names: list[str], columns: list[Any], argument: str, where: str, otherwise: str, is_not: str = "is not a column of"
 ) -> list[str]:
-    """Return ``names``; raise where one is no column, with the nearest, or is one twice."""
+    """Return ``names``; raise if one is not among the ``columns``, with those it may be a misspelling of, or is twice.
+
+    ``otherwise`` says in the error what else the argument may be.
+    """
     for name in names:
         if name not in columns:
-            own = [str(c) for c in columns]
-            some = ", ".join(repr(c) for c in own[:_SHOWN]) or "none"
-            more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
-            near = difflib.get_close_matches(name, own, n=3)
+            present = [str(c) for c in columns]
+            near = close_names(name, present)
             hint = f"; did you mean {' or '.join(map(repr, near))}? Pass" if near else "; pass"
             raise ValueError(
-                f"{argument}={name!r} {is_not} {where}, which has {some}{more}{hint} the name of one, {otherwise}."
+                f"{argument}={name!r} {is_not} {where}, which has {quoted(present, _LISTED_COLUMNS)}{hint} the name of "
+                f"one, {otherwise}."
             )
         if columns.count(name) > 1 or names.count(name) > 1:
             raise ValueError(f"{argument}={name!r} names a column of {where} twice; give every column its own name.")
     return names
 
 
-def take_labels(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return X without the columns that ``y`` names, and the labels in them; labels that are given go by their index.
+def take_labels(X: Any, y: Any, kind: Kind | None = None) -> tuple[Any, Any]:
+    """Return X without its label columns, and the labels of its rows.
 
-    An AnnData has its labels in ``obs`` and stays as it is. Several columns are crossed.
+    Where ``y`` names columns, these are taken out of X, and crossed if they are several; an AnnData, which has them in
+    ``obs``, stays as it is. Where ``y`` is the labels, they are put in the order of the rows if both have an index.
     """
-    names = label_columns(X, y)
+    if y is None:
+        return X, None
+    kind = input_kind(X) if kind is None else kind
+    names = label_columns(X, y, kind)
     if not names:
-        return X, in_row_order(X, y)
-    table = X.obs if is_anndata(X) else X
+        return X, in_row_order(X, y, kind)
+    table = X.obs if kind is Kind.ANNDATA else X
     if len(names) == 1:
         labels = table[names[0]]
     elif hasattr(X, "npartitions"):
-        raise ValueError(f"y={names}: columns of a Dask DataFrame are not crossed; make one of them, and name it.")
+        raise ValueError(f"y={names}: columns of a Dask DataFrame are not crossed; join them in one, and name it.")
     else:
-        labels = crossed([table[name] for name in names])
-    return X if is_anndata(X) else without_columns(X, names), labels
+        labels = cross_labels([table[name] for name in names])
+    return X if kind is Kind.ANNDATA else without_columns(X, names), labels
 
 
 def without_columns(X: Any, names: Sequence[str]) -> Any:
-    """Return a DataFrame without these columns where it has them; anything else as it is."""
+    """Return a DataFrame without those of these columns that it has; anything else as it is."""
     columns = columns_of(X) if names else None
     if columns is None or not set(names) & set(columns):
         return X
     return X[[c for c in columns if c not in names]]
 
 
-def crossed(columns: Sequence[Any]) -> Coded:
+def cross_labels(columns: Sequence[Any]) -> Coded:
     """Return the combinations of labels that occur, "a / b", in the order of the first column, then the second, ...
 
-    A row that lacks a label in one column lacks one here.
+    A row that lacks a label in any column has none.
     """
     coded = [read_labels(column) for column in columns]
-    codes = coded[0].codes.astype(np.int64)
-    missing = codes < 0
-    for own in coded[1:]:
-        codes = codes * len(own.categories) + own.codes
-        missing |= own.codes < 0
-    found, positions = np.unique(codes[~missing], return_inverse=True)
-    index = np.full(len(codes), -1, dtype=np.intp)
-    index[~missing] = positions
+    # A combination is a number whose digits are the codes of its columns, in the mixed radix of their numbers of
+    # categories, so that sorting the numbers sorts by the first column, then the second, and so on.
+    combined = coded[0].codes.astype(np.int64)
+    missing = combined < 0
+    for column in coded[1:]:
+        combined = combined * len(column.categories) + column.codes
+        missing |= column.codes < 0
+    present, positions = np.unique(combined[~missing], return_inverse=True)
+    codes = np.full(len(combined), -1, dtype=np.intp)
+    codes[~missing] = positions
+    # The digits back again, the last first.
     parts: list[list[str]] = []
-    for own in reversed(coded):
-        found, place = np.divmod(found, max(len(own.categories), 1))
-        parts.insert(0, [str(name) for name in own.categories[place]])
-    return Coded(index, np.array(distinct([SEPARATOR.join(names) for names in zip(*parts, strict=True)])))
+    for column in reversed(coded):
+        present, digits = np.divmod(present, max(len(column.categories), 1))
+        parts.insert(0, [str(name) for name in column.categories[digits]])
+    return Coded(codes, np.array(distinct([SEPARATOR.join(names) for names in zip(*parts, strict=True)])))
 
 
 def distinct(names: list[str]) -> list[str]:
-    """Return names that are all different as text; raise where two are not."""
+    """Return ``names``, labels as text; raise if two labels that differ, such as 1 and "1", are the same text."""
     if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"Different labels have the same name as text: {twice[:5]}; rename them so that names differ.")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(
+            f"Different labels have the same name as text: {repeated[:5]}; rename them so that names differ."
+        )
     return names
 
 
-# As codes
+# Codes
 
 
 def read_labels(y: Any) -> Coded:
-    """Return the labels that occur, and the position of each row's among them; -1 where it is missing or masked.
+    """Return labels of any library as codes; those that are missing or masked have -1.
 
-    Names are sorted, or in the order of a categorical's categories; unused categories are left out.
+    Categories are the labels that occur: sorted, or in the order that a categorical gives them. Labels that are not
+    1-D have codes of their shape, which the caller refuses, who knows how many there should be.
     """
     y = _polars_enum(_from_xarray(y))
-    accessor = getattr(y, "cat", y)
-    codes, categories = getattr(accessor, "codes", None), getattr(accessor, "categories", None)
+    accessor = getattr(y, "cat", y)  # of a Series; a Categorical, or ``Coded``, has these itself
+    codes = getattr(accessor, "codes", None)
+    categories = getattr(accessor, "categories", None)
     if codes is not None and categories is not None:
-        codes = np.asarray(codes)
-        used, index = np.unique(codes, return_inverse=True)
-        first = int((used < 0).any())  # the code of what is missing sorts first
+        used, index = np.unique(np.asarray(codes), return_inverse=True)
+        first = int((used < 0).any())  # -1, for missing labels, sorts first
         return Coded(index - first, name_array([plain_label(categories[c]) for c in used[first:]]))
     try:
-        given = np.asarray(to_host(y))
+        values = np.asarray(to_host(y))
     except ValueError as error:
-        raise ValueError(f"y has labels of different lengths ({error}); {_ONE_EACH}") from error
-    masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(given.shape, dtype=bool)
-    if given.ndim == 2 and given.shape[1] == 1:
-        given, masked = given[:, 0], masked[:, 0]
-    if given.ndim != 1:
-        return Coded(np.zeros(given.shape, dtype=np.intp), name_array([]))
-    labels = plain_labels(given)
+        raise ValueError(f"y has labels of different lengths ({error}); {_ONE_PER_ROW}") from error
+    masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(values.shape, dtype=bool)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+        masked = masked[:, 0]
+    if values.ndim != 1:
+        return Coded(np.zeros(values.shape, dtype=np.intp), name_array([]))
+    labels = plain_labels(values)
     missing = masked | _missing(labels)
     index = np.full(len(labels), -1, dtype=np.intp)
-    known = labels[~missing]
+    present = labels[~missing]
     if labels.dtype != object:
-        names, index[~missing] = np.unique(known, return_inverse=True)
+        names, index[~missing] = np.unique(present, return_inverse=True)
         return Coded(index, names)
-    plain = {label: plain_label(label) for label in _hashable(known.tolist())}
+    # Objects may have mixed types, which np.unique cannot sort, and several that mean the same, such as a Timestamp and
+    # a datetime: distinct labels become plain ones first, and these are sorted.
+    plain = {label: plain_label(label) for label in _hashable(present.tolist())}
     ordered = sorted_names(plain.values())
     position = {name: i for i, name in enumerate(ordered)}
-    places = {label: position[name] for label, name in plain.items()}
-    index[~missing] = [places[v] for v in known.tolist()]
+    code_of = {label: position[name] for label, name in plain.items()}
+    index[~missing] = [code_of[label] for label in present.tolist()]
     return Coded(index, name_array(ordered))
 
 
@@ -171,44 +193,49 @@ def sorted_names(names: Iterable[Any]) -> list[Any]:
     try:
         return sorted(set(names), key=sort_key)
     except TypeError as error:
-        raise TypeError(f"y has labels that have no order ({error}); pass them as text: y.astype(str).") from error
+        raise TypeError(f"y has labels that cannot be sorted ({error}); pass them as text: y.astype(str).") from error
 
 
 def _hashable(labels: list[Any]) -> set[Any]:
-    """Return the labels that occur; raise where they are lists, sets or anything else that cannot be looked up."""
+    """Return the distinct labels; raise if they are lists, sets or anything else that cannot be a dict key."""
     try:
         return set(labels)
     except TypeError as error:
         kinds = sorted({type(v).__name__ for v in labels if getattr(type(v), "__hash__", None) is None})
-        raise TypeError(f"y has labels of type {', '.join(kinds) or 'unknown'} ({error}); {_ONE_EACH}") from error
+        raise TypeError(f"y has labels of type {', '.join(kinds) or 'unknown'} ({error}); {_ONE_PER_ROW}") from error
 
 
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
-    """Return the context names that occur in y, one label for each of n rows, and the index of each row's name."""
+    """Return the names of the contexts in ``y``, one label for each of n rows, and the code of each row (n,)."""
     coded = read_labels(y)
     check_labels(coded.codes.shape, n, missing=int((coded.codes < 0).sum()))
     return coded.categories, coded.codes
 
 
 def check_labels(shape: tuple[int, ...], n: int, missing: int) -> None:
-    """Raise where labels are not one for each of n rows."""
+    """Raise unless there is one label for each of n rows, and none is missing."""
     if len(shape) != 1 or shape[0] != n:
         raise ValueError(f"y has shape {shape} and X has {n} rows; pass one context label per row.")
     if missing:
         raise ValueError(f"y has {missing} missing labels; drop those rows, or give them a context of their own.")
 
 
-def rows_by_context(index: Array) -> Sequence[slice | Array]:
-    """Group rows by the index of their context: slices where rows are in order, lists of rows otherwise."""
-    counts = np.bincount(index)
+def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
+    """Return the rows of each context, for rows with contexts ``codes`` (n,) from 0 to k - 1, or to the largest code.
+
+    Slices where the rows of every context stand together and in order, row numbers otherwise.
+    """
+    counts = np.bincount(codes, minlength=k)
     ends = np.cumsum(counts)
-    if (np.diff(index) >= 0).all():
+    if (np.diff(codes) >= 0).all():
         return [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
-    return np.split(np.argsort(index, kind="stable"), ends[:-1])
+    # A stable sort keeps the rows of a context in the order of the matrix, which reads from disk depend on.
+    return list(np.split(np.argsort(codes, kind="stable"), ends[:-1]))
 
 
 def name_array(names: Sequence[Any]) -> Array:
-    """Keep strings as strings and integers as integers; anything else as objects."""
+    """Return names as an array: strings as strings, integers as integers, anything else as objects."""
+    # Without objects NumPy would turn [1, "a"] into two strings, and a list of tuples into a matrix.
     for kinds in (str, (int, np.integer)):
         if all(isinstance(n, kinds) and not isinstance(n, bool) for n in names):
             return np.array(names)
@@ -218,7 +245,7 @@ def name_array(names: Sequence[Any]) -> Array:
 
 
 def _polars_enum(y: Any) -> Any:
-    """Return a polars Series of type Enum, whose categories have an order, as codes; anything else as it is."""
+    """Return a polars Series of type Enum as codes, to keep the order of its categories; anything else as it is."""
     if type(y).__module__.partition(".")[0] != "polars" or type(getattr(y, "dtype", None)).__name__ != "Enum":
         return y
     physical = y.to_physical().to_numpy().astype(np.float64)  # NaN where the label is null
@@ -226,7 +253,7 @@ def _polars_enum(y: Any) -> Any:
 
 
 def _from_xarray(y: Any) -> Any:
-    """Return what a DataArray of xarray holds, read into memory; so are columns of an AnnData that is read lazily."""
+    """Return the values of an xarray DataArray, read into memory; columns of a lazily read AnnData are such arrays."""
     if type(y).__module__.partition(".")[0] != "xarray":
         return y
     y = y.data
@@ -234,7 +261,7 @@ def _from_xarray(y: Any) -> Any:
 
 
 def _missing(labels: Array) -> Array:
-    """Which labels are NaN, None, NaT or pandas' NA (n,)."""
+    """Return which labels are NaN, None, NaT or pandas' NA (n,)."""
     if labels.dtype.kind == "f":
         return np.isnan(labels)
     if labels.dtype.kind in "mM":
@@ -245,11 +272,23 @@ def _missing(labels: Array) -> Array:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a label equals nothing, not itself either; pandas' NA does not even say that."""
+    """Whether a value is None, NaN, NaT, masked, pandas' NA, or a tuple with one of these."""
     if isinstance(value, tuple):
         return any(map(is_missing, value))
     if value is np.ma.masked:
         return True
-    different = value is None or value != value
-    # Arrays as labels differ element by element: what they are is told where labels are looked up.
-    return type(different).__name__ == "NAType" or (np.ndim(different) == 0 and bool(different))
+    # NaN and NaT differ from themselves; pandas' NA compares to NA, which is neither true nor false.
+    differs_from_itself = value is None or value != value
+    if type(differs_from_itself).__name__ == "NAType":
+        return True
+    # Arrays compare element by element; as labels they are refused later, with an error about their type.
+    return np.ndim(differs_from_itself) == 0 and bool(differs_from_itself)
+
+
+def is_missing_text(text: str, na_values: Collection[str] = ()) -> bool:
+    """Whether a label read from a text file is missing: blank, or one of ``na_values``.
+
+    The texts in ``MISSING_TEXTS`` are not missing by themselves: "NA" is also the code of Namibia.
+    """
+    bare = text.strip()
+    return bare == "" or bare in na_values

@@ -2,18 +2,18 @@
 
 A fit passes over its rows several times. ``as_source`` makes that possible for arrays, memory maps, sparse matrices,
 datasets of HDF5 and Zarr, AnnData's backed matrices and chunks that are computed, without a copy of the data and
-without making sparse data dense.
+without making sparse data dense. The classes for matrices in memory are here, the others in ``disk``, ``chunks`` and
+``columns``; the interface itself, ``Source``, is in ``blocks``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView, Mapping, Sequence, Set, ValuesView
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-from .._utils.array_api import is_device_array
 from .._utils.types import Array
 from .blocks import (
     RowBlock,
@@ -30,7 +30,7 @@ from .blocks import (
 )
 from .chunks import ChunkSource, one_shot
 from .columns import ColumnSource, in_memory
-from .detect import anndata_parts, is_anndata
+from .detect import Kind, anndata_parts, input_kind
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from .validation import check_rows
 
@@ -48,23 +48,24 @@ __all__ = [
     "as_source",
     "check_block",
     "columns_source",
-    "is_dask",
-    "is_source_like",
 ]
 
-_CSC_BLOCKS = 8  # each block of a CSC matrix costs a look at all entries, so there are about this many at most
-_COUNTED = 2**17  # entries whose rows are counted at a time
+# Blocks of a CSC matrix in one scan, at most: each costs a look at all entries, so more of them make a pass slower,
+# and fewer make the blocks larger.
+_MAX_CSC_BLOCKS = 8
+# Entries of a CSC matrix whose rows are counted at a time; bounds the int64 copy of the indices that bincount makes.
+_COUNTED_ENTRIES = 2**17
 
 
 class DenseSource:
-    """A dense array or memory map, used as it is. Slices are views where the type is float32 or float64."""
+    """A dense array or memory map, used as it is. Slices are views if it is float32 or float64 already."""
 
     in_memory = True
     sparse = False
 
     def __init__(self, X: Array, where: str) -> None:
         self._where = where
-        # Only read where rows are asked for: a view of a memory map is no copy.
+        # Kept as it is: rows of a memory map are read only when they are asked for.
         self.array = X
         self.shape = check_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
@@ -85,7 +86,7 @@ class DenseSource:
 class CSRSource:
     """A CSR matrix, used as it is and never changed. Blocks of consecutive rows share its values.
 
-    Duplicates and unsorted indices are put right in copies of the blocks. Whether there are any is looked up once, in
+    Duplicates and unsorted indices are corrected in copies of the blocks. Whether there are any is found out once, in
     one pass over the indices.
     """
 
@@ -96,7 +97,8 @@ class CSRSource:
         self._where = where
         self.shape = check_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
-        # Another object around the same arrays: what SciPy remembers about it is not written to the caller's.
+        # A new object around the same arrays: SciPy caches flags such as has_canonical_format on the matrix itself, and
+        # the caller's is not ours to change.
         self.matrix = scipy.sparse.csr_array(X)
         entries = int(self.matrix.indptr[-1])
         self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize
@@ -105,11 +107,11 @@ class CSRSource:
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order. Cost: their entries."""
-        X, consecutive = self.matrix, as_range(rows, self.shape[0])
+        consecutive = as_range(rows, self.shape[0])
         if consecutive is not None:
-            return csr_rows(X, *consecutive, self.dtype, self._canonical)
-        block = X[row_numbers(rows, self.shape[0], self._where)].astype(self.dtype, copy=False)
-        return as_canonical(block, self._canonical)
+            return csr_rows(self.matrix, *consecutive, self.dtype, self._canonical)
+        numbers = row_numbers(rows, self.shape[0], self._where)
+        return as_canonical(self.matrix[numbers].astype(self.dtype, copy=False), self._canonical)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block)."""
@@ -120,8 +122,8 @@ class CSRSource:
 class CSCSource:
     """A CSC matrix, used as it is and never changed; blocks are CSR.
 
-    Columns are together in it and rows are not: each ``gather`` and each block of ``scan`` costs a look at all
-    entries. Blocks are therefore an eighth of the matrix where ``max_bytes`` is smaller.
+    It is stored by columns, so each ``gather`` and each block of ``scan`` costs a look at all entries. Blocks are
+    therefore at least an eighth of the matrix, even where ``max_bytes`` is smaller.
     """
 
     in_memory = False
@@ -138,7 +140,7 @@ class CSCSource:
         self._indptr: Array | None = None
 
     def first_entries(self, n: int) -> Array:
-        """Return about ``n`` entries, of the first columns."""
+        """Return ``n`` stored entries of the first columns, or all if there are fewer."""
         return np.asarray(self.matrix.data[:n])
 
     def gather(self, rows: slice | Array) -> RowBlock:
@@ -151,123 +153,73 @@ class CSCSource:
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), about eight blocks at most."""
         if self._indptr is None:
-            counts, indices = np.zeros(self.shape[0], dtype=np.int64), self.matrix.indices
-            for first, stop in equal_blocks(int(self.matrix.indptr[-1]), max(_COUNTED, self.shape[0])):
+            counts = np.zeros(self.shape[0], dtype=np.int64)
+            indices = self.matrix.indices
+            # No fewer than n at a time: each bincount also costs O(n) for its result.
+            step = max(_COUNTED_ENTRIES, self.shape[0])
+            for first, stop in equal_blocks(int(self.matrix.indptr[-1]), step):
                 counts += np.bincount(indices[first:stop], minlength=self.shape[0])
             self._indptr = np.concatenate([[0], np.cumsum(counts)])
-        size = max(max_bytes, -(-self.nbytes // _CSC_BLOCKS))
+        size = max(max_bytes, -(-self.nbytes // _MAX_CSC_BLOCKS))
         for first, stop in csr_blocks(self._indptr, self._entry_bytes, size):
             yield first, self.gather(slice(first, stop))
 
 
-# All that ``as_source`` makes: opening one again could mean to read it again.
-_SOURCES = (DenseSource, CSRSource, CSCSource, DenseDiskSource, CSRDiskSource, CSCDiskSource, ChunkSource, ColumnSource)
-
-
-def as_source(X: Any, where: str) -> Source:
+def as_source(X: Any, where: str, kind: Kind | None = None) -> Source:
     """Return the rows of one matrix as a ``Source``.
 
     Parameters
     ----------
     X : array, sparse matrix, dataset, function or iterable; a source is returned as it is
-        - ndarray, memory map, DataFrame and whatever else becomes a 2-D array: not copied where it is an array of
-          real numbers already; a memory map is not read. Arrays on a device are copied to the host.
+        - ndarray, memory map, DataFrame and whatever else becomes a 2-D array: not copied if it is an array of real
+          numbers already; a memory map is not read. Arrays on a device are copied to the host.
         - SciPy sparse: CSR and CSC are used as they are. COO, BSR, LIL, DOK and DIA are converted to CSR once, which
           takes a copy.
         - 2-D dataset of h5py or array of zarr; AnnData's backed CSR or CSC dataset, in HDF5 or Zarr; an AnnData,
           of which ``X`` is taken.
-        - a function of no arguments that returns an iterable of 2-D blocks, or an object that can be iterated again
-          and again and gives them (see ``ChunkSource``).
+        - a function without arguments that returns an iterable of 2-D blocks, or an object that can be iterated
+          repeatedly and yields them (see ``ChunkSource``).
     where : str
         What to call it in errors.
+    kind : Kind, optional
+        That of X, where the caller has asked already.
     """
-    if is_dask(X):
+    kind = input_kind(X) if kind is None else kind
+    if kind is Kind.SOURCE:
+        return X  # type: ignore[no-any-return]  # opening it again could mean reading it again
+    if kind is Kind.ANNDATA:
+        return as_source(anndata_parts(X)[0], where)
+    if kind is Kind.DASK:
         raise TypeError(
-            f"{where} is on Dask, and this needs its rows in the memory of this process, which they may not fit. Pass "
+            f"{where} is on Dask, and this needs its rows in the memory of this process, where they may not fit. Pass "
             "a sample of them: some blocks, computed."
         )
-    kind = _kind(X)
-    if kind == "source":
-        return X  # type: ignore[no-any-return]
-    if kind == "anndata":
-        return as_source(anndata_parts(X)[0], where)
-    if kind == "iterator":
+    if kind is Kind.ITERATOR:
         raise one_shot(X, where)
-    if kind == "chunks":
+    if kind is Kind.CHUNKS:
         return ChunkSource(X, where)
-    if kind == "disk":
+    if kind is Kind.DATASET:
         return DenseDiskSource(X, where)
-    if kind == "sparse disk":
+    if kind is Kind.SPARSE_DATASET:
         return CSRDiskSource(X, where) if X.format == "csr" else CSCDiskSource(X, where)
-    if kind == "sparse":
+    if kind is Kind.SPARSE:
         check_shape(X.shape, where)
         block_dtype(X.dtype, where)
         return CSCSource(X, where) if X.format == "csc" else CSRSource(X, where)
+    # An array that needs no conversion is not copied, and not looked at: a memory map would be read.
     plain = isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray)
     if plain and X.ndim == 2 and X.shape[1] and X.dtype.kind in "biuf":
         return DenseSource(X, where)
     return DenseSource(check_rows(X, where), where)
 
 
-def columns_source(X: Any, columns: Array | None, where: str) -> Source:
+def columns_source(X: Any, columns: Array | None, where: str, kind: Kind | None = None) -> Source:
     """Return these columns of one matrix, in this order, as a ``Source``; None is all of them.
 
-    Of a matrix in memory they are copied, once; of any other they are taken block by block as it is read.
+    Columns of a matrix in memory are copied once; those of any other are selected block by block as it is read.
     """
     if columns is None:
-        return as_source(X, where)
+        return as_source(X, where, kind)
     if in_memory(X):
-        return as_source(X[:, columns], where)
-    return ColumnSource(as_source(X, where), columns)
-
-
-def is_dask(X: Any) -> bool:
-    """Whether X is an array, DataFrame or Series of Dask, or an AnnData whose matrix is; Dask is not imported."""
-    if is_anndata(X):
-        # The matrix of a view is a copy, unless no row is in it; one in a file may be closed.
-        return not getattr(X, "isbacked", False) and is_dask((X[:0] if getattr(X, "is_view", False) else X).X)
-    libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
-    return bool(libraries & {"dask", "dask_expr"}) and hasattr(type(X), "ndim")
-
-
-def is_source_like(X: Any) -> bool:
-    """Whether X is one matrix that only ``as_source`` understands.
-
-    Sparse matrices, datasets on disk, AnnData, functions and objects that give blocks are, iterators too (for which
-    ``as_source`` has the right error); arrays, DataFrames, lists and dicts are not.
-    """
-    return _kind(X) != "dense"
-
-
-def _kind(X: Any) -> str:
-    """Tell what X is from its type alone: attributes of a closed file cannot be read."""
-    # Device arrays can be iterated, and some have nothing that tells NumPy that they are arrays.
-    if isinstance(X, np.ndarray) or is_device_array(X):
-        return "dense"
-    kind = type(X)
-    if isinstance(X, _SOURCES):
-        return "source"
-    if scipy.sparse.issparse(X):
-        return "sparse"
-    if is_anndata(X):
-        return "anndata"
-    layout = getattr(X, "format", None)
-    if isinstance(layout, str) and layout in ("csr", "csc") and hasattr(kind, "shape") and hasattr(X, "group"):
-        return "sparse disk"
-    if _is_dataset(X):
-        return "disk"
-    arrays = ("__array__", "__array_interface__", "__dataframe__")
-    if any(hasattr(kind, name) for name in arrays):
-        return "dense"
-    if hasattr(kind, "__next__"):
-        return "iterator"
-    if callable(X):
-        return "chunks"
-    named = (Mapping, Sequence, Set, KeysView, ValuesView, str, bytes)
-    return "chunks" if hasattr(kind, "__iter__") and not isinstance(X, named) else "dense"
-
-
-def _is_dataset(X: Any) -> bool:
-    """Whether X is an array on disk: of h5py or zarr, which tell the lengths of their chunks."""
-    libraries = {base.__module__.partition(".")[0] for base in type(X).__mro__}
-    return bool(libraries & {"h5py", "zarr"}) and hasattr(type(X), "shape") and hasattr(type(X), "chunks")
+        return as_source(X[:, columns], where, kind)
+    return ColumnSource(as_source(X, where, kind), columns)

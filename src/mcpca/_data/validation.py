@@ -1,4 +1,8 @@
-"""Checks of rows as an array: numbers, two dimensions, no NaN. Each error names the argument and the way out."""
+"""Checks of rows that are converted to an array in memory: numbers, two dimensions, no NaN.
+
+For arrays, DataFrames and nested lists; what is read block by block is checked by ``blocks``. Each error names the
+argument and the way out. The wording of some is what scikit-learn's estimator checks look for.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,12 @@ import scipy.sparse
 from .._utils.arguments import check_unmasked
 from .._utils.array_api import to_host
 from .._utils.types import Array
+from .._utils.wording import listed
+from .blocks import has_finite_sum
 
 
 def check_rows(X: Any, where: str) -> Array:
-    """Return one context's rows as a finite 2-D float32 or float64 array, without a copy where possible."""
+    """Return rows as a 2-D float32 or float64 array, without a copy where possible; values are not looked at."""
     if scipy.sparse.issparse(X):
         raise TypeError(f"{where} is a sparse matrix, and this needs a dense array; pass X.toarray().")
     X = to_host(X)
@@ -47,36 +53,33 @@ def check_rows(X: Any, where: str) -> Array:
 
 
 def _non_numeric_columns(X: Any) -> list[Any]:
-    """Names of a DataFrame's columns that no cast to float can take; other inputs have none."""
+    """Return the names of a DataFrame's columns that cannot be cast to float; none for other inputs."""
     if not (hasattr(X, "dtypes") and hasattr(X, "columns")):
         return []
-    kinds = [getattr(np.dtype(d), "kind", "O") if isinstance(d, np.dtype) else _extension_kind(d) for d in X.dtypes]
+    kinds = [dtype.kind if isinstance(dtype, np.dtype) else _extension_kind(dtype) for dtype in X.dtypes]
     return [c for c, kind in zip(X.columns, kinds, strict=True) if kind not in "biuf"]
 
 
 def _extension_kind(dtype: Any) -> str:
-    """NumPy's letter for a pandas or polars column type."""
-    if str(dtype) == "Boolean":  # of polars; pandas' is numeric
+    """Return NumPy's letter for a column type of pandas or polars: b, f for any number, or O."""
+    if str(dtype) == "Boolean":  # polars does not count it as numeric; pandas does
         return "b"
-    is_numeric = getattr(dtype, "_is_numeric", None)
+    is_numeric = getattr(dtype, "_is_numeric", None)  # pandas, a property
     if is_numeric is None:
-        is_numeric = getattr(dtype, "is_numeric", lambda: False)()
+        is_numeric = getattr(dtype, "is_numeric", lambda: False)()  # polars, a method
     return "f" if is_numeric else "O"
 
 
 def check_finite(A: Array, where: str, features: Array | None) -> None:
-    """Raise with the number and the place of NaN and infinite values."""
-    # The sum of finite numbers may overflow, so it only opens the door to the exact test.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(A.sum(dtype=np.float64)):
-            return
+    """Raise if an array has NaN or infinite values; the error says how many and in which ``features`` (names)."""
+    if has_finite_sum(A):
+        return
     bad = ~np.isfinite(A)
     if not bad.any():
         return
     columns = np.flatnonzero(bad.any(axis=0))
-    names = [str(features[c]) if features is not None else str(c) for c in columns[:5]]
-    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    names = columns if features is None else features[columns]
     raise ValueError(
         f"{where} contains {int(np.isnan(A).sum())} NaN and {int(np.isinf(A).sum())} infinite (inf) values, in "
-        f"feature(s) {', '.join(names)}{more}; impute or drop them before fitting."
+        f"feature(s) {listed(names)}; impute or drop them before fitting."
     )

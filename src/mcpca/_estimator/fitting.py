@@ -16,14 +16,15 @@ import numpy as np
 
 from .._covariances.checkpoint import Checkpoint
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.device_rows import holds_device_arrays, read_device_contexts
-from .._covariances.device_stack import check_stack
-from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows, identity_of
+from .._covariances.device_rows import read_device_contexts
+from .._covariances.device_validation import check_stack
+from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
+from .._covariances.fit_identity import identity_of
 from .._covariances.moments import ContextMoments
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
 from .._data.contexts import read_contexts
-from .._data.detect import is_anndata
+from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array, take_labels
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
@@ -171,7 +172,7 @@ def _model_in_units(
         contexts=data.names,
         n_samples=data.counts,
         n_iter=max(1, result.n_iter),  # scikit-learn's checks expect at least 1
-        n_passes=None if data.passes is None else data.passes.count[0],
+        n_passes=data.n_passes,
         basis_residual=result.basis_residual,
         # Facets stay scaled: they are fourth powers of the data, which may be out of range in its units.
         facets=replace(facets, exponent=data.exponent),

@@ -1,4 +1,9 @@
-"""What makes two solutions comparable: sign, order, matching."""
+"""What makes two solutions comparable: one order and sign for each, and a matching of the columns of two.
+
+The model ``S_i = A diag(b_i) A^T`` is the same for columns in any order and of either sign. Every solver's answer goes
+through ``canonical_order``, so that a fit does not depend on the seed in these respects; ``match_components`` and
+``ascore``, which are public, compare solutions that may still differ in them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,9 @@ from .._utils.array_api import to_host
 from .._utils.printing import Shown, counted, span
 from .._utils.types import Array
 
-# Two numbers this close are taken as equal, so that rounding cannot decide an order or a sign.
+# Two numbers closer than this, relative to the largest, are taken as equal, so that rounding cannot decide an order or
+# a sign. Larger, and different totals are sorted by the position of entries; smaller, and solutions that agree up to
+# the tolerance of a solver may come in another order.
 _TIE = 1e-7
 
 
@@ -24,10 +31,12 @@ def canonical_order(A: Array, B: Array) -> tuple[Array, Array, Array]:
     them: neither depends on the seed.
     """
     size = np.abs(A)
+    # The first of the entries that tie for the largest: argmax of a mask is its first True.
     peak = np.argmax(size >= (1 - _TIE) * size.max(axis=0), axis=0)
     A = A * np.where(A[peak, np.arange(A.shape[1])] < 0, -1, 1)
     total = B.sum(axis=0)
     top = total.max(initial=0)
+    # Totals on a grid of the width of a tie: equal ones are then exactly equal, and the second key decides.
     steps = np.round(total / (top * _TIE)) if top > 0 else total
     order = np.lexsort((peak, -steps))
     return np.ascontiguousarray(A[:, order]), np.ascontiguousarray(B[:, order]), order
@@ -35,10 +44,10 @@ def canonical_order(A: Array, B: Array) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True, repr=False)
 class Matching(Shown):
-    """How the columns of one solution map to those of another.
+    """How the columns of one solution correspond to those of another.
 
-    ``indices[j]`` is the column of ``A`` matched with column j of ``A_ref``; ``signs[j]`` makes their cosine
-    positive; ``cosines[j]`` is its absolute value.
+    ``indices[j]`` is the column of ``A`` matched with column j of ``A_ref``; multiplied by ``signs[j]`` it has a
+    positive cosine with that column, ``cosines[j]``.
     """
 
     indices: Array
@@ -57,8 +66,12 @@ class Matching(Shown):
         ]
 
     def _rows(self) -> dict[str, Any]:
-        columns = {"column of A_ref": range(len(self.indices)), "column of A": self.indices}
-        return {**columns, "sign": self.signs, "|cos|": self.cosines}
+        return {
+            "column of A_ref": range(len(self.indices)),
+            "column of A": self.indices,
+            "sign": self.signs,
+            "|cos|": self.cosines,
+        }
 
 
 def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching:
@@ -76,14 +89,15 @@ def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching
     -----
     Cost O(p r s) for the cosines, then O(r^3) or O(r s).
     """
-    A, A_ref = _columns(A, "A"), _columns(A_ref, "A_ref")
+    A = _columns(A, "A")
+    A_ref = _columns(A_ref, "A_ref")
     if A.shape[0] != A_ref.shape[0] or A_ref.shape[1] > A.shape[1]:
         raise ValueError(
             f"A {A.shape} and A_ref {A_ref.shape} do not match: both need the same number of rows, and A_ref at most "
             "as many columns as A. Swap them, or select columns."
         )
-    norms = np.linalg.norm(A, axis=0), np.linalg.norm(A_ref, axis=0)
-    cosines = A_ref.T @ A / np.maximum(np.outer(norms[1], norms[0]), np.finfo(float).tiny)
+    lengths = np.outer(np.linalg.norm(A_ref, axis=0), np.linalg.norm(A, axis=0))
+    cosines = A_ref.T @ A / np.maximum(lengths, np.finfo(float).tiny)  # (s, r); 0 for columns of zeros
     size = np.abs(cosines)
     if method == "optimal":
         indices = linear_sum_assignment(-size)[1]
@@ -92,7 +106,7 @@ def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching
         free = size.copy()
         for j in range(len(size)):
             indices[j] = np.argmax(free[j])
-            free[:, indices[j]] = -1
+            free[:, indices[j]] = -1  # below any |cos|: taken
     else:
         raise ValueError(f"method={method!r}; choose 'optimal' or 'greedy'.")
     matched = cosines[np.arange(len(size)), indices]
@@ -109,6 +123,7 @@ def ascore(A: Any, A_ref: Any, *, method: str = "greedy") -> float:
 
 
 def _columns(value: Any, name: str) -> Array:
+    """Return components (p, r) in float64, or raise where they are no finite matrix."""
     A: Array = np.asarray(check_unmasked(to_host(value), name, FINITE), dtype=np.float64)
     if A.ndim != 2 or 0 in A.shape:
         raise ValueError(f"{name} must be a non-empty (p, r) matrix, got shape {A.shape}.")

@@ -1,10 +1,16 @@
-"""Approximate joint diagonalisation, all pairs at once: the step that the power method and the likelihood share."""
+"""Approximate joint diagonalisation, all pairs of axes at once: the step that several methods share.
+
+``_solvers.joint`` (the power method's components at once), ``_solvers.weighted`` (stage 1 of maximum likelihood), the
+preconditioner of ``_solvers.scoring``, and the baselines FFDIAG and UWEDGE all end in 2 x 2 systems, one for each pair.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .._utils.types import Array
+
+_SINGULAR_PAIR = 1e-13  # determinant over the product of the diagonal: two components that cannot be told apart
 
 
 def pair_step(
@@ -25,6 +31,8 @@ def pair_step(
     once and not copied. Cost O(k r^2).
     """
     d = d if root is None else d / root**2
+    # The normal equations of pair (l, j): H_lj = sum_i d_ij^2, K_lj = sum_i d_ij d_il, pull_lj = sum_i d_ij R_i[l, j],
+    # every term times its weight. ``drift`` is what sum_i d_ij noise_i has in pull, before it meets gram.
     if weights is None:
         K = d.T @ d
         H = np.broadcast_to(np.diag(K), K.shape)
@@ -44,9 +52,12 @@ def pair_step(
 
 
 def solve_pairs(H: Array, K: Array, pull: Array) -> Array:
-    """Solve ``H_lj E_lj + K_lj E_jl = pull_lj`` for all pairs; 0 on the diagonal and where a pair is singular."""
+    """Solve ``H_lj E_lj + K_lj E_jl = pull_lj`` for all pairs; 0 on the diagonal and where a pair is singular.
+
+    K is symmetric, so each pair (l, j) is the system ``[[H_lj, K_lj], [K_lj, H_jl]]``, solved by Cramer's rule.
+    """
     size = H * H.T
     det = size - K**2
     np.fill_diagonal(det, 0)
-    good = det > 1e-13 * size
-    return np.asarray(np.divide(pull * H.T - K * pull.T, det, out=np.zeros_like(K), where=good))
+    regular = det > _SINGULAR_PAIR * size
+    return np.asarray(np.divide(pull * H.T - K * pull.T, det, out=np.zeros_like(K), where=regular))

@@ -1,10 +1,15 @@
 """Top eigenvectors of ``G = sum_i S_i S_i`` from few products ``G V``, each of which may be a pass over a large file.
 
-Block Lanczos with everything kept: V holds all blocks so far, ``G V`` is known, and the Ritz vectors of V are the best
-that can be said from these passes. Their residuals ``G u - w u`` are known without another pass: by Weyl and Davis and
-Kahan an eigenvalue of G is within ``||residual||`` of w, and u within ``||residual|| / gap`` of an eigenvector. All
-residuals lie in the next block of Lanczos; of that only those are multiplied that are not small yet, so that blocks get
-narrower on the way.
+``StreamedCovariances.basis`` calls it, and hands the vectors on as the basis that compresses the covariances.
+
+Block Lanczos that keeps all blocks: V holds them side by side, ``G V`` is known, and the Ritz vectors of V are the best
+approximation that these products allow. Their residuals ``G u - w u`` are known without another product. They are the
+certificate: by Weyl's inequality an eigenvalue of G is within ``||residual||`` of w, and by Davis and Kahan u is within
+``||residual|| / gap`` of an eigenvector. They also span the next Lanczos block, of which only those columns are
+multiplied whose residuals are not small yet, so that blocks get narrower on the way.
+
+Where products are cheap, since G is a matrix in memory, ``_covariances.flattening.subspace_iteration`` is faster: it
+needs more products and no orthogonalisation against all blocks. The two agree on the certified directions only.
 """
 
 from __future__ import annotations
@@ -16,16 +21,27 @@ import numpy as np
 
 from .._utils.types import Array
 
+# Columns of a block beyond the r that are certified. They hold the next eigenvectors, so that convergence depends on
+# eigenvalue r + SPARE over eigenvalue r: more of them save products and make each one dearer.
 SPARE = 10
-_BLOCKS = 8  # after as many V starts again from its Ritz vectors, whose products are known
-_NO_BETTER, _PATIENCE = 0.5, 8  # a residual that so many products have not brought down to this share of itself
-_NEAR = 1e4
-_SMALL = 0.7  # of the goal: residuals below it wait
+# V starts again from its Ritz vectors, whose products are known, when it has so many times the columns of a block.
+# Memory is that of twice as many blocks, V and G V; a restart forgets part of the Krylov space, so it costs products.
+_BLOCKS = 8
+# Give up when so many products have not brought the residual down to this share of itself.
+_NO_BETTER = 0.5
+_PATIENCE = 8
+# Within this factor of the rounding of the products, patience is for two of them only.
+_NEAR_ROUNDING = 1e4
+# Residuals below this share of the goal are small enough, and are not multiplied for the time being.
+_SETTLED_SHARE = 0.7
 _LANES = 4  # columns that processors multiply at a time: 32 of them take less than 30
 
 
 class Eigenbasis(NamedTuple):
-    """Ritz values (q,) and vectors (p, q), largest first, the certificate, and the number of products."""
+    """Ritz values (q,) and vectors (p, q), largest first, the certificate, and the number of products.
+
+    ``residual`` is the largest residual of the first r vectors, as a share of the r-th value.
+    """
 
     values: Array
     vectors: Array
@@ -42,13 +58,13 @@ def top_eigenvectors(
     ----------
     times : function of an orthonormal (p, s) block that returns ``G`` times it
     start : ndarray (p, s)
-        Any block, the closer to the answer the better.
+        Any block; the closer to the answer, the fewer products.
     q, r : int
         Directions wanted, and how many of them are certified. Those between r and q are what the blocks hold of the
         next eigenvectors.
     tol, eps : float
         Stop when the first r residuals are below ``tol`` times eigenvalue r, or below ``8 eps`` times the first: eps is
-        the precision of the products. Also when eight products in a row brought little.
+        the precision of the products. Also stop when eight products in a row have hardly improved them.
     most : int
         Products at most.
 
@@ -56,45 +72,59 @@ def top_eigenvectors(
     -----
     Memory O(p s min(products, 8)).
     """
-    block, V, GV = np.linalg.qr(start)[0], np.empty((len(start), 0)), np.empty((len(start), 0))
-    width, history = start.shape[1], [np.inf]
+    p, width = start.shape
+    block = np.linalg.qr(start)[0]
+    V = np.empty((p, 0))
+    GV = np.empty((p, 0))
+    history = [np.inf]  # the residual after each product
     for n_products in range(1, most + 1):
-        V, GV = np.hstack([V, block]), np.hstack([GV, times(block)])
+        V = np.hstack([V, block])
+        GV = np.hstack([GV, times(block)])
+        # Rayleigh and Ritz on the span of V: G u - w u needs no product, since G V is known.
         H = V.T @ GV
-        w, Y = np.linalg.eigh((H + H.T) / 2)
-        w, Y = np.maximum(w[::-1], 0), Y[:, ::-1]
-        few, shown, enough = min(r, len(w)), min(_in_lanes(q), len(w)), len(w) >= min(q, len(V))
-        residuals = GV @ Y[:, :shown] - (V @ Y[:, :shown]) * w[:shown]
+        ascending, Y = np.linalg.eigh((H + H.T) / 2)
+        w = np.maximum(ascending[::-1], 0)
+        Y = Y[:, ::-1]
+        n_certified = min(r, len(w))
+        n_watched = min(_in_lanes(q), len(w))
+        is_wide_enough = len(w) >= min(q, p)
+        residuals = GV @ Y[:, :n_watched] - (V @ Y[:, :n_watched]) * w[:n_watched]
         sizes = np.linalg.norm(residuals, axis=0)
-        left, goal = sizes[:few].max(), max(tol * w[few - 1], 8 * eps * w[0])
-        if enough and left <= goal:
+        worst = sizes[:n_certified].max()
+        goal = max(tol * w[n_certified - 1], 8 * eps * w[0])
+        if is_wide_enough and worst <= goal:
             break
-        history.append(left)
+        history.append(worst)
         # Near the precision of the products a residual that stays will not get better.
-        patience = _PATIENCE if left > _NEAR * eps * w[0] else 2
-        if enough and left > _NO_BETTER * history[max(0, n_products - patience)]:
+        patience = _PATIENCE if worst > _NEAR_ROUNDING * eps * w[0] else 2
+        if is_wide_enough and worst > _NO_BETTER * history[max(0, n_products - patience)]:
             break
-        order = np.lexsort((-sizes, np.arange(shown) >= few))
-        wanted = order[: min(_in_lanes((sizes > _SMALL * goal).sum()), width)]
-        block = _outside(V, residuals[:, wanted], eps * w[0])
+        # The next block: large residuals of certified directions first, then those of the others.
+        order = np.lexsort((-sizes, np.arange(n_watched) >= n_certified))
+        n_columns = min(_in_lanes((sizes > _SETTLED_SHARE * goal).sum()), width)
+        block = _outside(V, residuals[:, order[:n_columns]], eps * w[0])
         if not block.shape[1]:  # V holds all that G reaches from the start
             break
         if V.shape[1] + width > _BLOCKS * width and n_products < most:
+            # A thick restart: with more than q Ritz vectors the directions beyond q are not lost.
             keep = min(len(w), max(q, 2 * width))
-            V, GV = V @ Y[:, :keep], GV @ Y[:, :keep]
-    residual = float(left / w[few - 1]) if w[few - 1] > 0 else 0.0
+            V = V @ Y[:, :keep]
+            GV = GV @ Y[:, :keep]
+    residual = float(worst / w[n_certified - 1]) if w[n_certified - 1] > 0 else 0.0
     return Eigenbasis(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products)
 
 
 def _in_lanes(n: int) -> int:
+    """Round ``n`` up to a number of columns that processors multiply at once."""
     return -(-n // _LANES) * _LANES
 
 
-def _outside(V: Array, block: Array, least: float) -> Array:
+def _outside(V: Array, block: Array, rounding: float) -> Array:
     """Return an orthonormal basis of what ``block`` has outside the span of V, without what is rounding only."""
     block = block - V @ (V.T @ block)
     Q, size, _ = np.linalg.svd(block, full_matrices=False)
-    Q = Q[:, size > 8 * least]
-    Q = Q - V @ (V.T @ Q)  # twice is enough: what is outside V stays as long as it was, rounding does not
+    Q = Q[:, size > 8 * rounding]
+    # Twice is enough (Kahan and Parlett): a direction outside V keeps its length, one that was rounding loses it.
+    Q = Q - V @ (V.T @ Q)
     Q = Q[:, np.linalg.norm(Q, axis=0) > 0.9]
     return np.ascontiguousarray(np.linalg.qr(Q)[0])

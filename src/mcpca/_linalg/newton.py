@@ -1,4 +1,4 @@
-"""Truncated Newton steps on a product of unit spheres or any space that the caller retracts to."""
+"""Conjugate gradients for truncated Newton steps: the inner solver of ``lsq``, ``ml``, ``stiefel`` and ``nls``."""
 
 from __future__ import annotations
 
@@ -14,28 +14,32 @@ Operator = Callable[[Array], Array]
 def conjugate_gradients(
     hessian: Operator, gradient: Array, precondition: Operator, *, rtol: float, max_iter: int
 ) -> Array:
-    """Solve ``H d = -g`` far enough for a descent step.
+    """Solve ``H d = -g`` far enough for a descent step (Steihaug's truncation).
 
-    Stops at the relative residual ``rtol`` (in the norm of the preconditioner), and at the first direction of
-    negative curvature, where what was gained so far is a descent direction already.
+    Stops at the relative residual ``rtol`` (in the norm of the preconditioner), and at the first direction of negative
+    curvature, where the solution so far is a descent direction already. Arrays may have any shape. On a manifold the
+    caller works in tangent vectors, and retracts what comes back.
     """
     d = np.zeros_like(gradient)
     residual = gradient.copy()
     z = precondition(residual)
     direction = -z
     rho = float(np.vdot(residual, z))
-    goal = rtol**2 * rho
+    goal = rtol**2 * rho  # rho is the squared norm of the residual in the metric of the preconditioner
     for step in range(max_iter):
+        # Also if the preconditioner is not definite or a product has overflowed: the solution so far is kept.
         if rho <= goal or not np.isfinite(rho):
             break
         image = hessian(direction)
         curvature = float(np.vdot(direction, image))
         if curvature <= 0:
+            # In the first step there is no solution yet; minus the preconditioned gradient goes down all the same.
             return d if step else direction
         alpha = rho / curvature
         d += alpha * direction
         residual += alpha * image
         z = precondition(residual)
-        rho, previous = float(np.vdot(residual, z)), rho
-        direction = -z + (rho / previous) * direction
+        previous_rho = rho
+        rho = float(np.vdot(residual, z))
+        direction = -z + (rho / previous_rho) * direction
     return d

@@ -1,8 +1,11 @@
 """Newton's method for a function of the variances along orthonormal axes, ``h_ij = a_j^T T_i a_j``.
 
-A frame ``V = [A, complement]`` moves by ``V Cayley(X)``, ``X = [[W, -K^T], [K, 0]]`` with W skew, where X solves
-Newton's equations by conjugate gradients, preconditioned by the curvature of each single rotation. A step is taken
-only if it raises the function.
+Every criterion for orthonormal components is such a function: least squares and likelihood (``_solvers.orthogonal``,
+``_solvers.orthogonal_ml``) and Flury's common components (``_model.common_components``), each of which hands in its own
+``Landscape``. Axes are kept as the first columns of a frame ``V = [A, complement]``, an orthogonal (q, q) matrix, which
+moves by ``V Cayley(X)`` with ``X = [[W, -K^T], [K, 0]]``, W skew: rotations of pairs of axes among the first r, and of
+these into the complement (the Stiefel manifold). X solves Newton's equations by conjugate gradients, preconditioned by
+the curvature of each single rotation. A step is taken only if it raises the function.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from .newton import conjugate_gradients
 
 _CG_STEPS = 60
 _HALVINGS = 30
-_MAX_TURN = 0.7  # the largest entry of X in one step
-_ROUNDING = 1e-14
+_MAX_TURN = 0.7  # the largest entry of X in one step, 40 degrees: a second-order model says little beyond
+_ROUNDING = 1e-14  # share of f below which a change of it is noise
+_SUFFICIENT_RISE = 1e-4  # Armijo's share of what the slope promises
+_FLATTEST = 1e-9  # of the largest curvature: the preconditioner takes none as smaller
 
 
 class Landscape(NamedTuple):
@@ -30,8 +35,8 @@ class Landscape(NamedTuple):
     coupling: Callable[[Array], Array] | None
 
 
-class Climb(NamedTuple):
-    """Where ``climb`` ended: the frame (q, q), f, the norm of its gradient, about what one more step would gain.
+class FrameMaximum(NamedTuple):
+    """Where the ascent ended: the frame (q, q), f, the norm of its gradient, about what one more step would gain.
 
     ``step`` is the largest rotation of the last step, in radians.
     """
@@ -44,10 +49,18 @@ class Climb(NamedTuple):
     n_iter: int
 
 
-def complete(A: Array) -> Array:
+class _Place(NamedTuple):
+    """A frame (q, q), the images ``a_j^T T_i`` of its first r axes as (r, k, q), and f there."""
+
+    frame: Array
+    images: Array
+    f: Landscape
+
+
+def complete_frame(A: Array) -> Array:
     """Return an orthogonal (q, q) matrix whose first columns are the orthonormal columns of A."""
     frame: Array = np.linalg.qr(A, mode="complete")[0]
-    frame[:, : A.shape[1]] = A
+    frame[:, : A.shape[1]] = A  # QR may have turned their signs
     return frame
 
 
@@ -57,7 +70,7 @@ def nearest_orthonormal(A: Array) -> Array:
     return np.asarray(U @ Vt)
 
 
-def climb(
+def maximise_over_frames(
     T: Array,
     frame: Array,
     r: int,
@@ -65,7 +78,7 @@ def climb(
     *,
     max_iter: int,
     tol: float,
-) -> Climb:
+) -> FrameMaximum:
     """Raise ``objective(h)`` over the first r axes of ``frame`` until a step turns no axis by more than ``tol``.
 
     Newton's equations are solved to the precision that pays off, the step is halved until f rises. One step costs
@@ -74,47 +87,55 @@ def climb(
     k, q, _ = T.shape
     flat = T.reshape(k * q, q)
 
-    def look(frame: Array) -> tuple[Array, Landscape]:
-        images = (frame[:, :r].T @ flat.T).reshape(r, k, q)  # a_j^T T_i
-        return images, objective(np.einsum("jiq,qj->ji", images, frame[:, :r]))
+    def look(frame: Array) -> _Place:
+        images = (frame[:, :r].T @ flat.T).reshape(r, k, q)
+        return _Place(frame, images, objective(np.einsum("jiq,qj->ji", images, frame[:, :r])))
 
-    images, here = look(frame)
-    step, first_gain, n_iter = np.inf, 0.0, 0
+    here = look(frame)
+    step = np.inf
+    first_gain = 0.0
+    n_iter = 0
     while True:
         # Everything below is in coordinates of the frame, and X stands for its first r columns (q, r).
-        Y = (images.reshape(r * k, q) @ frame).reshape(r, k, q)
-        G = 2 * np.matmul(here.slope[:, None, :], Y)[:, 0].T
+        Y = (here.images.reshape(r * k, q) @ here.frame).reshape(r, k, q)
+        G = 2 * np.matmul(here.f.slope[:, None, :], Y)[:, 0].T
         g = _skew_part(G, r)
         norm = np.sqrt(_inner(g, g, r))
-        P = _pair_curvature(Y, T, here, r)
+        P = _pair_curvature(Y, T, here.f, r)
         gain = _inner(g, g / P, r) / 2
         first_gain = max(first_gain, gain)
         if step <= tol or n_iter >= max_iter or not gain > 0:
             break
-        # Superlinear where it is near; only a good direction where it is far.
-        X = _newton_direction(T, frame, Y, G, g, P, here, min(0.1, np.sqrt(gain / first_gain)))
-        slope = _inner(g, X, r)
-        turn = float(np.abs(X).max())
-        t = min(1.0, _MAX_TURN / turn)
-        allowance = _ROUNDING * max(abs(here.value), 1.0)
-        for _ in range(_HALVINGS):
-            trial = frame @ _cayley(t * X)
-            images_there, there = look(trial)
-            if there.value >= here.value + 1e-4 * t * slope - allowance:
-                break
-            t /= 2
-        else:
-            break  # nothing that rounding lets us see
+        # Superlinear where the maximum is near; only a good direction where it is far.
+        X = _newton_direction(T, here.frame, Y, G, g, P, here.f, min(0.1, np.sqrt(gain / first_gain)))
+        allowance = _ROUNDING * max(abs(here.f.value), 1.0)
+        higher, turn = _line_search(look, here, X, _inner(g, X, r), allowance)
+        if higher is None:
+            break  # no rise that rounding lets us see
         n_iter += 1
-        stalled = there.value <= here.value + allowance and t * turn >= step
-        frame, images, here, step = trial, images_there, there, t * turn
-        if stalled:
-            step = 0.0  # f no longer tells steps apart, and they no longer shrink
-    return Climb(frame, here.value, float(norm), gain, float(step), n_iter)
+        stalled = higher.f.value <= here.f.value + allowance and turn >= step
+        here = higher
+        # When f no longer tells steps apart and they no longer shrink, rounding is all that moves the axes.
+        step = 0.0 if stalled else turn
+    return FrameMaximum(here.frame, here.f.value, float(norm), gain, float(step), n_iter)
+
+
+def _line_search(
+    look: Callable[[Array], _Place], here: _Place, X: Array, slope: float, allowance: float
+) -> tuple[_Place | None, float]:
+    """Halve the step X until f rises; return where it ends, None if it never rises, and its largest rotation."""
+    turn = float(np.abs(X).max())
+    t = min(1.0, _MAX_TURN / turn)
+    for _ in range(_HALVINGS):
+        trial = look(here.frame @ _cayley(t * X))
+        if trial.f.value >= here.f.value + _SUFFICIENT_RISE * t * slope - allowance:
+            return trial, t * turn
+        t /= 2
+    return None, 0.0
 
 
 def _inner(X: Array, Z: Array, r: int) -> float:
-    """Inner product in which the rotation of each pair is a unit vector; X and Z hold kept pairs twice."""
+    """Inner product in which the rotation of each pair is a unit vector; X and Z hold pairs among the first r twice."""
     return float((X[:r] * Z[:r]).sum() / 2 + (X[r:] * Z[r:]).sum())
 
 
@@ -123,52 +144,54 @@ def _skew_part(E: Array, r: int) -> Array:
     return np.concatenate([E[:r] - E[:r].T, E[r:]])
 
 
-def _pair_curvature(Y: Array, T: Array, here: Landscape, r: int) -> Array:
+def _pair_curvature(Y: Array, T: Array, f: Landscape, r: int) -> Array:
     """Minus the second derivative of f along the rotation of each pair, made positive: (q, r)."""
     q = Y.shape[2]
     h = np.einsum("jij->ji", Y[:, :, :r])
-    product = here.slope @ h.T
-    own = np.diag(product)
-    steep = np.matmul(here.bend[:, None, :], Y**2)[:, 0].T  # sum_i bend_ij R_lj^2, (q, r)
-    kept = 2 * (own[:, None] + own[None, :] - product - product.T) - 4 * (steep[:r] + steep[:r].T)
-    # The variances of dropped axes are not computed: their mean stands in.
-    spread = (np.einsum("iqq->i", T) - h.sum(axis=0)) / max(q - r, 1)
-    dropped = 2 * (own - here.slope @ spread) - 4 * steep[r:]
-    P = np.abs(np.concatenate([kept, dropped]))
+    product = f.slope @ h.T  # sum_i slope_ij h_il
+    same_axis = np.diag(product)
+    steep = np.matmul(f.bend[:, None, :], Y**2)[:, 0].T  # sum_i bend_ij R_lj^2, (q, r)
+    among_axes = 2 * (same_axis[:, None] + same_axis[None, :] - product - product.T) - 4 * (steep[:r] + steep[:r].T)
+    # The variances along the complement are not computed: their mean stands in.
+    mean_outside = (np.einsum("iqq->i", T) - h.sum(axis=0)) / max(q - r, 1)
+    into_complement = 2 * (same_axis - f.slope @ mean_outside) - 4 * steep[r:]
+    P = np.abs(np.concatenate([among_axes, into_complement]))
     top = float(P.max(initial=0))
-    return np.maximum(P, 1e-9 * top) if top > 0 else np.ones_like(P)
+    return np.maximum(P, _FLATTEST * top) if top > 0 else np.ones_like(P)
 
 
 def _newton_direction(
-    T: Array, frame: Array, Y: Array, G: Array, g: Array, P: Array, here: Landscape, precision: float
+    T: Array, frame: Array, Y: Array, G: Array, g: Array, P: Array, f: Landscape, precision: float
 ) -> Array:
     """Solve ``-Hess X = g`` by preconditioned conjugate gradients, stopping at a direction of positive curvature.
 
     ``Hess X`` is the skew part of ``2 sum_i slope_ij T_i x_j + 2 sum_i (f'' dh)_ij T_i a_j``, with
     ``dh_ij = 2 a_j^T T_i x_j``, and of ``-(X G + G X)/2``, which is the second-order term of the exponential.
     """
-    (k, q, _), r = T.shape, len(Y)
-    mixed = (here.slope @ T.reshape(k, q * q)).reshape(r, q, q) if r <= 4 * k else None
-    Gt, Gb = G[:r], G[r:]
+    k, q, _ = T.shape
+    r = len(Y)
+    # sum_i slope_ij T_i (r, q, q) once, if r of them fit where the k slices do; else the slices in every product.
+    mixed = (f.slope @ T.reshape(k, q * q)).reshape(r, q, q) if r <= 4 * k else None
+    G_top, G_bottom = G[:r], G[r:]
 
     def minus_hessian(X: Array) -> Array:
         lifted = frame @ X
         if mixed is not None:
             moved = np.matmul(mixed, lifted.T[:, :, None])[:, :, 0].T
-        else:  # r products would not fit where the k slices do
+        else:
             turned = (lifted.T @ T.reshape(k * q, q).T).reshape(r, k, q)
-            moved = np.matmul(here.slope[:, None, :], turned)[:, 0].T
+            moved = np.matmul(f.slope[:, None, :], turned)[:, 0].T
         change = 2 * np.matmul(Y, X.T[:, :, None])[:, :, 0]
-        bent = here.bend * change
-        if here.coupling is not None:
-            bent = bent + here.coupling(change)
+        bent = f.bend * change
+        if f.coupling is not None:
+            bent = bent + f.coupling(change)
         E = 2 * (frame.T @ moved) + 2 * np.matmul(bent[:, None, :], Y)[:, 0].T
         W, K = X[:r], X[r:]
-        E[:r] -= (W @ Gt - K.T @ Gb + Gt @ W) / 2
-        E[r:] -= (K @ (Gt + Gt.T) + Gb @ W) / 2
+        E[:r] -= (W @ G_top - K.T @ G_bottom + G_top @ W) / 2
+        E[r:] -= (K @ (G_top + G_top.T) + G_bottom @ W) / 2
         return -_skew_part(E, r)
 
-    # Kept pairs are held twice: in these units the inner product is the plain one.
+    # Pairs among the first r are held twice: in these units the inner product is the plain one.
     unit = np.concatenate([np.full((r, 1), np.sqrt(0.5)), np.ones((q - r, 1))])
     X = conjugate_gradients(
         lambda v: unit * minus_hessian(v / unit), -unit * g, lambda v: v / P, rtol=precision, max_iter=_CG_STEPS

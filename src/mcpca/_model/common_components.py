@@ -25,8 +25,8 @@ from scipy.stats import chi2
 
 from .._covariances.validation import check_covariances
 from .._linalg.canonical import canonical_order
-from .._linalg.jacobi import jacobi
-from .._linalg.stiefel import Landscape, climb
+from .._linalg.jacobi import jacobi_sweeps
+from .._linalg.stiefel import Landscape, maximise_over_frames
 from .._utils.arguments import check_integer, check_real
 from .._utils.printing import Shown, counted
 from .._utils.types import Array
@@ -152,8 +152,8 @@ def common_principal_components(
     ends = []
     n_iter = 0
     for start in _starts(scaled, spectrum, axes, n):
-        frame, sweeps = jacobi(scaled, start, p, angle, _JACOBI_SWEEPS)
-        end = climb(scaled, frame, p, objective, max_iter=max_iter, tol=tol)
+        frame, sweeps = jacobi_sweeps(scaled, start, p, angle, _JACOBI_SWEEPS)
+        end = maximise_over_frames(scaled, frame, p, objective, max_iter=max_iter, tol=tol)
         ends.append(end)
         n_iter += sweeps + end.n_iter
     best_value = max(end.value for end in ends)
@@ -236,7 +236,7 @@ def _matrix_functions(spectrum: Array) -> tuple[Array, Array, Array]:
 
 
 def _pair_angle(mean: Array, half: Array, off: Array, n: Array) -> Array:
-    """Return the angles that minimise ``sum_i n_i log(R_jj R_ll)`` for m pairs, given as (m, k); see ``jacobi``.
+    """Return the angles that minimise ``sum_i n_i log(R_jj R_ll)`` for m pairs, given as (m, k); see ``jacobi_sweeps``.
 
     With ``u = half cos 2 theta + off sin 2 theta`` the product is ``mean^2 - u^2``, and ``-log(mean^2 - x)`` is convex
     in x: maximising its tangent at the present u, ``sum_i w_i u_i^2`` with ``w_i = n_i / (mean_i^2 - u_i^2)``, cannot

@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._covariances.device_stack import as_stack, check_stack
+from .._covariances.device_validation import check_stack
 from .._covariances.interface import Covariances
 from .._covariances.scaling import stack_in_range
+from .._covariances.stack import as_stack
 from .._covariances.subspace import Core, compress, numerical_rank
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name
 from .._linalg.canonical import canonical_order
-from .._solvers import Settings, SolverResult, check_solver, get_solver
+from .._solvers import SOLVERS, Settings, SolverResult, check_solver, get_solver
 from .._solvers.loadings import solve_loadings
 from .._utils.arguments import as_generator, check_integer, check_rank, check_real, check_unmasked
 from .._utils.array_api import like, to_host
@@ -217,7 +218,7 @@ def decompose_checked(
     """
     tol = check_tolerance(tol)
     max_iter = check_integer(max_iter, "max_iter", 1)
-    is_likelihood = solver == "ml"
+    is_likelihood = SOLVERS[solver].models_noise
     S_weighted = S
     if weights is not None and not is_likelihood:
         # sum_i w_i ||S_i - A B_i A^T||^2 is the plain error of sqrt(w_i) S_i, with the same A.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._covariances.context_covariances import second_moments
+from .._covariances.context_covariances import second_moments_about
 from .._covariances.fit_data import MOST_NUMBERS, without_basis
 from .._covariances.interface import Covariances
 from .._covariances.scaling import in_range, stack_in_range
@@ -20,7 +20,7 @@ from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_covariances
 from .._data.alignment import square_in_order
 from .._data.contexts import Contexts, named_blocks, read_contexts
-from .._data.sources import is_dask
+from .._data.detect import is_dask
 from .._solvers.loadings import solve_loadings
 from .._utils.array_api import to_host
 from .._utils.types import Array, Report
@@ -102,7 +102,7 @@ def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, rep
         positions, means = _fitted_means(model, contexts)
         _check_room(len(means), model.n_features)
         scaled, e = in_range(contexts)
-        S = CovarianceStack(second_moments(scaled, [np.ldexp(mean, -e) for mean in means], report))
+        S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
     if model.noise_variance is not None and metric != "covariance":
         return _mean_log_likelihood(model, S, e, contexts.n_samples, positions)
     return _predicted_share(model, S, e, positions)

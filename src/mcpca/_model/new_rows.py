@@ -11,8 +11,9 @@ from typing import Any
 from .._covariances.device_rows import finite_rows
 from .._data.alignment import columns_of, in_fitted_order
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
+from .._data.detect import is_dask, is_source_like
 from .._data.labels import take_labels, without_columns
-from .._data.sources import as_source, is_dask, is_source_like
+from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
 from .._utils.user_warnings import warn

@@ -19,8 +19,9 @@ from .._covariances.device_rows import finite_rows
 from .._covariances.streamed import context_means
 from .._data.alignment import by_name, in_row_order
 from .._data.contexts import named_blocks, read_contexts
+from .._data.detect import has_dask_rows, is_source_like
 from .._data.labels import encode_labels, name_array, rows_by_context, take_labels
-from .._data.sources import as_source, is_dask, is_source_like
+from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
 from .._utils.types import Array, Report
@@ -63,7 +64,7 @@ def over_contexts(
     results = []
     for name, block, mean in zip(_labels_of(model, names, named.by_name, center), named.blocks, centers, strict=True):
         # Labels take the number of rows, which on Dask is a computation: none is made for labels that nobody reads.
-        unlabelled = name is None or (is_dask(block) and not labels_needed)
+        unlabelled = name is None or (has_dask_rows(block) and not labels_needed)
         labels = None if unlabelled else name_array([name]).repeat(_n_rows(block))
         results.append(of_matrix(block, labels, mean))
         report("scores", len(results), len(names))
@@ -85,7 +86,7 @@ def scores(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, rep
     """Return the scores (n, r) of one matrix; see ``MCPCA.transform``."""
     X, y = take_labels(X, y)
     center = _in_order_of_features(model, center)
-    if is_dask(X):
+    if has_dask_rows(X):
         return _scores_on_dask(model, X, y, center, posterior)
     rows = check_new_rows(model, X)
     ordinary = to_host(model.projection)
@@ -142,7 +143,7 @@ def rows_from_scores(model: FittedModel, X: Any, y: Any, center: Any) -> Any:
     if isinstance(center, str) and center == "own":
         raise ValueError("center='own' is not known from scores; pass the mean itself.")
     center = _in_order_of_features(model, center)
-    if is_dask(X):
+    if has_dask_rows(X):
         return _rows_on_dask(model, X, y, center)
     Z = check_rows(stand_in(X), "X")
     _check_n_scores(Z.shape[1], model.n_components)

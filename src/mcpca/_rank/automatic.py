@@ -1,4 +1,9 @@
-"""What ``n_components=None`` means: which rule chooses the rank, and what is raised where none is found."""
+"""What does ``n_components=None`` do? The entry of ``MCPCA.fit`` to the choice of a rank.
+
+With ``rank_range`` the paper's rule decides (``paper_rule``); without it ``recommend`` decides, as in ``select_rank``.
+Unlike these two functions, which return whatever they find, a fit cannot go on without a rank: where there is none this
+module raises, with the evidence attached to the error.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +20,15 @@ from ..exceptions import NoStableRankError, NothingAboveNoiseError
 from .paper_rule import RankChoice, choose_rank_checked
 from .rank_data import rank_data
 from .recommendation import recommend
-from .selection import RankSelection, selected
+from .selection import RankSelection, selection_from
 
 
 class AutomaticRank(NamedTuple):
-    """The rank, a core where one is at hand, and what is told of the choice once the model is known.
+    """The rank, the core of the data if one was computed on the way, and a function that describes the choice.
 
-    ``told`` takes the components (p, r) of the model, or None where that is not of the power method on equal terms.
+    ``told`` maps the components (p, r) of the fitted model to ``rank_choice_``. It is called after the fit, since
+    replicability is reported per component of the model. Pass None if that model is not the unweighted power method's:
+    the halves were fitted with that one, so their components could not be compared with the model's.
     """
 
     rank: int
@@ -50,22 +57,27 @@ def automatic_rank(
         )
         if choice.rank is None:
             raise NoStableRankError(choice.reason, choice)
+        # The core holds the basis of the largest candidate, from which that of the chosen rank is cut.
         return AutomaticRank(choice.rank, core, lambda A: choice)
     if data.counts is None:
         raise ValueError(
-            "n_components=None needs n_samples with covariances: how large noise is depends on it. Pass it to "
-            "fit_covariances; or a rank, n_components; or rank_range, for the paper's rule, which does without."
+            "n_components=None needs n_samples with covariances, because the size of the noise depends on it. Pass "
+            "n_samples to fit_covariances, a rank as n_components, or rank_range for the paper's rule, which needs no "
+            "n_samples."
         )
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-    looked_at = rank_data(data, data.counts, report)
-    found = recommend(looked_at, threshold=threshold, rng=rng, report=report)
-    found.warn(stacklevel + 1)
-    if found.rank == 0:
-        selection = selected(found, None)
+    examined = rank_data(data, data.counts, report)
+    recommendation = recommend(examined, threshold=threshold, rng=rng, report=report)
+    recommendation.warn(stacklevel + 1)
+    if recommendation.rank == 0:
+        selection = selection_from(recommendation, None)
         raise NothingAboveNoiseError(
             f"{selection.reason} n_components=None therefore finds no rank; to fit one all the same pass it, "
-            "for example n_components=2, and mcpca.select_rank(X, y).plot() shows every criterion.",
+            "for example n_components=2. mcpca.select_rank(X, y).plot() shows every criterion.",
             selection,
         )
-    all_features = looked_at.of_features is None
-    return AutomaticRank(found.rank, None, lambda A: selected(found, A if all_features else None))
+    # Components of the model have p entries, those of the halves only as many as there are features here.
+    all_features = examined.of_features is None
+    return AutomaticRank(
+        recommendation.rank, None, lambda A: selection_from(recommendation, A if all_features else None)
+    )

@@ -1,7 +1,12 @@
-"""What seeds, halves of the rows, a tenth held out and the likelihood say of a rank.
+"""What halves of the rows, other seeds, held-out rows and the likelihood say about a rank.
 
-Every set of rows gets one basis, for the largest rank, from which all smaller ones are cut. Whatever is random is
-seeded by its rank, so that the numbers of one depend neither on the others nor on the number of jobs.
+``rank_curves`` calls this module, rank by rank. ``Halves`` gives the agreement that decides together with the noise
+test; the functions below it are the criteria that are only reported, each an array with one entry per rank, or per pair
+of ranks.
+
+Every set of rows (all, a half, nine tenths) is a ``SampleFits``. It gets one basis, for the largest rank, from which
+the bases of all smaller ranks are cut. Whatever is random is seeded by its rank, so that the numbers at one rank depend
+neither on the other ranks nor on the number of jobs.
 """
 
 from __future__ import annotations
@@ -31,18 +36,26 @@ from .._utils.progress import Search, silent
 from .._utils.types import Array, Report
 from .paper_rule import seed_scores
 
-# Cosines are wanted to three digits, and differences between likelihoods are far above a tenth of a standard error.
-_TOL, _MAX_ITER = 1e-4, 30
-_LIKELIHOOD_TOL, _LIKELIHOOD_STEPS = 1e-5, 100
-_HELD_OUT = 0.1
-_PROJECTION, _LOADING = 0.9, 0.99  # the paper's
-_HALVES, _HOLDOUT = 1, 2  # keys of streams of random numbers
-_WORTHWHILE = 1e8  # e q^2 r^2 from which threads are faster than one: below, they wait for the interpreter
+# Fits of the sweep are less exact than those of MCPCA: cosines are needed to three digits only, and differences
+# between likelihoods are far above a tenth of a standard error.
+_SWEEP_TOL = 1e-4
+_SWEEP_STEPS = 30
+_LIKELIHOOD_TOL = 1e-5
+_LIKELIHOOD_STEPS = 100
+# The paper's measures for its TCGA data ("Determining rank for MCPCA"): the share of rows held out, the least |cos|
+# between rows of pinv(A), and the least correlation between loadings, for a component to count as the same.
+_HELD_OUT_SHARE = 0.1
+_SAME_PROJECTION = 0.9
+_SAME_LOADINGS = 0.99
+# Keys of the streams of random numbers that split the rows; fits are keyed by their rank.
+_HALVES_KEY = 1
+_HOLDOUT_KEY = 2
+_THREADED_WORK = 1e8  # e q^2 r^2 from which threads are faster than one: below, they wait for the interpreter
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """How to go through ranks: seed, threads, progress, and the largest rank of all."""
+    """How to go through ranks: the largest of them, seed, threads and progress."""
 
     largest: int
     seed: int
@@ -50,22 +63,23 @@ class Sweep:
     report: Report
 
     def stage(self, name: str, ranks: Sequence[int], times: int = 1) -> Search:
-        """Return what tells how far a stage is that goes through ranks, in components."""
+        """Return the progress of a stage that goes through ``ranks`` so many times, counted in components."""
         return Search(self.report, name, times * sum(ranks))
 
-    def over(self, told: Search, call: Callable[[int], Any], ranks: Sequence[int], core: Core) -> list[Any]:
-        """Return ``call`` of every rank, in their order; the largest, which takes longest, goes first."""
+    def over(self, progress: Search, call: Callable[[int], Any], ranks: Sequence[int], core: Core) -> list[Any]:
+        """Return ``call`` of every rank, in the order of ``ranks``; ``core`` tells how much work a call is."""
         e, q, _ = core.tensor.shape
+        # The largest rank takes longest: it goes first, so that no thread is left with it at the end.
         order = sorted(range(len(ranks)), key=lambda i: -ranks[i])
-        workers = self.workers if e * (q * max(ranks, default=0)) ** 2 > _WORTHWHILE else 1
-        out: list[Any] = [None] * len(ranks)
-        for done, value in enumerate(each(lambda i: call(ranks[i]), order, workers)):
-            out[order[done]] = value
-            told.step(ranks[order[done]])
-        return out
+        workers = self.workers if e * (q * max(ranks, default=0)) ** 2 > _THREADED_WORK else 1
+        values: list[Any] = [None] * len(ranks)
+        for place, value in zip(order, each(lambda i: call(ranks[i]), order, workers), strict=True):
+            values[place] = value
+            progress.step(ranks[place])
+        return values
 
     def generator(self, *key: int) -> np.random.Generator:
-        """Return the stream of random numbers with this key."""
+        """Return the stream of random numbers that belongs to ``key``."""
         return np.random.default_rng((self.seed, *key))
 
 
@@ -77,14 +91,16 @@ class Fit(NamedTuple):
 
 
 class SampleFits:
-    """Some rows of every context, their basis, and the fits that were asked for.
+    """Some rows of every context, their basis, and their fits by rank.
 
-    Covariances that are given stay; others are computed for the basis and then let go. Without rows (None) they must
-    be given.
+    ``moments`` are kept if they are passed; otherwise covariances are computed for the basis and released again, so
+    that halves cost the memory of their cores only. Without rows (None) ``moments`` are required.
     """
 
     def __init__(self, contexts: Contexts | None, sweep: Sweep, moments: ContextCovariances | None = None) -> None:
-        self.contexts, self.sweep, self._given = contexts, sweep, moments
+        self.contexts = contexts
+        self.sweep = sweep
+        self._moments = moments
         S = CovarianceStack(self.moments().covariances)
         self.core = compress(S, sweep.largest)
         self.rank = numerical_rank(self.core.singular_values, S)
@@ -92,16 +108,19 @@ class SampleFits:
         self.fits: dict[int, Fit | None] = {}
 
     def moments(self) -> ContextCovariances:
-        """Return covariances as given, or computed anew."""
-        if self._given is not None:
-            return self._given
+        """Return the covariances, computed anew if they were not passed."""
+        if self._moments is not None:
+            return self._moments
         assert self.contexts is not None
         return covariances_of(self.contexts, silent)
 
     @cached_property
     def products(self) -> Covariances:
-        """The covariances, by passes over the rows where they were not given."""
-        if self.contexts is None or self._given is not None:
+        """The covariances as an operator: from the array that was passed, or by passes over the rows.
+
+        Fits work in the core and need products with a few columns only, for which no stack is kept.
+        """
+        if self.contexts is None or self._moments is not None:
             return CovarianceStack(self.moments().covariances)
         return StreamedCovariances.with_means(self.contexts, Passes.silent())
 
@@ -109,164 +128,200 @@ class SampleFits:
         """Return ``a_j^T S_i a_j`` (k, r)."""
         return self.products.variances_along(A)
 
-    def fit(self, ranks: Sequence[int], told: Search) -> None:
-        """Fit those ranks by the power method that were not yet; None where these rows vary in fewer directions."""
+    def fit(self, ranks: Sequence[int], progress: Search) -> None:
+        """Fit the ranks that are missing by the power method; None where these rows vary in fewer directions."""
         missing = [r for r in ranks if r not in self.fits]
-        for r, fit in zip(missing, self.sweep.over(told, self._fit, missing, self.core), strict=True):
-            self.fits[r] = fit
+        fits = self.sweep.over(progress, self._fit, missing, self.core)
+        self.fits |= dict(zip(missing, fits, strict=True))
 
     def _fit(self, r: int) -> Fit | None:
         if r > self.rank:
             return None
         k = self.core.n_contexts
-        settings = Settings(self.sweep.generator(r), _TOL, _MAX_ITER, silent, np.ones(k))
+        # Contexts have equal weights, as in MCPCA by default.
+        settings = Settings(self.sweep.generator(r), _SWEEP_TOL, _SWEEP_STEPS, silent, np.ones(k))
         A = get_solver("mspm", False, k)(self.products, self.core, r, settings).components
-        return Fit(*canonical_order(A, solve_loadings((A.T @ A) ** 2, self.variances_along(A)))[:2])
+        # Normal equations of the loadings: <aa', bb'> = (a'b)^2.
+        B = solve_loadings((A.T @ A) ** 2, self.variances_along(A))
+        return Fit(*canonical_order(A, B)[:2])
 
 
 class Halves:
-    """Random splits of the rows into halves that share none, fitted at the ranks that are asked for.
+    """Random splits of the rows into halves that share none, and their fits.
 
-    The first ``n_splits`` are for all ranks, ``more`` for single ones.
+    The first ``n_splits`` splits are fitted at all ranks, those in ``more`` at single ones.
     """
 
     def __init__(self, contexts: Contexts, n_splits: int, sweep: Sweep) -> None:
-        self.contexts, self.sweep = contexts, sweep
-        told = Search(sweep.report, "halves", 2 * n_splits)
-        self.splits = [self._split(i, sweep, told) for i in range(n_splits)]
+        self.contexts = contexts
+        self.sweep = sweep
+        progress = Search(sweep.report, "halves", 2 * n_splits)
+        self.splits = [self._split(i, sweep, progress) for i in range(n_splits)]
         self.more: list[list[SampleFits]] = []
 
-    def _split(self, i: int, sweep: Sweep, told: Search) -> list[SampleFits]:
+    def _split(self, i: int, sweep: Sweep, progress: Search) -> list[SampleFits]:
         parts = []
-        for half in split_rows(self.contexts, 0.5, self.sweep.generator(_HALVES, i)):
+        # By the number of the split, not by the rank: a split is the same whatever ranks it is fitted at.
+        for half in split_rows(self.contexts, 0.5, self.sweep.generator(_HALVES_KEY, i)):
             parts.append(SampleFits(half, sweep))
-            told.step()
+            progress.step()
         return parts
 
-    def fit(self, ranks: Sequence[int], told: Search) -> None:
-        """Fit all halves."""
+    def fit(self, ranks: Sequence[int], progress: Search) -> None:
+        """Fit both halves of the first ``n_splits`` splits."""
         for split in self.splits:
             for part in split:
-                part.fit(ranks, told)
+                part.fit(ranks, progress)
 
     def fit_more(self, r: int, n_splits: int) -> None:
-        """Fit halves of ``n_splits`` splits in all at rank ``r``."""
-        wanted = max(0, n_splits - len(self.splits))
-        told = Search(self.sweep.report, f"{n_splits} splits at rank {r}", 2 * wanted * (r + 1))
-        for i in range(wanted):
+        """Bring the number of splits at rank ``r`` up to ``n_splits``."""
+        n_more = max(0, n_splits - len(self.splits))
+        progress = Search(self.sweep.report, f"{n_splits} splits at rank {r}", 2 * n_more * (r + 1))
+        for i in range(n_more):
+            # These splits have a basis for the one rank they were made for; a larger rank needs a wider basis.
             if i >= len(self.more) or self.more[i][0].sweep.largest < r:
-                split = self._split(len(self.splits) + i, replace(self.sweep, largest=r), told)
+                split = self._split(len(self.splits) + i, replace(self.sweep, largest=r), progress)
                 self.more[i : i + 1] = [split]
-        for split in self.more[:wanted]:
+        for split in self.more[:n_more]:
             for part in split:
-                part.fit([r], told)
-        told.finish()
+                part.fit([r], progress)
+        progress.finish()
 
     def pairs(self, r: int) -> list[tuple[Fit | None, Fit | None]]:
-        """Return the fits of both halves, of all splits that were fitted at rank ``r``."""
+        """Return the fits of both halves, for all splits that were fitted at rank ``r``."""
         return [
-            (one.fits[r], two.fits[r]) for one, two in [*self.splits, *self.more] if r in one.fits and r in two.fits
+            (first.fits[r], second.fits[r])
+            for first, second in [*self.splits, *self.more]
+            if r in first.fits and r in second.fits
         ]
 
     def cosines(self, r: int, A: Array | None) -> Array:
         """Return |cos| of each component between halves (splits, r), in the order of the columns of ``A``."""
         pairs = self.pairs(r)
-        out = np.full((len(pairs), r), np.nan)
-        for i, (one, two) in enumerate(pairs):
-            if one is not None and two is not None and A is not None:
-                out[i] = agreement_of_halves(one.A, two.A, A)
-        return out
+        cosines = np.full((len(pairs), r), np.nan)
+        for i, (first, second) in enumerate(pairs):
+            if first is not None and second is not None and A is not None:
+                cosines[i] = agreement_of_halves(first.A, second.A, A)
+        return cosines
 
     def held_out_error(self, r: int) -> float:
         """Return ``sum_i ||S_i - A B_i A^T||^2 / sum_i ||S_i||^2`` in the half that was not fitted, on average."""
         errors = []
         for split in self.splits:
-            for own, other in (split, split[::-1]):
-                fit = own.fits[r]
+            for fitted, other in (split, split[::-1]):
+                fit = fitted.fits[r]
                 if fit is None or other.squared_norm == 0:
                     return np.nan
                 A, B = fit
+                # ||S - A B A'||^2 = ||S||^2 - gain, with <S, A B A'> = sum_j b_j a_j' S a_j: no p x p residual.
                 gain = 2 * np.vdot(other.variances_along(A), B) - np.vdot(B @ (A.T @ A) ** 2, B)
                 errors.append(1 - float(gain) / other.squared_norm)
         return float(np.mean(errors))
 
-    def held_out_likelihoods(self, ranks: Sequence[int], sweep: Sweep, told: Search) -> Array:
+    def held_out_likelihoods(self, ranks: Sequence[int], sweep: Sweep, progress: Search) -> Array:
         """Return the mean log-density (m,) of a row of the first split's other half, about the mean of its context."""
-        parts = self.splits[0]
-        moments = [part.moments() for part in parts]
-        curves = []
-        for side in (0, 1):
-            own, other, n = moments[side], moments[1 - side], moments[1 - side].n_samples
-
-            def of(r: int, part: SampleFits = parts[side], own: Any = own, other: Any = other, n: Array = n) -> float:
-                if r > part.rank:
-                    return np.nan
-                model = _maximum_likelihood(own, part.core, r, sweep)
-                beside = model.likelihood(CovarianceStack(other.covariances), n)
-                return float(np.average(model.log_likelihoods(beside), weights=n))
-
-            curves.append(sweep.over(told, of, ranks, parts[side].core))
+        # Only one split: three fits of solver="ml" at each rank cost more than everything else together. Covariances of
+        # halves were released, and are computed again once for all ranks.
+        first, second = self.splits[0]
+        moments = (first.moments(), second.moments())
+        curves = [
+            _likelihoods_in_other_half(first, *moments, ranks, sweep, progress),
+            _likelihoods_in_other_half(second, *moments[::-1], ranks, sweep, progress),
+        ]
         return np.asarray(np.mean(curves, axis=0))
 
 
-def seed_stability(core: Core, n_seed_pairs: int, ranks: Sequence[int], sweep: Sweep) -> Array:
-    """Return the paper's score at every rank (m,); one context has one answer."""
-    if core.n_contexts == 1:
-        return np.ones(len(ranks))
+def _likelihoods_in_other_half(
+    half: SampleFits,
+    fitted: ContextCovariances,
+    other: ContextCovariances,
+    ranks: Sequence[int],
+    sweep: Sweep,
+    progress: Search,
+) -> list[Any]:
+    """Return the mean log-density of a row of ``other`` under models of the covariances ``fitted`` of ``half``."""
+    n = other.n_samples
 
-    def of(r: int) -> float:
+    def mean_log_density(r: int) -> float:
+        if r > half.rank:
+            return np.nan
+        model = _maximum_likelihood(fitted, half.core, r, sweep)
+        likelihood = model.likelihood(CovarianceStack(other.covariances), n)
+        return float(np.average(model.log_likelihoods(likelihood), weights=n))
+
+    return sweep.over(progress, mean_log_density, ranks, half.core)
+
+
+def seed_stability(core: Core, n_seed_pairs: int, ranks: Sequence[int], sweep: Sweep) -> Array:
+    """Return the paper's stability score at every rank (m,)."""
+    if core.n_contexts == 1:
+        return np.ones(len(ranks))  # PCA: every seed gives the same axes
+
+    def mean_score(r: int) -> float:
         return float(seed_scores(core, r, n_seed_pairs, sweep.seed).scores.mean())
 
-    return np.array(sweep.over(sweep.stage("seeds", ranks), of, ranks, core))
+    return np.array(sweep.over(sweep.stage("seeds", ranks), mean_score, ranks, core))
 
 
 def bayesian_information(
-    moments: ContextCovariances, core: Core, ranks: Sequence[int], sweep: Sweep, told: Search
+    moments: ContextCovariances, core: Core, ranks: Sequence[int], sweep: Sweep, progress: Search
 ) -> Array:
     """Return BIC (m,): ``(r (p + k - 1) + k) log n - 2 log L``, for r components and k noise variances.
 
     ``r (p + k - 1)`` is the dimension of the model: unit columns of A, and B (the paper's Proposition).
     """
-    S, n = CovarianceStack(moments.covariances), moments.n_samples
-    k, p = S.n_contexts, S.n_features
+    S = CovarianceStack(moments.covariances)
+    n = moments.n_samples
+    k = S.n_contexts
+    p = S.n_features
 
-    def of(r: int) -> float:
+    def criterion(r: int) -> float:
         model = _maximum_likelihood(moments, core, r, sweep)
         log_likelihood = n @ model.log_likelihoods(model.likelihood(S, n))
-        return float((r * (p + k - 1) + k) * np.log(n.sum()) - 2 * log_likelihood)
+        n_parameters = r * (p + k - 1) + k
+        return float(n_parameters * np.log(n.sum()) - 2 * log_likelihood)
 
-    return np.array(sweep.over(told, of, ranks, core))
+    return np.array(sweep.over(progress, criterion, ranks, core))
 
 
 def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: Sweep) -> GaussianModel:
-    S, freedom = CovarianceStack(moments.covariances), moments.n_samples - 1.0
+    """Fit ``solver="ml"`` with isotropic noise, to the accuracy of the sweep."""
+    S = CovarianceStack(moments.covariances)
+    freedom = moments.n_samples - 1.0
     settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, silent, freedom)
-    found = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
-    assert found.loadings is not None
-    assert found.noise is not None
-    return GaussianModel(found.components, found.loadings, found.noise, diagonal=False)
+    solution = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
+    assert solution.loadings is not None
+    assert solution.noise is not None
+    return GaussianModel(solution.components, solution.loadings, solution.noise, diagonal=False)
 
 
 def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dict[str, Array]:
     """Return the paper's measures for every pair of ranks (m, m), with a tenth of the rows held out.
 
-    Entry (i, j) of "projection similarity" is the share of MCPCs at rank i, of all rows, whose row of ``pinv(A)`` has
-    |cos| > 0.9 with one at rank j of the rows that are left; of "loading similarity" the share whose loadings correlate
-    above 0.99 with those of that match (NaN for fewer than three contexts).
+    Entry (i, j) of "projection similarity" is the share of MCPCs at rank i, fitted to all rows, whose row of
+    ``pinv(A)`` has |cos| > 0.9 with one at rank j, fitted to the remaining rows; of "loading similarity" the share
+    whose loadings correlate above 0.99 with those of that match (NaN for fewer than three contexts).
     """
-    kept = SampleFits(split_rows(contexts, 1 - _HELD_OUT, whole.sweep.generator(_HOLDOUT))[0], whole.sweep)
-    kept.fit(ranks, whole.sweep.stage("hold-out", ranks))
+    sweep = whole.sweep
+    remaining, _ = split_rows(contexts, 1 - _HELD_OUT_SHARE, sweep.generator(_HOLDOUT_KEY))
+    reduced = SampleFits(remaining, sweep)
+    reduced.fit(ranks, sweep.stage("hold-out", ranks))
     projection, loading = np.full((2, len(ranks), len(ranks)), np.nan)
-    rows, rows_kept = ([_projection(part.fits[r]) for r in ranks] for part in (whole, kept))
-    for i, (fit, own) in enumerate(zip((whole.fits[r] for r in ranks), rows, strict=True)):
-        for j, (other, others) in enumerate(zip((kept.fits[r] for r in ranks), rows_kept, strict=True)):
-            if fit is None or own is None or other is None or others is None:
+    whole_projections = [_projection_rows(whole.fits[r]) for r in ranks]
+    reduced_projections = [_projection_rows(reduced.fits[r]) for r in ranks]
+    for i, r in enumerate(ranks):
+        fit = whole.fits[r]
+        rows = whole_projections[i]
+        for j, other_r in enumerate(ranks):
+            other_fit = reduced.fits[other_r]
+            other_rows = reduced_projections[j]
+            if fit is None or rows is None or other_fit is None or other_rows is None:
                 continue
-            cosines = np.abs(own @ others.T)
-            projection[i, j] = (cosines.max(axis=1) > _PROJECTION).mean()
-            if len(contexts.names) > 2:
-                match = other.B[:, cosines.argmax(axis=1)]
-                loading[i, j] = (_correlations(fit.B, match) > _LOADING).mean()
+            cosines = np.abs(rows @ other_rows.T)
+            projection[i, j] = (cosines.max(axis=1) > _SAME_PROJECTION).mean()
+            if len(contexts.names) > 2:  # two loadings always correlate by 1 or -1
+                match = other_fit.B[:, cosines.argmax(axis=1)]
+                loading[i, j] = (_correlations(fit.B, match) > _SAME_LOADINGS).mean()
     return {"projection similarity": projection, "loading similarity": loading}
 
 
@@ -275,34 +330,38 @@ def context_consistency(fits: Sequence[Fit | None]) -> Array:
 
     NaN where fewer than three contexts, or a single component, leave nothing to correlate.
     """
-    out = np.full((len(fits),) * 2, np.nan)
-    known, ordered = [], []
+    consistency = np.full((len(fits),) * 2, np.nan)
+    known = []
+    orders = []
     for i, fit in enumerate(fits):
         if fit is not None and fit.B.shape[0] > 2 and fit.B.shape[1] > 1:
-            Z = _unit_rows(_centred(fit.B))
+            # Rows of unit length around their mean: their products are Pearson's correlations between contexts.
+            Z = _unit_rows(_centred_rows(fit.B))
             correlations = (Z @ Z.T)[np.triu_indices(len(Z), 1)]
-            if np.ptp(correlations) > 0:
+            if np.ptp(correlations) > 0:  # equal ones have no rank correlation
                 known.append(i)
-                ordered.append(rankdata(correlations))
+                orders.append(rankdata(correlations))
     if known:
-        Z = _unit_rows(_centred(np.array(ordered)))
-        out[np.ix_(known, known)] = Z @ Z.T
-    return out
+        # Spearman's correlation is Pearson's of the ranks.
+        Z = _unit_rows(_centred_rows(np.array(orders)))
+        consistency[np.ix_(known, known)] = Z @ Z.T
+    return consistency
 
 
-def _projection(fit: Fit | None) -> Array | None:
+def _projection_rows(fit: Fit | None) -> Array | None:
+    """Return the rows of ``pinv(A)`` with unit length (r, p): the directions along which scores are measured."""
     return None if fit is None else _unit_rows(np.linalg.pinv(fit.A))
 
 
-def _centred(B: Array) -> Array:
+def _centred_rows(B: Array) -> Array:
     return np.asarray(B - B.mean(axis=1, keepdims=True))
 
 
 def _unit_rows(Z: Array) -> Array:
-    size = np.linalg.norm(Z, axis=1, keepdims=True)
-    return np.asarray(Z / np.where(size > 0, size, 1))
+    lengths = np.linalg.norm(Z, axis=1, keepdims=True)
+    return np.asarray(Z / np.where(lengths > 0, lengths, 1))
 
 
 def _correlations(B: Array, other: Array) -> Array:
-    """Pearson's correlation of matching columns."""
-    return np.asarray(np.einsum("jk,jk->j", _unit_rows(_centred(B.T)), _unit_rows(_centred(other.T))))
+    """Return Pearson's correlation of matching columns (r,)."""
+    return np.asarray(np.einsum("jk,jk->j", _unit_rows(_centred_rows(B.T)), _unit_rows(_centred_rows(other.T))))

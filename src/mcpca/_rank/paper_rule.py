@@ -1,4 +1,9 @@
-"""The paper's rule for the rank: the largest candidate at which runs from different seeds agree."""
+"""At which ranks do runs from different seeds agree? The paper's rule (its section "Choosing the rank").
+
+The largest candidate at which they agree is chosen. This stands apart from ``select_rank``: ``choose_rank`` is the
+public function, ``automatic_rank`` calls it if ``rank_range`` is set, and of the rest of the room only the criterion
+"seeds" uses ``seed_scores``. It needs covariances and no rows, and does not ask whether anything is above noise.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +28,28 @@ from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .._utils.wording import beside
 
-PLAIN_TOL, PLAIN_STEPS = 1e-9, 20_000
+# Runs go to convergence. Stopped after 100 steps, or at a tolerance of 1e-4, scores measure how early runs were stopped
+# (docs/rank.md has the numbers for the paper's digits).
+PLAIN_TOL = 1e-9
+PLAIN_STEPS = 20_000
 MATCHINGS = ("greedy", "authors")
-_MAX_CANDIDATES = 20
-_SCREE_END, _OPEN_END = 50, 30
+_MAX_CANDIDATES = 20  # each costs 2 n_seed_pairs runs
+_SCREE_END = 50  # singular values among which an elbow is sought
+_END_WITHOUT_ELBOW = 30
 _ELBOW = 2.0  # a singular value this many times the next ends the candidates
 
 
 @dataclass(frozen=True, repr=False)
 class RankChoice(Shown):
-    """The curve behind a choice of rank.
+    """A rank chosen by the paper's rule, and the curve behind it.
 
     Attributes
     ----------
     rank : int or None
-        The largest rank whose mean score passes; None when ``outcome`` is "none stable".
+        The largest rank whose mean score exceeds the threshold; None if ``outcome`` is "none stable".
     outcome : {"stable", "none stable"}
     reason : str
-        The choice in a sentence.
+        Why, in a sentence.
     ranks : ndarray (m,)
         Candidates, ascending.
     scores : ndarray (m, n_seed_pairs)
@@ -49,8 +58,9 @@ class RankChoice(Shown):
     singular_values : ndarray
         The scree: singular values of the flattening.
     unsettled : ndarray (m,) or None
-        How many of the ``2 n_seed_pairs`` runs at each rank had a component that had not converged. Such runs differ by
-        how early they were stopped as well as by their seeds. None in files of versions that did not count them.
+        How many of the ``2 n_seed_pairs`` runs at each rank have a component that had not converged. Such runs differ
+        not only by their seeds but also by where they were stopped. None in files written by versions that did not
+        count them.
     matching : {"greedy", "authors"}
         How components of two runs were paired.
     """
@@ -67,7 +77,7 @@ class RankChoice(Shown):
 
     @property
     def mean_scores(self) -> Array:
-        """Mean over pairs of runs (m,): the curve that is compared with the threshold."""
+        """Mean over pairs of runs (m,), the curve that is compared with the threshold."""
         return np.asarray(self.scores.mean(axis=1))
 
     def times_power(self, e: int) -> RankChoice:
@@ -83,9 +93,13 @@ class RankChoice(Shown):
         ]
 
     def _rows(self) -> dict[str, Any]:
-        kept = around(self.ranks, self.rank)
-        means, low, high = (f(self.scores, axis=1)[kept] for f in (np.mean, np.min, np.max))
-        return {"rank": self.ranks[kept], "mean score": means, "least": low, "largest": high}
+        near = around(self.ranks, self.rank)
+        return {
+            "rank": self.ranks[near],
+            "mean score": self.mean_scores[near],
+            "least": self.scores.min(axis=1)[near],
+            "largest": self.scores.max(axis=1)[near],
+        }
 
 
 def choose_rank(
@@ -102,42 +116,42 @@ def choose_rank(
 ) -> RankChoice:
     """Choose the rank by the paper's stability rule.
 
-    For each candidate, ``n_seed_pairs`` pairs of runs start from different random numbers; the score of a pair is the
-    mean absolute cosine between matched components. The largest rank whose mean score exceeds ``cos_sim_threshold`` is
-    chosen. Agreement between seeds says that the answer is well determined by these data. It does not say that it is
-    above noise.
+    For each candidate rank, ``n_seed_pairs`` pairs of runs start from different random numbers. The score of a pair is
+    the mean absolute cosine between matched components, and the largest rank whose mean score exceeds
+    ``cos_sim_threshold`` is chosen. Agreement between seeds means that these data determine the components well. It
+    does not mean that the components are above noise.
 
     Parameters
     ----------
     S : array-like (k, p, p)
         Covariances.
     ranks : iterable of int, optional
-        Candidates. By default up to 20 of them, from 1 to the largest relative drop among the first 50 singular
-        values of the flattening, from the second on, where that is a drop to less than half; else to 30, or to the
-        numerical rank where that is less.
+        Candidates. By default up to 20 ranks, from 1 to the largest relative drop among the first 50 singular values
+        of the flattening, from the second on, if that is a drop to less than half. Otherwise they end at 30, or at the
+        numerical rank if that is smaller.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters.
     random_state, verbose
-        As in ``decompose``. The chosen rank is a function of ``random_state`` alone.
+        As in ``decompose``. For the same data the choice depends on ``random_state`` only.
     tol, max_iter : float, int
-        Length of the last step, and the most power steps of a start: the runs are the plain power method's, to
-        convergence. Where that takes more than ``max_iter``, ``unsettled`` and ``reason`` say at which ranks, with a
-        ``ConvergenceWarning``.
+        Length of the last step, and the largest number of power steps per start: runs of the plain power method go to
+        convergence. If ``max_iter`` steps are not enough, ``unsettled`` and ``reason`` say at which ranks, and a
+        ``ConvergenceWarning`` is issued.
     matching : {"greedy", "authors"}
-        "greedy" pairs by ``|cos|``, each component with the best that is left. "authors" is what the code behind the
-        paper's ranks does: two components at less than a right angle are as far apart as the L1 norm of their
-        difference, others as the squared L2 norm of their sum, and each takes the nearest that is left. Of p features
-        the first is up to ``sqrt(p)`` times the L2 norm, so a pair that is close but not equal may lose to a wrong one
-        of opposite sign, and scores are lower. The cosines of the pairs are then averaged.
+        How components of two runs are paired before their cosines are averaged. "greedy" pairs by ``|cos|``, each
+        component with the best one left. "authors" does what the code behind the paper's ranks does: the distance of
+        two components is the L1 norm of their difference if their angle is acute, else the squared L2 norm of their
+        sum, and each is paired with the nearest one left. With p features the first is up to ``sqrt(p)`` times the L2
+        norm, so a pair that is close but not equal may lose to a wrong one of opposite sign, and scores are lower.
 
     Returns
     -------
     RankChoice
-        Never raises for want of a stable rank: ``outcome`` is then "none stable" and ``rank`` None.
+        If no rank is stable, ``outcome`` is "none stable" and ``rank`` None; this is no error.
 
     Notes
     -----
-    Cost one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
+    Cost: one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
     """
     S, e = stack_in_range(check_covariances(S))
     with reporting(verbose, "choice of the rank") as report:
@@ -167,7 +181,7 @@ def choose_rank_checked(
     max_iter: int = PLAIN_STEPS,
     matching: str = "greedy",
 ) -> tuple[RankChoice, Core]:
-    """``choose_rank`` for covariances known to be good; also returns the core, which any candidate can use."""
+    """``choose_rank`` for validated covariances; also returns the core, which serves a fit at any candidate."""
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     n_seed_pairs = check_integer(n_seed_pairs, "n_seed_pairs", 1)
@@ -176,6 +190,7 @@ def choose_rank_checked(
         raise ValueError(f"matching={matching!r}; choose 'greedy' or 'authors'.")
     p = S.n_features
     if ranks is None:
+        # One basis for all candidates: the scree is needed anyway, and smaller ranks are cut from it.
         core = compress(S, min(p, _SCREE_END))
         candidates = _candidates_from_scree(core.singular_values, numerical_rank(core.singular_values, S))
     else:
@@ -188,14 +203,14 @@ def choose_rank_checked(
     for i, r in enumerate(candidates):
         report("ranks", i, len(candidates))
         if S.n_contexts == 1:
-            continue  # PCA: every run gives the same axes
+            continue  # PCA: every run gives the same axes, with score 1
         scores[i], unsettled[i] = seed_scores(core, int(r), n_seed_pairs, seed, tol, max_iter, matching)
     report("ranks", len(candidates), len(candidates))
-    choice = _choose(candidates, scores, threshold, core.singular_values)
-    unfinished = _unfinished(candidates, unsettled, 2 * n_seed_pairs, tol, max_iter)
-    if unfinished:
-        warnings.warn(unfinished, ConvergenceWarning, stacklevel=3)
-    reason = f"{choice.reason} {unfinished}".strip()
+    choice = _largest_stable(candidates, scores, threshold, core.singular_values)
+    not_converged = _not_converged(candidates, unsettled, 2 * n_seed_pairs, tol, max_iter)
+    if not_converged:
+        warnings.warn(not_converged, ConvergenceWarning, stacklevel=3)
+    reason = f"{choice.reason} {not_converged}".strip()
     return replace(choice, reason=reason, unsettled=unsettled, matching=matching), core
 
 
@@ -215,26 +230,27 @@ def seed_scores(
     max_iter: int = PLAIN_STEPS,
     matching: str = "greedy",
 ) -> SeedScores:
-    """Return how far ``n_seed_pairs`` pairs of plain runs at rank ``r`` agree.
+    """Return how well ``n_seed_pairs`` pairs of plain runs at rank ``r`` agree.
 
-    Seeded by rank and run, so that a candidate's score does not depend on the other candidates; nor on the unit, or on
-    the signs of singular vectors, in whose coordinates runs start.
+    Runs are seeded by rank and number, so that a candidate's score does not depend on the other candidates. Nor does
+    it depend on the unit, or on the arbitrary signs of the singular vectors in whose coordinates runs start.
     """
     streams = [np.random.default_rng((seed, r, j)) for j in range(2 * n_seed_pairs)]
     part = core.leading(r)
-    signs = _signs(part)
+    signs = _basis_signs(part)
+    # Runs are made in coordinates of a basis with fixed signs and turned back: D T_i D for D = diag(signs), D^2 = I.
     runs, settled = plain_runs(signs[:, None] * part.tensor * signs, r, streams, tol, max_iter)
     runs *= signs[:, None]
     pairs = [(runs[2 * j], runs[2 * j + 1]) for j in range(n_seed_pairs)]
     if matching == "authors":
-        # L1 distances are between features: those of other coordinates are others.
+        # Unlike cosines, L1 distances change with the coordinates: they must be taken in features.
         scores = [authors_score(part.lift(first), part.lift(second)) for first, second in pairs]
     else:
         scores = [ascore(first, second) for first, second in pairs]
     return SeedScores(np.array(scores), int((~settled).sum()))
 
 
-def _signs(core: Core) -> Array:
+def _basis_signs(core: Core) -> Array:
     """Return the sign of the largest entry of each column of the basis (q,)."""
     if core.basis is None:
         return np.ones(core.tensor.shape[1])
@@ -243,17 +259,18 @@ def _signs(core: Core) -> Array:
 
 
 def authors_score(A: Array, A_ref: Array) -> float:
-    """Return the mean cosine of the columns (p, r), each of ``A_ref`` with the nearest of ``A`` that is left.
+    """Return the mean |cos| of the columns (p, r), each of ``A_ref`` paired with the nearest of ``A`` that is left.
 
-    Nearest by ``|a - b|_1`` where ``a . b > 0``, else by ``|a + b|_2^2``: the published ranks rest on this.
+    Distances are ``|a - b|_1`` where ``a . b > 0``, else ``|a + b|_2^2``: the published ranks rest on this.
     """
     r = A_ref.shape[1]
     cosines = A_ref.T @ A
-    distances = 2 + 2 * cosines
+    distances = 2 + 2 * cosines  # |a + b|_2^2 for unit columns
     for j in range(r):
-        same = cosines[j] > 0
-        distances[j, same] = np.abs(A[:, same] - A_ref[:, [j]]).sum(axis=0)
+        acute = cosines[j] > 0
+        distances[j, acute] = np.abs(A[:, acute] - A_ref[:, [j]]).sum(axis=0)
     matched = np.empty(r)
+    # In the order of the columns of ``A_ref``, which is not the best overall: the authors' code does so.
     for j in range(r):
         nearest = int(np.argmin(distances[j]))
         matched[j] = abs(cosines[j, nearest])
@@ -261,35 +278,34 @@ def authors_score(A: Array, A_ref: Array) -> float:
     return float(matched.mean())
 
 
-def _unfinished(ranks: Array, unsettled: Array, n_runs: int, tol: float, max_iter: int) -> str:
-    """Say at which ranks runs were stopped before they had converged; nothing where none was."""
-    some = [f"{r} ({n} of {n_runs})" for r, n in zip(ranks, unsettled, strict=True) if n]
-    if not some:
+def _not_converged(ranks: Array, unsettled: Array, n_runs: int, tol: float, max_iter: int) -> str:
+    """Say at which ranks runs were stopped before they had converged; "" if none were."""
+    affected = [f"{r} ({n} of {n_runs})" for r, n in zip(ranks, unsettled, strict=True) if n]
+    if not affected:
         return ""
     return (
-        f"Runs had not converged to tol={tol:g} after max_iter={max_iter} steps at rank{'s' * (len(some) > 1)} "
-        f"{', '.join(some)}, where scores may be too low; raise either."
+        f"Runs had not converged to tol={tol:g} after max_iter={max_iter} steps at rank{'s' * (len(affected) > 1)} "
+        f"{', '.join(affected)}, where scores may be too low; raise either."
     )
 
 
-def _choose(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:
+def _largest_stable(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:
     means = scores.mean(axis=1)
     passing = np.flatnonzero(means > threshold)
     if len(passing):
         best = passing[-1]
-        rank, outcome = int(ranks[best]), "stable"
+        rank = int(ranks[best])
         reason = (
             f"Rank {rank} is the largest of {len(ranks)} candidates at which runs from different seeds agree: mean "
             f"|cos| {beside(means[best], threshold, 3)} > {threshold:g}."
         )
-    else:
-        best = int(np.argmax(means))
-        rank, outcome = None, "none stable"
-        reason = (
-            f"No candidate rank passed: the best, {ranks[best]}, has mean |cos| {beside(means[best], threshold, 3)} <= "
-            f"{threshold:g} between seeds. Try smaller ranks, lower cos_sim_threshold, or force one with n_components."
-        )
-    return RankChoice(rank, outcome, reason, ranks, scores, threshold, singular_values)
+        return RankChoice(rank, "stable", reason, ranks, scores, threshold, singular_values)
+    best = np.argmax(means)
+    reason = (
+        f"No candidate rank passed: the best, {ranks[best]}, has mean |cos| {beside(means[best], threshold, 3)} <= "
+        f"{threshold:g} between seeds. Try smaller ranks, lower cos_sim_threshold, or force one with n_components."
+    )
+    return RankChoice(None, "none stable", reason, ranks, scores, threshold, singular_values)
 
 
 def _candidates_from_scree(sigma: Array, rank: int) -> Array:
@@ -297,11 +313,12 @@ def _candidates_from_scree(sigma: Array, rank: int) -> Array:
         raise ValueError(
             "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
         )
-    # A drop after the last feature is no evidence, a drop to the rounding error of a lower rank is. Nor is one after
-    # the first singular value: most data have a direction that is far above all others.
+    # The drop after the last feature is no evidence, and neither is the one after the first singular value: most data
+    # have a direction far above all others. A drop to rounding error, at the numerical rank, is evidence.
     end = min(rank, _SCREE_END, len(sigma) - 1)
     drops = sigma[1:end] / np.maximum(sigma[2 : end + 1], np.finfo(float).eps * sigma[0])
-    last = int(np.argmax(drops)) + 2 if drops.max(initial=0) > _ELBOW else min(rank, _OPEN_END)
+    elbow = int(np.argmax(drops)) + 2 if drops.max(initial=0) > _ELBOW else None  # + 2: the first drop is that at 2
+    last = min(rank, _END_WITHOUT_ELBOW) if elbow is None else elbow
     return np.unique(np.linspace(1, last, min(last, _MAX_CANDIDATES)).round().astype(int))
 
 
@@ -319,7 +336,7 @@ def check_ranks(ranks: Iterable[int], p: int, name: str = "rank_range") -> Array
 
 
 def check_within_data(candidates: Array, rank: int, name: str = "rank_range", data: str = "the data") -> None:
-    """Raise where a candidate exceeds the numerical rank of the data."""
+    """Raise if a candidate exceeds the numerical rank of the data."""
     if candidates[-1] > rank:
         raise ValueError(
             f"{name} reaches {candidates[-1]}, above the numerical rank of {data}, {rank}; keep candidates <= {rank}."

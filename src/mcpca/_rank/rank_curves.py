@@ -1,4 +1,10 @@
-"""The curves behind a choice of rank: which ranks to look at, and what every criterion says there."""
+"""Which ranks are examined, and what every criterion says there.
+
+``recommend`` makes one ``Curves`` after the noise test. ``default_ranks`` and ``Curves.search`` decide where to fit, at
+as few ranks as an answer needs, since high ranks cost most; ``Curves.add`` computes the criteria that were requested;
+``Curves.all_columns`` is the table that ``RankSelection`` shows. The criteria themselves are in ``criteria`` and
+``noise_test``.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +28,52 @@ from .criteria import (
 )
 from .noise_test import STANDARD_DEVIATIONS, Level, ResidualTest
 
-_EVERY, _GROWTH, _END, _BEYOND = 8, 1.2, 100, 2  # the default ranks
-_TELLING = 0.8  # share of all directions
-_AHEAD, _SHORT = 1.5, 12  # how far the search goes on beyond the last rank that passed; how many ranks make a curve
-_SPLITS, _UNDECIDED = (2, 5, 10), 0.1  # ever more splits; share of components that may stay undecided
+# The default grid: every rank up to _DENSE_END, then steps that grow by _STEP_GROWTH, up to _LARGEST_RANK or _MARGIN
+# ranks above the number of directions above noise. That is some 25 ranks where the largest is 100.
+_DENSE_END = 8
+_STEP_GROWTH = 1.2
+_LARGEST_RANK = 100
+_MARGIN = 2
+# The search. The largest rank is tried first unless it exceeds this share of all directions: where nearly everything is
+# above noise, the number of directions says little about how many components halves agree on.
+_INFORMATIVE_SHARE = 0.8
+_LOOK_AHEAD = 1.5  # the way up ends at this many times the last rank that passed, plus _DENSE_END
+_CURVE_RANKS = 12  # ranks in a curve that is computed for a plot and not for the decision
+# Numbers of splits tried in turn until the decision is clear, and the share of components that may then still be
+# within two standard errors of the threshold. At high ranks some always are.
+_SPLITS = (2, 5, 10)
+_UNDECIDED_SHARE = 0.1
 
 
 def default_ranks(above: int, data_rank: int, n: Array) -> Array:
-    """Every rank up to a few, then ever wider steps, and every one around ``above``."""
-    end = max(1, min(data_rank, int((n // 2 - 1).sum()), max(above + _BEYOND, 4), _END))
-    values, step = [1.0], 1.0
+    """Return every rank up to a few, then ever wider steps, and every rank around ``above``; ``n`` (k,) are rows."""
+    # Centred halves of n_i // 2 rows vary in no more than this many directions.
+    directions_of_halves = int((n // 2 - 1).sum())
+    end = max(1, min(data_rank, directions_of_halves, max(above + _MARGIN, 4), _LARGEST_RANK))
+    values = [1.0]
+    step = 1.0
     while values[-1] < end:
-        step = 1.0 if values[-1] < _EVERY else step * _GROWTH
+        step = 1.0 if values[-1] < _DENSE_END else step * _STEP_GROWTH
         values.append(values[-1] + step)
-    near = np.arange(above - 1, above + _BEYOND + 1)
+    near = np.arange(above - 1, above + _MARGIN + 1)
     grid = np.unique(np.concatenate([np.round(values).astype(int), near, [end]]))
     return np.asarray(grid[(grid >= 1) & (grid <= end)])
 
 
 def thinned(grid: Array, above: int) -> list[int]:
-    """About a dozen of ``grid``, among them all around ``above``."""
-    near = np.abs(grid - above) <= _BEYOND
-    some = np.linspace(0, len(grid) - 1, min(len(grid), _SHORT)).round().astype(int)
+    """Return about a dozen ranks of ``grid``, among them all those around ``above``."""
+    near = np.abs(grid - above) <= _MARGIN
+    some = np.linspace(0, len(grid) - 1, min(len(grid), _CURVE_RANKS)).round().astype(int)
     return np.union1d(grid[near], grid[some]).tolist()  # type: ignore[no-any-return]
 
 
 class Curves:
-    """All that is known at the ranks that were looked at."""
+    """The fits and criteria at the ranks that were examined.
+
+    ``grid`` are the ranks that may be examined, ``ranks`` those that were. ``columns`` holds one array (m,) per
+    criterion that was requested, ``pairwise`` those with a value for each pair of ranks (m, m), and ``scree`` the
+    singular values with their band (p,).
+    """
 
     def __init__(
         self,
@@ -59,37 +84,42 @@ class Curves:
         n_splits: int,
         grid: Array,
     ) -> None:
-        self.contexts, self.moments, self.test, self.sweep, self.n_splits = contexts, moments, test, sweep, n_splits
-        self.grid, self.ranks = grid, list[int]()  # those that may be looked at, and that were
+        self.contexts = contexts
+        self.moments = moments
+        self.test = test
+        self.sweep = sweep
+        self.n_splits = n_splits
+        self.grid = grid
+        self.ranks: list[int] = []
         self.columns: dict[str, Array] = {}
         self.pairwise: dict[str, Array] = {}
         self.scree: dict[str, Array] = {}
 
     @cached_property
     def whole(self) -> SampleFits:
-        """All rows."""
+        """Fits of all rows."""
         return SampleFits(self.contexts, self.sweep, self.moments)
 
     @cached_property
     def halves(self) -> Halves | None:
-        """Halves of the rows; None without rows."""
+        """Fits of random halves of the rows; None without rows."""
         return None if self.contexts is None else Halves(self.contexts, self.n_splits, self.sweep)
 
     @cached_property
-    def told(self) -> Search:
-        """How far the fits are, in components: all rows and all halves, at all ranks that may be looked at."""
+    def progress(self) -> Search:
+        """Progress of the fits, counted in components: all rows and all halves, at every rank of the grid."""
         parts = 1 if self.contexts is None else 1 + 2 * self.n_splits
         return Search(self.sweep.report, "ranks", parts * int(self.grid.sum()))
 
-    def look_at(self, ranks: list[int]) -> None:
-        """Fit all rows and halves of them at these ranks."""
-        self.whole.fit(ranks, self.told)
+    def fit_at(self, ranks: list[int]) -> None:
+        """Fit all rows, and halves of them, at these ranks."""
+        self.whole.fit(ranks, self.progress)
         if self.halves is not None:
-            self.halves.fit(ranks, self.told)
+            self.halves.fit(ranks, self.progress)
         self.ranks = sorted({*self.ranks, *ranks})
 
     def cosines(self, r: int) -> Array:
-        """|cos| of each component between halves (splits, r); NaN without rows."""
+        """Return |cos| of each component between halves (splits, r); NaN without rows."""
         if self.halves is None:
             return np.full((1, r), np.nan)
         whole = self.whole.fits[r]
@@ -100,49 +130,57 @@ class Curves:
         return float(self.cosines(r).mean())
 
     def search(self, ranks: list[int], threshold: float, *, patient: bool) -> None:
-        """Look at the largest rank, and if halves do not agree on that go up from the least.
+        """Try the largest rank, and if halves do not agree there go up from the smallest.
 
         The way up ends well above the last rank at which they agreed, unless ``patient``: higher ranks cost most. The
-        largest is not tried first where nearly all directions are above noise, or more than are looked at: that says
-        little.
+        largest is not tried first where nearly all directions are above noise, or more than the grid holds: their
+        number then says little.
         """
-        telling = ranks[-1] <= _TELLING * len(self.test.V) and (patient or ranks[-1] < _END)
-        if self.halves is None or telling or ranks[-1] <= _EVERY:
-            self.look_at(ranks[-1:])
-            if self.halves is None or self.agreement(ranks[-1]) > threshold:
+        largest = ranks[-1]
+        informative = largest <= _INFORMATIVE_SHARE * len(self.test.V) and (patient or largest < _LARGEST_RANK)
+        if self.halves is None or informative or largest <= _DENSE_END:
+            self.fit_at([largest])
+            if self.halves is None or self.agreement(largest) > threshold:
                 return
         if patient:
-            self.look_at(ranks)
+            self.fit_at(ranks)
             return
-        last, start = 0, 0
-        while start < len(ranks) and ranks[start] <= _AHEAD * last + _EVERY:
-            stop = max(start + 1, sum(r <= _AHEAD * last + _EVERY for r in ranks))
-            self.look_at(ranks[start:stop])
-            last = max([last, *(r for r in ranks[start:stop] if self.agreement(r) > threshold)])
+        # Agreement need not fall steadily with the rank, so the search does not stop at the first rank that fails.
+        last_passing = 0
+        start = 0
+        while start < len(ranks) and ranks[start] <= _LOOK_AHEAD * last_passing + _DENSE_END:
+            within_reach = sum(r <= _LOOK_AHEAD * last_passing + _DENSE_END for r in ranks)
+            stop = max(start + 1, within_reach)
+            self.fit_at(ranks[start:stop])
+            passing = [r for r in ranks[start:stop] if self.agreement(r) > threshold]
+            last_passing = max([last_passing, *passing])
             start = stop
 
     def settle(self, r: int, threshold: float) -> bool:
-        """Make splits until others would hardly change which components come back; return whether halves agree.
+        """Add splits until more would hardly change which components replicate; return whether halves agree.
 
-        Ten splits at most, unless more were asked for. At high ranks a tenth of the components may stay undecided.
+        Ten splits at most, unless ``n_splits`` is larger. A tenth of the components may stay undecided.
         """
         assert self.halves is not None
-        for n in _SPLITS:
+        for n_splits in _SPLITS:
             cosines = self.cosines(r)
             means = cosines.mean(axis=1)
-            error = 2 * means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.inf
-            if np.isnan(means).any() or (
-                abs(means.mean() - threshold) > error and Replicability(cosines).undecided.sum() <= _UNDECIDED * r
-            ):
+            if np.isnan(means).any():
+                break  # too few rows for this rank, in any split
+            two_standard_errors = 2 * means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.inf
+            mean_is_clear = abs(means.mean() - threshold) > two_standard_errors
+            if mean_is_clear and Replicability(cosines).undecided.sum() <= _UNDECIDED_SHARE * r:
                 break
-            self.halves.fit_more(r, n)
+            self.halves.fit_more(r, n_splits)
         return self.agreement(r) > threshold
 
     def add(self, criteria: tuple[str, ...], n_seed_pairs: int) -> None:
-        """Compute what was asked for beside the two criteria that decide."""
-        ranks, sweep, whole = self.ranks, self.sweep, self.whole
+        """Compute these of ``selection.CRITERIA`` at all ranks examined so far."""
+        ranks = self.ranks
+        sweep = self.sweep
+        whole = self.whole
         if "scree" in criteria:
-            self.scree = _scree(*self.test.look_at(ranks, sweep.report))
+            self.scree = _scree(*self.test.with_levels_at(ranks, sweep.report))
             self.columns |= {name: values[np.array(ranks) - 1] for name, values in self.scree.items()}
         if "seeds" in criteria:
             self.columns["seed stability"] = seed_stability(whole.core, n_seed_pairs, ranks, sweep)
@@ -154,13 +192,14 @@ class Curves:
             self.pairwise["context consistency"] = consistency
             self.columns["context consistency"] = _mean_of_others(consistency)
         if "likelihood" in criteria:
-            told = sweep.stage("likelihood", ranks, 1 if self.halves is None else 3)
+            # Three fits of solver="ml" at each rank: both halves of the first split, and all rows.
+            progress = sweep.stage("likelihood", ranks, 1 if self.halves is None else 3)
             if self.halves is not None:
-                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep, told)
-            self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep, told)
+                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep, progress)
+            self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep, progress)
 
     def all_columns(self) -> dict[str, Array]:
-        """Return the criteria that decide, then the others."""
+        """Return the criteria that decide, then those that were requested."""
         decide = _noise_columns(self.test, self.ranks)
         if self.halves is not None and self.ranks:
             cosines = [self.cosines(r) for r in self.ranks]
@@ -173,6 +212,7 @@ class Curves:
 
 
 def _noise_columns(test: ResidualTest, ranks: list[int]) -> dict[str, Array]:
+    # NaN at ranks that the search of the noise test skipped.
     unknown = Level(0, np.nan, np.nan, np.nan)
     levels = [test.levels.get(r, unknown) for r in ranks]
     return {
@@ -192,7 +232,7 @@ def _scree(values: Array, band: Array) -> dict[str, Array]:
 
 
 def _mean_of_others(values: Array) -> Array:
-    """Mean of each row without its diagonal entry and what is not known."""
+    """Return the mean of each row without its diagonal entry; NaN is ignored, and is the mean of a row without any."""
     others = np.where(np.eye(len(values), dtype=bool), np.nan, values)
     known = np.isfinite(others)
     total = np.where(known, others, 0).sum(axis=1)

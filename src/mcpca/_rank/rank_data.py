@@ -1,4 +1,9 @@
-"""What a choice of rank looks at: rows and covariances, of the most variable features where all are too many."""
+"""Which rows, features and contexts the choice of a rank sees.
+
+``rank_data`` turns the data of a fit into the data of a choice: the covariances with their row counts and, where rows
+are within reach, the rows themselves, which the sign-flip null and the random halves resample. It is called by
+``automatic_rank`` and ``select_rank`` right before ``recommend``, and is the only place that reduces the features.
+"""
 
 from __future__ import annotations
 
@@ -14,62 +19,70 @@ from .._data.contexts import Contexts
 from .._data.sources import Source, as_source
 from .._utils.types import Array, Report
 
-FEATURES = 300  # kept where features are too many for covariances
+# Features that are examined where a stack of covariances of all of them would be too large. The noise test draws k
+# matrices of this size some 20 to 100 times, O(k p^3) each; fewer features would miss components that live elsewhere.
+RANK_FEATURES = 300
+_SCAN_BYTES = 2**26  # of rows read at a time while features are picked from them
 
 
 @dataclass(frozen=True)
 class RankData:
-    """Covariances with numbers of rows; ``contexts`` are the rows, None where they are not at hand.
+    """Covariances with row counts; ``contexts`` holds the rows, or None where they are not available.
 
-    ``of_features`` is the number of features that these were chosen from as the most variable ones, None where all are
-    looked at.
+    ``of_features`` is the number of features from which the most variable ones were picked, None where all are used.
     """
 
     moments: ContextCovariances
     contexts: Contexts | None
     of_features: int | None = None
 
-    def only(self, kept: Array) -> RankData:
-        """Return the same for some of the contexts."""
-        m = self.moments
-        means = m.means[kept] if len(m.means) else m.means
-        moments = replace(
-            m, covariances=m.covariances[kept], means=means, n_samples=m.n_samples[kept], contexts=m.contexts[kept]
+    def subset(self, chosen: Array) -> RankData:
+        """Return the data of the contexts with these indices."""
+        moments = self.moments
+        if len(chosen) == len(moments.n_samples):
+            return self  # indexing would copy the whole stack
+        means = moments.means
+        subset = replace(
+            moments,
+            covariances=moments.covariances[chosen],
+            means=means[chosen] if len(means) else means,
+            n_samples=moments.n_samples[chosen],
+            contexts=moments.contexts[chosen],
         )
-        return replace(self, moments=moments, contexts=None if self.contexts is None else _only(self.contexts, kept))
+        contexts = self.contexts
+        if contexts is not None:
+            contexts = contexts.in_order(contexts.names[chosen].tolist())
+        return replace(self, moments=subset, contexts=contexts)
 
 
 def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
-    """Return what is looked at: dense rows of 300 features O(n), or their covariances where rows are elsewhere."""
-    contexts, rows = data.contexts, data.covariances
-    if not isinstance(rows, StreamedCovariances):
+    """Return the data for a choice of rank; ``counts`` (k,) are the rows of each context.
+
+    Where the fit has no stack of covariances, this makes one for the most variable features, and a dense copy of the
+    rows restricted to them: O(n) memory. Rows on a Dask cluster stay there, and only their covariances are fetched.
+    """
+    covariances = data.covariances
+    if not isinstance(covariances, StreamedCovariances):
         assert data.moments is not None
-        return RankData(replace(data.moments, n_samples=counts), contexts)
-    features = rows.most_variable(FEATURES)
-    of_features = rows.n_features if rows.n_features > len(features) else None
-    if rows.contexts.engine is not None:
-        return RankData(covariances_among(rows, features), None, of_features)
-    contexts = _of_features(rows.contexts, features)
+        return RankData(replace(data.moments, n_samples=counts), data.contexts)
+    features = covariances.most_variable(RANK_FEATURES)
+    of_features = covariances.n_features if covariances.n_features > len(features) else None
+    if covariances.contexts.engine is not None:
+        return RankData(covariances_among(covariances, features), None, of_features)
+    contexts = _restricted_to(features, covariances.contexts)
     return RankData(covariances_of(contexts, report), contexts, of_features)
 
 
-def _of_features(contexts: Contexts, features: Array) -> Contexts:
-    """Return dense rows of some features: a pass."""
-    kept: dict[int, Source] = {}
+def _restricted_to(features: Array, contexts: Contexts) -> Contexts:
+    """Return the rows as dense arrays of these features only; costs one pass."""
+    # Contexts given by labels share one source: it must be read once, not k times.
+    restricted: dict[int, Source] = {}
     for source in contexts.sources:
-        if id(source) not in kept:
-            parts: list[Any] = [block[:, features] for _, block in source.scan(2**26)]
-            rows = [part.toarray() if source.sparse else part for part in parts]
-            kept[id(source)] = as_source(np.concatenate(rows), "X")
-    return replace(contexts, sources=[kept[id(source)] for source in contexts.sources], feature_names=None)
-
-
-def _only(contexts: Contexts, kept: Array) -> Contexts:
-    own = kept.tolist()
-    return replace(
-        contexts,
-        names=contexts.names[kept],
-        sources=[contexts.sources[i] for i in own],
-        rows=[contexts.rows[i] for i in own],
-        n_samples=contexts.n_samples[kept],
-    )
+        if id(source) in restricted:
+            continue
+        blocks: list[Any] = [block[:, features] for _, block in source.scan(_SCAN_BYTES)]
+        if source.sparse:
+            blocks = [block.toarray() for block in blocks]
+        restricted[id(source)] = as_source(np.concatenate(blocks), "X")
+    sources = [restricted[id(source)] for source in contexts.sources]
+    return replace(contexts, sources=sources, feature_names=None)

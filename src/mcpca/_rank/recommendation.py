@@ -1,4 +1,10 @@
-"""The two tests that decide on a rank, and what is said where they cannot."""
+"""Which rank is recommended? The two tests that decide, and the sentences that say why.
+
+``recommend`` is where ``automatic_rank`` and ``select_rank`` meet: the same ``RankData`` and seed give both the same
+answer. It runs the noise test (``noise_test``), which bounds the rank; searches the ranks below that bound for the
+largest at which halves of the rows agree (``rank_curves``, with the fits of ``criteria``); adds the criteria that were
+requested, which do not decide; and returns a ``Recommendation``, which ``selection`` turns into the public result.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +25,18 @@ from .paper_rule import check_ranks, check_within_data
 from .rank_curves import Curves, default_ranks, thinned
 from .rank_data import RankData
 
-_FEW_ROWS = 100  # of all contexts together: beyond that "nothing above noise" is taken at its word
+# Rows of all contexts together beyond which "nothing above noise" is taken at its word. Up to here it is believed only
+# if the test would have seen a planted factor (``has_power``), which takes ten more draws.
+_ROWS_WITH_POWER = 100
+DECIDED_BY_HALVES = ("agreed", "at odds")  # outcomes for which components of halves were compared
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A rank before there is a model of it: whose MCPCs come back is said once it is known which these are.
+    """A rank before there is a model of it: which MCPCs replicate is known only once the model is fitted.
 
-    ``outcome`` is that of ``RankSelection``; ``words`` are the sentences of its reason, and ``last`` those that follow
-    on what comes back; ``notes`` are warnings for the caller.
+    ``outcome`` is that of ``RankSelection``, and ``above`` its ``n_above_noise``. The reason consists of the sentences
+    ``words``, then how many components replicate, then the sentences ``last``. ``notes`` are warnings for the caller.
     """
 
     rank: int
@@ -42,26 +51,29 @@ class Recommendation:
     notes: list[Warning] = field(default_factory=list)
 
     def replicability(self, A: Array | None) -> Replicability | None:
-        """Return which columns of ``A`` (p, r) come back; None where that was not looked at."""
-        if A is None or self.curves is None or self.curves.halves is None or self.outcome not in ("agreed", "at odds"):
+        """Return which columns of ``A`` (p, r) replicate; None if no halves were compared."""
+        if A is None or self.curves is None or self.curves.halves is None or self.outcome not in DECIDED_BY_HALVES:
             return None
         return Replicability(self.curves.halves.cosines(self.rank, np.asarray(A, dtype=np.float64)))
 
-    def reason(self, found: Replicability | None) -> str:
-        """Return all sentences; where ``found`` is not known, on components of the power method for these features."""
-        back = []
-        if found is None and self.curves is not None and self.outcome in ("agreed", "at odds"):
-            counted = Replicability(self.curves.cosines(self.rank)).in_words(" components of the power method")
-            back = [counted[0].upper() + counted[1:] + "."]
-        elif found is not None:
-            counted = found.in_words()
-            back = [counted[0].upper() + counted[1:] + "."]
-        return " ".join([*self.words, *back, *self.last])
+    def reason(self, replicability: Replicability | None) -> str:
+        """Return all sentences; without ``replicability`` they count components of the sweep's own fit."""
+        replicating = []
+        if replicability is not None:
+            replicating = [_sentence(replicability.in_words())]
+        elif self.curves is not None and self.outcome in DECIDED_BY_HALVES:
+            of_sweep = Replicability(self.curves.cosines(self.rank))
+            replicating = [_sentence(of_sweep.in_words(" components of the power method"))]
+        return " ".join([*self.words, *replicating, *self.last])
 
     def warn(self, stacklevel: int) -> None:
-        """Tell what the caller should not miss."""
+        """Issue the warnings in ``notes``."""
         for note in self.notes:
             warnings.warn(note, stacklevel=stacklevel + 1)
+
+
+def _sentence(clause: str) -> str:
+    return clause[0].upper() + clause[1:] + "."
 
 
 def recommend(
@@ -77,36 +89,40 @@ def recommend(
     rng: np.random.Generator,
     report: Report,
 ) -> Recommendation:
-    """Choose a rank by ``data`` that was read and checked; the parameters are those of ``select_rank``."""
-    S, n = data.moments.covariances, data.moments.n_samples
+    """Choose a rank for validated ``data``; the parameters are those of ``select_rank``."""
+    S = data.moments.covariances
+    n = data.moments.n_samples
     p = S.shape[1]
-    given = None if ranks is None else check_ranks(ranks, p, "ranks")
+    candidates = None if ranks is None else check_ranks(ranks, p, "ranks")
     seed = int(rng.integers(2**62))
     if not S.any():
         raise ValueError(
             "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
         )
     if p == 1:
-        return Recommendation(1, "one feature", ["Rank 1: there is one feature, which leaves no rank to choose."])
-    kept = np.flatnonzero(n >= MIN_ROWS)
-    last = _of_features(data, p)
+        return Recommendation(1, "one feature", ["Rank 1: there is only one feature, which leaves no choice."])
+    # Halves need two rows each for a covariance.
+    large_enough = np.flatnonzero(n >= MIN_ROWS)
+    last = _on_some_features(data, p)
     notes: list[Warning] = []
-    if len(kept) < len(n):
+    if len(large_enough) < len(n):
         text = _too_small(data, n)
-        last, notes = [*last, text], [SmallContextsWarning(text)]
-    tested = data.only(kept)
-    if not len(kept) or not tested.moments.covariances.any():
-        return _cannot_tell("no context has rows enough to be tested.", threshold, data, last, notes)
+        last = [*last, text]
+        notes = [SmallContextsWarning(text)]
+    tested = data.subset(large_enough)
+    if not len(large_enough) or not tested.moments.covariances.any():
+        return _cannot_tell("no context has enough rows to be tested.", threshold, data, last, notes)
+    # Threads go over contexts and ranks: BLAS threads on top of them would compete for the same cores.
     with one_thread_each():
-        found = _tested(
-            tested, given, criteria, null, n_splits, n_seed_pairs, threshold, workers or n_workers(), seed, report
+        draft = _test_and_search(
+            tested, candidates, criteria, null, n_splits, n_seed_pairs, threshold, workers or n_workers(), seed, report
         )
-    return replace(found, last=[*found.last, *last], notes=[*notes, *found.notes], of_features=data.of_features)
+    return replace(draft, last=[*draft.last, *last], notes=[*notes, *draft.notes], of_features=data.of_features)
 
 
-def _tested(
+def _test_and_search(
     data: RankData,
-    given: Array | None,
+    candidates: Array | None,
     criteria: tuple[str, ...],
     null: str,
     n_splits: int,
@@ -116,76 +132,90 @@ def _tested(
     seed: int,
     report: Report,
 ) -> Recommendation:
-    moments, contexts = data.moments, data.contexts
+    moments = data.moments
+    contexts = data.contexts
     test = ResidualTest(moments, contexts, null, seed, workers, report)
     above = test.directions_above_noise()
-    told = above > 0 or int(moments.n_samples.sum()) > _FEW_ROWS or test.has_power()
-    if given is not None:
-        check_within_data(given, test.data_rank, "ranks")
-    grid = default_ranks(above, test.data_rank, moments.n_samples) if given is None else given
-    if given is not None and 0 < above < given[0]:
-        grid = np.concatenate([[above], given])
-    curves = Curves(contexts, moments, test, Sweep(int(grid[-1]), seed, workers, report), n_splits, grid)
+    conclusive = above > 0 or int(moments.n_samples.sum()) > _ROWS_WITH_POWER or test.has_power()
+    if candidates is None:
+        grid = default_ranks(above, test.data_rank, moments.n_samples)
+        all_beyond = False
+    else:
+        check_within_data(candidates, test.data_rank, "ranks")
+        # No rank beyond ``above`` is recommended: where all candidates are, ``above`` itself takes part.
+        all_beyond = 0 < above < int(candidates[0])
+        grid = np.concatenate([[above], candidates]) if all_beyond else candidates
+    sweep = Sweep(int(grid[-1]), seed, workers, report)
+    curves = Curves(contexts, moments, test, sweep, n_splits, grid)
     if above:
-        curves.search([int(r) for r in grid if r <= above], threshold, patient=given is not None)
-    draft = _decide(test, above, curves, threshold, told)
+        curves.search([int(r) for r in grid if r <= above], threshold, patient=candidates is not None)
+    draft = _decide(test, above, curves, threshold, conclusive)
     if criteria:
-        if given is not None:
-            curves.look_at(grid.tolist())
+        # A curve needs more ranks than a decision.
+        if candidates is not None:
+            curves.fit_at(grid.tolist())
         elif len(curves.ranks) < 2:
-            curves.look_at(thinned(grid, above))
+            curves.fit_at(thinned(grid, above))
     if curves.ranks:
-        curves.told.finish()
+        curves.progress.finish()
     if criteria:
         curves.add(criteria, n_seed_pairs)
-    if given is not None and 0 < above < given[0]:
-        draft.last.append(f"All of the given ranks, {given[0]} and more, exceed what is above noise.")
+    if candidates is not None and all_beyond:
+        draft.last.append(f"All of the given ranks, {candidates[0]} and more, exceed what is above noise.")
     return replace(draft, votes=votes(above, curves, threshold), threshold=threshold)
 
 
-def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, told: bool) -> Recommendation:
+def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, conclusive: bool) -> Recommendation:
+    """Turn the two tests into a rank, one outcome after the other; ``conclusive``: whether 0 would mean noise."""
     allowed = [r for r in curves.ranks if r <= above]
-    if not allowed and not told:
-        n = int(test.freedom.sum()) + len(test.freedom)
-        why = (
-            f"{n:,} rows of {len(test.V)} features are too few: a factor that holds a tenth of the variance of every "
-            "feature would not stand out."
-        )
-        return replace(_cannot_tell(why), curves=curves)
     if not allowed:
-        rows = "the same rows with random signs" if test.contexts is not None else "independent Gaussian features"
-        excess = beside(test.level(0).excess, STANDARD_DEVIATIONS, 1)
-        reason = (
-            f"Nothing is above noise: the covariances spread no more than those of {rows} "
-            f"({excess} standard deviations; more than {STANDARD_DEVIATIONS:.0f} are asked for)."
-        )
-        return Recommendation(0, "noise", [reason], curves=curves)
+        return replace(_not_above_noise(test, conclusive, curves.contexts is not None), curves=curves)
     if curves.halves is None:
         rank = allowed[-1]
-        words = [f"Rank {rank}: {_above(test, above)}", "Without rows it is not known whether components come back."]
+        words = [
+            f"Rank {rank}: {_above(test, above)}",
+            "Without rows it is not known whether components come back in other rows.",
+        ]
         return Recommendation(rank, "above noise", words, above, curves)
     passing = [r for r in allowed if curves.agreement(r) > threshold]
+    # A rank that passes with few splits must pass with many.
     while passing and not curves.settle(passing[-1], threshold):
         passing.pop()
     if passing:
         rank = passing[-1]
-        cosine = f"mean |cos| {beside(curves.agreement(rank), threshold, 3)} > {threshold:g}."
         how = "Halves of the rows agree on the components,"
         if rank < above:
             how = "It is the largest rank looked at where halves of the rows agree,"
+        cosine = f"mean |cos| {beside(curves.agreement(rank), threshold, 3)} > {threshold:g}."
         return Recommendation(rank, "agreed", [f"Rank {rank}: {_above(test, above)} {how} {cosine}"], above, curves)
+    # NaN, for halves with too few rows, counts as no agreement.
     rank = max(allowed, key=lambda r: np.nan_to_num(curves.agreement(r)))
     curves.settle(rank, threshold)
     agreement = curves.agreement(rank)
     how = "Halves of the rows agree on the components at no rank that was looked at;"
-    how += (
-        " they have too few rows to be compared."
-        if np.isnan(agreement)
-        else f" best here, mean |cos| {beside(agreement, threshold, 3)}; more than {threshold:g} is asked for."
-    )
-    note = UncertainRankWarning(f"Rank {rank}: {how} Take its axes for a proposal; n_components=... passes a rank.")
+    if np.isnan(agreement):
+        how += " they have too few rows to be compared."
+    else:
+        how += f" best here, mean |cos| {beside(agreement, threshold, 3)}; more than {threshold:g} is required."
+    note = UncertainRankWarning(f"Rank {rank}: {how} Treat its axes as a proposal; n_components=... sets a rank.")
     words = [f"Rank {rank}: {_above(test, above)} {how}"]
     return Recommendation(rank, "at odds", words, above, curves, notes=[note])
+
+
+def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Recommendation:
+    if not conclusive:
+        n_rows = int(test.data.freedom.sum()) + len(test.data.freedom)
+        return _cannot_tell(
+            f"{n_rows:,} rows of {len(test.V)} features are too few: a factor that holds a tenth of the variance of "
+            "every feature would not stand out."
+        )
+    noise = "the same rows with random signs" if has_rows else "independent Gaussian features"
+    excess = beside(test.level(0).excess, STANDARD_DEVIATIONS, 1)
+    reason = (
+        f"Nothing is above noise: the covariances spread no more than those of {noise} "
+        f"({excess} standard deviations; more than {STANDARD_DEVIATIONS:.0f} are required)."
+    )
+    return Recommendation(0, "noise", [reason])
 
 
 def _cannot_tell(
@@ -195,8 +225,8 @@ def _cannot_tell(
     last: list[str] | None = None,
     notes: list[Warning] | None = None,
 ) -> Recommendation:
-    words = f"Rank 1, the smallest: whether anything is above noise cannot be told, since {why}"
-    note = UncertainRankWarning(f"{words} n_components=... passes a rank.")
+    words = f"Rank 1, the smallest: it cannot be told whether anything is above noise, since {why}"
+    note = UncertainRankWarning(f"{words} n_components=... sets a rank.")
     return Recommendation(
         1,
         "untold",
@@ -208,19 +238,19 @@ def _cannot_tell(
     )
 
 
-def _of_features(data: RankData, p: int) -> list[str]:
+def _on_some_features(data: RankData, p: int) -> list[str]:
     if data.of_features is None:
         return []
     return [f"This was looked at on the {p} most variable of {data.of_features:,} features."]
 
 
 def _too_small(data: RankData, n: Array) -> str:
-    few = np.flatnonzero(n < MIN_ROWS)
+    small = np.flatnonzero(n < MIN_ROWS)
     names = data.moments.contexts.tolist()
-    told = listed([f"{names[i]!r} ({n[i]})" for i in few])
+    small_contexts = listed([f"{names[i]!r} ({n[i]})" for i in small])
     return (
-        f"{len(few)} of {len(n)} contexts have fewer than {MIN_ROWS} rows, too few for a say in the choice of the "
-        f"rank; they stay in the fit: {told}."
+        f"{len(small)} of {len(n)} contexts have fewer than {MIN_ROWS} rows, too few for a say in the choice of the "
+        f"rank; they stay in the fit: {small_contexts}."
     )
 
 
@@ -228,32 +258,41 @@ def _above(test: ResidualTest, above: int) -> str:
     noun = "direction is" if above == 1 else "directions are"
     if test.together < above:
         return f"{above} {noun} above noise, {above - test.together} of them in single contexts only."
-    before, after = (test.levels.get(r) for r in (above - 1, above))
+    before = test.levels.get(above - 1)
+    after = test.levels.get(above)
     if before is None or after is None:
         return f"{above} {noun} above noise."
-    left, rest = (beside(level.excess, STANDARD_DEVIATIONS, d) for level, d in ((before, 0), (after, 1)))
-    return f"{above} {noun} above noise (before the last of them {left} standard deviations are left, after it {rest})."
+    excess_before = beside(before.excess, STANDARD_DEVIATIONS, 0)
+    excess_after = beside(after.excess, STANDARD_DEVIATIONS, 1)
+    return (
+        f"{above} {noun} above noise (before the last of them {excess_before} standard deviations are left, after it "
+        f"{excess_after})."
+    )
 
 
-_LARGEST_PASSING = ("split-half agreement", "seed stability")
-_SMALLEST = ("held-out error", "BIC")
-_HIGHEST = ("projection similarity", "loading similarity", "context consistency", "held-out log-likelihood")
+# How a column of the table becomes a vote. Columns that are in none of these have no vote of their own.
+_LARGEST_PASSING = ("split-half agreement", "seed stability")  # the largest rank above the threshold
+_SMALLEST_VALUE = ("held-out error", "BIC")
+_HIGHEST_VALUE = ("projection similarity", "loading similarity", "context consistency", "held-out log-likelihood")
 
 
 def votes(above: int, curves: Curves, threshold: float) -> dict[str, int]:
-    """Return the rank that each criterion alone would choose among those that were looked at."""
-    columns, ranks, scree = curves.all_columns(), np.array(curves.ranks, dtype=np.intp), curves.scree
-    out = {"noise test": above}
+    """Return the rank that each criterion alone would choose among those that were examined."""
+    ranks = np.array(curves.ranks, dtype=np.intp)
+    scree = curves.scree
+    by_criterion = {"noise test": above}
     if scree:
+        # The first index inside the band is the number of singular values above it.
         inside = np.flatnonzero(scree["singular value"] <= scree["null upper"])
-        out["scree"] = int(inside[0]) if len(inside) else len(scree["singular value"])
-    for name, values in columns.items():
+        by_criterion["scree"] = int(inside[0]) if len(inside) else len(scree["singular value"])
+    for name, values in curves.all_columns().items():
         known = np.flatnonzero(np.isfinite(values))
         if name in _LARGEST_PASSING:
             passing = ranks[known][values[known] > threshold]
-            out[name] = int(passing[-1]) if len(passing) else 0
-        elif name in _SMALLEST + _HIGHEST and len(known) and values[known].any():
-            signed = values[known] if name in _HIGHEST else -values[known]
-            # Of equals the largest rank, which says most.
-            out[name] = int(ranks[known][np.flatnonzero(signed >= signed.max())[-1]])
-    return out
+            by_criterion[name] = int(passing[-1]) if len(passing) else 0
+        elif name in _SMALLEST_VALUE + _HIGHEST_VALUE and len(known) and values[known].any():
+            signed = values[known] if name in _HIGHEST_VALUE else -values[known]
+            # Of equally good ranks the largest, which keeps the most components.
+            best = np.flatnonzero(signed >= signed.max())[-1]
+            by_criterion[name] = int(ranks[known][best])
+    return by_criterion

@@ -1,4 +1,10 @@
-"""Which rank, and is it real: two tests that decide, and what every other criterion says beside them."""
+"""The public question, which rank, and is it real: ``select_rank`` and its result, ``RankSelection``.
+
+``select_rank`` validates its arguments, reads the data (``rank_data``), lets ``recommend`` decide, fits the model of
+the recommended rank to say which of its components replicate, and puts everything into a ``RankSelection``. Models
+fitted with ``n_components=None`` carry the same object as ``rank_choice_``, made by ``selection_from`` without that
+extra fit.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.fit_data import fit_data_of_covariances, without_basis
+from .._covariances.fit_data import FitData, fit_data_of_covariances, without_basis
 from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_counts, check_covariances
 from .._data.contexts import read_contexts
@@ -24,15 +30,17 @@ from .._utils.parallel import n_workers
 from .._utils.printing import Shown, around, span
 from .._utils.progress import reporting, silent
 from .._utils.types import Array, Report
-from .noise_test import NULLS
+from .null_draws import NULLS
 from .rank_data import rank_data
-from .recommendation import Recommendation, recommend
+from .recommendation import DECIDED_BY_HALVES, Recommendation, recommend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CRITERIA = ("scree", "seeds", "holdout", "likelihood")
-_TOL, _MAX_ITER = 1e-7, 200  # as in MCPCA
+# Those of MCPCA: replicability is reported for the model that it would fit.
+_MODEL_TOL = 1e-7
+_MODEL_STEPS = 200
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,34 +50,35 @@ class RankSelection(Shown):
     Attributes
     ----------
     rank : int
-        The recommendation; 0 where nothing is above noise.
+        The recommended rank; 0 if nothing is above noise.
     reason : str
-        In a sentence or two.
+        Why, in a sentence or two.
     n_above_noise : int
-        Directions above noise: the recommendation is at most that.
+        Number of directions above noise, an upper bound of the recommended rank.
     ranks : ndarray (m,)
-        Ranks that were looked at.
+        The ranks that were examined.
     columns : dict of str to ndarray (m,)
         One curve per criterion; ``select_rank`` explains each.
     votes : dict of str to int
         The rank that each criterion alone would choose among ``ranks``.
     replicability : Replicability or None
-        Of each MCPC of ``MCPCA(rank).fit(X, y)``, in its order; in ``rank_choice_`` of that model itself. None at rank
-        0, without rows, and where that model is another: one of all features where some were looked at, or of
-        another solver. ``model.replicability(X, y)`` is for those.
+        Which MCPCs of ``MCPCA(rank).fit(X, y)`` replicate, in their order; in ``rank_choice_``, those of the model
+        itself. None at rank 0, without rows, and where the model is not comparable with the halves: if only some
+        features were examined, or another solver was used. Use ``model.replicability(X, y)`` for those.
     pairwise : dict of str to ndarray (m, m)
         The paper's measures between pairs of ranks: "projection similarity", "loading similarity", "context
         consistency".
     scree : dict of str to ndarray (p,)
-        "singular value" of the flattening, and of noise the "null mean" and the "null upper" end of its band.
+        "singular value" of the flattening, and, for noise, their "null mean" and the "null upper" end of their band.
     threshold : float
-        The ``|cos|`` that agreement between halves and between seeds is compared with.
+        The bound on ``|cos|`` above which halves, or seeds, agree.
     outcome : str
-        "agreed": halves of the rows agree. "at odds": they do at no rank, and the best is recommended. "above noise":
-        there are no rows to ask. "noise": nothing is above it, rank 0. "untold": rows are too few to tell, rank 1, the
-        smallest. "one feature": rank 1, the only one.
+        "agreed": halves of the rows agree. "at odds": they agree at no rank, and the best is recommended. "above
+        noise": the noise test alone decided, because there are no rows to split. "noise": nothing is above noise, rank
+        0. "untold": there are too few rows to tell, and rank 1, the smallest, is recommended. "one feature": rank 1,
+        the only one.
     of_features : int or None
-        Number of features, where the 300 most variable of them were looked at; None where all were.
+        Number of all features if only the 300 most variable were examined, None otherwise.
     """
 
     rank: int
@@ -87,7 +96,7 @@ class RankSelection(Shown):
 
     @property
     def table(self) -> Any:
-        """The curves as a pandas DataFrame, one row per rank; without pandas a dict of arrays."""
+        """The curves as a pandas DataFrame with one row per rank, or a dict of arrays if pandas is not installed."""
         content = {"rank": self.ranks, **self.columns}
         try:
             return require("pandas", "pandas").DataFrame(content).set_index("rank")
@@ -95,26 +104,34 @@ class RankSelection(Shown):
             return content
 
     def times_power(self, e: int, n: int = 0, p: int = 0) -> RankSelection:
-        """Return the choice for the n rows of p features times ``2^e``: densities per row fall by ``2^(p e)``."""
+        """Return the result for the same n rows of p features multiplied by ``2^e``.
+
+        Covariances are multiplied by ``4^e``, the density of a row by ``2^(-p e)``. All else is free of the unit.
+        """
         if e == 0:
             return self
+        # log density of x 2^e = log density of x - p e log 2; BIC has -2 times that, for each of n rows.
         change = dict.fromkeys(("singular value", "null mean", "null upper"), lambda v: np.ldexp(v, 2 * e))
         change["held-out log-likelihood"] = lambda v: v - p * e * np.log(2)
         change["BIC"] = lambda v: v + 2 * n * p * e * np.log(2)
-        columns, scree = (
-            {name: change[name](values) if name in change else values for name, values in curves.items()}
-            for curves in (self.columns, self.scree)
-        )
-        return replace(self, columns=columns, scree=scree)
+
+        def rescaled(curves: dict[str, Array]) -> dict[str, Array]:
+            return {name: change[name](values) if name in change else values for name, values in curves.items()}
+
+        return replace(self, columns=rescaled(self.columns), scree=rescaled(self.scree))
 
     def plot(self) -> Figure:
-        """Draw all curves with the choice marked, and the rank x rank heatmaps where they were asked for."""
+        """Draw all curves with the choice marked, and rank x rank heatmaps of the pairwise measures, if any."""
         from ..plotting import plot_rank_selection
 
         return plot_rank_selection(self)
 
     def to_json(self) -> str:
-        """Return everything as JSON text; what is not known is null."""
+        """Return everything as JSON text; unknown values are null."""
+        replicability = None
+        if self.replicability is not None:
+            cosines = _to_lists({"cosines": self.replicability.cosines})
+            replicability = {"threshold": self.replicability.threshold} | cosines
         return json.dumps(
             {
                 "rank": self.rank,
@@ -126,9 +143,7 @@ class RankSelection(Shown):
                 "columns": _to_lists(self.columns),
                 "pairwise": _to_lists(self.pairwise),
                 "scree": _to_lists(self.scree),
-                "replicability": None
-                if self.replicability is None
-                else {"threshold": self.replicability.threshold} | _to_lists({"cosines": self.replicability.cosines}),
+                "replicability": replicability,
                 "outcome": self.outcome,
                 "of_features": self.of_features,
             }
@@ -136,15 +151,15 @@ class RankSelection(Shown):
 
     @classmethod
     def from_json(cls, text: str) -> RankSelection:
-        """Return what ``to_json`` wrote."""
+        """Return the selection that ``to_json`` wrote."""
         content = json.loads(text)
         for name in ("columns", "pairwise", "scree"):
             content[name] = {key: np.array(values, dtype=np.float64) for key, values in content[name].items()}
         content["ranks"] = np.array(content["ranks"], dtype=np.intp)
-        found = content["replicability"]
-        content["replicability"] = found and Replicability(
-            np.array(found["cosines"], dtype=np.float64), found["threshold"]
-        )
+        stored = content["replicability"]
+        if stored is not None:
+            cosines = np.array(stored["cosines"], dtype=np.float64)
+            content["replicability"] = Replicability(cosines, stored["threshold"])
         return cls(**content)
 
     def _words(self) -> list[str]:
@@ -155,12 +170,12 @@ class RankSelection(Shown):
         return words if self.replicability is None else [*words, str(self.replicability)]
 
     def _rows(self) -> dict[str, Any]:
-        kept = around(self.ranks, self.rank)
-        return {"rank": self.ranks[kept], **{name: values[kept] for name, values in self.columns.items()}}
+        near = around(self.ranks, self.rank)
+        return {"rank": self.ranks[near], **{name: values[near] for name, values in self.columns.items()}}
 
 
 def _to_lists(arrays: dict[str, Array]) -> dict[str, list[Any]]:
-    """Nested lists; JSON has no NaN."""
+    """Return nested lists with None for NaN and infinity, which JSON does not have."""
     return {
         name: np.where(np.isfinite(values), values.astype(object), np.array(None)).tolist()
         for name, values in arrays.items()
@@ -184,40 +199,41 @@ def select_rank(
 ) -> RankSelection:
     """Recommend a rank, or say that there is nothing above noise.
 
-    Two questions decide. *Is it above noise?* What r components leave is compared with the same rows under random
-    signs; the least r after which the two cannot be told apart (5 standard deviations) is the number of directions
-    above noise, and no rank beyond it is recommended. *Does it come back?* The recommendation is the largest rank up to
-    there at which halves of the rows agree on the components: mean matched ``|cos|`` above ``cos_sim_threshold``. That
-    is the paper's rule with other rows in place of other seeds. All other criteria are reported, and do not decide.
+    Two questions decide. *Is it above noise?* What is left after r components is compared with the same rows under
+    random signs. The smallest r after which the two cannot be told apart (5 standard deviations) is the number of
+    directions above noise, and no larger rank is recommended. *Does it come back in other rows?* The recommendation is
+    the largest rank up to that number at which halves of the rows agree on the components: their mean matched ``|cos|``
+    exceeds ``cos_sim_threshold``. This is the paper's rule with other rows in place of other seeds. All other criteria
+    are reported but do not decide.
 
     Parameters
     ----------
     X, y
-        Rows and contexts in any form that ``MCPCA.fit`` takes; or a (k, p, p) stack of covariances with ``n_samples``.
-        For these, and for rows on Dask, which stay there, only criteria that need no rows are known and the noise test
-        alone decides.
+        Rows and contexts in any form that ``MCPCA.fit`` accepts, or a (k, p, p) stack of covariances with
+        ``n_samples``. With covariances, and with rows on Dask, which stay there, only criteria that need no rows are
+        available, and the noise test alone decides.
     ranks : iterable of int, optional
-        Ranks to look at, in any order; the recommendation is one of them, or the number of directions above noise where
-        all of them exceed it. By default up to some 25, from 1 to a little above that number or to 100.
+        Ranks to examine, in any order. The recommendation is one of them, or the number of directions above noise if
+        all of them exceed it. By default up to about 25 ranks, from 1 to slightly above that number, or to 100.
     criteria : "all" or iterable of {"scree", "seeds", "holdout", "likelihood"}
-        What to report beside the two that decide; ``()`` decides and stops there, which is what
+        What to report in addition to the two criteria that decide. ``()`` only decides, as
         ``MCPCA(n_components=None)`` does.
     n_samples : int or array-like (k,), optional
-        Rows behind each covariance.
+        Number of rows behind each covariance.
     null : {"auto", "features", "isotropic"}
-        What noise keeps. "features": the variance of every feature in every context, so that features of unequal size
-        are no evidence. "isotropic": only the total variance of every context, for features that are principal
-        components, whose unequal variances are what is to be explained. "auto" is "isotropic" where the features are
-        uncorrelated over all rows to six digits, as PCA leaves them, and "features" otherwise.
+        What the noise preserves. "features": the variance of every feature in every context, so that features of
+        unequal size are no evidence of structure. "isotropic": only the total variance of every context, for features
+        that are principal components, whose unequal variances are what is to be explained. "auto" is "isotropic" if the
+        features are uncorrelated over all rows to six digits, as PCA leaves them, and "features" otherwise.
     n_splits : int
-        Random splits into halves, over which agreement is averaged; at the recommended rank more are made, up to ten,
-        until others would hardly change which components come back.
+        Number of random splits into halves over which agreement is averaged. At the recommended rank splits are added,
+        up to ten, until more would hardly change which components replicate.
     n_seed_pairs, cos_sim_threshold : int, float
-        The paper's parameters; the first is for the criterion "seeds" alone.
+        The paper's parameters; the first is used by the criterion "seeds" only.
     n_jobs : int, optional
-        Threads; None and -1 take as many as BLAS may use. The answer does not depend on it.
+        Number of threads; None and -1 use as many as BLAS may use. The result does not depend on it.
     random_state : int, Generator, RandomState or None
-        Decides signs, splits and starts.
+        Determines signs, splits and starts.
     verbose : None, bool or callable
         Progress, as in ``MCPCA``.
 
@@ -226,29 +242,31 @@ def select_rank(
     RankSelection
         With these ``columns``, one number per rank:
 
-        * "spread", "noise spread", "noise sd", "excess": the noise test (module ``residual`` has the formula); the last
-          in standard deviations. Known at the ranks that the search came to, and with "scree" at all of them.
-        * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; how many components
-          have ``|cos| > 0.9``, mean over splits; squared error of one half's model in the other half's covariances,
+        * "spread", "noise spread", "noise sd", "excess": the noise test, the last in standard deviations. Known at the
+          ranks that its search visited, and with "scree" at all ranks. ``docs/rank.md`` has the formula.
+        * "split-half agreement", "replicating", "held-out error": mean ``|cos|`` between halves; number of components
+          with ``|cos| > 0.9``, averaged over splits; squared error of one half's model in the other half's covariances,
           relative to their squared norm.
-        * "singular value", "null mean", "null upper" ("scree"): of the flattening, beside those of the rows with random
-          signs at the same index, and 5 standard deviations above. The sum of variances is kept by the signs, so strong
-          components hide weak ones behind this band; the noise test takes them out first.
-        * "seed stability" ("seeds"): the paper's score of runs from different seeds.
+        * "singular value", "null mean", "null upper" ("scree"): singular values of the flattening, the mean of those of
+          the rows with random signs at the same index, and 5 standard deviations above it. Signs preserve the sum of
+          variances, so strong components raise the band and hide weak ones below it; the noise test removes them first.
+        * "seed stability" ("seeds"): the paper's score for runs from different seeds.
         * "projection similarity", "loading similarity", "context consistency" ("holdout"): the paper's measures for
           its TCGA data, with a tenth of the rows held out; the last is averaged over all other ranks.
-        * "held-out log-likelihood", "BIC" ("likelihood"): of ``solver="ml"`` with isotropic noise, per row of the other
-          half; and with all rows.
+        * "held-out log-likelihood", "BIC" ("likelihood"): of ``solver="ml"`` with isotropic noise; the first per row of
+          the other half, the second for all rows.
 
     Notes
     -----
-    One basis per set of rows serves all ranks. The noise test costs some 20 to 100 products O(n p^2); a rank
-    ``2 n_splits + 1`` fits in the core, ``2 n_seed_pairs`` plain runs, one more fit for "holdout", and three of
-    ``solver="ml"`` for "likelihood", which dominate. Memory three stacks of covariances, ``2 n_splits + 2`` cores, and
-    two copies of a context's rows for each job. Contexts with fewer than 4 rows are left out of all of it, with a
-    ``SmallContextsWarning``; where rows are too few to tell anything from noise, or halves agree at no rank, there is
-    an ``UncertainRankWarning``. A half with too few rows for a rank has NaN there. Where covariances of all features
-    would be too large the 300 most variable ones are looked at.
+    One basis per set of rows serves all ranks. The noise test costs some 20 to 100 products O(n p^2). A rank costs
+    ``2 n_splits + 1`` fits in the core, ``2 n_seed_pairs`` plain runs, one more fit for "holdout", and three fits of
+    ``solver="ml"`` for "likelihood", which dominate. Memory: three stacks of covariances, ``2 n_splits + 2`` cores, and
+    two copies of a context's rows for each job.
+
+    Contexts with fewer than 4 rows are left out, with a ``SmallContextsWarning``. An ``UncertainRankWarning`` is issued
+    if there are too few rows to tell anything from noise, or if halves agree at no rank. Criteria are NaN at ranks for
+    which a half has too few rows. Where covariances of all features would be too large, the 300 most variable features
+    are examined.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     with reporting(verbose, "choice of the rank") as report:
@@ -260,44 +278,59 @@ def _select(
 ) -> RankSelection:
     rng = as_generator(random_state)
     if isinstance(X, np.ndarray) and X.ndim == 3:
-        if y is not None:
-            raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
-        if n_samples is None:
-            raise ValueError(
-                "n_samples is needed with covariances: how large noise is depends on it. Pass it, or the rows; "
-                "choose_rank(S) does without."
-            )
-        why = "covariances have no rows to split"
-        refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
-        if "seeds" not in options["criteria"]:
-            way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
-            refuse_without_effect("cos_sim_threshold", options["threshold"], 0.8, why, way_out)
-        S = check_covariances(X, "X")
-        counts = check_counts(n_samples, len(S))
-        moments = ContextCovariances(S, np.zeros((len(S), S.shape[1])), counts, np.arange(len(S)), None)
-        whole = fit_data_of_covariances(moments, counts)
-        data = rank_data(whole, counts, report)
+        whole = _read_covariances(X, y, n_samples, options)
     else:
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
-        contexts = read_contexts(X, y)
-        whole = without_basis(contexts, None, report)
-        data = rank_data(whole, contexts.n_samples, report)
-    found = recommend(data, rng=rng, report=report, **options)
-    found.warn(stacklevel=3)
-    A, S = None, data.moments.covariances
-    if data.contexts is not None and found.outcome in ("agreed", "at odds") and data.of_features is None:
-        A = _model_of_all_rows(S, found.rank, random_state, int(rng.integers(2**62)))
-    # Chosen in the units of the fit, and told in those of the data.
-    return selected(found, A).times_power(whole.exponent, int(data.moments.n_samples.sum()), S.shape[1])
+        whole = without_basis(read_contexts(X, y), None, report)
+    assert whole.counts is not None
+    data = rank_data(whole, whole.counts, report)
+    recommendation = recommend(data, rng=rng, report=report, **options)
+    recommendation.warn(stacklevel=3)
+    # Replicability is reported for the model that the user will fit, which need not be the sweep's less exact one.
+    # Halves of some features cannot be compared with a model of all.
+    A = None
+    S = data.moments.covariances
+    if data.contexts is not None and recommendation.outcome in DECIDED_BY_HALVES and data.of_features is None:
+        A = _model_of_all_rows(S, recommendation.rank, random_state, int(rng.integers(2**62)))
+    # Rows were scaled by a power of two to keep squares in range; results are in the unit of the data.
+    n_rows = int(data.moments.n_samples.sum())
+    return selection_from(recommendation, A).times_power(whole.exponent, n_rows, S.shape[1])
+
+
+def _read_covariances(X: Array, y: Any, n_samples: Any, options: dict[str, Any]) -> FitData:
+    """Validate a (k, p, p) stack with its ``n_samples``, and refuse options that need rows."""
+    if y is not None:
+        raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
+    if n_samples is None:
+        raise ValueError(
+            "n_samples is needed with covariances, because the size of the noise depends on it. Pass it, or the rows, "
+            "or use choose_rank(S), which does not need it."
+        )
+    why = "covariances have no rows to split"
+    refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
+    if "seeds" not in options["criteria"]:
+        way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
+        refuse_without_effect("cos_sim_threshold", options["threshold"], 0.8, why, way_out)
+    S = check_covariances(X, "X")
+    k, p = S.shape[:2]
+    counts = check_counts(n_samples, k)
+    # Means are unknown and not used: contexts are numbered, as they have no names.
+    moments = ContextCovariances(S, np.zeros((k, p)), counts, np.arange(k), None)
+    return fit_data_of_covariances(moments, counts)
 
 
 def _check_options(
     ranks: Any, criteria: Any, null: Any, n_splits: Any, n_seed_pairs: Any, threshold: Any, n_jobs: Any
 ) -> dict[str, Any]:
-    wanted = CRITERIA if isinstance(criteria, str) and criteria == "all" else criteria
-    wanted = wanted if isinstance(wanted, str) else tuple(wanted)
-    unknown = [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in CRITERIA]
+    """Return validated keyword arguments of ``recommend``; ranks are checked there, once p is known."""
+    if isinstance(criteria, str):
+        # A string is an iterable of characters: only "all" is meant as one.
+        wanted = CRITERIA if criteria == "all" else (criteria,)
+        unknown = [] if criteria == "all" else [criteria]
+    else:
+        wanted = tuple(criteria)
+        unknown = [name for name in wanted if name not in CRITERIA]
     if unknown:
         raise ValueError(f"criteria={criteria!r}: {unknown[0]!r} is unknown; choose 'all' or some of {list(CRITERIA)}.")
     if null not in NULLS:
@@ -306,7 +339,7 @@ def _check_options(
         why = f"criteria={criteria!r} has no 'seeds'"
         refuse_without_effect("n_seed_pairs", n_seed_pairs, 5, why, "drop it, or ask for 'seeds'")
     if n_jobs is not None and n_jobs != -1:
-        check_integer(n_jobs, "n_jobs", 1, way_out="None or -1 takes all cores.")
+        check_integer(n_jobs, "n_jobs", 1, way_out="None or -1 uses all cores.")
     return {
         "ranks": ranks,
         "criteria": wanted,
@@ -318,34 +351,46 @@ def _check_options(
     }
 
 
-def selected(found: Recommendation, A: Array | None) -> RankSelection:
-    """Return what is told of a recommendation; ``A`` (p, r) are the components of the model that is taken.
+def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelection:
+    """Return the public result; ``A`` (p, r) are the components of the model whose replicability is reported.
 
-    None where that is another than the power method's on the features that were looked at.
+    Pass None if that model is not the power method's on the features that were examined.
     """
-    curves, replicability = found.curves, found.replicability(A)
-    told: dict[str, Any] = {"replicability": replicability, "threshold": found.threshold}
-    if curves is not None:
-        told |= {"pairwise": curves.pairwise, "scree": curves.scree}
+    replicability = recommendation.replicability(A)
+    curves = recommendation.curves
+    if curves is None:  # too little data for any fit
+        ranks = np.array([], dtype=np.intp)
+        columns: dict[str, Array] = {}
+        pairwise: dict[str, Array] = {}
+        scree: dict[str, Array] = {}
+    else:
+        ranks = np.array(curves.ranks, dtype=np.intp)
+        columns = curves.all_columns()
+        pairwise = curves.pairwise
+        scree = curves.scree
     return RankSelection(
-        found.rank,
-        found.reason(replicability),
-        found.above,
-        np.array([] if curves is None else curves.ranks, dtype=np.intp),
-        {} if curves is None else curves.all_columns(),
-        found.votes,
-        outcome=found.outcome,
-        of_features=found.of_features,
-        **told,
+        recommendation.rank,
+        recommendation.reason(replicability),
+        recommendation.above,
+        ranks,
+        columns,
+        recommendation.votes,
+        replicability,
+        pairwise=pairwise,
+        scree=scree,
+        threshold=recommendation.threshold,
+        outcome=recommendation.outcome,
+        of_features=recommendation.of_features,
     )
 
 
 def _model_of_all_rows(S: Array, r: int, random_state: Any, seed: int) -> Array:
-    """Return the components of ``MCPCA(r, random_state=random_state)``, which replicability is told of."""
+    """Return the components of ``MCPCA(r, random_state=random_state)``, for which replicability is reported."""
+    # An integer seed gives the very model that the user will fit; other random states have moved on by then.
     rng = np.random.default_rng(random_state if isinstance(random_state, (int, np.integer)) else seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are for whoever fits this model
-        found, _ = decompose_checked(
+        warnings.simplefilter("ignore")  # they concern whoever fits this model
+        model, _ = decompose_checked(
             CovarianceStack(S),
             r,
             solver="mspm",
@@ -355,7 +400,7 @@ def _model_of_all_rows(S: Array, r: int, random_state: Any, seed: int) -> Array:
             weights=None,
             rng=rng,
             report=silent,
-            tol=_TOL,
-            max_iter=_MAX_ITER,
+            tol=_MODEL_TOL,
+            max_iter=_MODEL_STEPS,
         )
-    return found.components
+    return model.components

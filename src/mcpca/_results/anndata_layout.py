@@ -1,4 +1,4 @@
-"""Where a fit is kept in an AnnData: one layout, which ``mcpca.tl`` writes and the pictures read.
+"""Where a fit is stored in an AnnData: one layout, which ``mcpca.tl`` writes and plots, analyses and reports read.
 
 For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before "MCPCs" in ``varm``):
 
@@ -35,7 +35,6 @@ All of it survives ``write_h5ad`` and ``write_zarr``.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -49,8 +48,9 @@ from .._rank.selection import RankSelection
 from .._utils.component_names import component_names
 from .._utils.optional import require
 from .._utils.types import Array
+from .._utils.wording import close_names, quoted
 
-# Columns of "contexts", and the facets that they are.
+# Columns of "contexts", and the facets of the model that they store.
 _FACETS = {
     "squared_norm": "squared_norms",
     "squared_norm_error": "squared_norm_errors",
@@ -67,7 +67,7 @@ _NOISE = {
 
 
 class Keys(NamedTuple):
-    """Names under which one fit is stored."""
+    """Names under which a fit is stored."""
 
     uns: str
     scores: str
@@ -79,22 +79,24 @@ class Keys(NamedTuple):
 def keys_of(key: str) -> Keys:
     """Return the names that belong to ``key_added=key``."""
     if not isinstance(key, str) or not key or "/" in key:
-        raise ValueError(f"key_added={key!r}; pass a name without '/', which files of AnnData do not take.")
+        raise ValueError(f"key_added={key!r}; pass a name without '/', which AnnData files do not allow.")
     components = "MCPCs" if key == "mcpca" else f"{key}_MCPCs"
     return Keys(key, f"X_{key}", f"{key}_context", components, f"{components}_projection")
 
 
 def stored_fit(adata: Any, key: str) -> dict[str, Any]:
-    """Return ``adata.uns[key]``, or explain that there is no fit of that name."""
-    found = adata.uns.get(key)
-    if found is None or "loadings" not in found:
-        fits = [str(name) for name, value in adata.uns.items() if hasattr(value, "keys") and "loadings" in value]
-        near = difflib.get_close_matches(key, fits, n=1)
-        have = f" There are fits under {fits}" + (f"; did you mean {near[0]!r}?" if near else ".") if fits else ""
-        raise ValueError(
-            f"key={key!r} names no fit of MCPCA in adata.uns.{have} Run mcpca.tl.mcpca(adata, context_key) first."
-        )
-    return dict(found)
+    """Return ``adata.uns[key]``; raise if there is no fit of that name."""
+    stored = adata.uns.get(key)
+    if stored is not None and "loadings" in stored:
+        return dict(stored)
+    fits = [str(name) for name, value in adata.uns.items() if hasattr(value, "keys") and "loadings" in value]
+    hint = ""
+    if fits:
+        near = close_names(key, fits, most=1)
+        hint = f" There are fits under {quoted(fits)}" + (f"; did you mean {near[0]!r}?" if near else ".")
+    raise ValueError(
+        f"key={key!r} names no fit of MCPCA in adata.uns.{hint} Run mcpca.tl.mcpca(adata, context_key) first."
+    )
 
 
 # Writing
@@ -110,7 +112,10 @@ def write_fit(
     params: dict[str, Any],
     notes: list[str],
 ) -> None:
-    """Put a fitted model into an AnnData, in place of an earlier one of that key; all is made before any is put."""
+    """Store a fitted model in an AnnData, in place of an earlier one with that key.
+
+    Everything is computed before anything is stored, so that an error leaves the AnnData as it was.
+    """
     pd = require("pandas", EXTRA)
     keys = keys_of(key)
     over_var = {
@@ -127,10 +132,12 @@ def write_fit(
         ),
         "n_missing": contexts.n_missing,
     }
-    data, before = data_of(params), adata.uns.get(key)
+    data = data_of(params)
+    before = adata.uns.get(key)
     if model.rank_choice_ is not None:
         content["rank"] = rank_content(model.rank_choice_, data)
-    elif hasattr(before, "keys") and "rank" in before and _same(before["rank"].get("data", {}), data):
+    elif hasattr(before, "keys") and "rank" in before and _same_data(before["rank"].get("data", {}), data):
+        # tl.rank, then tl.mcpca with the rank it found: the choice stays with the fit it was made for.
         content["rank"] = before["rank"]
     labels = pd.Categorical.from_codes(contexts.codes, categories=names)
     adata.obsm[keys.scores] = scores
@@ -153,7 +160,7 @@ def _content(
     var_names: Array,
     pd: Any,
 ) -> dict[str, Any]:
-    """Return what goes into ``uns``, without what was dropped and how the rank was chosen."""
+    """Return the content of ``uns``, except "dropped" and "rank"."""
     arrays, header = to_state(saved_model(model))
     labels = component_names(model)
     table = {
@@ -206,12 +213,12 @@ def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[s
 
 
 def data_of(params: dict[str, Any]) -> dict[str, Any]:
-    """Return those parameters that say which rows and features were looked at."""
+    """Return the parameters that say which rows and features were used."""
     return {name: params[name] for name in ("context_key", "layer", "obsm", "mask_var", "min_samples")}
 
 
-def _same(first: Any, second: Any) -> bool:
-    """Whether two dicts of ``data_of`` are equal; one of them may have been read from a file."""
+def _same_data(first: Any, second: Any) -> bool:
+    """Whether two dicts of ``data_of`` are equal; one of them may have been read from a file, as arrays of text."""
     return all(
         [str(v) for v in np.atleast_1d(first.get(name))] == [str(v) for v in np.atleast_1d(second.get(name))]
         for name in {*first, *second}
@@ -219,38 +226,39 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def rank_content(choice: RankSelection | RankChoice, data: dict[str, Any]) -> dict[str, Any]:
-    """Return a choice of rank as it is stored."""
+    """Return the dict that stores a choice of rank."""
     content: dict[str, Any] = {"rank": int(choice.rank or 0), "reason": choice.reason, "data": data}
     if isinstance(choice, RankSelection):
         return content | {"table": choice.table, "json": choice.to_json()}
     pd = require("pandas", EXTRA)
     table = pd.DataFrame({"mean score": choice.mean_scores}, index=pd.Index(choice.ranks, name="rank"))
-    kept = {"scores": choice.scores, "singular_values": choice.singular_values, "matching": choice.matching}
+    content |= {"table": table, "threshold": choice.threshold, "outcome": choice.outcome}
+    content |= {"scores": choice.scores, "singular_values": choice.singular_values, "matching": choice.matching}
     if choice.unsettled is not None:
-        kept["unsettled"] = choice.unsettled
-    return content | {"table": table, "threshold": choice.threshold, "outcome": choice.outcome, **kept}
+        content["unsettled"] = choice.unsettled
+    return content
 
 
 # Reading
 
 
 class Columns(NamedTuple):
-    """Features of a fit in ``var``: their positions, in the order of the fit, and the names of those that are lost."""
+    """Features of a fit in ``var``: their positions, in the order of the fit, and the names of missing ones."""
 
     positions: Array
     lost: list[str]
 
 
 def columns_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Columns:
-    """Return where the features of a fit that ``varm`` tells of are; the others there have zeros and were not fitted.
+    """Return the positions in ``var`` of the features of a fit whose axes are in ``varm``; others have zeros there.
 
     For a fit on principal components these are the features that the components are made of.
     """
     names = keys_of(key)
     known = stored.get("pca_features") if "components" in stored else stored.get("features")
-    if known is None:  # written before they were: what has no entry at all had no part
-        both = (np.asarray(adata.varm[name]) for name in (names.components, names.projection))
-        return Columns(np.flatnonzero(np.hstack(list(both)).any(axis=1)), [])
+    if known is None:  # written by a version that did not store them: a feature without any entry was not fitted
+        both = [np.asarray(adata.varm[name]) for name in (names.components, names.projection)]
+        return Columns(np.flatnonzero(np.hstack(both).any(axis=1)), [])
     features = [str(name) for name in known]
     positions = adata.var_names.astype(str).get_indexer(features)
     lost = [name for name, position in zip(features, positions, strict=True) if position < 0]
@@ -258,15 +266,15 @@ def columns_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Columns:
 
 
 def features_are_lost(n: int, lost: Sequence[str]) -> ValueError:
-    """Return the error that an AnnData has lost some of the ``n`` features of a fit."""
+    """Return the error for an AnnData that has lost some of the ``n`` features of a fit."""
     return ValueError(
-        f"The fit was made on {n} features, of which adata has lost {len(lost)} "
-        f"({', '.join(map(repr, lost[:5]))}); take the AnnData that has them all, or fit again."
+        f"The fit was made on {n} features, of which adata has lost {len(lost)} ({quoted(lost)}); use the AnnData "
+        "that has them all, or fit again."
     )
 
 
 def read_model(cls: Any, adata: Any, key: str) -> Any:
-    """Return the fitted model that ``write_fit`` stored, all of it; ``cls`` is the class of models."""
+    """Return the fitted model that ``write_fit`` stored, in full; ``cls`` is the class of models."""
     stored = stored_fit(adata, key)
     diagnostics, contexts = stored["diagnostics"], stored["contexts"]
     A, projection = _vectors(adata, key, stored)

@@ -1,4 +1,8 @@
-"""New rows in an AnnData, brought to the features of a fit: by name, and by the axes of principal components."""
+"""New rows in an AnnData, aligned with the features of a fit: by name, or by the axes of principal components.
+
+``mcpca.tl.loadings_for`` calls this. Axes of two PCAs of similar data look alike, and loadings on the wrong ones are
+nonsense without any error; so axes are compared wherever both are known.
+"""
 
 from __future__ import annotations
 
@@ -6,70 +10,79 @@ from typing import Any
 
 import numpy as np
 
-from .._data.anndata_rows import axes_of, check_unique, matrix_of, rows_of
+from .._data.anndata_rows import axes_of, check_unique, feature_rows, matrix_of
 from .._data.columns import positions_of
 from .._data.dask_rows import product_there
-from .._data.sources import as_source, is_dask
+from .._data.detect import is_dask
+from .._data.projection import projected_rows
+from .._data.sources import as_source
 from .._utils.types import Array
 from .anndata_layout import keys_of
 
-_BLOCK = 2**26  # bytes of rows at a time
+# Axes that are the same up to the precision of float32, in which files often keep them.
+_SAME_AXES_RTOL = 1e-3
+_SAME_AXES_ATOL = 1e-4
 
 
 def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Any:
-    """Return the named features of ``adata``, in this order, as ``rows_of`` does; others are left out."""
+    """Return the rows of ``adata`` with these features, in this order, in the form of ``feature_rows``."""
     matrix, names = matrix_of(adata, layer)
     check_unique(names, "adata")
     way_out = "Loadings need them all; add them, or fit on the features that both have."
-    return rows_of(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
+    return feature_rows(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
 
 
 def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, key: str, A: Array) -> Any:
-    """Return new rows on the principal components of a fit: those in ``adata.obsm``, or else made from features.
+    """Return new rows on the principal components of a fit: from ``adata.obsm``, or else projected from features.
 
-    As ``rows_of`` does. ``fitted`` is the AnnData with the fit, A (p, r) its MCPCs in terms of the components.
+    In the form of ``feature_rows``. ``fitted`` is the AnnData with the fit, A (p, r) its MCPCs in terms of these.
     """
     axes = _axes_of_fit(fitted, obsm, key, A)
     if obsm in adata.obsm and adata.obsm[obsm].shape[1] == len(A):
         _check_same_axes(adata, obsm, fitted, axes, len(A))
-        return rows_of(adata.obsm[obsm], None, f"adata.obsm[{obsm!r}]")
+        return feature_rows(adata.obsm[obsm], None, f"adata.obsm[{obsm!r}]")
     if axes is None:
-        found = f"has shape {adata.obsm[obsm].shape}" if obsm in adata.obsm else "is not there"
+        state = f"has shape {adata.obsm[obsm].shape}" if obsm in adata.obsm else "is not there"
         raise ValueError(
-            f"The fit was made on obsm={obsm!r} with {len(A)} columns, and adata.obsm[{obsm!r}] {found}. The axes of "
+            f"The fit was made on obsm={obsm!r} with {len(A)} columns, and adata.obsm[{obsm!r}] {state}. The axes of "
             "the fit are not known (adata.varm of the AnnData with the fit): put the new rows there, on the same "
             "components."
         )
     used = np.flatnonzero((axes != 0).any(axis=1))
     source = features_by_name(adata, layer, [str(name) for name in fitted.var_names[used]])
-    # Centring is left to the contexts, each of which has its own mean taken off.
+    # The PCA's own mean need not be subtracted: every context is centred by its own mean later.
     if is_dask(source):
         return product_there(source, axes[used])
-    parts = [block @ axes[used] for _, block in source.scan(_BLOCK)]
-    return as_source(np.concatenate(parts), "adata")
+    scores = projected_rows(source, axes[used], np.result_type(source.dtype, axes))
+    return as_source(scores, "adata")
 
 
 def _axes_of_fit(fitted: Any, obsm: str, key: str, A: Array) -> Array | None:
-    """Return the axes of the components that were fitted, if they are still there and gave the stored MCPCs."""
-    axes, stored = axes_of(fitted, obsm, len(A)), fitted.varm.get(keys_of(key).components)
+    """Return the axes of the components that were fitted, if they still are those that gave the stored MCPCs."""
+    axes = axes_of(fitted, obsm, len(A))
+    stored = fitted.varm.get(keys_of(key).components)
     if axes is None or stored is None:
         return None
-    same = np.allclose(axes @ A, np.asarray(stored), rtol=1e-3, atol=1e-4)
-    return axes if same else None
+    # A later PCA may have replaced the axes; the stored MCPCs are the product of those of the fit.
+    return axes if _nearly_equal(axes @ A, np.asarray(stored)) else None
 
 
 def _check_same_axes(adata: Any, obsm: str, fitted: Any, axes: Array | None, p: int) -> None:
-    """Raise where ``adata.obsm`` has rows on components of their own."""
-    own = axes_of(adata, obsm, p)
-    if own is None or adata is fitted:
+    """Raise if ``adata.obsm`` has rows on other components than the fit."""
+    new_axes = axes_of(adata, obsm, p)
+    if new_axes is None or adata is fitted:
         return
     if axes is not None:
         place = fitted.var_names.get_indexer(adata.var_names)
-        known = place >= 0
-        if known.any() and np.allclose(own[known], axes[place[known]], rtol=1e-3, atol=1e-4):
+        shared = place >= 0
+        if shared.any() and _nearly_equal(new_axes[shared], axes[place[shared]]):
             return
     raise ValueError(
         f"adata.obsm[{obsm!r}] is on other components than those of the fit: the axes in adata.varm differ. Delete "
-        f"adata.obsm[{obsm!r}], and the rows are projected on the axes of the fit where these are known; or project "
+        f"adata.obsm[{obsm!r}], and the rows are projected on the axes of the fit if these are known; or project "
         "them yourself, and delete the axes from adata.varm."
     )
+
+
+def _nearly_equal(first: Array, second: Array) -> bool:
+    return np.allclose(first, second, rtol=_SAME_AXES_RTOL, atol=_SAME_AXES_ATOL)

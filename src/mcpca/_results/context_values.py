@@ -1,7 +1,9 @@
-"""A value for each context (a stage, a year, a form), in whichever way the user keeps it.
+"""One value per context (a stage, a year, a treatment), in whichever form the user has it.
 
-Contexts are the samples of an analysis of loadings; what is known about them comes as a dict or Series by name, as an
-array in the order of the contexts, or as a column of an AnnData's ``obs`` that is constant within contexts.
+Contexts are the samples in an analysis of loadings. What is known about them comes as a dict or Series by name, as an
+array in the order of the contexts, or as a column of an AnnData's ``obs`` that is constant within contexts. Plots and
+analyses read such arguments (``covariate``, ``time``, ``annotations``) by ``context_values`` and get numbers, dates or
+categories.
 """
 
 from __future__ import annotations
@@ -14,13 +16,12 @@ from typing import Any, Literal
 import numpy as np
 
 from .._data.detect import is_anndata
+from .._data.labels import is_missing
 from .._utils.array_api import to_host
 from .._utils.component_names import unknown
 from .._utils.types import Array
-from .._utils.wording import nearest
+from .._utils.wording import nearest, quoted
 from .anndata_layout import keys_of
-
-_SHOWN = 5  # names in an error
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ class ContextValues:
     values : ndarray (k,)
         float64, datetime64, or for categories their position in ``categories`` as int, -1 where missing.
     missing : ndarray (k,) of bool
-        Where nothing is known; "number" and "date" have NaN and NaT there.
+        Contexts without a value; "number" and "date" have NaN and NaT there.
     categories : list of str
-        Those that occur, in the order of a categorical, otherwise sorted, with numbers in them by size. Empty for
-        numbers and dates.
+        The categories that occur, in the order of a pandas categorical, otherwise sorted, with numbers within them
+        sorted by size. Empty for numbers and dates.
     ordered : bool
-        Whether the order of categories means something: an ordered categorical's.
+        Whether the order of the categories is meaningful: True for an ordered categorical.
     """
 
     kind: Literal["number", "date", "category"]
@@ -49,12 +50,12 @@ class ContextValues:
 
     @property
     def positions(self) -> Array:
-        """Where to draw the contexts on an axis (k,): the values themselves, for categories 0, 1, ... as floats."""
+        """Positions of the contexts on an axis (k,): the values themselves, or 0, 1, ... as floats for categories."""
         return self.values.astype(np.float64) if self.kind == "category" else self.values
 
 
 def context_values(
-    given: Any,
+    covariate: Any,
     contexts: Sequence[str],
     argument: str,
     *,
@@ -66,17 +67,17 @@ def context_values(
 
     Parameters
     ----------
-    given : dict or Series {context: value}; array-like (k,); or str
-        Contexts by name, entries beyond the k contexts being ignored; or values in the order of ``contexts``; or, where
-        ``source`` is an AnnData, the name of a column of its ``obs`` that is constant within contexts. Numbers, dates
-        (``datetime64``), or anything else as categories; a pandas categorical keeps its order.
+    covariate : dict or Series {context: value}; array-like (k,); or str
+        Values by name of the context, of which those of other contexts are ignored; or values in the order of
+        ``contexts``; or, if ``source`` is an AnnData, the name of a column of its ``obs`` that is constant within
+        contexts. Numbers, dates (``datetime64``), or anything else as categories; a pandas categorical keeps its order.
     contexts : sequence of k str
     argument : str
-        What to call it in errors.
+        Name of the argument in errors.
     source, key
         The AnnData and the name of the fit in it, for columns of ``obs``.
     missing : {"error", "drop"}
-        What to do when a context has no value (absent, None or NaN): raise, or mark it as ``missing``.
+        What to do if a context has no value (absent, None or NaN): raise, or mark it as ``missing``.
 
     Returns
     -------
@@ -86,32 +87,35 @@ def context_values(
         raise ValueError(f"missing={missing!r}; choose 'error' or 'drop'.")
     order: list[Any] | None = None
     ordered = False
-    if isinstance(given, str):
-        given = _column(given, contexts, argument, source, key)
-    categorical = getattr(given, "cat", given)
+    if isinstance(covariate, str):
+        covariate = _obs_column(covariate, contexts, argument, source, key)
+    # A Series of categories has them under ``cat``, a Categorical and a CategoricalIndex themselves.
+    categorical = getattr(covariate, "cat", covariate)
     if getattr(categorical, "categories", None) is not None:
-        order, ordered = list(categorical.categories), bool(categorical.ordered)
-    if isinstance(given, Mapping) or (hasattr(given, "index") and hasattr(given, "items")):
-        values = _by_name(given, contexts, argument)
+        order = list(categorical.categories)
+        ordered = bool(categorical.ordered)
+    # A list has an ``index`` method too; only a Series has both. A Series goes by name, whatever its order.
+    if isinstance(covariate, Mapping) or (hasattr(covariate, "index") and hasattr(covariate, "items")):
+        values = _by_name(covariate, contexts, argument)
     else:
-        values = _in_order(given, len(contexts), argument)
-    read = _typed(values, order, ordered)
-    if read.missing.all():
+        values = _by_position(covariate, len(contexts), argument)
+    typed = _typed(values, order, ordered)
+    if typed.missing.all():
         raise ValueError(f"{argument} has no value for any of the {len(contexts)} contexts; pass at least one.")
-    if missing == "error" and read.missing.any():
-        without = [contexts[i] for i in np.flatnonzero(read.missing).tolist()]
+    if missing == "error" and typed.missing.any():
+        without = [contexts[i] for i in np.flatnonzero(typed.missing).tolist()]
         raise ValueError(
-            f"{argument} has no value for {len(without)} of {len(contexts)} contexts: {_some(without)}. Give them one, "
-            "or leave these contexts out with missing='drop'."
+            f"{argument} has no value for {len(without)} of {len(contexts)} contexts: {quoted(without)}. Add values "
+            "for these contexts, or leave them out with missing='drop'."
         )
-    return read
+    return typed
 
 
-def _by_name(given: Any, contexts: Sequence[str], argument: str) -> list[Any]:
+def _by_name(covariate: Any, contexts: Sequence[str], argument: str) -> list[Any]:
     by_name: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in covariate.items():
         if str(name) in by_name:
-            raise ValueError(f"{argument} names context {str(name)!r} more than once; give every context one value.")
+            raise ValueError(f"{argument} names context {str(name)!r} more than once; pass one value per context.")
         by_name[str(name)] = value
     if not any(name in by_name for name in contexts):
         first = next(iter(by_name), None)
@@ -120,8 +124,10 @@ def _by_name(given: Any, contexts: Sequence[str], argument: str) -> list[Any]:
     return [by_name.get(name) for name in contexts]
 
 
-def _in_order(given: Any, k: int, argument: str) -> list[Any]:
-    values = list(given) if isinstance(given, (list, tuple)) or hasattr(given, "categories") else to_host(given)
+def _by_position(covariate: Any, k: int, argument: str) -> list[Any]:
+    # A list may hold objects of several kinds, which an array would turn into text.
+    is_list = isinstance(covariate, (list, tuple)) or hasattr(covariate, "categories")
+    values = list(covariate) if is_list else to_host(covariate)
     shape = (len(values),) if isinstance(values, list) else np.shape(values)
     if len(shape) != 1 or shape[0] != k:
         raise ValueError(
@@ -131,7 +137,7 @@ def _in_order(given: Any, k: int, argument: str) -> list[Any]:
     return list(values)
 
 
-def _column(name: str, contexts: Sequence[str], argument: str, source: Any, key: str) -> Any:
+def _obs_column(name: str, contexts: Sequence[str], argument: str, source: Any, key: str) -> Any:
     """Return a Series {context: value} of a column of ``obs``."""
     if not is_anndata(source):
         raise ValueError(
@@ -144,56 +150,46 @@ def _column(name: str, contexts: Sequence[str], argument: str, source: Any, key:
         )
     rows = source.obs[[name]].assign(context=source.obs[keys_of(key).context].astype(object).to_numpy())
     rows = rows[rows["context"].notna()]
-    grouped = rows.groupby("context", observed=True)[name]
-    several = grouped.nunique(dropna=False)
-    mixed = several[several > 1]
+    n_values = rows.groupby("context", observed=True)[name].nunique(dropna=False)
+    mixed = n_values[n_values > 1]
     if len(mixed):
         context = mixed.index[0]
         values = rows.loc[rows["context"] == context, name].drop_duplicates().tolist()
         raise ValueError(
             f"{argument}={name!r} is not constant within contexts: {len(mixed)} of {len(contexts)} have several "
-            f"values, {context!r} for example {_some(values)}. Pass a column with one value per context, or a dict "
+            f"values, {context!r} for example {quoted(values)}. Pass a column with one value per context, or a dict "
             "{context: value} with the median, say."
         )
-    first = rows.drop_duplicates("context").set_index("context")[name]
-    first.index = first.index.map(str)
-    return first
+    # The first row of each context stands for all; a Series, as it keeps the order of a categorical.
+    by_context = rows.drop_duplicates("context").set_index("context")[name]
+    by_context.index = by_context.index.map(str)
+    return by_context
 
 
 def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> ContextValues:
-    """Tell numbers, dates and categories apart."""
-    absent = np.array([_is_missing(value) for value in values])
-    known = [value for value, gone in zip(values, absent, strict=True) if not gone]
+    """Tell numbers, dates and categories apart; ``order`` are the categories of a categorical, else None."""
+    missing = np.array([is_missing(value) for value in values])
+    known = [value for value, absent in zip(values, missing, strict=True) if not absent]
     if order is None and known:
-        if all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) for value in known):
-            numbers = np.array([np.nan if gone else value for value, gone in zip(values, absent, strict=True)], float)
+        if all(map(_is_number, known)):
+            numbers = np.array([np.nan if is_missing(value) else value for value in values], float)
             return ContextValues("number", numbers, ~np.isfinite(numbers), [])
         if all(isinstance(value, np.datetime64) or hasattr(value, "isoformat") for value in known):
-            dates = [np.datetime64("NaT") if gone else value for value, gone in zip(values, absent, strict=True)]
-            return ContextValues("date", np.array(dates, dtype="datetime64[ns]"), absent, [])
-    names = (
-        sorted({str(value) for value in known}, key=_by_numbers) if order is None else [str(value) for value in order]
-    )
-    used = {str(value) for value in known}
-    names = [name for name in names if name in used]
-    position = {name: i for i, name in enumerate(names)}
-    codes = [-1 if gone else position[str(value)] for value, gone in zip(values, absent, strict=True)]
-    return ContextValues("category", np.array(codes), absent, names, ordered)
+            dates = [np.datetime64("NaT") if is_missing(value) else value for value in values]
+            return ContextValues("date", np.array(dates, dtype="datetime64[ns]"), missing, [])
+    occurring = {str(value) for value in known}
+    all_categories = sorted(occurring, key=_natural_sort_key) if order is None else [str(value) for value in order]
+    categories = [name for name in all_categories if name in occurring]
+    position = {name: i for i, name in enumerate(categories)}
+    codes = [-1 if is_missing(value) else position[str(value)] for value in values]
+    return ContextValues("category", np.array(codes), missing, categories, ordered)
 
 
-def _by_numbers(name: str) -> list[Any]:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _natural_sort_key(name: str) -> list[Any]:
     """Sort "visit 2" before "visit 10": text as text, and digits within it as numbers."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None:
-        return True
-    different = value != value  # NaN and NaT differ from themselves; pandas' NA gives NA
-    return bool(different) if isinstance(different, (bool, np.bool_)) else True
-
-
-def _some(values: Sequence[Any]) -> str:
-    more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    return ", ".join(repr(value) for value in values[:_SHOWN]) + more

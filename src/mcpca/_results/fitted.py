@@ -1,4 +1,8 @@
-"""What pictures and analyses start from: a fitted model, or an AnnData that holds a fit."""
+"""One view of a fit, whether it is a model, a Pipeline that ends in one, or stored in an AnnData.
+
+Plots, analyses and reports call ``fitted(source, key)`` first and see nothing but the ``Fitted`` it returns; only rows
+are read separately (``fitted_rows``).
+"""
 
 from __future__ import annotations
 
@@ -20,34 +24,34 @@ from .pipelines import names_after, split_steps
 
 @dataclass(frozen=True)
 class Fitted:
-    """One fit, whatever it came from; arrays are float64 on the host.
+    """A fit, wherever it came from; arrays are float64 on the host.
 
     Attributes
     ----------
     loadings : ndarray (k, r)
     contexts : list of k str
     names : list of r str
-        Of the MCPCs, for a reader: "MCPC 1", ...
+        Names of the MCPCs as readers see them: "MCPC 1", ...
     components, projection : ndarray (p, r), ndarray (r, p)
     features : list of p str
-        Of the fit, and no others: what an AnnData holds beside them was not fitted. For a fit on its principal
-        components, the features that these are made of. "feature 1", ... where they have no names.
+        Names of the features of the fit, not of others that an AnnData may hold. For a fit on principal components
+        stored in an AnnData, the features that these are made of. "feature 1", ... if they have no names.
     singular_values : ndarray
     n_samples : ndarray (k,) or None
     explained, squared_norms : ndarray (k,)
         ``||P(S_i)||_F^2`` and ``||S_i||_F^2``.
     norm_errors : ndarray (k,) or None
-        Standard errors of ``squared_norms``, 0 where they are exact; None where they are not known.
+        Standard errors of ``squared_norms``, 0 where they are exact; None if they are not known.
     scores : ndarray (n, r) or None
-        Of the rows in the AnnData.
+        Scores of the rows in the AnnData.
     labels : ndarray (n,) of object, or None
-        Context of each of these rows as str; None where the row was not fitted.
+        Context of each of these rows as str; None for rows that were not fitted.
     columns, n_vars : ndarray (p,) of int or None, int or None
-        Positions of the features in an AnnData's ``var``, in place of all of them in their order, and its length.
+        Positions of the features in an AnnData's ``var``, None if they are all of ``var`` in its order; and its length.
     lost : tuple of str
-        Features of the fit that an AnnData has no more.
+        Features of the fit that the AnnData no longer has.
     orthogonal : bool
-        Whether the MCPCs had to be at right angles.
+        Whether the MCPCs were constrained to be orthogonal.
     """
 
     loadings: Array
@@ -68,8 +72,8 @@ class Fitted:
     lost: tuple[str, ...] = ()
     orthogonal: bool = False
 
-    def whole(self) -> Fitted:
-        """Return the fit itself, whose axes are asked for, or explain that features have been lost."""
+    def with_all_features(self) -> Fitted:
+        """Return the fit itself, or raise if the AnnData has lost features, so that its axes are incomplete."""
         if self.lost:
             raise features_are_lost(len(self.features) + len(self.lost), self.lost)
         return self
@@ -91,32 +95,34 @@ class Fitted:
 def fitted(source: Any, key: str = "mcpca") -> Fitted:
     """Read a fitted ``MCPCA``, alone or at the end of a Pipeline, or the fit of ``mcpca.tl.mcpca`` in an AnnData."""
     if is_anndata(source):
-        return _of_anndata(source, key)
+        return _fitted_of_anndata(source, key)
     refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and source is a model", "drop it")
-    return _of_model(source)
+    return _fitted_of_model(source)
 
 
 def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
-    """Return the choice of rank that is given, or that a model or an AnnData holds; None where there is none."""
+    """Return ``source`` if it is a choice of rank, or that of a model or an AnnData; None if there is none."""
     if is_anndata(source):
         text = source.uns.get(key, {}).get("rank", {}).get("json")
         return None if text is None else RankSelection.from_json(str(text))
-    found = getattr(source, "rank_choice_", source)
-    return found if isinstance(found, RankSelection) else None
+    choice = getattr(source, "rank_choice_", source)
+    return choice if isinstance(choice, RankSelection) else None
 
 
-def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
-    """Return the names of the features of a fit: its own, as given, or from the column ``names`` of ``var``.
+def resolve_feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
+    """Return the names of the features of a fit (p,), for an argument ``names`` of a public function.
 
-    Names that are given for all of ``var`` are cut to the features of the fit.
+    ``names`` is None for those of the fit, a column of an AnnData's ``var``, or the names themselves; names for all of
+    ``var`` are reduced to the features of the fit.
     """
-    p, n_vars = len(fit.features), fit.n_vars
+    p = len(fit.features)
+    n_vars = fit.n_vars
     if names is None:
         return fit.features
     if isinstance(names, str):
         if not is_anndata(source) or keys_of(key).components not in source.varm:
             raise ValueError(
-                f"names={names!r} would be a column of var, for a fit that is kept in an AnnData's varm; pass the "
+                f"names={names!r} would be a column of var, for a fit that is stored in an AnnData's varm; pass the "
                 f"{p} names themselves."
             )
         if names not in source.var.columns:
@@ -124,21 +130,21 @@ def feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:
                 unknown(names, "names", source.var.columns, "a column of adata.var") + " Pass the name of one."
             )
         names = source.var[names]
-    given = [str(name) for name in names]
-    if fit.columns is not None and len(given) == n_vars:
-        return [given[i] for i in fit.columns]
-    if len(given) != p:
+    texts = [str(name) for name in names]
+    if fit.columns is not None and len(texts) == n_vars:
+        return [texts[i] for i in fit.columns]
+    if len(texts) != p:
         among = "" if fit.columns is None else f" of the fit, and {n_vars} in adata.var"
-        raise ValueError(f"names has {len(given)} entries, but there are {p} features{among}; pass one for each.")
-    return given
+        raise ValueError(f"names has {len(texts)} entries, but there are {p} features{among}; pass one for each.")
+    return texts
 
 
-def _of_model(source: Any) -> Fitted:
+def _fitted_of_model(source: Any) -> Fitted:
     steps, model = split_steps(source)
-    given = getattr(model, "feature_names_in_", None)
-    if given is None and steps is not None:
-        given = names_after(steps, model.n_features_in_)
-    features = [f"feature {j + 1}" for j in range(model.n_features_in_)] if given is None else [str(n) for n in given]
+    names = getattr(model, "feature_names_in_", None)
+    if names is None and steps is not None:
+        names = names_after(steps, model.n_features_in_)
+    features = _numbered_features(model.n_features_in_) if names is None else [str(name) for name in names]
     return Fitted(
         _double(model.loadings_),
         [str(name) for name in model.contexts_],
@@ -155,26 +161,39 @@ def _of_model(source: Any) -> Fitted:
     )
 
 
-def _of_anndata(adata: Any, key: str) -> Fitted:
-    names, stored = keys_of(key), stored_fit(adata, key)
-    table, contexts = stored["loadings"], stored["contexts"]
-    n_vars, columns, lost = None, None, list[str]()
+def _numbered_features(p: int) -> list[str]:
+    return [f"feature {j + 1}" for j in range(p)]
+
+
+def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
+    names = keys_of(key)
+    stored = stored_fit(adata, key)
+    table = stored["loadings"]
+    contexts = stored["contexts"]
+    n_vars = None
+    columns = None
+    lost: list[str] = []
     if names.components in adata.varm:
-        n_vars, (columns, lost) = adata.n_vars, columns_of_fit(adata, key, stored)
-        A, projection = (np.asarray(adata.varm[name])[columns] for name in (names.components, names.projection))
+        # The axes in terms of var, where features that were not fitted have zeros: these are left out.
+        n_vars = adata.n_vars
+        columns, lost = columns_of_fit(adata, key, stored)
+        A = np.asarray(adata.varm[names.components])[columns]
+        projection_transposed = np.asarray(adata.varm[names.projection])[columns]
         features = [str(name) for name in adata.var_names[columns]]
         if np.array_equal(columns, np.arange(n_vars)):
             columns = None
     else:
-        A, projection = stored["components"], np.asarray(stored["projection"]).T
-        features = [f"feature {j + 1}" for j in range(len(A))]
+        # A fit on an entry of obsm whose axes are not known: its columns have no names.
+        A = stored["components"]
+        projection_transposed = np.asarray(stored["projection"]).T
+        features = _numbered_features(len(A))
     labels = adata.obs[names.context].astype(object)
     return Fitted(
         _double(table),
         [str(name) for name in table.index],
         as_called_now(table.columns),
         _double(A),
-        _double(projection).T,
+        _double(projection_transposed).T,
         features,
         _double(stored["singular_values"]),
         np.asarray(contexts["n_samples"]),
@@ -191,4 +210,5 @@ def _of_anndata(adata: Any, key: str) -> Fitted:
 
 
 def _double(values: Any) -> Array:
+    """Return float64 values on the host."""
     return np.asarray(to_host(values), dtype=np.float64)

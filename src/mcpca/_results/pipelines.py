@@ -1,7 +1,7 @@
-"""A Pipeline that ends in MCPCA, as a source of pictures and analyses: its model, its rows, and the way back.
+"""A Pipeline that ends in MCPCA, as a source for plots and analyses: its model, its rows, and the way back to features.
 
-Before MCPCA often comes a PCA, and before that a scaling. Scores are those of rows that went through these steps;
-directions come back through them to the features that went in.
+MCPCA often follows a PCA, and that a scaler. Scores are those of rows that went through these steps
+(``transformed_rows``); directions are mapped back through them to the original features (``back_through``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .._data.labels import take_labels
 from .._utils.array_api import to_host
 from .._utils.types import Array
 
-_ORTHONORMAL = 1e-2  # of products of axes, which may be float32
+_ORTHONORMAL = 1e-2  # largest deviation of products of axes from the identity; axes may be float32
 
 
 def split_steps(source: Any) -> tuple[Pipeline | None, Any]:
-    """Return the steps before a fitted MCPCA, None where it stands alone, and the model."""
+    """Return the steps before a fitted MCPCA (None if there are none) and the model."""
     steps, model = (source[:-1], source[-1]) if isinstance(source, Pipeline) else (None, source)
     if not hasattr(type(model), "loadings_for"):
         what = "is a Pipeline that ends in" if steps is not None else "is"
@@ -35,27 +35,29 @@ def split_steps(source: Any) -> tuple[Pipeline | None, Any]:
 
 
 def transformed_rows(steps: Pipeline, X: Any, y: Any) -> tuple[Any, Any]:
-    """Return rows after the steps, in the form they came in, and their labels.
+    """Return the rows after the steps, in the form in which they came, and their labels.
 
-    Columns of DataFrames go by the names that the first step was fitted on, which would refuse another order.
+    Columns of DataFrames are put into the order in which the first step was fitted; it would refuse any other.
     """
     X, y = take_labels(X, y)
-    known = names_before(steps)
+    fitted_names = names_before(steps)
 
     def after(block: Any) -> Any:
-        if known is not None and hasattr(block, "columns"):
-            block = in_fitted_order(block, known, len(known), "X")[0]
+        if fitted_names is not None and hasattr(block, "columns"):
+            block = in_fitted_order(block, fitted_names, len(fitted_names), "X")[0]
         return steps.transform(block)
 
-    several = named_blocks(X)
-    if several is None:
+    by_context = named_blocks(X)
+    if by_context is None:
         return after(X), y
-    blocks = [after(block) for block in several.blocks]
-    return (dict(zip(several.names.tolist(), blocks, strict=True)) if several.by_name else blocks), y
+    blocks = [after(block) for block in by_context.blocks]
+    if by_context.by_name:
+        return dict(zip(by_context.names.tolist(), blocks, strict=True)), y
+    return blocks, y
 
 
 def names_after(steps: Pipeline, m: int) -> list[str] | None:
-    """Return the names of what comes out of the steps, m of them; None where they do not tell."""
+    """Return the names of the m features that come out of the steps; None if the steps do not know them."""
     try:
         names = [str(name) for name in steps.get_feature_names_out()]
     except (AttributeError, ValueError):
@@ -66,9 +68,9 @@ def names_after(steps: Pipeline, m: int) -> list[str] | None:
 def back_through(step: Any, matrix: Array, by: str, argument: str = "pca") -> Array:
     """Map columns in the space after a linear step (m, r) to the features before it (p, r).
 
-    With a PCA ``z = D^-1 V^T (x - mean)``, D the standard deviations where it whitens: directions (``by`` "components")
-    become ``V D a``, weights ("projection") ``V D^-1 w``. A scaling by s multiplies or divides by it. A Pipeline is
-    taken from its end.
+    A PCA is ``z = D^-1 V^T (x - mean)``, with D the standard deviations if it whitens, else I: directions (``by``
+    "components") become ``V D a``, weights ("projection") ``V D^-1 w``. A scaler with scale s is the same with V = I
+    and D = diag(s). A Pipeline is gone through backwards.
 
     Parameters
     ----------
@@ -76,46 +78,48 @@ def back_through(step: Any, matrix: Array, by: str, argument: str = "pca") -> Ar
     matrix : ndarray (m, r)
     by : {"components", "projection"}
     argument : str
-        What to call it in errors.
+        Name of the argument in errors.
     """
     if isinstance(step, Pipeline):
-        for name, one in reversed(step.steps):
-            matrix = back_through(one, matrix, by, f"{argument}, step {name!r},")
+        for name, inner in reversed(step.steps):
+            matrix = back_through(inner, matrix, by, f"{argument}, step {name!r},")
         return matrix
     if step is None or (isinstance(step, str) and step == "passthrough"):
         return matrix
     if hasattr(step, "scale_") and not hasattr(step, "components_"):
         scale = np.ones(len(matrix)) if step.scale_ is None else np.asarray(step.scale_, dtype=np.float64)
-        if hasattr(step, "min_"):  # MinMaxScaler multiplies by its scale_, all others divide by theirs
+        if hasattr(step, "min_"):  # MinMaxScaler multiplies by scale_, all others divide by it
             scale = 1 / scale
         return matrix * scale[:, None] if by == "components" else matrix / scale[:, None]
     axes = _axes(step, len(matrix), argument)
     if getattr(step, "whiten", False):
-        # Whitened PCs are divided by their standard deviation; directions in them grow by it on the way back.
+        # Whitening divided the PCs by their standard deviations, which the way back undoes.
         sd = np.sqrt(np.asarray(step.explained_variance_, dtype=np.float64))[:, None]
         matrix = matrix * sd if by == "components" else matrix / sd
     return np.asarray(axes.T @ matrix)
 
 
 def names_before(step: Any) -> list[str] | None:
-    """Return the names of the features that went into a step or Pipeline; None where it has none."""
-    first = next((one for _, one in step.steps if hasattr(one, "fit")), None) if isinstance(step, Pipeline) else step
+    """Return the names of the features that went into a step or Pipeline; None if it has none."""
+    first = step
+    if isinstance(step, Pipeline):
+        first = next((inner for _, inner in step.steps if hasattr(inner, "fit")), None)  # skips "passthrough"
     names = getattr(first, "feature_names_in_", getattr(first, "columns", None))
     return None if names is None else [str(name) for name in names]
 
 
 def _axes(pca: Any, m: int, argument: str) -> Array:
     """Return the orthonormal axes (m, p) of a PCA."""
-    given = getattr(pca, "components_", None)
-    if given is None:
+    raw_axes = getattr(pca, "components_", None)
+    if raw_axes is None:
         if hasattr(pca, "fit"):
             raise ValueError(
                 f"{argument} is a {type(pca).__name__} without components_: fit it first, if it is a PCA; directions "
                 "go back through no other steps than PCA and scalers."
             )
-        given = pca
+        raw_axes = pca
     try:
-        axes = np.asarray(to_host(given), dtype=np.float64)
+        axes = np.asarray(to_host(raw_axes), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{argument} is a {type(pca).__name__}; pass a fitted PCA, a Pipeline, or axes (PCs, features)."

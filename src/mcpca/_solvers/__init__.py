@@ -1,8 +1,45 @@
-"""The solvers: each takes covariances with their core and a rank, and returns components."""
+"""The solvers, and how to add one.
+
+A solver takes covariances ``S_i`` of k contexts and a rank r, and returns components A (p, r) with ``S_i ~ A diag(b_i)
+A^T``. ``decompose_checked`` (``_model.decomposition``) is the only caller that users reach: it compresses the
+covariances to a core, looks the solver up here, fits loadings where the solver returns none, and brings components to
+their order and sign. To add the solver "new":
+
+1. **Write** ``_solvers/new.py`` with one function, of the type ``Solve``::
+
+       def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult
+
+   * ``S`` are the covariances through their products (``_covariances.interface``). They may be in memory, on disk, or
+     on a device, and every product is a pass over them, so ask for few. ``S.whole()`` is for few features only.
+   * ``core`` holds ``T_i = U^T S_i U``, U being the top left singular vectors of ``[S_1 ... S_k]``
+     (``_covariances.subspace``). It may have been made for a larger rank: begin with ``part = core.leading(r)``, work
+     on ``part.tensor`` (e, q, q), and take components back to features with ``part.lift``. If ``part.mixture`` is not
+     None there are so many contexts that slices are combinations of them, and a solver that needs each context takes
+     ``slices(S, part.basis)`` instead. ``growing.GrowingCore`` serves solvers that must be stationary in all features.
+   * ``settings`` (``Settings``) brings tolerance, iterations, random numbers and progress, all checked. Use no other
+     random numbers. Call ``settings.report(stage, done, total)``: within a stage ``done`` never falls, and ends at
+     ``total``.
+   * The ``SolverResult`` has unit columns in any order, with any sign. Leave ``loadings`` None unless the solver has
+     better ones than non-negative least squares. A solver does not warn: if ``converged`` is False, its ``message``
+     becomes a ConvergenceWarning. A LinAlgError becomes a ValueError that names the solver.
+
+2. **Register** it: one line in ``SOLVERS`` below. ``Solver`` has defaults for the special cases.
+
+3. **Options** are checked before any solver runs: the choice of the solver, ``orthogonal`` and ``noise`` by
+   ``check_solver`` below, ``tol`` and ``max_iter`` in ``decompose_checked``. Messages and the command line's choices
+   come from the registry.
+
+4. **Test** it: ``tests/solvers/test_every_solver.py`` runs over the registry and holds what every solver must satisfy:
+   planted components, scale, permutations, float32, degenerate input, seeds, progress. What is special about yours
+   (its objective against a slow twin, its certificate) belongs in ``tests/solvers/test_new.py``.
+
+5. **Document** it: the docstrings of ``MCPCA``, ``decompose`` and ``tl.mcpca`` (a test names those that lack it),
+   ``docs/solvers.md`` (when to use it) and ``docs/method.md`` (how it works).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,30 +47,56 @@ import numpy as np
 from .._covariances.interface import Covariances
 from .._covariances.subspace import Core
 from .._utils.arguments import refuse_without_effect
-from . import lsq, ml, mspm
+from . import lsq, ml, mspm, orthogonal_ml
 from . import orthogonal as orthonormal
-from .interface import Settings, SolverResult
+from .interface import Settings, Solve, SolverResult
 from .ml import NOISES
 
-__all__ = ["NOISES", "SOLVERS", "Settings", "SolverResult", "check_solver", "get_solver"]
+__all__ = ["NOISES", "SOLVERS", "Settings", "Solve", "Solver", "SolverResult", "check_solver", "get_solver"]
 
-Solver = Callable[[Covariances, Core, int, Settings], SolverResult]
 
-SOLVERS: dict[str, Solver] = {"mspm": mspm.solve, "lsq": lsq.solve, "ml": ml.solve}
+def _principal_axes(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
+    """Top eigenvectors of one covariance: those of the core, which holds them and more."""
+    eigenvectors = np.linalg.eigh(core.tensor[0])[1][:, ::-1]
+    return SolverResult(core.lift(eigenvectors[:, :r]), 1, True, "One context: the answer is PCA's.")
+
+
+@dataclass(frozen=True)
+class Solver:
+    """An entry of the registry: the functions that a solver's name stands for.
+
+    ``solve`` is for two contexts or more; ``orthogonal`` does the same with ``orthogonal=True``, and ``one_context``
+    takes over when k = 1, where the model does not determine more than PCA does. ``models_noise`` says that the solver
+    is a likelihood: it accepts ``noise``, and context weights multiply degrees of freedom rather than covariances.
+    """
+
+    solve: Solve
+    orthogonal: Solve = orthonormal.solve
+    one_context: Solve = _principal_axes
+    models_noise: bool = False
+
+
+SOLVERS: dict[str, Solver] = {
+    "mspm": Solver(mspm.solve),
+    "lsq": Solver(lsq.solve),
+    "ml": Solver(ml.solve, orthogonal_ml.solve, ml.solve_one, models_noise=True),
+}
 
 
 def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str, Any]:
-    """Check the three choices that make a solver, and return them by name."""
+    """Check the three choices that decide which solver runs, and return them by name."""
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise ValueError(f"solver={solver!r} is unknown; choose one of {sorted(SOLVERS)}.")
     if not isinstance(orthogonal, (bool, np.bool_)):
         raise ValueError(f"orthogonal={orthogonal!r}; choose True or False.")
     if noise not in NOISES:
         raise ValueError(f"noise={noise!r} is unknown; choose one of {list(NOISES)}.")
-    if solver != "ml":
+    models_noise = SOLVERS[solver].models_noise
+    if not models_noise:
+        with_noise = " or ".join(f"solver={name!r}" for name, entry in SOLVERS.items() if entry.models_noise)
         why = f"solver={solver!r} has no model of the noise"
-        refuse_without_effect("noise", noise, "isotropic", why, "drop it, or pass solver='ml'")
-    if solver == "ml" and orthogonal and noise == "diagonal":
+        refuse_without_effect("noise", noise, "isotropic", why, f"drop it, or pass {with_noise}")
+    if models_noise and orthogonal and noise == "diagonal":
         raise ValueError(
             "orthogonal=True with noise='diagonal': axes that are orthogonal are not so once features are divided by "
             "their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
@@ -41,16 +104,9 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
     return {"solver": solver, "orthogonal": bool(orthogonal), "noise": noise}
 
 
-def get_solver(solver: str, orthogonal: bool, n_contexts: int) -> Solver:
-    """Return the solver for choices that ``check_solver`` has passed."""
+def get_solver(solver: str, orthogonal: bool, n_contexts: int) -> Solve:
+    """Return the function that solves for choices that ``check_solver`` has passed."""
+    entry = SOLVERS[solver]
     if n_contexts == 1:
-        return ml.solve_one if solver == "ml" else _principal_axes
-    if orthogonal:
-        return orthonormal.solve_ml if solver == "ml" else orthonormal.solve
-    return SOLVERS[solver]
-
-
-def _principal_axes(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
-    """Top eigenvectors of one covariance: of the core, which holds them and more."""
-    A = core.lift(np.linalg.eigh(core.tensor[0])[1][:, ::-1][:, :r])
-    return SolverResult(A, 1, True, "One context: the answer is PCA's.")
+        return entry.one_context
+    return entry.orthogonal if orthogonal else entry.solve

@@ -1,6 +1,13 @@
-"""Climbing to maxima of F, the squared cosine between a rank-one matrix and the space of the flattening (see ``mspm``).
+"""Climbing to local maxima of F, the objective of the power method, from many starts at once.
 
-Starts advance together, as matrix products; those that power steps do not settle take Newton steps.
+``F(a, b) = ||T_A(a, b, .)||^2`` over unit a and b is the objective of the paper's section "Error analysis": the squared
+cosine between ``a b^T`` and the space spanned by the top r right singular vectors of the flattening. ``mspm`` has the
+notation, chooses the starts and deflates what comes back; ``joint`` uses the power step to check components that it
+found in another way.
+
+The alternating power method comes first. It never lowers F and costs little, but converges linearly, with a rate near 1
+where contexts are few and F is nearly flat. Starts that it has not settled go on with Newton steps. All starts of a
+batch advance together, as matrix products.
 """
 
 from __future__ import annotations
@@ -9,13 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._covariances.stack import context_chunks
+from .._covariances.array_memory import context_chunks
 from .._utils.types import Array
 
+# Enough where contexts are many and F is sharply peaked. Where they are few the power method takes hundreds to
+# thousands of steps, so that more of them would only delay Newton's method.
 _POWER_STEPS = 40
+# Quadratic convergence from where the power method ends. Starts that need more are hopeless, save the best of them.
 _NEWTON_STEPS = 15
-_LOOKS = 4  # power steps between looks at who has settled
-_BATCH = 2**19  # numbers in a Newton temporary: 4 MB
+_STEPS_BETWEEN_CHECKS = 4  # of the power method; dropping the settled starts copies those that go on
+_NEWTON_BATCH_NUMBERS = 2**19  # in the largest temporary of a batch of Newton steps: 4 MB
+_LONGEST_NEWTON_STEP = 0.3  # on the product of spheres; beyond it the quadratic model says little about F
+_UPHILL_ROUNDING = 1e-13  # F may fall by this share of itself in a step that is accepted
 
 
 class Peaks(NamedTuple):
@@ -28,79 +40,116 @@ class Peaks(NamedTuple):
     step: Array
     n_iter: int
 
+    @classmethod
+    def before_climbing(cls, a: Array, b: Array, r: int) -> Peaks:
+        """Return a batch at the starts a, b, with an infinite last step: nothing has settled."""
+        m = len(a)
+        return cls(a.copy(), b.copy(), np.zeros((m, r)), np.zeros(m), np.full(m, np.inf), 0)
+
+    def put(self, rows: Array, *values: Array) -> None:
+        """Overwrite a, b, c, F and step of the given rows, in place."""
+        for stored, new in zip(self[:5], values, strict=True):
+            stored[rows] = new
+
+
+class Layouts(NamedTuple):
+    """V, the basis of the space, in three orders of its indices, so that contracting any one of them is one product.
+
+    ``by_context`` (e, r q), ``by_matrix`` (r, e q), ``by_feature`` (q, r e).
+    """
+
+    by_context: Array
+    by_matrix: Array
+    by_feature: Array
+
 
 def unit(z: Array) -> Array:
+    """Scale the last axis to length one."""
     return np.asarray(z / np.linalg.norm(z, axis=-1, keepdims=True))
 
 
-def climb(T: Array, P: Array, a: Array, b: Array, tol: float, max_iter: int, rounded: Array | None = None) -> Peaks:
+def climb_to_peaks(
+    T: Array, P: Array, a: Array, b: Array, tol: float, max_iter: int, rounded: Array | None = None
+) -> Peaks:
     """Take all starts to maxima of F, and the best of them as far as ``max_iter`` allows.
 
-    ``rounded`` is T in the precision that the power method is to work in.
+    ``T`` (e, q, q) are the slices and ``P`` (q, r') gives the space: its orthonormal basis is
+    ``V_l = [T_1 p_l ... T_e p_l]``. ``rounded`` is T in the precision that the power method is to work in.
     """
     rounded = T if rounded is None else rounded
-    power = power_steps(rounded, P.astype(rounded.dtype, copy=False), a, b, tol)
-    slow = np.flatnonzero(power.step > tol)
+    peaks = power_steps(rounded, P.astype(rounded.dtype, copy=False), a, b, tol)
+    slow = np.flatnonzero(peaks.step > tol)
     if not len(slow):
-        return power
+        return peaks
     layouts = layouts_of(T, P)
     e, q, _ = T.shape
     r = P.shape[1]
-    size = max(1, _BATCH // (q * (r + e) + r * r))
-    n_iter = power.n_iter
+    # Newton's equations hold V contracted with a and with b, and r x r systems, for every start of a batch.
+    size = max(1, _NEWTON_BATCH_NUMBERS // (q * (r + e) + r * r))
+    n_iter = peaks.n_iter
     for i in range(0, len(slow), size):
-        n_iter += _newton_into(power, layouts, slow[i : i + size], tol, _NEWTON_STEPS)
-    best = np.array([np.argmax(power.F)])
-    if power.step[best[0]] > tol and max_iter > _NEWTON_STEPS:
-        n_iter += _newton_into(power, layouts, best, tol, max_iter - _NEWTON_STEPS)
-    return power._replace(n_iter=n_iter)
+        n_iter += _newton_into(peaks, layouts, slow[i : i + size], tol, _NEWTON_STEPS)
+    # The highest maximum is always deflated, settled or not, so it alone is worth all of max_iter.
+    best = np.array([np.argmax(peaks.F)])  # an array, so that rows can be written
+    if peaks.step[best[0]] > tol and max_iter > _NEWTON_STEPS:
+        n_iter += _newton_into(peaks, layouts, best, tol, max_iter - _NEWTON_STEPS)
+    return peaks._replace(n_iter=n_iter)
 
 
-def _newton_into(peaks: Peaks, layouts: tuple[Array, Array, Array], rows: Array, tol: float, max_iter: int) -> int:
-    """Continue the given rows of ``peaks`` in place; return the number of steps."""
+def _newton_into(peaks: Peaks, layouts: Layouts, rows: Array, tol: float, max_iter: int) -> int:
+    """Continue the given rows of ``peaks`` by Newton steps, in place; return the number of steps."""
     better = newton_steps(layouts, peaks.a[rows], peaks.b[rows], tol, max_iter)
-    for old, new in zip(peaks[:5], better[:5], strict=True):
-        old[rows] = new
+    peaks.put(rows, *better[:5])
     return better.n_iter
 
 
-def layouts_of(T: Array, P: Array) -> tuple[Array, Array, Array]:
-    """Return V as (e, r q), (r, e q) and (q, r e): contracting any one index is then one product, starts first."""
+def layouts_of(T: Array, P: Array) -> Layouts:
+    """Form ``V_l = [T_1 p_l ... T_e p_l]`` in the three orders that Newton's method contracts."""
     e, q, _ = T.shape
     r = P.shape[1]
     V = (T.reshape(e * q, q) @ P).reshape(e, q, r)
-    by_context = np.ascontiguousarray(V.transpose(0, 2, 1)).reshape(e, r * q)
-    by_matrix = np.ascontiguousarray(V.transpose(2, 0, 1)).reshape(r, e * q)
-    return by_context, by_matrix, np.ascontiguousarray(V.transpose(1, 2, 0)).reshape(q, r * e)
+    return Layouts(
+        by_context=np.ascontiguousarray(V.transpose(0, 2, 1)).reshape(e, r * q),
+        by_matrix=np.ascontiguousarray(V.transpose(2, 0, 1)).reshape(r, e * q),
+        by_feature=np.ascontiguousarray(V.transpose(1, 2, 0)).reshape(q, r * e),
+    )
+
+
+# The power method ---------------------------------------------------------------------------------------------------
 
 
 def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
-    """Alternate ``a <- V(., b, c)``, ``b <- V(a, ., c)``, ``c <- V(a, b, .)``, all normalised.
+    """Alternate ``a <- V(., b, c)``, ``b <- V(a, ., c)``, ``c <- V(a, b, .)``, each normalised.
 
-    The slices of the space are ``V_l = [T_1 p_l ... T_e p_l]``, so with ``w = P c`` all three follow from the images
-    ``T_i w`` and ``T_i a``: V itself is not formed, and T is read by contexts. Cost O(m e q^2) a step, memory O(m q)
-    beside a chunk of the images.
+    The basis is ``V_l = [T_1 p_l ... T_e p_l]``, so with ``w = P c`` all three contractions follow from the images
+    ``T_i w`` and ``T_i a``: V, which is r' / q times the size of T again, is not formed, and T is read in chunks of
+    contexts. Cost O(m e q^2) a step, memory O(m q) beside a chunk of the images.
     """
-    m = len(a)
-    peaks = Peaks(a.copy(), b.copy(), np.zeros((m, P.shape[1])), np.zeros(m), np.full(m, np.inf), 0)
-    rows = np.arange(m)
-    a, b = a.astype(T.dtype, copy=False), b.astype(T.dtype, copy=False)
-    w = combined(T, a, b) @ P @ P.T
+    peaks = Peaks.before_climbing(a, b, P.shape[1])
+    rows = np.arange(len(a))
+    a = a.astype(T.dtype, copy=False)
+    b = b.astype(T.dtype, copy=False)
+    # V(a, b, .) = P^T sum_i b_i T_i a, since slices are symmetric.
+    w = combine_images(T, a, b) @ P @ P.T
     for n_iter in range(1, _POWER_STEPS + 1):
-        a = unit(combined(T, w, b))
-        previous, (b, y) = b, carried(T, a, w)
+        a = unit(combine_images(T, w, b))
+        previous = b
+        b, y = weigh_images(T, a, w)
         c = y @ P
         w = c @ P.T
-        if n_iter % _LOOKS and n_iter < _POWER_STEPS:
+        if n_iter % _STEPS_BETWEEN_CHECKS and n_iter < _POWER_STEPS:
             continue
+        # P^T y is V(a, b, .) before it is normalised, so its squared length is F.
         step = np.linalg.norm(b - previous, axis=1)
         norm = np.linalg.norm(c, axis=1)
-        for old, new in zip(peaks[:5], (a, b, c / norm[:, None], norm**2, step), strict=True):
-            old[rows] = new
+        peaks.put(rows, a, b, c / norm[:, None], norm**2, step)
         going = step > tol
-        rows, a, b, w = rows[going], a[going], b[going], w[going]
+        rows = rows[going]
         if not len(rows):
             break
+        a = a[going]
+        b = b[going]
+        w = w[going]
     return peaks._replace(n_iter=n_iter)
 
 
@@ -110,7 +159,7 @@ def _images(T: Array, x: Array) -> Array:
     return np.asarray(x @ T.reshape(e * q, q).T).reshape(-1, e, q)
 
 
-def combined(T: Array, x: Array, b: Array) -> Array:
+def combine_images(T: Array, x: Array, b: Array) -> Array:
     """``sum_i b_ji T_i x_j`` (m, q)."""
     out = np.zeros_like(x)
     for part in context_chunks(T):
@@ -118,9 +167,10 @@ def combined(T: Array, x: Array, b: Array) -> Array:
     return out
 
 
-def carried(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
-    """``b_ji = w_j^T T_i a_j`` (m, e), normalised, and ``sum_i b_ji T_i a_j`` (m, q)."""
-    b, y = np.empty((len(a), len(T)), dtype=T.dtype), np.zeros_like(a)
+def weigh_images(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
+    """``b_ji = w_j^T T_i a_j`` (m, e), normalised, and ``sum_i b_ji T_i a_j`` (m, q): one pass over T for both."""
+    b = np.empty((len(a), len(T)), dtype=T.dtype)
+    y = np.zeros_like(a)
     for part in context_chunks(T):
         Ta = _images(T[part], a)
         b[:, part] = np.matmul(Ta, w[:, :, None])[:, :, 0]
@@ -129,75 +179,106 @@ def carried(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
     return b / norm, y / norm
 
 
-def newton_steps(layouts: tuple[Array, Array, Array], a: Array, b: Array, tol: float, max_iter: int) -> Peaks:
-    """Newton's method for the critical points of ``c^T T(a, b)`` over three unit spheres, kept ascending.
+# Newton's method ----------------------------------------------------------------------------------------------------
 
-    Where a Newton step does not raise F a power step, which always does, is taken instead.
-    """
-    by_context, by_matrix, by_feature = layouts
-    (m, q), e, r = a.shape, b.shape[1], len(by_matrix)
-    peaks = Peaks(a.copy(), b.copy(), np.zeros((m, r)), np.zeros(m), np.full(m, np.inf), 0)
-    rows = np.arange(m)
 
-    def contract(a: Array, b: Array) -> tuple[Array, Array, Array]:
-        Vb = (b @ by_context).reshape(-1, r, q)
+class _Point(NamedTuple):
+    """Unit a (m, q) and b (m, e), the contraction ``V(., b, .)`` as Vb (m, r, q), ``V(a, b, .) = s c`` with unit c."""
+
+    a: Array
+    b: Array
+    Vb: Array
+    c: Array
+    s: Array
+
+    @classmethod
+    def at(cls, layouts: Layouts, a: Array, b: Array) -> _Point:
+        r = len(layouts.by_matrix)
+        Vb = (b @ layouts.by_context).reshape(-1, r, a.shape[1])
         c = np.matmul(Vb, a[:, :, None])[:, :, 0]
         s = np.linalg.norm(c, axis=1)
-        return Vb, c / s[:, None], s
+        return cls(a, b, Vb, c / s[:, None], s)
 
-    Vb, c, s = contract(a, b)
+    def rows(self, which: Array) -> _Point:
+        return _Point(*(part[which] for part in self))
+
+    def put(self, which: Array, other: _Point) -> None:
+        for stored, new in zip(self, other, strict=True):
+            stored[which] = new
+
+
+def newton_steps(layouts: Layouts, a: Array, b: Array, tol: float, max_iter: int) -> Peaks:
+    """Newton's method for the critical points of ``V(a, b, c)`` over three unit spheres, kept ascending.
+
+    ``max_c V(a, b, c)^2 = F(a, b)``, so its critical points are those of F. A Newton step that does not raise F is
+    replaced by a power step, which always does.
+    """
+    r = len(layouts.by_matrix)
+    q, e = a.shape[1], b.shape[1]
+    peaks = Peaks.before_climbing(a, b, r)
+    rows = np.arange(len(a))
+    here = _Point.at(layouts, a, b)
     n_iter = 0
     while n_iter < max_iter and len(rows):
         n_iter += 1
-        X = (c @ by_matrix).reshape(-1, e, q).transpose(0, 2, 1)
-        Va = (a @ by_feature).reshape(-1, r, e)
-        da, db, ascending = _newton_step(a, b, c, s, X, Vb, Va)
+        X = (here.c @ layouts.by_matrix).reshape(-1, e, q).transpose(0, 2, 1)  # V(., ., c), (m, q, e)
+        Va = (here.a @ layouts.by_feature).reshape(-1, r, e)
+        da, db, ascending = _newton_direction(here, X, Va)
         length = np.sqrt((da**2).sum(axis=1) + (db**2).sum(axis=1))
-        short = np.minimum(1, 0.3 / np.maximum(length, np.finfo(float).tiny))[:, None]
-        trial = unit(a + short * da), unit(b + short * db)
-        Vb, c, s_new = contract(*trial)
-        down = ~(ascending & (s_new >= s * (1 - 1e-13)))
-        a_new, b_new = trial
-        if down.any():
-            a_new[down] = unit(np.matmul(X[down], b[down][:, :, None])[:, :, 0])
-            b_new[down] = unit(np.matmul(a_new[down][:, None, :], X[down])[:, 0])
-            length[down] = np.maximum(length[down], 2 * tol)
-            Vb[down], c[down], s_new[down] = contract(a_new[down], b_new[down])
-        a, b, s = a_new, b_new, s_new
-        for old, new in zip(peaks[:5], (a, b, c, s**2, length), strict=True):
-            old[rows] = new
+        shrink = np.minimum(1, _LONGEST_NEWTON_STEP / np.maximum(length, np.finfo(float).tiny))[:, None]
+        trial = _Point.at(layouts, unit(here.a + shrink * da), unit(here.b + shrink * db))
+        failed = ~(ascending & (trial.s >= here.s * (1 - _UPHILL_ROUNDING)))
+        if failed.any():
+            trial.put(failed, _power_step(layouts, X[failed], here.b[failed]))
+            # The length is that of the step which was not taken: it must not end the climb.
+            length[failed] = np.maximum(length[failed], 2 * tol)
+        peaks.put(rows, trial.a, trial.b, trial.c, trial.s**2, length)
         going = length > tol
-        rows, a, b, c, s, Vb = rows[going], a[going], b[going], c[going], s[going], Vb[going]
+        rows = rows[going]
+        here = trial.rows(going)
     return peaks._replace(n_iter=n_iter)
 
 
-def _newton_step(a: Array, b: Array, c: Array, s: Array, X: Array, Vb: Array, Va: Array) -> tuple[Array, Array, Array]:
+def _power_step(layouts: Layouts, X: Array, b: Array) -> _Point:
+    """Return where ``a <- X b``, ``b <- X^T a`` leads, with ``X = V(., ., c)``."""
+    a = unit(np.matmul(X, b[:, :, None])[:, :, 0])
+    return _Point.at(layouts, a, unit(np.matmul(a[:, None, :], X)[:, 0]))
+
+
+def _newton_direction(here: _Point, X: Array, Va: Array) -> tuple[Array, Array, Array]:
     """Return da, db, and whether they go up; where curvature is not negative its positive directions are turned."""
-    reduced = Reduced.at(a, b, c, s, X, Vb, Va)
+    equations = ReducedNewton.at(here.a, here.b, here.c, here.s, X, here.Vb, Va)
     try:
-        K = np.linalg.solve(reduced.E, reduced.Yy)
-        H, rhs = reduced.in_c(K)
+        K = np.linalg.solve(equations.E, equations.Yy)
+        H, rhs = equations.in_c(K)
         dc = np.linalg.solve(H, rhs)
-        # Where -H, the curvature of F, is not negative: turn its positive directions round, and go up those too.
+        # -H is the curvature of F that is left. Where it is not negative the solution leads to a saddle or a minimum:
+        # turn the positive directions round, and go up those too.
         uphill = np.matmul(dc.transpose(0, 2, 1), rhs)[:, 0, 0] <= 0
         if uphill.any():
             w, Q = np.linalg.eigh(H[uphill])
-            w = np.maximum(np.abs(w), 1e-6 * s[uphill, None])[:, :, None]
+            w = np.maximum(np.abs(w), 1e-6 * here.s[uphill, None])[:, :, None]
             dc[uphill] = np.matmul(Q, np.matmul(Q.transpose(0, 2, 1), rhs[uphill]) / w)
     except np.linalg.LinAlgError:  # a direction in which F is exactly flat
-        return np.zeros_like(a), np.zeros_like(b), np.zeros(len(a), dtype=bool)
-    da, db = reduced.step(K, dc)
-    gain = np.einsum("mi,mij->m", da, reduced.g_a) + np.einsum("mi,mij->m", db, reduced.g_b)
+        return np.zeros_like(here.a), np.zeros_like(here.b), np.zeros(len(here.a), dtype=bool)
+    da, db = equations.step(K, dc)
+    gain = np.einsum("mi,mij->m", da, equations.g_a) + np.einsum("mi,mij->m", db, equations.g_b)
     return da, db, gain > 0
 
 
-class Reduced(NamedTuple):
-    """The Newton equations of a batch with da eliminated.
+class ReducedNewton(NamedTuple):
+    """Newton's equations of a batch, with da eliminated.
 
-    On the tangent spaces, with ``X = T(., ., c)``, ``Z_a = P_a T(., b, .)``, ``Z_b = P_b T(a, ., .)``:
-    ``s da = X db + Z_a dc + g_a``,  ``s db = X^T da + Z_b dc + g_b``,  ``s dc = Z_a^T da + Z_b^T db``. What is left is
-    ``E db = Y dc + y``, and with db eliminated too ``H dc = rhs``. A critical point is a strict maximum where E and
-    H, the curvatures that are left, are positive definite.
+    On the tangent spaces, with ``X = V(., ., c)``, ``Z_a = P_a V(., b, .)``, ``Z_b = P_b V(a, ., .)`` and P_a, P_b the
+    projections off a and b (Lemma SI-5.3 has gradient and Hessian of F itself)::
+
+        s da = X db + Z_a dc + g_a,    s db = X^T da + Z_b dc + g_b,    s dc = Z_a^T da + Z_b^T db.
+
+    The first gives da; ``E db = Y dc + y`` is left of the second; db from it leaves ``H dc = rhs`` of the third. The
+    systems are e x e and r x r where the whole would be q + e + r wide. A critical point is a strict maximum where E
+    and H, the curvatures that are left, are positive definite.
+
+    ``S`` is s as (m, 1, 1), ``Xp`` (m, e, q) the projected X transposed, and ``Yy`` holds Y and y side by side.
     """
 
     S: Array
@@ -209,16 +290,18 @@ class Reduced(NamedTuple):
     Yy: Array
 
     @classmethod
-    def at(cls, a: Array, b: Array, c: Array, s: Array, X: Array, Vb: Array, Va: Array) -> Reduced:
-        """Return the equations at unit a (m, q), b (m, e), c (m, r), with the contractions of T there."""
+    def at(cls, a: Array, b: Array, c: Array, s: Array, X: Array, Vb: Array, Va: Array) -> ReducedNewton:
+        """Return the equations at unit a (m, q), b (m, e), c (m, r), with the contractions of V there."""
 
         def off(u: Array, Z: Array) -> Array:
+            """Project the columns of Z off the unit vectors u."""
             return np.asarray(Z - u[:, :, None] * np.matmul(u[:, None, :], Z))
 
         S = s[:, None, None]
         g_a = off(a, np.matmul(X, b[:, :, None]))
         g_b = off(b, np.matmul(X.transpose(0, 2, 1), a[:, :, None]))
-        Xp = off(b, off(a, X).transpose(0, 2, 1))  # (m, e, q), transposed
+        Xp = off(b, off(a, X).transpose(0, 2, 1))
+        # c moves on its sphere too, so the rows of Z_a and Z_b are projected off it.
         Z_a = off(a, Vb.transpose(0, 2, 1))  # (m, q, r)
         Z_a -= np.matmul(Z_a, c[:, :, None]) * c[:, None, :]
         Z_b = off(b, Va.transpose(0, 2, 1))  # (m, e, r)
@@ -228,15 +311,16 @@ class Reduced(NamedTuple):
         return cls(S, g_a, g_b, Xp, Z_a, E, Yy)
 
     def in_c(self, K: Array) -> tuple[Array, Array]:
-        """Return H and rhs, with ``K = E^-1 [Y y]``."""
+        """Return H (m, r, r) and rhs (m, r, 1), with ``K = E^-1 [Y y]``."""
         r = K.shape[2] - 1
-        Z_aT, YT = self.Z_a.transpose(0, 2, 1), self.Yy[:, :, :r].transpose(0, 2, 1)
+        Z_aT = self.Z_a.transpose(0, 2, 1)
+        YT = self.Yy[:, :, :r].transpose(0, 2, 1)
         rhs = np.matmul(Z_aT, self.g_a) / self.S + np.matmul(YT, K[:, :, r:])
         H = self.S * np.eye(r) - np.matmul(Z_aT, self.Z_a) / self.S - np.matmul(YT, K[:, :, :r])
         return H, rhs
 
     def step(self, K: Array, dc: Array) -> tuple[Array, Array]:
-        """Return da (m, q) and db (m, e) for the solution ``dc`` (m, r, 1) of the last equations."""
+        """Return da (m, q) and db (m, e) for the solution ``dc`` (m, r, 1) of ``H dc = rhs``."""
         r = dc.shape[1]
         db = K[:, :, r:] + np.matmul(K[:, :, :r], dc)
         da = (np.matmul(self.Xp.transpose(0, 2, 1), db) + np.matmul(self.Z_a, dc) + self.g_a) / self.S

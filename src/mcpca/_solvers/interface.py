@@ -1,20 +1,25 @@
-"""What every solver takes and returns."""
+"""What every solver takes and returns; the package's docstring says how to write one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from .._covariances.interface import Covariances
+from .._covariances.subspace import Core
 from .._utils.types import Array, Report
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a solver is to work, and what it may know of the data beside the covariances.
+    """How a solver is to work, and what it may know about the data beside the covariances.
 
-    ``degrees_of_freedom`` (k,) are the weights of contexts in a likelihood; ``noise`` is its model of what the
-    components leave.
+    All values have been checked. ``rng`` is the only source of random numbers; ``tol`` and ``max_iter`` mean what the
+    solver says they mean (see ``decompose``); ``report(stage, done, total)`` tells of progress. ``degrees_of_freedom``
+    (k,) are the weights of contexts in a likelihood; ``noise`` is the model of what the components leave, for solvers
+    that have one.
     """
 
     rng: np.random.Generator
@@ -27,10 +32,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class SolverResult:
-    """Components (p, r) with unit columns, and how the solver got there; ``message`` is a sentence for the user.
+    """Components (p, r) with unit columns, and how the solver got there.
 
-    ``loadings`` (k, r) is None where they follow from the components by least squares; ``noise`` is the variance
-    beside the components, (k,), (p,) or a number; ``gradient`` the certificate of a solver that has one.
+    ``message`` is a sentence for the user, and the text of the warning if ``converged`` is False. ``loadings`` (k, r)
+    is None if they are to follow from the components by non-negative least squares; ``noise`` is the variance beside
+    the components: (k,) by context, (p,) by feature, or None for a solver without a model of it. ``gradient`` is the
+    certificate of a solver that has one: how far from a stationary point it ended, in the units of ``tol``.
     """
 
     components: Array
@@ -40,3 +47,6 @@ class SolverResult:
     loadings: Array | None = None
     noise: Array | None = None
     gradient: float | None = None
+
+
+Solve = Callable[[Covariances, Core, int, Settings], SolverResult]

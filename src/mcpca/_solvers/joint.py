@@ -1,9 +1,13 @@
 """All components at once: axes that two combinations of contexts share, moved to those that all contexts share best.
 
-With all components but the j-th out of the space of the flattening (see ``mspm``), one matrix is left,
-``[T_1 v_j ... T_e v_j]``, where the ``v_j`` in the top r singular vectors are orthogonal to all other components. Its
-rank-one direction is component j exactly when ``v_l^T sum_i d_ij T_i v_j = 0`` for all l != j, with
-``d_ij = v_j^T T_i v_j``: the equations of unweighted joint diagonalisation, which know of no order among components.
+This is what ``mspm`` tries before it deflates, and what it ends with. Take all components but the j-th out of the space
+of the flattening (see ``mspm``). One matrix is left, ``[T_1 v_j ... T_e v_j]``, where v_j, in the top r singular
+vectors, is orthogonal to all the other components. Its rank-one direction is component j exactly when
+
+    v_l^T sum_i d_ij T_i v_j = 0   for all l != j,   with d_ij = v_j^T T_i v_j.
+
+These are the equations of unweighted joint diagonalisation (UWEDGE), in which components have no order: a solution
+depends neither on the order of deflation nor on the seed.
 """
 
 from __future__ import annotations
@@ -15,12 +19,18 @@ import numpy as np
 from .._covariances.stack import pulls
 from .._linalg.diagonalise import solve_pairs
 from .._utils.types import Array
-from .climbing import carried, combined, unit
+from .climbing import combine_images, unit, weigh_images
 
-_STEPS, _TOL = 100, 1e-9
-# Power steps are done with when they are shorter than the first, or than the second and still getting shorter fast.
-_SETTLED, _NEARLY, _FAST = 1e-4, 1e-3, 0.5
-_CLIMB, _FEW = 40, 4
+# About ten Gauss-Newton steps are the rule. Many more mean that the equations have no solution near the start.
+_MOST_STEPS = 100
+_STEP_TOL = 1e-9
+# Power steps have settled when they are shorter than the first of these, or than the second and still shrinking by at
+# least the factor of the third: waiting for the first would then only repeat what is known.
+_SETTLED = 1e-4
+_NEARLY_SETTLED = 1e-3
+_FAST_PACE = 0.5
+_MOST_POWER_STEPS = 40
+_STEPS_BEFORE_GIVING_UP = 4  # after which the pace of the steps is taken to last
 # |cos| between a component and where it came from, or where climbing takes it: less is another component.
 SAME_BASIN = 0.9
 
@@ -40,8 +50,9 @@ class Joint(NamedTuple):
 def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator) -> Array | None:
     """Return W (r, r), whose rows in the basis U are the directions that two combinations of slices share.
 
-    One is ``sum_i total_i T_i``, the other drawn at random. In the model they are all the v_j; with two contexts at
-    full rank they always are (the generalised eigenproblem). None where the first combination is no covariance.
+    One is ``sum_i total_i T_i``, the other is drawn at random (Jennrich's algorithm). In the model the shared
+    directions are all of the v_j; with two contexts at full rank they always are (the generalised eigenproblem). None
+    if the first combination is not positive definite in U.
     """
     weights = np.stack([total, rng.standard_normal(len(T))])
     pooled, mixed = (U.T @ M @ U for M in np.tensordot(weights.astype(T.dtype), T, axes=1))
@@ -56,11 +67,12 @@ def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator) -> Array 
 def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | None:
     """Solve the equations of all pairs by Gauss-Newton steps from the directions ``U W^T``; None if that fails.
 
-    ``inner`` (e, r, r) are the slices in the basis U, where they were made. A step costs O(e r^3) with them and
+    ``inner`` (e, r, r) are the slices in the basis U, if they exist already. A step costs O(e r^3) with them and
     O(e q^2 r) without; memory beside the input O(q r) and a chunk of slices.
     """
-    r, before = len(W), 0.0
-    for step in range(1, _STEPS + 1):
+    r = len(W)
+    previous_length = 0.0
+    for step in range(1, _MOST_STEPS + 1):
         V = U @ W.T if inner is None else W.T
         d, Y = pulls(T if inner is None else inner, V)
         K = d.T @ d
@@ -72,42 +84,50 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
         if not np.isfinite(length):
             return None
         try:
-            W = np.linalg.solve(np.eye(r) + E, W) / size[:, None] ** 0.25  # keeps every d_j near unit length
+            # d_j is quadratic in row j of W, so its norm, the root of size_j, is brought to 1 by a fourth root.
+            W = np.linalg.solve(np.eye(r) + E, W) / size[:, None] ** 0.25
         except np.linalg.LinAlgError:
             return None
-        # Steps shrink by a factor in the end, so that the next one is known.
-        if length * _pace(length, before) < _TOL:
+        # Steps end up shrinking by a constant factor, so the length of the next one is known without taking it.
+        if length * _pace(length, previous_length) < _STEP_TOL:
             directions = U @ W.T
             weights, Y = pulls(T, directions)
             return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, step)
-        before = length
+        previous_length = length
     return None
 
 
-def at_maxima(T: Array, P: Array, found: Joint) -> bool:
+def at_maxima(T: Array, P: Array, joint: Joint) -> bool:
     """Whether F (of the space with coefficients P, see ``mspm``) has a maximum of its own at every component.
 
-    Otherwise the components together are axes that all contexts share best, but not those that the power method would
-    take one after the other. Power steps from all of them tell: they must settle, and near where they began. Given up
-    as soon as the pace of the steps says that they will not.
+    If not, the components are the axes that all contexts together share best, but not those that the power method
+    would find one after the other. Power steps from all of them decide: they must settle, and near where they began.
+    The check gives up as soon as the pace of the steps shows that they will not settle in time.
     """
     P = P.astype(T.dtype, copy=False)
-    a, b = found.components.T.astype(T.dtype), unit(found.weights.T).astype(T.dtype)
-    w, before = combined(T, a, b) @ P @ P.T, 0.0
-    for left in range(_CLIMB, 0, -1):
-        a = unit(combined(T, w, b))
-        previous, (b, y) = b, carried(T, a, w)
-        step = float(np.linalg.norm(b - previous, axis=1).max())
-        pace = _pace(step, before)
-        # (Not by the second step: a start that is off in all directions soon has only the flat ones left.)
-        if step <= _SETTLED or (left < _CLIMB - 1 and step <= _NEARLY and pace <= _FAST):
-            return bool((np.abs(np.einsum("jq,qj->j", a, found.components)) > SAME_BASIN).all())
-        if left <= _CLIMB - _FEW and step * pace**left > _SETTLED:
+    a = joint.components.T.astype(T.dtype)
+    b = unit(joint.weights.T).astype(T.dtype)
+    w = combine_images(T, a, b) @ P @ P.T
+    previous_step = 0.0
+    for left in range(_MOST_POWER_STEPS, 0, -1):
+        a = unit(combine_images(T, w, b))
+        previous_b = b
+        b, y = weigh_images(T, a, w)
+        step = float(np.linalg.norm(b - previous_b, axis=1).max())
+        pace = _pace(step, previous_step)
+        # The pace of the second step is not trusted: a start that is off in all directions loses the steep ones at
+        # once, and slows down when only the flat ones are left.
+        shrinking = left < _MOST_POWER_STEPS - 1 and step <= _NEARLY_SETTLED and pace <= _FAST_PACE
+        if step <= _SETTLED or shrinking:
+            cosines = np.abs(np.einsum("jq,qj->j", a, joint.components))
+            return bool((cosines > SAME_BASIN).all())
+        if left <= _MOST_POWER_STEPS - _STEPS_BEFORE_GIVING_UP and step * pace**left > _SETTLED:
             return False
-        w, before = y @ P @ P.T, step
+        w = y @ P @ P.T
+        previous_step = step
     return False
 
 
-def _pace(step: float, before: float) -> float:
-    """By what factor steps get shorter, 1 where they do not or the one before is not known."""
-    return min(step / before, 1.0) if before else 1.0
+def _pace(step: float, previous: float) -> float:
+    """Return the factor by which steps shrink: 1 if they do not, or if there was no step before."""
+    return min(step / previous, 1.0) if previous else 1.0

@@ -1,4 +1,9 @@
-"""Context loadings B >= 0 for given components A: a batch of small non-negative least squares."""
+"""Context loadings B >= 0 for given components A: the paper's non-negative least squares, for all contexts at once.
+
+This is the last step of Algorithm 1 (supplement, section "MCPCA"). Every solver that returns no loadings of its own
+ends here, ``lsq`` calls it at every step, and so do the baselines. The design matrix of the textbook formulation has
+p^2 rows and r columns; it is never formed, by the identity in ``nonnegative_loadings``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,12 @@ from .._utils.arguments import FINITE, check_unmasked
 from .._utils.array_api import to_host
 from .._utils.types import Array
 
-_CHUNK, _LEAST = 2**19, 2**13  # numbers in a batch of r x r systems: at most 4 MB, an eighth of all above 64 kB
+# Numbers in a batch of r x r systems: 4 MB at most, and no more than an eighth of what all contexts together would
+# take, so that memory stays small beside the data; but 64 kB at least, below which calls cost more than arithmetic.
+_BATCH_NUMBERS = 2**19
+_SMALLEST_BATCH_NUMBERS = 2**13
+_SIGN_TOL = 1e-12  # an entry is negative when it is below minus this; targets are scaled to 1
+_PATIENCE = 3  # rounds without fewer wrong signs before a row exchanges one entry at a time
 
 
 def nonnegative_loadings(S: Any, A: Any) -> Array:
@@ -28,7 +38,7 @@ def nonnegative_loadings(S: Any, A: Any) -> Array:
     S : array-like (k, p, p)
         Covariances, one per context.
     A : array-like (p, r)
-        Unit columns, r <= p.
+        Components: unit columns, r <= p.
 
     Returns
     -------
@@ -53,15 +63,23 @@ def solve_loadings(G: Array, H: Array) -> Array:
 
     Block principal pivoting (Kim and Park, SIAM J. Sci. Comput. 33, 2011): guess which entries are positive, solve
     the equations on them, exchange every entry that breaks a sign condition, and fall back to exchanging one at a
-    time when that stops helping. All rows advance together. Rows that do not finish, which needs a nearly singular
-    G, are given to SciPy's active-set method.
+    time when that stops helping. All rows advance together. Rows that do not finish, which takes a nearly singular G,
+    are given to SciPy's active-set method.
     """
     k, r = H.shape
-    step = max(1, min(_CHUNK, max(k * r * r // 8, _LEAST)) // (r * r))
-    return np.concatenate([_pivot(G, H[i : i + step]) for i in range(0, k, step)]) if k else np.zeros((0, r))
+    if not k:
+        return np.zeros((0, r))
+    numbers = min(_BATCH_NUMBERS, max(k * r * r // 8, _SMALLEST_BATCH_NUMBERS))
+    step = max(1, numbers // (r * r))
+    return np.concatenate([_pivot(G, H[i : i + step]) for i in range(0, k, step)])
 
 
 def _pivot(G: Array, H: Array) -> Array:
+    """Solve the problems of all rows of H by block principal pivoting.
+
+    ``positive`` is the current guess of which entries are > 0. A row is done when its solution on them is >= 0 and its
+    gradient elsewhere is >= 0: the optimality conditions, which are sufficient since the problem is convex.
+    """
     r = len(G)
     scale: Array = np.abs(H).max(axis=1, keepdims=True)
     H = H / np.where(scale > 0, scale, 1)  # rows of tiny contexts keep their relative accuracy
@@ -71,28 +89,30 @@ def _pivot(G: Array, H: Array) -> Array:
         return np.asarray(scale * _active_set(G, H))
     B = np.zeros_like(H)
     todo = np.arange(len(H))
-    patience = np.full(len(H), 3)
-    fewest = np.full(len(H), r + 1)
-    tol = 1e-12
+    patience = np.full(len(H), _PATIENCE)
+    fewest_wrong = np.full(len(H), r + 1)
     identity = np.eye(r)
     for _ in range(5 * r + 10):
         P = positive[todo]
+        # One r x r system for every row, whatever its number of positive entries: the others get the identity.
         system = np.where(P[:, :, None] & P[:, None, :], G, identity)
         try:
             b = np.linalg.solve(system, np.where(P, H[todo], 0)[:, :, None])[:, :, 0]
         except np.linalg.LinAlgError:
             break
-        slack = b @ G - H[todo]  # the gradient, which must be >= 0 where b = 0
-        wrong = np.where(P, b < -tol, slack < -tol)
+        gradient = b @ G - H[todo]
+        wrong = np.where(P, b < -_SIGN_TOL, gradient < -_SIGN_TOL)
         count = wrong.sum(axis=1)
         done = count == 0
         B[todo[done]] = np.maximum(b[done], 0)
-        wrong, count, todo = wrong[~done], count[~done], todo[~done]
+        wrong = wrong[~done]
+        count = count[~done]
+        todo = todo[~done]
         if not len(todo):
             return np.asarray(scale * B)
-        better = count < fewest[todo]
-        fewest[todo] = np.where(better, count, fewest[todo])
-        patience[todo] = np.where(better, 3, patience[todo] - 1)
+        better = count < fewest_wrong[todo]
+        fewest_wrong[todo] = np.where(better, count, fewest_wrong[todo])
+        patience[todo] = np.where(better, _PATIENCE, patience[todo] - 1)
         # Out of patience: only the last wrong entry changes side, which cannot cycle.
         single = patience[todo] < 0
         last = r - 1 - np.argmax(wrong[:, ::-1], axis=1)
@@ -103,7 +123,11 @@ def _pivot(G: Array, H: Array) -> Array:
 
 
 def _active_set(G: Array, H: Array) -> Array:
-    """Lawson and Hanson's method on a square root of G, one row at a time: slow and safe."""
+    """Lawson and Hanson's method, which the paper uses, one row at a time: slow and safe.
+
+    ``b^T G b - 2 h^T b`` is ``||R b - R^-T h||^2`` up to a constant for any root ``R^T R = G``; the pseudoinverse of
+    the root stands in where G is singular.
+    """
     w, Q = np.linalg.eigh(G)
     w = np.maximum(w, 0)
     root = np.sqrt(w)

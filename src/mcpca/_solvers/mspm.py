@@ -1,27 +1,35 @@
-"""The multi-subspace power method, in compressed coordinates, many starts at once, deflating in blocks.
+"""The multi-subspace power method, the paper's algorithm: solver "mspm".
 
-Let ``T_i`` (q, q), i = 1..e, be the core and ``V_1 .. V_r`` (q, e) an orthonormal basis of the matrices
-``[T_1 w ... T_e w]`` with w in the top r left singular vectors of the flattening. In the model the rank-one
-matrices of that space are exactly ``a_j b_j^T``. The method climbs
+This is the step ``(A, .) <- MSPM(T)`` of Algorithm 1 (supplement, section "MCPCA"); the loadings, its next step, follow
+from A by non-negative least squares (``loadings``). Why it works is the proof of Proposition SI-2.2, on
+identifiability. The flattening of the covariance tensor is ``M = [S_1 ... S_k] = A (A o B)^T``, where column j of
+``A o B`` is ``a_j b_j^T`` as a vector. So in the model the top r right singular vectors of M span a space of matrices
+whose only members of rank one are, generically, the ``a_j b_j^T``.
 
-    F(a, b) = sum_l (a^T V_l b)^2,   the squared cosine between a b^T and the space,
+In compressed coordinates: let ``T_i`` (q, q), i = 1..e, be the core and ``V_1 .. V_r`` (q, e) an orthonormal basis of
+the matrices ``[T_1 w ... T_e w]`` with w in the top r left singular vectors of the flattening. The method climbs
 
-to a local maximum, where F near 1 means that a is a component; takes the component out of the space; repeats.
-Four things differ from doing this one start and one component at a time:
+    F(a, b) = sum_l (a^T V_l b)^2,   the squared cosine between a b^T and the space
 
-* all components are first sought at once (``_joint``). Where they come out as maxima of F, each in its own right, they
-  are what the steps below would end with, and those are not taken;
+(the paper's F of section "Error analysis"), to a local maximum, where F near 1 means that a is a component; takes the
+component out of the space, which is deflation; and repeats. Four things differ from doing this one start and one
+component at a time, as ``plain`` does:
+
+* all components are first sought at once (``joint``). Where each of them comes out as a maximum of F in its own right,
+  they are what the steps below would end with, and those are not taken;
 * starts advance together, as matrix products, the first of them informed (``_pencil_starts``); those that the power
-  method has not settled after a while take Newton steps, which do not mind that F is flat when contexts are few;
-* every maximum of a round is accepted that taking out the others would not touch (below); with many contexts
-  that is all of them, with few contexts it is one at a time;
-* at the end each component is taken once more with all the others out of the space, which removes the dependence
+  method has not settled after a while take Newton steps, which still converge fast where F is nearly flat, as it is
+  when contexts are few;
+* a round accepts every maximum that deflating the others leaves intact (``_independent_block``): with many contexts
+  nearly all at once, with three contexts one or two at a time;
+* at the end each component is taken once more with all the others deflated (``_refined``). That removes the dependence
   on the order in which they came, and so on the seed.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,87 +38,98 @@ from .._covariances.stack import congruence
 from .._covariances.subspace import Core
 from .._utils.progress import within
 from .._utils.types import Array, Report
-from .climbing import Peaks, climb, unit
+from .climbing import Peaks, climb_to_peaks, unit
 from .interface import Settings, SolverResult
 from .joint import SAME_BASIN, Joint, at_maxima, pencil, refine
 
-_MAX_STARTS = 64
+# A round starts from as many points as components are missing, and some spare ones since several starts may end at
+# one maximum; no more than the first number, which bounds the memory of a round.
+_MOST_STARTS = 64
 _SPARE_STARTS = 12
-_RANDOM_STARTS = 4
-# A maximum joins a block while it loses at most the square of this, as a share of F, to deflating the block.
+_RANDOM_STARTS = 4  # of the first round, beside the informed ones
+# A maximum joins a block while it loses at most the square of this, as a share of F, to deflating the block. Larger
+# blocks need fewer rounds, but accepting maxima that compete costs accuracy, most of all with few contexts: on the
+# paper's digits (k = 3, r = 17) whole rounds gave reconstruction errors of 0.05 to 0.07, the authors' one at a time
+# 0.011.
 _APART = 0.02
+# And while its F is within this of the best of the round: a lower maximum may rise, or vanish, once others are
+# deflated.
 _F_WINDOW = 0.05
-_COARSE, _SINGLE = 1e-4, 1e-2
+# Maxima are first found to this tolerance; the joint refinement, where it succeeds, brings all digits.
+_COARSE_TOL = 1e-4
+# Ratio of the r-th singular value to the first from which float32 resolves all directions well enough for that.
+_FLOAT32_SPREAD = 1e-2
 _AT_ONCE = "Converged; components do not depend on an order of deflation."
+
+
+class _Space(NamedTuple):
+    """The space of the flattening: slices ``T`` (e, q, q), U (q, r) and D (r,) with ``V_l = [T_1 u_l ...] / D_l``.
+
+    ``inner`` (e, r, r) are the slices in the basis U, where they are made; ``rounded`` is T in the precision of power
+    steps.
+    """
+
+    T: Array
+    U: Array
+    D: Array
+    inner: Array | None
+    rounded: Array
 
 
 def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """Find r components of the covariances behind ``core``.
 
-    The core decides which they are. What each leans out of it is then seen in one product with the covariances
-    themselves, after which the answer is that of the same method in all features. (Not where contexts are so many that
-    the core holds combinations of them: planted problems gave errors of 0.9 to 1.07 times those with it.)
+    The core decides which they are. One product with the covariances themselves then adds what each of them has
+    outside the core, after which the answer is that of the same method in all features. Not if contexts are so
+    many that the core holds combinations of them: on planted problems the errors without that product were 0.9 to 1.07
+    times those with it, so it is not worth a pass.
     """
     part = core.leading(r)
     settings.report("components", 0, r)
     if part.whole is not None:
-        # A core would be no smaller than what is in memory already, and is made only where it must be.
-        U = part.directions[:, :r]
-        found = _at_once(part.whole, U, part.singular_values[:r], np.ones(part.n_contexts))
-        if found is not None:
+        # The covariances are in memory and a core would be hardly smaller: make it only if deflation needs it.
+        space = _Space(part.whole, part.directions[:, :r], part.singular_values[:r], None, part.whole)
+        joint = _at_once(space, np.ones(part.n_contexts))
+        if joint is not None:
             settings.report("components", r, r)
-            return SolverResult(found.components, found.n_iter, True, _AT_ONCE)
-    result, joint = solve_core(
-        part.tensor,
-        r,
-        leading=part.basis is not None,
-        mixture=part.mixture,
-        rng=settings.rng,
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-        report=settings.report,
-    )
+            return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE)
+    result, joint = _solve_core(part, r, settings)
     if joint is None or part.basis is None or part.mixture is not None:
         return replace(result, components=part.lift(result.components))
+    # a_j is sum_i d_ij T_i v_j in the core; with S_i in place of T_i it is seen in all features.
     A = S.combine(part.lift(joint.directions), joint.weights)
     return replace(result, components=A / np.linalg.norm(A, axis=0))
 
 
-def solve_core(
-    T: Array,
-    r: int,
-    *,
-    leading: bool = False,
-    mixture: Array | None = None,
-    rng: np.random.Generator,
-    tol: float,
-    max_iter: int,
-    report: Report,
-) -> tuple[SolverResult, Joint | None]:
-    """Find r components (q, r) of the symmetric slices ``T`` (e, q, q), and how they are drawn from them.
+def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, Joint | None]:
+    """Find r components (q, r) in the coordinates of a core, and how they are made from its slices.
 
-    The second is None where components depend on the order of deflation. ``leading`` says that coordinates are those of
-    singular vectors, in order; ``mixture`` (k, e) that slices are combinations of contexts.
+    The second is None if components depend on the order of deflation.
 
     Cost about ten times O(e q^2 r) where all are found at once; else about ``60 r`` contractions of O(q^2 e) when
     contexts are many, up to ``60 r^2`` when they are few. Memory O(q^2 (e + 64)).
     """
-    U, D = row_space(T, r, leading=leading)
-    M = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
-    # Half the time, for four digits, where the directions of the space are not too unequal for it.
-    rounded = T.astype(np.float32) if D[-1] > _SINGLE * D[0] else T
-    total = np.ones(len(T)) if mixture is None else mixture.sum(axis=0)
-    joint = _at_once(T, U, D, total, M, rounded)
+    T = core.tensor
+    tol, max_iter, report = settings.tol, settings.max_iter, settings.report
+    U, D = row_space(T, r, leading=core.basis is not None)
+    inner = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
+    # float32 takes half the time and has digits enough for _COARSE_TOL, unless some directions are too weak for it.
+    rounded = T.astype(np.float32) if D[-1] > _FLOAT32_SPREAD * D[0] else T
+    space = _Space(T, U, D, inner, rounded)
+    # Slices that are combinations of contexts add up to the sum of all contexts with these weights.
+    total = np.ones(len(T)) if core.mixture is None else core.mixture.sum(axis=0)
+    joint = _at_once(space, total)
     if joint is not None:
         report("components", r, r)
         return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE), joint
     # Where the refinement succeeds it brings all digits, so the maxima are first found to a few.
-    C, n_iter, settled = _deflate(T, U, D, M, rng, max(tol, _COARSE), max_iter, report, rounded)
-    joint = _refined(T, U, M, C)
-    if joint is None and tol < _COARSE:
-        C, more, settled = _deflate(T, U, D, M, rng, tol, max_iter, within(report, "to all digits"), T)
+    C, n_iter, settled = _deflate(space, settings.rng, max(tol, _COARSE_TOL), max_iter, report)
+    joint = _refined(space, C)
+    if joint is None and tol < _COARSE_TOL:
+        exact = space._replace(rounded=T)
+        C, more, settled = _deflate(exact, settings.rng, tol, max_iter, within(report, "to all digits"))
         n_iter += more
-        joint = _refined(T, U, M, C)
+        joint = _refined(exact, C)
     if joint is not None:
         return SolverResult(joint.components, n_iter, True, "Converged; the order of deflation was removed."), joint
     if settled:
@@ -123,98 +142,116 @@ def solve_core(
     return SolverResult(C, n_iter, settled, message), None
 
 
-def _at_once(
-    T: Array, U: Array, D: Array, total: Array, M: Array | None = None, rounded: Array | None = None
-) -> Joint | None:
-    """Return all components where they can be had without deflation; no random number of the caller's is used."""
+def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]:
+    """Return U (q, r) and D (r,): ``V_l = [T_1 u_l ... T_e u_l] / D_l`` are orthonormal.
+
+    U spans the top left singular vectors of the flattening: of T or, where T is in coordinates of the singular vectors
+    of larger covariances, the first r coordinates.
+    """
+    e, q, _ = T.shape
+    F = T.reshape(e * q, q)
+    if leading:
+        # Those coordinates were chosen for all features. Within their span U still has to diagonalise F^T F, which
+        # the part of the covariances outside the core has not taken part in.
+        U = np.zeros((q, r))
+        U[:r] = np.linalg.eigh(F[:, :r].T @ F[:, :r])[1][:, ::-1]
+    else:
+        U = np.linalg.eigh(F.T @ F)[1]
+        U = U[:, : q - r - 1 : -1] if r < q else U[:, ::-1]
+    # From the images and not from the eigenvalues: squaring has rounded away all below 1e-8 of the largest.
+    return U, np.linalg.norm(F @ U, axis=0)
+
+
+def _at_once(space: _Space, total: Array) -> Joint | None:
+    """Return all components where they can be had without deflation, else None.
+
+    ``total`` (e,) are weights that add the slices up to a covariance. The generator is one of its own: no random number
+    of the caller is used, and the answer does not depend on the seed.
+    """
     rng = np.random.default_rng(0)
-    W = pencil(T, U, total, rng) if M is None else pencil(M, np.eye(U.shape[1]), total, rng)
-    joint = None if W is None else refine(T, U, W, M)
-    return joint if joint is not None and at_maxima(T if rounded is None else rounded, U / D, joint) else None
+    if space.inner is None:
+        W = pencil(space.T, space.U, total, rng)
+    else:
+        W = pencil(space.inner, np.eye(space.U.shape[1]), total, rng)
+    if W is None:
+        return None
+    joint = refine(space.T, space.U, W, space.inner)
+    if joint is None or not at_maxima(space.rounded, space.U / space.D, joint):
+        return None
+    return joint
 
 
-def _refined(T: Array, U: Array, M: Array, C: Array) -> Joint | None:
+def _refined(space: _Space, C: Array) -> Joint | None:
     """Take each of the components ``C`` with all the others deflated; None where that leads elsewhere."""
     try:
-        joint = refine(T, U, np.linalg.inv(U.T @ C), M)
+        # In the basis U the directions orthogonal to all other components are the rows of the inverse.
+        joint = refine(space.T, space.U, np.linalg.inv(space.U.T @ C), space.inner)
     except np.linalg.LinAlgError:
         return None
-    stays = joint is not None and bool((np.abs((joint.components * C).sum(axis=0)) > SAME_BASIN).all())
-    return joint if stays else None
+    if joint is None:
+        return None
+    cosines = np.abs((joint.components * C).sum(axis=0))
+    return joint if bool((cosines > SAME_BASIN).all()) else None
+
+
+# Deflation ----------------------------------------------------------------------------------------------------------
 
 
 def _deflate(
-    T: Array,
-    U: Array,
-    D: Array,
-    M: Array,
-    rng: np.random.Generator,
-    tol: float,
-    max_iter: int,
-    report: Report,
-    rounded: Array,
+    space: _Space, rng: np.random.Generator, tol: float, max_iter: int, report: Report
 ) -> tuple[Array, int, bool]:
     """Find maxima and take them out until there are r; return them (q, r), the iterations, and whether all settled.
 
-    ``M`` (e, r, r), the slices in the basis U, gives informed starts; ``rounded`` is T in the precision of power steps.
+    A member of the space is ``sum_l c_l V_l = [T_1 w ... T_e w]`` with ``w = U D^-1 c``. In the model that is
+    ``sum_j (a_j . w) a_j b_j^T``, so it has no part in component j exactly when c is orthogonal to
+    ``n_j = D^-1 U^T a_j``. Deflation restricts c to the complement Q of the normals found so far, and ``V Q`` is an
+    orthonormal basis of what remains.
     """
-    e, (q, r) = len(T), U.shape
-    normals = np.zeros((0, r))  # deflated directions, in V's coordinates
+    T, U, D, _, rounded = space
+    e = len(T)
+    q, r = U.shape
+    normals = np.zeros((0, r))  # of the components found, in V's coordinates
     Q = np.eye(r)
-    found = np.zeros((0, q))
-    n_iter, settled = 0, True
-    while len(found) < r:
-        report("components", len(found), r)
-        left = r - len(found)
-        m = min(left + _SPARE_STARTS, _MAX_STARTS)
-        a, b = unit(rng.standard_normal((m, q))), unit(rng.standard_normal((m, e)))
+    components = np.zeros((0, q))
+    n_iter = 0
+    settled = True
+    while len(components) < r:
+        report("components", len(components), r)
+        left = r - len(components)
+        m = min(left + _SPARE_STARTS, _MOST_STARTS)
+        a = unit(rng.standard_normal((m, q)))
+        b = unit(rng.standard_normal((m, e)))
         if left == r:
-            a, b = _pencil_starts(U, M, rng, a, b)
-        peaks = climb(T, (U / D) @ Q, a, b, tol, max_iter, rounded)
+            a, b = _pencil_starts(space, rng, a, b)
+        peaks = climb_to_peaks(T, (U / D) @ Q, a, b, tol, max_iter, rounded)
         n_iter += peaks.n_iter
         normal = unit(peaks.a @ U / D)
         block = _independent_block(peaks, peaks.c @ Q.T, normal, normals, tol)
         settled &= bool((peaks.step[block] <= tol).all())
-        found = np.vstack([found, peaks.a[block]])
+        components = np.vstack([components, peaks.a[block]])
         normals = np.vstack([normals, normal[block]])
-        if len(found) < r:
-            Q = np.linalg.qr(normals.T, mode="complete")[0][:, len(found) :]
+        if len(components) < r:
+            Q = np.linalg.qr(normals.T, mode="complete")[0][:, len(components) :]
     report("components", r, r)
-    return found.T, n_iter, settled
+    return components.T, n_iter, settled
 
 
-def _pencil_starts(U: Array, M: Array, rng: np.random.Generator, a: Array, b: Array) -> tuple[Array, Array]:
+def _pencil_starts(space: _Space, rng: np.random.Generator, a: Array, b: Array) -> tuple[Array, Array]:
     """Replace all but a few random starts by the axes that two combinations of contexts share.
 
-    They are a start for each component where random ones would find some twice.
+    They give each component a start of its own, where random starts would find some components twice.
     """
+    U, M = space.U, space.inner
+    assert M is not None  # only ``_at_once`` does without
     r = U.shape[1]
     W = pencil(M, np.eye(r), np.ones(len(M)), rng)
-    if W is None:  # not covariances but combinations of them
+    if W is None:  # slices that are combinations of covariances need not add up to one
         return a, b
     n = min(r, len(a) - _RANDOM_STARTS)
     chosen = rng.permutation(r)[:n]
     a[:n] = unit((U @ np.linalg.inv(W)[:, chosen]).T)
     b[:n] = unit(np.einsum("jej->je", congruence(M, W[chosen].T)))
     return a, b
-
-
-def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]:
-    """Return U (q, r) and D (r,): ``V_l = [T_1 u_l ... T_e u_l] / D_l`` are orthonormal.
-
-    U spans the top left singular vectors of the flattening: of T, or, where T is in coordinates of the singular vectors
-    of larger covariances, the first r coordinates.
-    """
-    e, q, _ = T.shape
-    F = T.reshape(e * q, q)
-    if leading:
-        U = np.zeros((q, r))
-        U[:r] = np.linalg.eigh(F[:, :r].T @ F[:, :r])[1][:, ::-1]
-    else:
-        U = np.linalg.eigh(F.T @ F)[1]
-        U = U[:, : q - r - 1 : -1] if r < q else U[:, ::-1]
-    # From the images and not from the eigenvalues, which squaring has rounded.
-    return U, np.linalg.norm(F @ U, axis=0)
 
 
 def _independent_block(peaks: Peaks, c: Array, normal: Array, normals: Array, tol: float) -> list[int]:
@@ -227,19 +264,21 @@ def _independent_block(peaks: Peaks, c: Array, normal: Array, normals: Array, to
     """
     order = np.argsort(-peaks.F, kind="stable")
     block = [int(order[0])]
-    taken = _orthonormal(normals)
+    taken = _orthonormal_rows(normals)
     basis = _append_direction(np.zeros((0, c.shape[1])), taken, normal[block[0]])
     limit = _APART**2
     for j in map(int, order[1:]):
         if peaks.step[j] > tol or peaks.F[j] < peaks.F[block[0]] - _F_WINDOW:
             continue
-        if ((basis @ c[j]) ** 2).sum() <= limit and ((c[block] @ normal[j]) ** 2).sum() <= limit:
+        lost = ((basis @ c[j]) ** 2).sum()
+        costs_the_others = ((c[block] @ normal[j]) ** 2).sum()
+        if lost <= limit and costs_the_others <= limit:
             block.append(j)
             basis = _append_direction(basis, taken, normal[j])
     return block[: c.shape[1] - len(normals)]
 
 
-def _orthonormal(rows: Array) -> Array:
+def _orthonormal_rows(rows: Array) -> Array:
     basis: Array = np.linalg.qr(rows.T)[0].T
     return basis
 

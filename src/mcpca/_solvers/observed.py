@@ -1,13 +1,15 @@
 """Products with the exact Hessian of the negative log-likelihood, in a core; ``likelihood`` has the notation.
 
-Fisher's information is the Hessian's mean under the model. Where the model is not true, as in real data, scoring with
-it creeps, and Newton's method with the Hessian itself does not. With ``C_i = Sigma_i^-1``, ``Q_i = C_i - C_i T_i C_i``,
+``scoring`` turns to it after a few steps of Fisher scoring. Fisher's information is the mean of the Hessian under the
+model. If the model is not true, as for real data, the two differ at the maximum: scoring then converges linearly and
+slowly, and Newton's method with the Hessian itself does not. With ``C_i = Sigma_i^-1``, ``Q_i = C_i - C_i T_i C_i``,
 ``F_i = C_i A``, ``H_i = Q_i A`` and a change ``dSigma_i``, the gradient ``sum_i n_i H_i B_i`` by A changes by
 
     sum_i n_i C_i [dA B_i + A dB_i - dSigma_i H_i B_i + T_i C_i (dSigma_i F_i B_i - dA B_i - A dB_i)],
 
 the one by b_ij by ``n_i/2 (f_j^T dSigma_i f_j - 2 h_j^T dSigma_i f_j + 2 da_j^T h_j)``, and the one by log s_i by the
-change of ``n_i/2 s_i tr Q_i``. C_i is a multiple of the identity plus ``A J_i A^T``.
+change of ``n_i/2 s_i tr Q_i``. By Woodbury ``C_i = (I + A J_i A^T) / s_i`` with J_i (r, r), so applying it costs
+O(q r^2) and no (q, q) inverse is made.
 """
 
 from __future__ import annotations
@@ -25,17 +27,25 @@ class ObservedHessian:
     """
 
     def __init__(self, T: Array, A: Array, model: Likelihood, TA: Array) -> None:
-        self.T, self.A, self.model = T, A, model
-        P, N, s = model.P, model.N, model.s
+        self.T = T
+        self.A = A
+        self.model = model
+        P = model.P
+        N = model.N
+        s = model.s
         PN = P @ N
+        # Sigma^-1 = (I - A N A^T) / s + A N P N A^T: the first is the noise outside the span, the second within it.
         self.J = s[:, None, None] * (N @ PN) - N
         NP = PN.transpose(0, 2, 1)
         self.F = A @ NP  # (k, q, r)
         self.H = self.F - self._C(np.matmul(TA.transpose(1, 2, 0), NP))
+        # E_i is the derivative of Q_i by s_i. Only E_i A is formed, and its trace, of which the part outside the core
+        # is known from the variance there.
         CF = self._C(self.F)
         self.EA = self._C(T @ CF - self.H)
         self.AEA = np.einsum("qj,kqj->kj", A, self.EA)
-        outside, rest = model.outside, model.rest
+        outside = model.outside
+        rest = model.rest
         PNPN = PN @ PN
         self.trace_Q = np.einsum("kab,ab->k", model.D, N)
         self.trace_E = -np.einsum("kaa->k", PNPN) + 2 * np.einsum("kab,kba->k", PNPN, P @ model.R)
@@ -51,9 +61,12 @@ class ObservedHessian:
     def __call__(self, dA: Array, db: Array, dlog_s: Array) -> tuple[Array, Array, Array]:
         """Return the change of the gradient by A (q, r), b (k, r) and log s (k,)."""
         A, F, H, model = self.A, self.F, self.H, self.model
-        n, B = model.n, model.B
+        n = model.n
+        B = model.B
         ds = (model.s * dlog_s)[:, None, None]
         dAB = dA * B[:, None, :]
+        # dSigma_i F_i and dSigma_i H_i, (k, q, r), with dSigma_i = dA B_i A^T + A B_i dA^T + A dB_i A^T + ds_i I; by
+        # A^T F_i = P_i and A^T H_i = D_i its first and third term need no product in q dimensions.
         dSF = dAB @ model.P + A @ (B[:, :, None] * (dA.T @ F) + db[:, :, None] * model.P) + ds * F
         dSH = dAB @ model.D + A @ (B[:, :, None] * (dA.T @ H) + db[:, :, None] * model.D) + ds * H
         change = dAB + A * db[:, None, :]

@@ -1,8 +1,10 @@
-"""Joint diagonalisation with the weights of a Gaussian likelihood: the first stage of ``ml``.
+"""Joint diagonalisation with the weights of a Gaussian likelihood: stage 1 of ``ml``.
 
-An off-diagonal entry ``R_i[l, j]`` of the covariance of scores has variance ``t_il t_ij / n_i``, t being the variances
-of scores with the noise left in. So a context in which two components are quiet says most about the angle between them,
-and in the limit of no noise says it exactly.
+In the model the scores ``W x`` are uncorrelated in every context (Proposition SI-2.8): W diagonalises all covariances,
+noise taken off. An off-diagonal entry ``R_i[l, j]`` of the sample covariance of scores has variance
+``t_il t_ij / n_i``, t being the variances of scores with the noise left in. So a context in which two components are
+quiet says most about the angle between them, and without noise says it exactly. Weighting each entry by its inverse
+variance turns joint diagonalisation into the first step of maximum likelihood.
 """
 
 from __future__ import annotations
@@ -13,48 +15,60 @@ from .._covariances.stack import congruence
 from .._linalg.diagonalise import pair_step
 from .._utils.types import Array
 
-_UNWEIGHTED_STEPS, _UNWEIGHTED_TOL = 60, 1e-3
+# The unweighted steps only have to come near enough for the weights to be right.
+_UNWEIGHTED_STEPS = 60
+_UNWEIGHTED_TOL = 1e-3
+# Lower bounds of the variances that weights are inverse to, in units of a component's mean variance, taken in turn.
+# Small variances are the informative ones, but while the axes are still off they are mostly leakage from others.
 _LEVELS = 10.0 ** -np.arange(1.0, 13, 2)
 _STEPS_PER_LEVEL = 1
-_MANY = 60  # contexts; of more, the unweighted steps see random combinations
+_MOST_CONTEXTS = 60  # seen by the unweighted steps; of more, they see random combinations
+_WORST_CONDITION = 1e12  # of a diagonaliser that is not all rounding
+_LONGEST_STEP = 0.5  # largest entry of E: (I + E)^-1 is only a first-order correction
 
 
 def weighted_diagonaliser(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple[Array | None, bool]:
-    """``_stages``, or None where rounding has the last word."""
+    """Return ``_stages``, or (None, False) if its W is singular up to rounding."""
     try:
         W, converged = _stages(M, noise, n, rng)
     except np.linalg.LinAlgError:
         return None, False
-    return (W, converged) if np.isfinite(W).all() and np.linalg.cond(W) < 1e12 else (None, False)
+    if not np.isfinite(W).all() or np.linalg.cond(W) >= _WORST_CONDITION:
+        return None, False
+    return W, converged
 
 
 def _stages(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple[Array, bool]:
     """Return a diagonaliser W (r, r) of the cores ``M`` (k, r, r) less ``noise`` (k,), and whether it converged.
 
-    ``W (M_i - s_i I) W^T`` is about diagonal, and the columns of ``W^-1`` are the components. Unweighted first, on
-    random combinations of contexts where those are many; then with weights, the variances that they are inverse to
-    bounded from below by less and less. Cost O(k r^3) a step, some 30 steps.
+    ``W (M_i - s_i I) W^T`` is nearly diagonal, and the columns of ``W^-1`` are the components. Unweighted first, on
+    random combinations of contexts if there are many; then with weights, whose variances are bounded from below by less
+    and less. Cost O(k r^3) a step, some 30 steps.
     """
     k, r, _ = M.shape
     weights = n / n.sum()
+    # Whitened by the mean, in which the components are orthogonal if the model is exact; the eigenvectors of one random
+    # combination are then all of them, up to noise.
     w, Q = np.linalg.eigh(np.tensordot(weights, M, axes=1))
     W = (Q / np.sqrt(np.maximum(w, 1e-14 * w[-1]))).T
-    few, few_noise = M, noise
-    e = max(_MANY, 3 * r)
+    few = M
+    few_noise = noise
+    e = max(_MOST_CONTEXTS, 3 * r)
     if k > e:
         mixing = rng.standard_normal((e, k)) * np.sqrt(weights)
-        few, few_noise = np.tensordot(mixing, M, axes=1), mixing @ noise
+        few = np.tensordot(mixing, M, axes=1)
+        few_noise = mixing @ noise
     mixed = np.tensordot(rng.standard_normal(len(few)), congruence(few, W.T), axes=(0, 1))
     W = np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ W
     W, step = _diagonalise(few, W, few_noise, np.full(len(few), 1 / len(few)), None, _UNWEIGHTED_STEPS, _UNWEIGHTED_TOL)
     converged = step < _UNWEIGHTED_TOL
     for level in _LEVELS:
         better, step = _diagonalise(M, W, noise, weights, level, _STEPS_PER_LEVEL, 1e-9)
-        if not np.isfinite(step) or step > 0.5:  # weights have become too unequal for the first-order step
+        if not np.isfinite(step) or step > _LONGEST_STEP:  # weights have become too unequal for the first-order step
             break
         W = better
         if level < 0.1 * _least_variance(M, W, noise, weights):
-            break  # noise bounds the variances already
+            break  # the noise in the scores bounds the variances already
     return W, converged
 
 
@@ -73,22 +87,22 @@ def _diagonalise(
     step = np.inf
     for _ in range(steps):
         gram = W @ W.T
-        own = np.diag(gram)
+        noise_gain = np.diag(gram)  # noise s_i has the variance s_i |w_j|^2 in score j
         R = congruence(M, W.T)
-        d = np.einsum("jej->ej", R) - noise[:, None] * own
+        d = np.einsum("jej->ej", R) - noise[:, None] * noise_gain
         scale = weights @ np.abs(d)
         if not (scale > 0).all():
             return W, np.inf
-        # In units in which components have variance one on average, R is R / root / root.
+        # pair_step divides rows and columns of R by the root, after which components have variance one on average.
         root = np.sqrt(scale)
         q = None
         if level is not None:
-            q = np.sqrt(weights)[:, None] / (np.maximum(d + noise[:, None] * own, 0) / scale + level)
+            q = np.sqrt(weights)[:, None] / (np.maximum(d + noise[:, None] * noise_gain, 0) / scale + level)
         E = pair_step(R, d, root, q, noise, gram)
         step = float(np.abs(E).max(initial=0))
         if not np.isfinite(step):
             return W, np.inf
-        E *= min(1, 0.5 / max(step, 0.5))
+        E *= min(1, _LONGEST_STEP / max(step, _LONGEST_STEP))
         try:
             W = np.linalg.solve(np.eye(r) + E, W / root[:, None])
         except np.linalg.LinAlgError:
@@ -99,7 +113,10 @@ def _diagonalise(
 
 
 def correlation_left(M: Array, W: Array, noise: Array, n: Array) -> float:
-    """Correlation left between scores: the sum over contexts of squared correlations off the diagonal."""
+    """Return what W leaves of correlation between scores: squared correlations off the diagonal, summed with weights n.
+
+    By it ``ml`` compares two candidates for a start.
+    """
     R = congruence(M, W.T)
     t = np.einsum("jej->ej", R)
     t = np.maximum(t, 1e-12 * max(float(t.max()), np.finfo(float).tiny))  # absent components weigh no more than this

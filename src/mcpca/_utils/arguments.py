@@ -1,4 +1,8 @@
-"""Checks of arguments: each error names the argument, the value, the bound and the way out."""
+"""Checks of arguments, each raising an error that names the argument, its value, the bound and the way out.
+
+Public functions call these first, before any work is done; what they return is the value in its plain Python type, so
+that no NumPy integer or boolean travels further down.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,18 @@ from typing import Any
 
 import numpy as np
 
+_SEED_WORDS = 4  # 31-bit words drawn from a RandomState: 124 bits, close to the 128 that NumPy recommends for a seed
+
+FINITE = "pass finite numbers"
+
 
 def as_generator(random_state: Any) -> np.random.Generator:
-    """Return a Generator of our own; NumPy's global generator is neither read nor moved."""
+    """Return a Generator for ``random_state``; NumPy's global generator is neither read nor advanced."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31, size=4))
+        return np.random.default_rng(random_state.randint(2**31, size=_SEED_WORDS))
+    # True is an Integral, but never meant as a seed.
     if random_state is not None and (isinstance(random_state, bool) or not isinstance(random_state, numbers.Integral)):
         raise ValueError(
             f"random_state={random_state!r} is a {type(random_state).__name__}; pass an integer, a "
@@ -26,7 +35,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
 
 
 def check_integer(value: Any, name: str, low: int, high: int | None = None, way_out: str = "") -> int:
-    """Return ``value`` as an int within [low, high]."""
+    """Return ``value`` as an int in [low, high]; ``way_out`` is a sentence added to the error about the bounds."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name}={value!r} is not an integer (got {type(value).__name__}); pass a whole number.")
     bound = f"{name} >= {low}" if high is None else f"{low} <= {name} <= {high}"
@@ -38,32 +47,20 @@ def check_integer(value: Any, name: str, low: int, high: int | None = None, way_
 
 def check_integers(values: Any, name: str, low: int) -> list[int]:
     """Return one integer or a sequence of them as a list, each at least ``low``."""
-    several = [values] if isinstance(values, numbers.Real) else values
-    if isinstance(several, str) or not isinstance(several, Iterable):
+    sequence = [values] if isinstance(values, numbers.Real) else values
+    if isinstance(sequence, str) or not isinstance(sequence, Iterable):
         raise TypeError(f"{name} is a {type(values).__name__}; pass a whole number, or several.")
-    found = [check_integer(value, name, low) for value in several]
-    if not found:
+    integers = [check_integer(value, name, low) for value in sequence]
+    if not integers:
         raise ValueError(f"{name} is empty; pass at least one number.")
-    return found
+    return integers
 
 
 def check_real(value: Any, name: str, low: float, high: float, way_out: str = "") -> float:
-    """Return ``value`` as a float within [low, high]."""
+    """Return ``value`` as a float in [low, high]; NaN is outside of any bounds."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= float(value) <= high:
         raise ValueError(f"{name}={value!r} is out of bounds: {low} <= {name} <= {high} is needed. {way_out}".strip())
     return float(value)
-
-
-def refuse_without_effect(name: str, value: Any, default: Any, why: str, way_out: str) -> None:
-    """Raise where an option is not left at its default though it cannot have an effect; ``why`` completes "because".
-
-    For options that other options, or the kind of input, leave without any. Data (rows, counts) are no option, and what
-    these very data make no use of (a checkpoint of few rows, a seed that nothing is drawn from) is nobody's mistake.
-    """
-    if value is default or (default is not None and np.ndim(value) == 0 and bool(value == default)):
-        return
-    shown = f"={value!r}" if isinstance(value, (str, numbers.Number, range)) or value is None else ""
-    raise ValueError(f"{name}{shown} has no effect, because {why}; {way_out}.")
 
 
 def check_rank(r: Any, p: int, name: str = "n_components") -> int:
@@ -71,12 +68,24 @@ def check_rank(r: Any, p: int, name: str = "n_components") -> int:
     return check_integer(r, name, 1, p, f"MCPCA needs 1 <= {name} <= n_features; choose a rank of at most {p}.")
 
 
-FINITE = "pass finite numbers"
+def refuse_without_effect(name: str, value: Any, default: Any, why: str, way_out: str) -> None:
+    """Raise if an option differs from its default although it cannot have an effect; ``why`` follows "because".
+
+    This is for options that another option, or the kind of input, switches off: a silently ignored option reads like
+    one that was obeyed. It is not for data (rows, counts), nor for options that merely happen to make no difference to
+    these data (a checkpoint for few rows, a seed from which nothing is drawn).
+    """
+    # np.ndim first: comparing an array with the default would give an array.
+    if value is default or (default is not None and np.ndim(value) == 0 and bool(value == default)):
+        return
+    # Only short values are shown; an array or a model would fill the screen.
+    shown = f"={value!r}" if isinstance(value, (str, numbers.Number, range)) or value is None else ""
+    raise ValueError(f"{name}{shown} has no effect, because {why}; {way_out}.")
 
 
 def check_unmasked(X: Any, where: str, way_out: str = "fill them, or drop those rows") -> Any:
-    """Return X; raise where it is an array with masked values, which NumPy would take for their numbers."""
-    masked = int(np.ma.getmaskarray(X).sum()) if isinstance(X, np.ma.MaskedArray) else 0
-    if masked:
-        raise ValueError(f"{where} has {masked} masked values; {way_out}.")
+    """Return X, or raise if it has masked values: NumPy would compute with the numbers underneath the mask."""
+    n_masked = int(np.ma.getmaskarray(X).sum()) if isinstance(X, np.ma.MaskedArray) else 0
+    if n_masked:
+        raise ValueError(f"{where} has {n_masked} masked values; {way_out}.")
     return X

@@ -1,7 +1,10 @@
-"""Arrays of other libraries, on other devices: how they are told, the way to the host and the way back.
+"""Arrays of PyTorch, JAX and CuPy: recognising them, copying them to the host, and copying results back.
 
-Only the array API standard is used, through array-api-compat, which is imported when the first such array comes.
-NumPy's arrays are told by their type and never get that far.
+``_data`` and ``_covariances`` compute sums over rows where the rows are, on their device; everything of size (k, p, p)
+or smaller then comes to the host with ``to_host`` and is NumPy from there on. ``like`` brings results back.
+
+Only functions of the array API standard are used, through array-api-compat, which is imported when the first such
+array arrives. NumPy arrays are recognised by their type, so that users without that package never need it.
 """
 
 from __future__ import annotations
@@ -13,31 +16,34 @@ import numpy as np
 
 from .optional import require
 
-# Tensors of PyTorch do not name their namespace themselves, and JAX's arrays do not in older versions.
-_LIBRARIES = frozenset({"torch", "jax", "jaxlib", "cupy"})
-# These do name one, and are no arrays on a device.
-_OTHERS = frozenset({"numpy", "dask", "sparse", "xarray", "pandas", "polars"})
+# PyTorch tensors, and JAX arrays of older versions, lack __array_namespace__.
+_DEVICE_LIBRARIES = frozenset({"torch", "jax", "jaxlib", "cupy"})
+# These have it, but are read by other means: lazily (dask), as sparse matrices, or as tables.
+_OTHER_LIBRARIES = frozenset({"numpy", "dask", "sparse", "xarray", "pandas", "polars"})
+# dtypes of PyTorch that NumPy has as well; bfloat16, for one, is missing from it.
+_SHARED_DTYPES = ("float32", "float64", "complex64", "complex128", "bool", "uint8", "int8", "int16", "int32", "int64")
 
 
 def is_device_array(x: Any) -> bool:
-    """Whether ``x`` is an array of another library than NumPy that follows the array API standard."""
+    """Whether ``x`` is an array of a library other than NumPy that follows the array API standard."""
     if isinstance(x, (np.ndarray, np.generic)):
         return False
-    # The type first: datasets of a closed file raise when asked for their shape.
-    kind = type(x)
-    roots = {cls.__module__.partition(".")[0] for cls in kind.__mro__}
-    if not roots & _LIBRARIES and (not hasattr(kind, "__array_namespace__") or roots & _OTHERS):
+    # Look at the type before any attribute: an HDF5 dataset of a closed file raises when asked for its shape.
+    cls = type(x)
+    libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    follows_standard = hasattr(cls, "__array_namespace__") and not libraries & _OTHER_LIBRARIES
+    if not libraries & _DEVICE_LIBRARIES and not follows_standard:
         return False
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
 def namespace(x: Any) -> Any:
-    """Return the functions for ``x``."""
+    """Return the module of array functions for ``x``."""
     return _compat().array_namespace(x)
 
 
 def device_of(x: Any) -> Any:
-    """Return where ``x`` is."""
+    """Return the device that ``x`` is on."""
     return _compat().device(x)
 
 
@@ -48,65 +54,65 @@ def kind_of(x: Any) -> str:
 
 
 def without_gradient(x: Any) -> Any:
-    """Return a dense tensor of PyTorch outside its graph, and anything else as it is."""
+    """Return a dense PyTorch tensor detached from its graph, and anything else unchanged."""
     if not _compat().is_torch_array(x):
         return x
     if str(x.layout) != "torch.strided":
-        raise TypeError(f"X is a sparse tensor of PyTorch ({x.layout}), which is not supported; pass X.to_dense().")
+        raise TypeError(f"X is a sparse PyTorch tensor ({x.layout}), which is not supported; pass X.to_dense().")
     return x.detach()
 
 
 def is_writeable(x: Any) -> bool:
-    """Whether entries of ``x`` can be set; JAX's cannot."""
+    """Whether entries of ``x`` can be assigned; those of JAX arrays cannot."""
     return not _compat().is_jax_array(x)
 
 
 def to_host(x: Any) -> Any:
-    """Return the NumPy array with the values of a device array; anything else as it is."""
+    """Return a device array as a NumPy array, and anything else unchanged."""
     if not is_device_array(x):
         return x
     compat = _compat()
     if compat.is_torch_array(x):
         x = x.detach().cpu()
-        # NumPy has no bfloat16.
-        return (x if x.dtype in _numpy_types(x) else x.double()).numpy()
+        return (x if x.dtype in _dtypes_shared_with_numpy(x) else x.double()).numpy()
     if compat.is_cupy_array(x):
         return x.get()
     if not compat.is_jax_array(x):
         xp = namespace(x)
-        if xp.__name__ == "array_api_strict":  # whose devices but the first refuse NumPy
+        # array-api-strict, with which the tests stand in for a GPU, converts to NumPy from its first device only.
+        if xp.__name__ == "array_api_strict":
             x = x.to_device(xp.Device("CPU_DEVICE"))
     return np.asarray(x)
 
 
 def from_host(x: Any, reference: Any, dtype: Any = None) -> Any:
-    """Return a copy of NumPy's ``x`` beside ``reference``, with its dtype or a given one of its namespace."""
+    """Return a copy of a NumPy array on the device of ``reference``, with its dtype unless another one is given."""
     xp = namespace(reference)
     dtype = reference.dtype if dtype is None else dtype
-    # A copy in the wanted precision first: some devices cannot hold float64, and PyTorch warns of read-only memory.
-    plain = np.array(x, dtype=np.float32 if dtype == xp.float32 else x.dtype, order="C")
-    return xp.asarray(plain, dtype=dtype, device=device_of(reference))
+    # Convert on the host: some devices cannot hold float64, and PyTorch warns when it is given read-only memory.
+    converted = np.array(x, dtype=np.float32 if dtype == xp.float32 else x.dtype, order="C")
+    return xp.asarray(converted, dtype=dtype, device=device_of(reference))
 
 
 def like(x: Any, reference: Any) -> Any:
-    """Return NumPy's ``x`` with the library, device and dtype of ``reference``; as it is where that is NumPy's too."""
+    """Return a NumPy array with the library, device and dtype of ``reference``, or unchanged if that is NumPy too."""
     return from_host(x, reference) if is_device_array(reference) and x is not None else x
 
 
 def indices(x: Any, reference: Any) -> Any:
-    """Return NumPy's positions beside ``reference``, in 32 bits where they fit, since JAX may have no more."""
+    """Return NumPy indices on the device of ``reference``, as int32 if they fit: JAX may not have int64."""
     xp = namespace(reference)
-    small = x.size == 0 or int(x.max()) < 2**31
-    plain = np.array(x, dtype=np.int32 if small else np.int64)
-    return xp.asarray(plain, dtype=xp.int32 if small else xp.int64, device=device_of(reference))
+    fits = x.size == 0 or int(x.max()) < 2**31
+    converted = np.array(x, dtype=np.int32 if fits else np.int64)
+    return xp.asarray(converted, dtype=xp.int32 if fits else xp.int64, device=device_of(reference))
 
 
 def widest_float(x: Any) -> Any:
-    """Return float64 where the device of ``x`` has it, and float32 where not (Apple's GPUs, JAX as it comes)."""
+    """Return float64 if the device of ``x`` has it, else float32 (Apple GPUs, and JAX in its default setting)."""
     xp = namespace(x)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # JAX gives float32 and a warning
+            warnings.simplefilter("ignore")  # JAX returns float32 with a warning
             probe = xp.zeros(1, dtype=xp.float64, device=device_of(x))
     except (TypeError, ValueError, RuntimeError):
         return xp.float32
@@ -114,16 +120,16 @@ def widest_float(x: Any) -> Any:
 
 
 def as_float(x: Any) -> Any:
-    """Return ``x`` as float32 or float64: unchanged if it is, and otherwise as wide as its device has."""
+    """Return ``x`` unchanged if it is float32 or float64, and otherwise in the widest float of its device."""
     xp = namespace(x)
     return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, widest_float(x))
 
 
 def stand_in(x: Any) -> Any:
-    """Return a NumPy array of zeros with the shape and kind of a device array, in the memory of one number.
+    """Return a NumPy array of zeros with the shape and kind of a device array, in the memory of a single number.
 
-    Checks of shapes, labels and numbers of rows need no values, and so they are the same for all arrays. Anything else
-    is returned as it is.
+    Checks of shapes, labels and numbers of rows need no values, so the same code can check arrays of every library.
+    Anything but a device array is returned unchanged.
     """
     if not is_device_array(x):
         return x
@@ -135,16 +141,15 @@ def stand_in(x: Any) -> Any:
 
 
 def take_rows(x: Any, rows: slice | Any) -> Any:
-    """Return rows of a device array, by a slice or by NumPy's indices."""
+    """Return rows of a device array, given by a slice or by NumPy indices."""
     if isinstance(rows, slice):
         return x[rows, ...]
     return namespace(x).take(x, indices(rows, x), axis=0)
 
 
-def _numpy_types(x: Any) -> tuple[Any, ...]:
+def _dtypes_shared_with_numpy(x: Any) -> tuple[Any, ...]:
     xp = namespace(x)
-    names = ("float32", "float64", "complex64", "complex128", "bool", "uint8", "int8", "int16", "int32", "int64")
-    return tuple(getattr(xp, name) for name in names)
+    return tuple(getattr(xp, name) for name in _SHARED_DTYPES)
 
 
 def _compat() -> Any:

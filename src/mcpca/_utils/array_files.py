@@ -1,4 +1,9 @@
-"""Files of arrays with a JSON header: written as a whole or not at all, and read without running code."""
+"""Our file format: arrays and a JSON header in one .npz, written atomically and read without running code.
+
+Models (``_estimator/persistence.py``), moments and checkpoints (``_covariances``) are such files; they differ in the
+"format" of the header and in the arrays. The header is stored as an array of bytes, so that ``np.load`` opens the files
+too. Arrays are stored, not compressed: no file can then hold more than its size, which bounds the memory of a reader.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +18,13 @@ from .atomic_files import replace_file
 from .npz import NpzArchive, NpzError
 from .types import Array
 
-VERSION = 1
+FILE_VERSION = 1  # of the layout; a reader refuses files with a higher one
 _HEADER = "header"
 
 
 def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str, Any]) -> None:
     """Write arrays and a JSON header to ``path``; a crash on the way leaves the old file as it was."""
-    text = json.dumps({"format": kind, "version": VERSION, **header})
+    text = json.dumps({"format": kind, "version": FILE_VERSION, **header})
 
     def write(file: IO[bytes]) -> None:
         np.savez(file, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
@@ -30,25 +35,37 @@ def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str,
 def read_file(
     path: Any, kind: str, content_name: str, writer: str, members: Callable[[dict[str, Any]], Iterable[str]]
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read what ``write_file`` wrote: the header, and of the arrays that ``members`` of it names those that are there.
+    """Read what ``write_file`` wrote.
 
-    No code can run from the file, and memory is bounded by its size. Errors call it ``content_name``, and ``writer`` is
-    who writes such files.
+    Parameters
+    ----------
+    path : path-like
+    kind : str
+        The "format" that the header must have.
+    content_name, writer : str
+        For errors: what such a file is, and which function writes it.
+    members : callable
+        Given the header, names the arrays to read; those that the file lacks are skipped.
+
+    Returns
+    -------
+    arrays : dict of str to array
+    header : dict
     """
     path = Path(path)
     size = path.stat().st_size
     try:
         with NpzArchive(path, stored=True) as archive:
-            header = _json(archive.read(_HEADER))
+            header = _decoded_header(archive.read(_HEADER))
             if header.get("format") != kind:
                 raise NpzError(f"its format is {str(header.get('format'))[:40]!r} and not {kind!r}")
             version = header.get("version")
             if not isinstance(version, int) or version < 1:
                 raise NpzError(f"its format version is {str(version)[:40]!r}")
-            if version > VERSION:
+            if version > FILE_VERSION:
                 raise ValueError(
-                    f"path={str(path)!r} has format version {version} and this mcpca reads up to {VERSION}; upgrade "
-                    "mcpca."
+                    f"path={str(path)!r} has format version {version} and this mcpca reads up to {FILE_VERSION}; "
+                    "upgrade mcpca."
                 )
             arrays = {name: archive.read(name) for name in members(header) if name in archive.names}
     except NpzError as error:
@@ -60,17 +77,17 @@ def read_file(
 
 
 def read_header(path: Path) -> dict[str, Any] | None:
-    """Return the JSON header of a file of ours, or None where an .npz has none; a damaged one raises ``NpzError``."""
+    """Return the header of one of our files, or None for any other .npz; a damaged one raises ``NpzError``."""
     with NpzArchive(path) as archive:
         if _HEADER not in archive.names or not archive.is_stored(_HEADER):
             return None
         try:
-            return _json(archive.read(_HEADER))
-        except NpzError:  # another array of that name
+            return _decoded_header(archive.read(_HEADER))
+        except NpzError:  # somebody else's array of that name
             return None
 
 
-def _json(array: Array) -> dict[str, Any]:
+def _decoded_header(array: Array) -> dict[str, Any]:
     if array.dtype != np.uint8 or array.ndim != 1:
         raise NpzError(f"its header is {array.dtype} of shape {array.shape} and not text")
     try:

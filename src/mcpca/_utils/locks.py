@@ -1,4 +1,4 @@
-"""A file that one process, or thread, has to itself as long as it lives."""
+"""A lock on a file, held by one thread of one process at a time. A fit holds the lock of its checkpoint."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
+_OWNER_BYTES = 20  # to read from a lock that is taken: the digits of its owner's process id
+
 
 class Busy(Exception):
-    """Somebody else has the lock; the message says who."""
+    """The lock is taken; the message says by whom."""
 
 
 class Lock:
-    """A lock beside ``path``, which the system takes back from a process that dies: none is ever stale.
+    """A lock file beside ``path``. The system releases it when its process dies, so that it is never stale.
 
-    Where the system has no locks of files (Windows, some network drives) everybody gets it.
+    If the system cannot lock files (Windows, some network drives) everybody gets the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,28 +36,33 @@ class Lock:
         while self._handle is None:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
+                # flock applies to an open file and not to a process, so it also works between threads.
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
+                owner = os.pread(handle, _OWNER_BYTES, 0).decode("ascii", "replace").strip()
                 os.close(handle)
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     raise Busy(f"process {owner}" if owner else "another process") from error
-                return  # not supported here
-            if self._is_there(handle):
+                return  # not supported on this drive
+            if self._is_current(handle):
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, str(os.getpid()).encode(), 0)
                 self._handle = handle
-            else:  # whoever had it has deleted it meanwhile
+            else:
+                # The owner deleted the file between our open and our flock. The one we hold has no name any more, so
+                # that others would create and lock a new one: start again with that.
                 os.close(handle)
 
     def give_back(self) -> None:
-        """Give the lock back, and leave no file."""
+        """Release the lock, and leave no file."""
         if self._handle is not None:
+            # In this order: once the lock is released, the file at this path may belong to the next owner.
             self.path.unlink(missing_ok=True)
             os.close(self._handle)
             self._handle = None
 
-    def _is_there(self, handle: int) -> bool:
+    def _is_current(self, handle: int) -> bool:
+        """Whether the open file is still the one at the path."""
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(handle), os.stat(self.path))
         return False

@@ -1,8 +1,11 @@
-"""Arrays in NumPy's .npz container from anybody: nothing is believed that the file itself does not bear out.
+"""Arrays from .npz and .npy files that nobody vouches for: a damaged or malicious file raises, and never runs code.
 
-A container is a zip file with a header of a hundred bytes or so before each array. The size that follows from the shape
-in that header, the size in the directory of the zip file, and what the bytes of the file can hold at most have to agree
-before memory is taken. No pickle is read. All that can be wrong becomes an ``NpzError`` or an ``OSError``.
+An .npz is a zip file in which each array is preceded by a header of about a hundred bytes. Three statements about the
+size of an array have to agree before memory is allocated for it: the shape and type in its header, the size in the
+directory of the zip file, and what the bytes of the file can hold at most. Pickles are refused. Whatever is wrong with
+a file becomes an ``NpzError``; errors of the system (no permission, no such file) stay ``OSError``.
+
+``array_files`` reads our own files with it, ``cli/tables/arrays.py`` those of users.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ import numpy as np
 from .types import Array
 
 _MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 10_000  # characters, as in NumPy
-_MOST_DIMENSIONS = 32
-_CHUNK = 2**20
-_DEFLATE = 1032  # bytes that one packed byte can stand for at most
-_ENCRYPTED = 0x1
-# What damaged bytes make of their readers; RuntimeError is also "encrypted" and "compression not supported".
-_DAMAGED = (
+_LONGEST_HEADER = 10_000  # characters; NumPy has the same limit, since literal_eval is slow on long text
+_MOST_DIMENSIONS = 32  # of an array in NumPy 1
+_READ_CHUNK_BYTES = 2**20
+_MOST_UNPACKED = 1032  # bytes that one byte of deflate can stand for at most
+_ENCRYPTED_FLAG = 0x1
+# What zipfile, zlib and NumPy raise on damaged bytes; RuntimeError is also "encrypted" and "compression not supported".
+_ERRORS_OF_DAMAGE = (
     *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, RuntimeError, EOFError),
     *(ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError, SyntaxError, RecursionError),
     *(MemoryError, AssertionError),
@@ -40,7 +43,11 @@ _DAMAGED = (
 
 
 class NpzError(ValueError):
-    """Something in an .npz is damaged, or is not what it says."""
+    """A file of arrays is damaged, or does not hold what it claims to."""
+
+
+class NeedsPickleError(NpzError):
+    """An array holds Python objects, which only pickle could read, and pickle can run code."""
 
 
 class ArrayInfo(NamedTuple):
@@ -57,18 +64,25 @@ class ArrayInfo(NamedTuple):
 
 
 class NpzArchive:
-    """The arrays of an .npz by name: headers are read first, values when asked for.
+    """The arrays of an .npz by name: headers can be read alone, values are read when asked for.
 
-    ``stored`` refuses arrays that are packed, so that no more can be in the file than its bytes; packed ones are
-    bounded by what deflate can hold, a thousand times as much, and by ``most`` of ``read``.
+    Parameters
+    ----------
+    path : Path
+    stored : bool
+        Refuse compressed arrays, so that the arrays cannot be larger than the file. Otherwise they are bounded by what
+        deflate can hold, a thousand times as much, and by ``most`` of ``read``.
     """
 
     def __init__(self, path: Path, *, stored: bool = False) -> None:
         self._file = path.open("rb")
-        self._size, self._stored = path.stat().st_size, stored
-        self._left = self._size  # bytes that arrays which are not packed can still have
+        self._size = path.stat().st_size
+        self._stored = stored
+        # Entries of a zip directory may point to the same bytes; arrays are subtracted from this as they are read, so
+        # that a small file of overlapping arrays cannot fill the memory.
+        self._unclaimed_bytes = self._size
         try:
-            with _named("its directory"):
+            with _damage_as_npz_error("its directory"):
                 self._zip = zipfile.ZipFile(self._file)
             self._members: dict[str, zipfile.ZipInfo] = {}
             for member in self._zip.infolist():
@@ -94,53 +108,54 @@ class NpzArchive:
 
     @property
     def files(self) -> list[str]:
-        """Names of what is in the zip file."""
+        """Names of the entries of the zip file."""
         return [member.filename for member in self._members.values()]
 
     def is_stored(self, name: str) -> bool:
-        """Whether an array is not packed."""
+        """Whether an array is not compressed."""
         return self._members[name].compress_type == zipfile.ZIP_STORED
 
     def info(self, name: str) -> ArrayInfo:
         """Return shape and type of an array."""
         with self._open(name) as file:
-            return self._checked(name, file)
+            return self._checked_info(name, file)
 
     def read(self, name: str, most: int | None = None) -> Array:
-        """Return an array; more than ``most`` bytes are refused before memory is taken for them."""
+        """Return an array; one of more than ``most`` bytes is refused before memory is allocated."""
         with self._open(name) as file:
-            info = self._checked(name, file)
+            info = self._checked_info(name, file)
             if most is not None and info.nbytes > most:
                 raise NpzError(f"its array {name[:40]!r} takes {info.nbytes:,} bytes, and {most:,} are allowed")
             if info.dtype.hasobject:
-                raise NpzError(f"its array {name[:40]!r} can only be read by pickle, which can run code")
-            self._left -= info.nbytes
-            if self._stored and self._left < 0:
+                raise NeedsPickleError(f"its array {name[:40]!r} can only be read by pickle, which can run code")
+            self._unclaimed_bytes -= info.nbytes
+            if self._stored and self._unclaimed_bytes < 0:
                 raise NpzError(f"its arrays share bytes: they have more than the {self._size:,} of the file")
             flat = np.empty(math.prod(info.shape), dtype=info.dtype)
-            room: Any = memoryview(flat.view(np.uint8)) if info.nbytes else None  # type: ignore[arg-type]
+            buffer: Any = memoryview(flat.view(np.uint8)) if info.nbytes else None  # type: ignore[arg-type]
             done = 0
             while done < info.nbytes:
-                n = file.readinto(room[done : done + _CHUNK])  # type: ignore[attr-defined]
+                n = file.readinto(buffer[done : done + _READ_CHUNK_BYTES])  # type: ignore[attr-defined]
                 if not n:
                     raise NpzError(f"its array {name[:40]!r} ends after {done:,} of {info.nbytes:,} bytes")
                 done += n
-            file.read(1)  # at its end the checksum is compared
+            file.read(1)  # zipfile compares the checksum when it comes to the end
             return flat.reshape(info.shape, order="F" if info.fortran_order else "C")
 
     @contextmanager
     def _open(self, name: str) -> Iterator[IO[bytes]]:
-        with _named(f"its array {name[:40]!r}"):
+        with _damage_as_npz_error(f"its array {name[:40]!r}"):
             member = self._members.get(name)
             if member is None:
                 raise NpzError(f"it has no array {name[:40]!r}")
-            packed = member.compress_type != zipfile.ZIP_STORED
-            if member.flag_bits & _ENCRYPTED or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise NpzError(f"its array {name[:40]!r} is encrypted, or packed in a way that NumPy does not use")
-            if packed and self._stored:
-                raise NpzError(f"its array {name[:40]!r} is packed, which such files never are")
-            most = member.compress_size * (_DEFLATE if packed else 1)
-            if member.compress_size > self._size or member.file_size > most:
+            known_method = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            if member.flag_bits & _ENCRYPTED_FLAG or not known_method:
+                raise NpzError(f"its array {name[:40]!r} is encrypted, or compressed in a way that NumPy does not use")
+            compressed = not self.is_stored(name)
+            if compressed and self._stored:
+                raise NpzError(f"its array {name[:40]!r} is compressed, which such files never are")
+            most_bytes = member.compress_size * (_MOST_UNPACKED if compressed else 1)
+            if member.compress_size > self._size or member.file_size > most_bytes:
                 raise NpzError(
                     f"its array {name[:40]!r} is said to have {member.file_size:,} bytes, which the {self._size:,} of "
                     "the file cannot hold"
@@ -148,43 +163,63 @@ class NpzArchive:
             with self._zip.open(member) as file:
                 yield file
 
-    def _checked(self, name: str, file: IO[bytes]) -> ArrayInfo:
-        """Return what the header says, which the directory has to bear out."""
-        info, read = read_array_header(file)
-        held = self._members[name].file_size - read
-        if not info.dtype.hasobject and info.nbytes != held:
+    def _checked_info(self, name: str, file: IO[bytes]) -> ArrayInfo:
+        """Return what the header says, if the directory of the zip file agrees."""
+        info, header_bytes = read_array_header(file)
+        value_bytes = self._members[name].file_size - header_bytes
+        # An array of objects is a pickle, whose size does not follow from its shape; it is never read.
+        if not info.dtype.hasobject and info.nbytes != value_bytes:
             raise NpzError(
                 f"its array {name[:40]!r} is said to be {info.dtype} of shape {info.shape}, {info.nbytes:,} bytes, and "
-                f"has {held:,}"
+                f"has {value_bytes:,}"
             )
         return info
 
 
+def map_array(path: Path) -> Array:
+    """Return the array of an .npy as a read-only memory map; one that needs pickle is refused."""
+    with _damage_as_npz_error("it"):
+        with path.open("rb") as file:
+            info, _ = read_array_header(file)
+        if info.dtype.hasobject:
+            raise NeedsPickleError("it can only be read by pickle, which can run code")
+        # An empty file region cannot be mapped.
+        array: Array = np.load(path, mmap_mode="r" if info.nbytes else None, allow_pickle=False)
+        return array
+
+
 def read_array_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
-    """Read the header of an array of NumPy, and return what it says and how many bytes it has."""
-    start = _exactly(file, 8)
-    if start[:6] != _MAGIC or start[6] not in (1, 2, 3):
+    """Read the header of an array in NumPy's format; return what it says and its length in bytes.
+
+    The layout (NumPy Enhancement Proposal 1): magic bytes, a version, the length of a text, and the text, which is a
+    Python literal such as ``{'descr': '<f8', 'fortran_order': False, 'shape': (3, 2)}``.
+    """
+    start = _read_exactly(file, 8)
+    version = start[6]
+    if start[:6] != _MAGIC or version not in (1, 2, 3):
         raise NpzError("an array does not begin as those of NumPy do")
-    width = 2 if start[6] == 1 else 4
-    length = int.from_bytes(_exactly(file, width), "little")
+    width = 2 if version == 1 else 4
+    length = int.from_bytes(_read_exactly(file, width), "little")
     if length > _LONGEST_HEADER:
         raise NpzError(f"an array has a header of {length:,} bytes; at most {_LONGEST_HEADER:,} are read")
-    text = _exactly(file, length).decode("utf-8" if start[6] == 3 else "latin-1")
+    text = _read_exactly(file, length).decode("utf-8" if version == 3 else "latin-1")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what damaged text makes of the parser
+        warnings.simplefilter("ignore")  # the parser's SyntaxWarnings about damaged text
         header = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", text).strip())  # 3L is how Python 2 wrote 3
         dtype = np.lib.format.descr_to_dtype(header["descr"])
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
-        raise NpzError("an array has a header that is none of NumPy's")
-    shape, order = header["shape"], header["fortran_order"]
+        raise NpzError("an array has a header that NumPy does not write")
+    shape = header["shape"]
+    order = header["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or type(order) is not bool:
         raise NpzError(f"an array has the shape {str(shape)[:60]}")
+    # Values without bytes would pass every comparison of sizes at any shape, however large.
     if len(shape) > _MOST_DIMENSIONS or (dtype.itemsize == 0 and math.prod(shape) > 0) or dtype.subdtype is not None:
         raise NpzError(f"an array is {str(dtype)[:60]} of shape {str(shape)[:60]}, which NumPy does not write")
     return ArrayInfo(shape, dtype, order), 8 + width + length
 
 
-def _exactly(file: IO[bytes], n: int) -> bytes:
+def _read_exactly(file: IO[bytes], n: int) -> bytes:
     content = file.read(n)
     if len(content) != n:
         raise NpzError("the header of an array is cut short")
@@ -192,17 +227,18 @@ def _exactly(file: IO[bytes], n: int) -> bytes:
 
 
 @contextmanager
-def _named(what: str) -> Iterator[None]:
+def _damage_as_npz_error(what: str) -> Iterator[None]:
     """Turn whatever damaged bytes raise into an ``NpzError``; errors of the system stay what they are."""
     try:
         yield
     except NpzError:
         raise
-    except _DAMAGED as error:
+    except _ERRORS_OF_DAMAGE as error:
         raise NpzError(f"{what} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
     except io.UnsupportedOperation as error:
         raise NpzError(f"{what} cannot be read: {error}") from error
     except OSError as error:
-        if error.errno is None or error.errno == errno.EINVAL:  # raised by a reader, or a place before the file begins
+        # Without errno it was raised by a reader; EINVAL is a seek to before the beginning of the file.
+        if error.errno is None or error.errno == errno.EINVAL:
             raise NpzError(f"{what} cannot be read: {error}") from error
         raise

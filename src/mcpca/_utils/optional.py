@@ -1,4 +1,4 @@
-"""Late import of packages that come with an extra."""
+"""Late import of packages that come with an extra: the core imports with NumPy, SciPy and scikit-learn alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import ``module`` now, or raise an ImportError that names the extra which brings it."""
+    """Import ``module`` now, or raise an ImportError that names the extra which installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

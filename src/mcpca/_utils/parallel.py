@@ -1,4 +1,12 @@
-"""Many small independent pieces of linear algebra: one thread of BLAS each, several pieces at a time."""
+"""Threads for many small independent pieces of linear algebra, with BLAS kept to one thread in each.
+
+A product of small matrices is too little work for the threads of BLAS, which are woken, synchronised, and then spin in
+wait of the next product. Here the pieces run in parallel instead, each with single-threaded BLAS. Pieces are cut by the
+size of the problem and never by the number of threads, so that sums over them, and hence all results, are the same on
+every machine.
+
+Used by passes over rows (``_data``, ``_covariances``), by the solvers (contexts in slices), and by resampling.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +18,18 @@ from functools import cache
 from threading import Lock
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController  # comes with scikit-learn, which needs it
+from threadpoolctl import ThreadpoolController  # a dependency of scikit-learn
 
 _Part = TypeVar("_Part")
 
-_CACHED = 2**18  # numbers of a piece that stay in a cache: a megabyte
-_WORTHWHILE = 2 * 10**7  # operations below which threads cost more than they bring
-# The threads of ``own_threads``, where BLAS itself is down to one; None elsewhere, and in those threads.
+# Numbers in the slice of contexts that one call works on: two megabytes of float64, which stay in a core's cache.
+# Larger slices spill to memory, smaller ones pay more for Python around each call.
+_SLICE_NUMBERS = 2**18
+# Operations (k r^3) below which starting threads costs more than they gain.
+_WORTHWHILE_OPERATIONS = 2 * 10**7
+# The pool that ``own_threads`` keeps for ``over_contexts``; None elsewhere, also within the threads of that pool.
 _reserved: ContextVar[ThreadPoolExecutor | None] = ContextVar("reserved", default=None)
-# The threads that ``each`` may use in ``blas_aside``; 0 elsewhere.
+# Within ``blas_aside``, the number of threads that ``each`` may use: BLAS itself then reports 1. 0 elsewhere.
 _aside: ContextVar[int] = ContextVar("aside", default=0)
 
 
@@ -27,22 +38,23 @@ def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-class _Limit:
-    """BLAS at one thread as long as anybody wants that: the first one in sets it, the last one out undoes it.
+class _OneThreadEach:
+    """Context manager that keeps BLAS at one thread while anybody is inside: the first one sets it, the last undoes it.
 
-    The number of threads is one for the process. Were each to put back what it found, fits in parallel threads that do
-    not end in the order of their beginning would leave BLAS at one thread for good.
+    The number of threads belongs to the whole process. If everybody restored what they had found, fits in parallel
+    threads that do not end in the order in which they began would leave BLAS at one thread for good.
     """
 
     def __init__(self) -> None:
-        self._lock, self._holders = Lock(), 0
-        self._set: Any = None
+        self._lock = Lock()
+        self._holders = 0
+        self._limiter: Any = None
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._holders == 0:
-                self._set = _blas().limit(limits=1)
+                self._limiter = _blas().limit(limits=1)
             self._holders += 1
         try:
             yield
@@ -50,19 +62,20 @@ class _Limit:
             with self._lock:
                 self._holders -= 1
                 if self._holders == 0:
-                    self._set.restore_original_limits()
+                    self._limiter.restore_original_limits()
 
 
-one_thread_each = _Limit()  # so that sums within a product come out the same however many jobs share the cores
+# Also makes the sums within a product the same however many jobs share the cores.
+one_thread_each = _OneThreadEach()
 
 
 def n_workers() -> int:
-    """Return the number of threads that BLAS may use here: the environment's limits are kept."""
+    """Return the number of threads that BLAS may use here, which respects limits set in the environment."""
     return _aside.get() or max((library["num_threads"] for library in _blas().info()), default=1)
 
 
 def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> Iterator[_Part]:
-    """Yield ``call`` of every piece, in order; with one worker BLAS keeps its threads."""
+    """Yield ``call(piece)`` for every piece, in order; with a single worker BLAS keeps its threads."""
     if workers < 2:
         yield from map(call, pieces)
         return
@@ -72,9 +85,10 @@ def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> I
 
 @contextmanager
 def blas_aside() -> Iterator[None]:
-    """Keep BLAS to one thread where ``each`` is called again and again with small products between.
+    """Keep BLAS to one thread around repeated calls of ``each`` that have small products between them.
 
-    Threads of BLAS go on spinning after a product, for longer than a small piece of work takes.
+    Threads of BLAS go on spinning after a product, for longer than a small piece of work takes, and would compete with
+    those of ``each``.
     """
     token = _aside.set(n_workers())
     try:
@@ -86,9 +100,10 @@ def blas_aside() -> Iterator[None]:
 
 @contextmanager
 def own_threads(k: int, r: int) -> Iterator[None]:
-    """Keep BLAS to one thread where ``over_contexts`` uses several: its own go on spinning after a product.
+    """Keep one pool of threads for all calls of ``over_contexts`` in the body, and BLAS to one thread meanwhile.
 
-    The threads of ``over_contexts`` are then the same from call to call.
+    For iterations that call it at every step: starting a pool each time would cost more than the work. Does nothing
+    if k contexts at rank r are too little work for threads.
     """
     workers = n_workers() if _worthwhile(k, r) else 1
     if workers < 2:
@@ -103,17 +118,17 @@ def own_threads(k: int, r: int) -> Iterator[None]:
 
 
 def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]:
-    """Return ``call`` of slices of k contexts, each of which means about r^2 numbers and r^3 operations.
+    """Return ``call`` of slices of k contexts, each context being about r^2 numbers and r^3 operations.
 
-    Slices depend on k and r alone, so that sums over them come out the same whatever the threads.
+    The slices depend on k and r alone, so that sums over them are the same for any number of threads.
     """
-    step = max(1, _CACHED // (r * r))
-    pieces = [slice(i, min(i + step, k)) for i in range(0, k, step)]
-    if not _worthwhile(k, r) or len(pieces) < 2:
-        return list(map(call, pieces))
+    step = max(1, _SLICE_NUMBERS // (r * r))
+    slices = [slice(i, min(i + step, k)) for i in range(0, k, step)]
+    if not _worthwhile(k, r) or len(slices) < 2:
+        return list(map(call, slices))
     pool = _reserved.get()
-    return list(each(call, pieces, n_workers()) if pool is None else pool.map(call, pieces))
+    return list(each(call, slices, n_workers()) if pool is None else pool.map(call, slices))
 
 
 def _worthwhile(k: int, r: int) -> bool:
-    return k * r**3 > _WORTHWHILE
+    return k * r**3 > _WORTHWHILE_OPERATIONS

@@ -1,4 +1,7 @@
-"""How results are printed: in words, a screenful at most, and in a notebook with a small table. No array is dumped."""
+"""How results print themselves: as sentences, a screenful at most, with a small table in notebooks. Never as arrays.
+
+Result classes of every room derive from ``Shown``; the functions below it make parts of their sentences.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,25 @@ from .component_names import mcpc_name
 from .types import Array
 from .wording import listed
 
-NAMED = 8  # names in a sentence
-_ROWS = 12  # of a table in a notebook
+NAMED = 8  # names that a sentence of a result lists; the rest is counted
+_TABLE_ROWS = 12  # of a table in a notebook: with the sentences, about a screenful
 
 
 class Shown(ABC):
     """A result that says in words what it holds.
 
-    A class has ``_words``, sentences of which the first tells most, and ``_rows``, columns by name for a small table.
+    A subclass implements ``_words``, its sentences, and may override ``_rows``, the columns of a small table by name.
     """
 
     @abstractmethod
     def _words(self) -> list[str]:
-        """Return sentences about the result, the most telling first."""
+        """Return sentences about the result, the most informative first."""
 
     def _rows(self) -> Mapping[str, Sequence[Any]]:
         return {}
 
     def summary(self) -> str:
-        """Say in words what was found."""
+        """Describe the result in words."""
         return " ".join(self._words())
 
     def __str__(self) -> str:
@@ -39,26 +42,26 @@ class Shown(ABC):
         return self.summary()
 
     def __repr__(self) -> str:
-        """Return one line: what it is, and the first sentence."""
+        """Return one line: the class and the first sentence."""
         return f"<{type(self).__name__}: {self._words()[0]}>"
 
     def _repr_html_(self) -> str:
-        """Return the words and a small table, for notebooks."""
-        return f"<p>{html.escape(self.summary())}</p>{_table(self._rows())}"
+        """Return the sentences and a small table, for notebooks."""
+        return f"<p>{html.escape(self.summary())}</p>{_html_table(self._rows())}"
 
 
-def _table(columns: Mapping[str, Sequence[Any]]) -> str:
+def _html_table(columns: Mapping[str, Sequence[Any]]) -> str:
     if not columns:
         return ""
     n = len(next(iter(columns.values())))
-    rows = [[_cell(values[i]) for values in columns.values()] for i in range(min(n, _ROWS))]
+    rows = [[_html_cell(values[i]) for values in columns.values()] for i in range(min(n, _TABLE_ROWS))]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    more = f"<p>and {n - _ROWS} more rows</p>" if n > _ROWS else ""
+    more = f"<p>and {n - _TABLE_ROWS} more rows</p>" if n > _TABLE_ROWS else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def _cell(value: Any) -> str:
+def _html_cell(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         return f"{value:.3g}"
     return html.escape(str(value))
@@ -75,44 +78,44 @@ def listed_mcpcs(chosen: Any) -> str:
 
 
 def counted(n: int, thing: str) -> str:
-    """Return a number with a noun, in the plural by an s where it is not 1."""
+    """Return a number with its noun, with an s unless it is 1: "1 row", "1,200 rows"."""
     return f"{n:,} {thing}" + ("" if n == 1 else "s")
 
 
 def span(values: Any, form: str = ".3g") -> str:
-    """Return the least and the largest of some values, "0.79 to 0.95", or one number where they look the same."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
-    if not known.size:
+    """Return the least and the largest of some values, "0.79 to 0.95", or one number if they print alike."""
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    if not finite.size:
         return "not known"
-    low, high = format(float(known.min()), form), format(float(known.max()), form)
+    low = format(float(finite.min()), form)
+    high = format(float(finite.max()), form)
     return low if low == high else f"{low} to {high}"
 
 
 def extremes(values: Any, form: str = ".2g") -> str:
     """Return the least and the largest of r values with the MCPCs that have them, "1.2 (MCPC 2) to 30 (MCPC 7)"."""
-    known = np.asarray(values, dtype=np.float64)
-    if len(known) == 1 or not np.isfinite(known).all():
-        return span(known, form)
-    low, high = int(np.argmin(known)), int(np.argmax(known))
-    return f"{known[low]:{form}} ({mcpc_name(low)}) to {known[high]:{form}} ({mcpc_name(high)})"
+    numbers = np.asarray(values, dtype=np.float64)
+    if len(numbers) == 1 or not np.isfinite(numbers).all():
+        return span(numbers, form)
+    low = int(np.argmin(numbers))
+    high = int(np.argmax(numbers))
+    return f"{numbers[low]:{form}} ({mcpc_name(low)}) to {numbers[high]:{form}} ({mcpc_name(high)})"
 
 
 def around(ranks: Array, rank: int | None) -> slice:
-    """Return which of ``ranks`` a small table has room for: those around a chosen one."""
-    at = 0 if rank is None else int(np.searchsorted(ranks, rank))
-    first = max(0, min(at - _ROWS // 2, len(ranks) - _ROWS))
-    return slice(first, first + _ROWS)
+    """Return the part of ``ranks`` that a small table has room for: those around a chosen rank, or the first ones."""
+    position = 0 if rank is None else int(np.searchsorted(ranks, rank))
+    first = max(0, min(position - _TABLE_ROWS // 2, len(ranks) - _TABLE_ROWS))
+    return slice(first, first + _TABLE_ROWS)
 
 
 def contexts_in_words(what: str, contexts: Array, counts: Array, p: int) -> list[str]:
-    """Say how much the moments of contexts were made of."""
-    words = [
-        f"{what} of {counted(len(contexts), 'context')} and {counted(p, 'feature')}, from "
-        f"{counted(int(np.sum(counts)), 'row')}."
-    ]
-    return (
-        [*words, f"Contexts have {span(counts, ',.0f')} rows: {listed(contexts.tolist(), NAMED)}."]
-        if len(contexts)
-        else words
+    """Describe moments or covariances of contexts: how many contexts, features and rows there are."""
+    n_rows = int(np.sum(counts))
+    sentence = (
+        f"{what} of {counted(len(contexts), 'context')} and {counted(p, 'feature')}, from {counted(n_rows, 'row')}."
     )
+    if not len(contexts):
+        return [sentence]
+    return [sentence, f"Contexts have {span(counts, ',.0f')} rows: {listed(contexts.tolist(), NAMED)}."]

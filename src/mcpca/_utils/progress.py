@@ -1,17 +1,20 @@
-"""Progress of long calls: one line on stderr, drawn again and again, on a terminal or in a notebook.
+"""Progress of long calls: one line on stderr, redrawn in place, on a terminal or in a notebook.
 
 ``verbose`` means the same wherever it is a parameter:
 
-* None, the default: nothing for the first two seconds of a call; then, where somebody looks on (stderr is a terminal,
-  or Python runs in a notebook, and this is the main thread of the main process), a line that is taken away at the end.
-  Nothing in logs and pipes, and nothing where the environment has MCPCA_PROGRESS=0: for notebooks that are run to be
+* None, the default: nothing for the first two seconds of a call; then a line that disappears at the end, if somebody is
+  watching: stderr is a terminal or Python runs in a notebook, and this is the main thread of the main process. Logs and
+  pipes get nothing, and MCPCA_PROGRESS=0 in the environment switches it off, for notebooks that are executed to be
   stored, say.
-* True: from the start, and finished stages stay; away from a terminal lines of their own, every ten seconds.
+* True: from the start, and finished stages stay on the screen; without a terminal, lines of text every ten seconds.
 * False: nothing.
-* A function of (stage, done, total). Within a call ``done`` never falls in a stage, and ``total`` stays.
+* A function of (stage, done, total). Within a call ``done`` never decreases in a stage, and ``total`` does not change.
 
-One call, one line: what a public function calls itself draws none of its own. A line is drawn every second even where
-a step of linear algebra has nothing to tell but the time.
+One call, one line: a public function that is called by another public function draws nothing of its own. The line is
+redrawn every second even if the work, a single large decomposition say, has nothing to report but the time.
+
+A public function opens ``reporting`` (or is decorated with ``shown``) and hands the report it gets down to the solvers,
+which call it, through ``Search`` if the length of a stage is not known beforehand.
 """
 
 from __future__ import annotations
@@ -35,22 +38,30 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 WAIT = 2.0  # seconds of a call before anything is shown
-SWITCH = "MCPCA_PROGRESS"  # in the environment; 0 switches off what is not asked for
-_BEAT, _DRAW, _LINES = 1.0, 0.1, 10.0  # seconds: with nothing new, with something new, away from a terminal
-_BAR = 24
-_telling: ContextVar[bool] = ContextVar("telling", default=False)
+SWITCH = "MCPCA_PROGRESS"  # environment variable; "0" switches off progress that nobody asked for
+_REDRAW_SECONDS = 0.1  # at most ten drawings a second, however often a solver reports
+_BEAT_SECONDS = 1.0  # between drawings if nothing is reported, so that the time goes on
+_TEXT_SECONDS = 10.0  # between lines of text if there is no screen, so that logs stay short
+_BAR_WIDTH = 24
+# Whether a line is being drawn further up in the calls: then this one draws none.
+_is_reporting: ContextVar[bool] = ContextVar("is_reporting", default=False)
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Say nothing."""
+    """Report nothing."""
 
 
 @contextmanager
 def reporting(verbose: Any, doing: str) -> Iterator[Report]:
-    """Yield what tells of progress while the body runs; ``doing`` is what it does, until it tells of a stage."""
+    """Yield the function that reports progress while the body runs; ``doing`` is shown until it reports a stage."""
     check_verbose(verbose)
-    line = None if _telling.get() else verbose if isinstance(verbose, Line) else _line_for(verbose)
-    token = _telling.set(True)
+    if _is_reporting.get():
+        line = None
+    elif isinstance(verbose, ProgressLine):
+        line = verbose
+    else:
+        line = _line_for(verbose)
+    token = _is_reporting.set(True)
     try:
         if line is None:
             yield verbose if callable(verbose) else silent
@@ -58,11 +69,11 @@ def reporting(verbose: Any, doing: str) -> Iterator[Report]:
             with line.live(doing):
                 yield line
     finally:
-        _telling.reset(token)
+        _is_reporting.reset(token)
 
 
 def shown(doing: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Let a function that has no ``verbose``, and tells of no stage, show that it is at work."""
+    """Decorate a function that has no ``verbose`` and reports no stages, so that the line shows it at work."""
 
     def with_line(function: Callable[_P, _T]) -> Callable[_P, _T]:
         @wraps(function)
@@ -76,7 +87,7 @@ def shown(doing: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
 
 def check_verbose(verbose: Any) -> None:
-    """Raise where ``verbose`` means nothing."""
+    """Raise if ``verbose`` is none of the values above."""
     if verbose is not None and not callable(verbose) and not isinstance(verbose, (bool, numbers.Integral)):
         raise ValueError(
             f"verbose={verbose!r}; pass True, False or a function of (stage, done, total), or None, which shows "
@@ -84,35 +95,36 @@ def check_verbose(verbose: Any) -> None:
         )
 
 
-def _line_for(verbose: Any) -> Line | None:
+def _line_for(verbose: Any) -> ProgressLine | None:
+    """Return the line that None or True asks for; None for False and for functions."""
     if verbose is not None:
-        return Line(keep=True, away=True) if verbose and not callable(verbose) else None
-    # A line of several threads or processes would be none.
-    here = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
+        return ProgressLine(keep=True, away=True) if verbose and not callable(verbose) else None
+    # Several threads or processes would draw over one another.
+    alone = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
     wanted = os.environ.get(SWITCH) != "0"
-    return Line(wait=WAIT) if wanted and here and on_screen() else None
+    return ProgressLine(wait=WAIT) if wanted and alone and on_screen() else None
 
 
 def on_screen() -> bool:
-    """Whether what goes to stderr can be drawn over: on a terminal, and in a notebook."""
+    """Whether a line on stderr can be redrawn in place: on a terminal, and in a notebook."""
     return _is_terminal() or _in_notebook()
 
 
 def _is_terminal() -> bool:
     try:
         return sys.stderr.isatty()
-    except (AttributeError, ValueError):  # None without a console, and a stream that was closed
+    except (AttributeError, ValueError):  # stderr is None without a console, or was closed
         return False
 
 
 def _in_notebook() -> bool:
-    ipython = sys.modules.get("IPython")  # whoever runs in a kernel has it loaded
+    ipython = sys.modules.get("IPython")  # not imported: code in a notebook's kernel has it loaded
     shell = getattr(ipython, "get_ipython", lambda: None)()
-    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
+    return any(cls.__name__ == "ZMQInteractiveShell" for cls in type(shell).__mro__)
 
 
-class Line:
-    """Draws stages on stderr, and may be called from one thread.
+class ProgressLine:
+    """Draws stages on stderr; a ``Report`` that is called from one thread.
 
     Parameters
     ----------
@@ -120,52 +132,64 @@ class Line:
     wait : float
         Seconds before the first drawing.
     keep : bool
-        Finished stages stay, a line each.
+        Leave finished stages on the screen, a line each.
     away : bool
-        Lines every ten seconds where nothing can be drawn over.
+        Without a screen, write lines of text every ten seconds.
     """
 
-    _stage: str
-    _start: float
-    _told: float
-
     def __init__(self, prefix: str = "[mcpca] ", *, wait: float = 0.0, keep: bool = False, away: bool = False) -> None:
-        self._prefix, self._wait, self._keep, self._away = prefix, wait, keep, away
-        self._lock = threading.RLock()
-        self._width = 0  # of what is on the screen
+        self._prefix = prefix
+        self._wait = wait
+        self._keep = keep
+        self._away = away
+        self._lock = threading.RLock()  # the thread of ``live`` draws too
+        self._width = 0  # characters of the line that is on the screen
         self._begin("")
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Tell that ``done`` of ``total`` parts of a stage are done."""
+    def _begin(self, doing: str) -> None:
+        """Start the time of a call."""
+        now = _now()
+        self._stage = doing
+        self._detail = ""
+        self._done = 0
+        self._total = 0
+        self._first_done = 0  # at the first report of the stage, which may resume earlier work
+        self._call_began = now
+        self._stage_began = now
+        self._last_drawn = now
+        self._drawable = bool(doing)  # whether there is a line that a beat may draw again
+
+    def __call__(self, stage: str, done: int, total: int, detail: str = "") -> None:
+        """Report that ``done`` of ``total`` parts of a stage are done; ``detail`` says what is being worked on."""
         with self._lock:
             now = _now()
-            new = stage != self._stage
-            if new:
-                self._stage, self._began, self._first = stage, now, done
-            self._done, self._total, self._fresh = done, total, True
-            if now - self._start < self._wait:
+            is_new = stage != self._stage
+            if is_new:
+                self._stage = stage
+                self._stage_began = now
+                self._first_done = done
+            self._done = done
+            self._total = total
+            self._detail = detail
+            self._drawable = True
+            if now - self._call_began < self._wait:
                 return
-            kept = self._keep and (new or done >= total)
+            stays = self._keep and (is_new or done >= total)
             if on_screen():
-                if kept or new or now - self._told >= _DRAW:
+                if stays or is_new or now - self._last_drawn >= _REDRAW_SECONDS:
                     self._draw(now)
-            elif self._away and (kept or now - self._told >= _LINES):
-                self._told = now
-                self._write(f"{self._prefix}{stage}: {done}/{total}{self._left(now)}\n")
-
-    def _begin(self, doing: str) -> None:
-        now = _now()
-        self._stage, self._done, self._total, self._first = doing, 0, 0, 0
-        self._start, self._began, self._told = now, now, now
-        self._fresh = bool(doing)  # whether there is something to draw when nothing new is told
+            elif self._away and (stays or now - self._last_drawn >= _TEXT_SECONDS):
+                self._last_drawn = now
+                self._write(f"{self._prefix}{self._text()}: {done}/{total}{self._time_left(now)}\n")
 
     @contextmanager
     def live(self, doing: str) -> Iterator[None]:
-        """Draw while the body runs, ``doing`` where it tells nothing, and leave no half a line."""
+        """Redraw the line every second while the body runs, and remove it at the end; ``doing`` is the first stage."""
         self._begin(doing)
-        stop, thread = threading.Event(), None
+        stop = threading.Event()
+        thread = None
         if on_screen():
-            thread = threading.Thread(target=self._beat, args=(stop,), daemon=True, name="mcpca-progress")
+            thread = threading.Thread(target=self._beat_until, args=(stop,), daemon=True, name="mcpca-progress")
             thread.start()
         try:
             yield
@@ -176,55 +200,65 @@ class Line:
             self.clear()
 
     def clear(self) -> None:
-        """Take the line from the screen, so that others can be printed; it comes back when more is told."""
+        """Remove the line from the screen, so that other text can be printed; the next report brings it back."""
         with self._lock:
             if self._width:
                 self._write("\r" + " " * self._width + "\r")
-            self._width, self._fresh = 0, False
+            self._width = 0
+            self._drawable = False
 
     def beat(self) -> None:
-        """Draw the line with the time that has passed."""
+        """Draw the line again, with the time that has passed."""
         with self._lock:
             now = _now()
-            if self._fresh and now - self._start >= self._wait and now - self._told >= _BEAT / 2:
+            # Half a beat: a line that a report has just drawn need not be drawn again.
+            is_due = now - self._call_began >= self._wait and now - self._last_drawn >= _BEAT_SECONDS / 2
+            if self._drawable and is_due:
                 self._draw(now)
 
-    def _beat(self, stop: threading.Event) -> None:
-        pause = max(self._wait, _BEAT)
+    def _beat_until(self, stop: threading.Event) -> None:
+        pause = max(self._wait, _BEAT_SECONDS)
         while not stop.wait(pause):
             self.beat()
-            pause = _BEAT
+            pause = _BEAT_SECONDS
 
     def _draw(self, now: float) -> None:
         bar = ""
         if self._total > 0:
-            filled = _BAR * min(self._done, self._total) // self._total
-            bar = f"{'#' * filled}{'.' * (_BAR - filled)} {self._done}/{self._total} "
+            filled = _BAR_WIDTH * min(self._done, self._total) // self._total
+            bar = f"{'#' * filled}{'.' * (_BAR_WIDTH - filled)} {self._done}/{self._total} "
         finished = self._keep and self._done >= self._total > 0
-        took = now - self._start
-        after = f", after {_duration(took)}" if took >= 1 and not finished else ""
-        # No wider than the screen: what has wrapped cannot be drawn over.
-        text = f"{self._prefix}{bar}{self._stage}{after}{self._left(now)}"[: shutil.get_terminal_size().columns - 1]
-        # The cursor waits at the start, so that a warning goes over the line and not behind it.
+        elapsed = now - self._call_began
+        after = f", after {_duration(elapsed)}" if elapsed >= 1 and not finished else ""
+        # No wider than the screen: a line that has wrapped cannot be drawn over.
+        text = f"{self._prefix}{bar}{self._text()}{after}{self._time_left(now)}"
+        text = text[: shutil.get_terminal_size().columns - 1]
+        # The cursor is left at the start, so that a warning is printed over the line and not behind it.
         self._write(f"\r{text.ljust(self._width)}" + ("\n" if finished else "\r"))
         self._width = 0 if finished else len(text)
-        self._told, self._fresh = now, not finished
+        self._last_drawn = now
+        self._drawable = not finished
 
-    def _left(self, now: float) -> str:
-        """Words for the time left, once there is something to judge by."""
-        if now - self._began < 1 or not self._first < self._done < self._total:
+    def _text(self) -> str:
+        return f"{self._stage}, {self._detail}" if self._detail else self._stage
+
+    def _time_left(self, now: float) -> str:
+        """Return words for the time left, or nothing within the first second or before any part is done."""
+        elapsed = now - self._stage_began
+        if elapsed < 1 or not self._first_done < self._done < self._total:
             return ""
-        return f", {_duration((now - self._began) * (self._total - self._done) / (self._done - self._first))} left"
+        seconds_a_part = elapsed / (self._done - self._first_done)
+        return f", {_duration(seconds_a_part * (self._total - self._done))} left"
 
     def _write(self, text: str) -> None:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except (AttributeError, OSError, ValueError):  # nobody looks any more, which is no reason to stop
+        except (AttributeError, OSError, ValueError):  # stderr is gone, which is no reason to stop computing
             self._width = 0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Line:
-        """Return itself: there is one screen."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProgressLine:
+        """Return itself: there is one screen, and scikit-learn's ``clone`` copies the parameter ``verbose``."""
         return self
 
 
@@ -237,25 +271,28 @@ def _duration(seconds: float) -> str:
 
 
 class Search:
-    """A stage whose length is only bounded: what turns out not to be needed counts as done.
+    """Reports a stage of which only the greatest length is known: parts that turn out to be unnecessary count as done.
 
-    ``done`` grows up to ``most``, which stays.
+    ``done`` grows up to ``most``, which does not change, as ``verbose`` promises.
     """
 
     def __init__(self, report: Report, stage: str, most: int) -> None:
-        self._report, self._stage, self._done, self._most = report, stage, 0, max(int(most), 1)
+        self._report = report
+        self._stage = stage
+        self._done = 0
+        self._most = max(int(most), 1)
         report(stage, 0, self._most)
 
     def step(self, n: int = 1) -> None:
-        """Tell that ``n`` parts more are done."""
+        """Report that ``n`` more parts are done."""
         self._reach(self._done + n)
 
-    def at_most(self, left: int) -> None:
-        """Tell that no more than ``left`` parts can still come."""
-        self._reach(self._most - left)
+    def at_most(self, remaining: int) -> None:
+        """Report that no more than ``remaining`` parts can still come."""
+        self._reach(self._most - remaining)
 
     def finish(self) -> None:
-        """Tell that all is done."""
+        """Report that everything is done."""
         self._reach(self._most)
 
     def _reach(self, done: int) -> None:
@@ -266,5 +303,5 @@ class Search:
 
 
 def within(report: Report, whole: str) -> Report:
-    """Return what tells of stages as parts of ``whole``: where a method is a step of another, and may come twice."""
+    """Return a report that prefixes stages with ``whole``: for a method that is a step of another, maybe repeatedly."""
     return lambda stage, done, total: report(f"{whole}: {stage}", done, total)

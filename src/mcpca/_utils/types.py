@@ -8,4 +8,4 @@ from typing import Any
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Report = Callable[[str, int, int], None]
+Report = Callable[[str, int, int], None]  # called with (stage, done, total); see ``progress``

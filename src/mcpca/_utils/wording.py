@@ -1,4 +1,7 @@
-"""Sentences for errors, warnings and results: lists that do not run on, names that were nearly right, numbers."""
+"""Parts of sentences for errors, warnings and results: bounded lists, "did you mean", numbers with enough digits.
+
+The only module that uses difflib, and the only one that writes "and 3 more".
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ import numpy as np
 
 from .types import Array
 
-LISTED = 5  # names in an error or a warning; more are only counted
-_MOST_DIGITS = 17  # a float64 is told from its neighbours by 17 digits
-_COMPARED = 2000  # names: difflib looks at each, which takes seconds for the columns of a wide table
-_LONGEST = 200  # characters of a name that may be a slip; difflib is quadratic in it
+LISTED = 5  # names that an error or a warning lists; the rest is counted
+_MOST_DIGITS = 17  # significant digits that tell any two float64 apart
+# difflib compares with every name, and is quadratic in their length: all columns of a wide table would take seconds.
+_MOST_COMPARED = 2000
+_LONGEST_COMPARED = 200  # characters; a longer name is not a slip of the keyboard
 
 
 def beside(value: float, bound: float, digits: int = 2, kind: str = "f") -> str:
@@ -30,16 +34,18 @@ def beside(value: float, bound: float, digits: int = 2, kind: str = "f") -> str:
 
 
 def listed(names: Array | Sequence[Any], most: int = LISTED) -> str:
-    """Return the first ``most`` names with commas, and how many more there are; "none" for an empty list."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return (", ".join(map(str, names[:most])) or "none") + more
+    """Return the first ``most`` names, separated by commas, and how many more there are; "none" for an empty list."""
+    return (", ".join(map(str, names[:most])) or "none") + _and_more(len(names), most)
 
 
 def quoted(names: Array | Sequence[Any], most: int = LISTED) -> str:
     """Return the same with text in quotes and numbers as they are: 'a b', 3 and 7 more."""
-    plain = [name.item() if isinstance(name, np.generic) else name for name in names[:most]]
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return (", ".join(map(repr, plain)) or "none") + more
+    python_values = [name.item() if isinstance(name, np.generic) else name for name in names[:most]]
+    return (", ".join(map(repr, python_values)) or "none") + _and_more(len(names), most)
+
+
+def _and_more(n: int, most: int) -> str:
+    return f" and {n - most:,} more" if n > most else ""
 
 
 def close_names(name: Any, known: Iterable[Any], most: int = 3) -> list[str]:
@@ -47,19 +53,21 @@ def close_names(name: Any, known: Iterable[Any], most: int = 3) -> list[str]:
 
     Case and spaces are ignored, since difflib counts them like any other character.
     """
-    have = [str(one) for one in known][:_COMPARED]
-    plain = {plain_name(one): one for one in reversed(have)}  # the first of several that read alike
+    candidates = [str(one) for one in known][:_MOST_COMPARED]
+    by_plain_name = {plain_name(one): one for one in reversed(candidates)}  # reversed: the first of those alike wins
     text = plain_name(str(name))
-    return [plain[one] for one in difflib.get_close_matches(text, list(plain), n=most)] if len(text) < _LONGEST else []
+    if len(text) >= _LONGEST_COMPARED:
+        return []
+    return [by_plain_name[one] for one in difflib.get_close_matches(text, list(by_plain_name), n=most)]
 
 
 def nearest(name: Any, known: Iterable[Any]) -> str:
     """Ask whether one of the ``known`` names was meant, or list some of them if none is spelt like ``name``."""
-    have = [str(one) for one in known]
-    near = close_names(name, have)
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"there are {quoted(have)}."
+    names = [str(one) for one in known]
+    close = close_names(name, names)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"there are {quoted(names)}."
 
 
 def plain_name(name: str) -> str:

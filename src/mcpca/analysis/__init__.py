@@ -1,5 +1,8 @@
 """What to do with A and B: poles, enrichment, association, cards, survival, trees, links, comparison with PCA.
 
+Functions take a fitted model (or Pipeline, or AnnData with a fit) and return tables of pandas, or results that hold
+such tables. None fits the model again; those that need rows take them beside the model, or find them in the AnnData.
+
 Needs ``pip install "mcpca[analysis]"``; contextual embeddings of words need ``mcpca[text]``.
 """
 

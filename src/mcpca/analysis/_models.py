@@ -1,4 +1,8 @@
-"""Whether a column says something about a covariate that other columns do not: nested linear and logistic models."""
+"""Does a column say something about a covariate that other columns do not? Nested linear and logistic models.
+
+``associate`` asks this of the loadings of an MCPC, with means of overall PCs as the other columns. All three tests
+compare a model with and without the column; which one applies depends on the covariate (``_targets.Target.added``).
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,19 @@ from scipy.stats import f as f_distribution
 
 from .._utils.types import Array
 
-_STEPS, _HALVINGS, _TOLERANCE = 60, 30, 1e-10
-_FAR = 30.0  # log-odds; the penalty keeps fitted ones far below
+# Bounds on Newton's method for the penalised likelihood, which normally ends by its tolerance.
+_MAX_STEPS = 60
+_MAX_HALVINGS = 30
+_TOLERANCE = 1e-10  # relative gain of a step
+_MAX_LOG_ODDS = 30.0  # exp overflows far beyond, and p (1 - p) underflows; the penalty keeps fitted ones far below
+_COLLINEAR = 1e-12  # squared residual per row of a standardised column that follows from the others
 
 
 class Added(NamedTuple):
     """What a column adds: its coefficient per standard deviation, the statistic (F or likelihood ratio), the p-value.
 
-    The coefficient is NaN for categories, where there is one for each.
+    The coefficient is NaN for categories, which have one each. All three are NaN where the test does not exist: the
+    column follows from the others, or there are no degrees of freedom left.
     """
 
     coefficient: float
@@ -27,45 +36,53 @@ class Added(NamedTuple):
 
 def added_linear(v: Array, x: Array, others: Array) -> Added:
     """Test v (k,) in the linear model of x (k,) on v and ``others`` (k, c): the partial F-test, exact for normal x."""
-    fixed = _with_ones(others)
-    v_left, x_left = _residual(_scaled(v), fixed), _residual(_scaled(x), fixed)
-    k, used = len(x), fixed.shape[1] + 1
-    size = v_left @ v_left
-    if size <= 1e-12 * k or k <= used:
+    fixed = _with_intercept(others)
+    # Frisch-Waugh-Lovell: the coefficient of v in the full model is that of the residuals, both taken on the others.
+    v_residual = _residual(_standardised(v), fixed)
+    x_residual = _residual(_standardised(x), fixed)
+    k = len(x)
+    degrees = k - fixed.shape[1] - 1
+    v_squares = v_residual @ v_residual
+    if v_squares <= _COLLINEAR * k or degrees < 1:
         return Added(np.nan, np.nan, np.nan)
-    beta = float(v_left @ x_left / size)
-    rest = float(((x_left - beta * v_left) ** 2).sum())
-    F = beta**2 * size / max(rest / (k - used), np.finfo(float).tiny)
-    return Added(beta * float(np.std(x, ddof=1)), float(F), float(f_distribution.sf(F, 1, k - used)))
+    beta = float(v_residual @ x_residual / v_squares)
+    unexplained = float(((x_residual - beta * v_residual) ** 2).sum())
+    F = beta**2 * v_squares / max(unexplained / degrees, np.finfo(float).tiny)
+    # beta is for a standardised x; times its standard deviation it is in the units of x.
+    return Added(beta * float(np.std(x, ddof=1)), float(F), float(f_distribution.sf(F, 1, degrees)))
 
 
 def added_categories(v: Array, codes: Array, others: Array) -> Added:
     """Test categories in the linear model of v (k,) on them and ``others``: analysis of covariance."""
-    fixed = _with_ones(others)
-    groups = (codes[:, None] == np.unique(codes)[1:]).astype(np.float64)
-    full = np.column_stack([fixed, groups])
-    k, added = len(v), groups.shape[1]
-    v = _scaled(v)
+    fixed = _with_intercept(others)
+    # One indicator for each category but the first, which the intercept stands for.
+    indicators = (codes[:, None] == np.unique(codes)[1:]).astype(np.float64)
+    full = np.column_stack([fixed, indicators])
+    k = len(v)
+    n_added = indicators.shape[1]
+    degrees = k - full.shape[1]
+    v = _standardised(v)
     before, after = (float((_residual(v, D) ** 2).sum()) for D in (fixed, full))
-    left = k - full.shape[1]
-    if left < 1 or before <= 1e-12 * k:
+    if degrees < 1 or before <= _COLLINEAR * k:
         return Added(np.nan, np.nan, np.nan)
-    F = (before - after) / added / max(after / left, np.finfo(float).tiny)
-    return Added(np.nan, float(F), float(f_distribution.sf(F, added, left)))
+    F = (before - after) / n_added / max(after / degrees, np.finfo(float).tiny)
+    return Added(np.nan, float(F), float(f_distribution.sf(F, n_added, degrees)))
 
 
 def added_logistic(v: Array, x: Array, others: Array) -> Added:
     """Test v (k,) in the logistic model of x (k,) of 0 and 1 on v and ``others``, by the penalised likelihood ratio.
 
     Firth's penalty (Biometrika 80, 1993), half the log-determinant of the information, keeps coefficients finite where
-    groups are separated completely, and the test at its level for few contexts, where the plain ratio and Wald's test
-    err: with 12 contexts and one other column the plain ratio at 5% rejects in 14%.
+    the groups are completely separated. It also keeps the test at its level for few contexts, where the plain ratio and
+    Wald's test do not: with 12 contexts and one other column the plain ratio at 5% rejects in 14%.
     """
-    fixed = _with_ones(others)
-    v = _scaled(v)
-    if _residual(v, fixed) @ _residual(v, fixed) <= 1e-12 * len(v):
+    fixed = _with_intercept(others)
+    v = _standardised(v)
+    residual = _residual(v, fixed)
+    if residual @ residual <= _COLLINEAR * len(v):
         return Added(np.nan, np.nan, np.nan)
-    # Columns without correlation: the ratio is the same, and nothing is singular where others follow from one another.
+    # The likelihood ratio depends on the span of the other columns alone; an orthogonal basis of it keeps the
+    # information regular where one of them follows from the rest.
     D = np.column_stack([_basis(fixed), v])
     after, beta = penalised_likelihood(D, x, D.shape[1])
     before, _ = penalised_likelihood(D, x, D.shape[1] - 1)
@@ -76,39 +93,49 @@ def added_logistic(v: Array, x: Array, others: Array) -> Added:
 def penalised_likelihood(D: Array, x: Array, free: int) -> tuple[float, Array]:
     """Maximise the log-likelihood of a logistic model of x (k,) with design D (k, c) and Firth's penalty.
 
-    Only the first ``free`` coefficients are; the others are 0, but have their say in the penalty. Newton's method,
-    halved where it would go down. Returns the value and the coefficients (c,).
+    Only the first ``free`` coefficients are fitted. The others are held at 0 but count in the penalty, as the ratio of
+    nested models requires: both are penalised by the same information. Returns the value and the coefficients (c,).
     """
     beta = np.zeros(D.shape[1])
     value = _penalised(D, x, beta)
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         probability, information = _information(D, beta)
+        # Firth's score equations: U_j = sum_i (x_i - p_i + h_i (1/2 - p_i)) D_ij, with the leverages h_i of the
+        # weighted design, h_i = w_i d_i^T I^-1 d_i.
         weights = probability * (1 - probability)
         leverage = weights * np.einsum("ij,ji->i", D, np.linalg.solve(information, D.T))
-        slope = D.T @ (x - probability + leverage * (0.5 - probability))
+        score = D.T @ (x - probability + leverage * (0.5 - probability))
         step = np.zeros_like(beta)
-        step[:free] = np.linalg.solve(information[:free, :free], slope[:free])
-        for _ in range(_HALVINGS):
-            reached = _penalised(D, x, beta + step)
-            if reached >= value:
+        step[:free] = np.linalg.solve(information[:free, :free], score[:free])
+        # The information is that of the unpenalised likelihood, so a full step may go down; halves of it do not.
+        for _ in range(_MAX_HALVINGS):
+            new_value = _penalised(D, x, beta + step)
+            if new_value >= value:
                 break
             step = step / 2
-        gain = reached - value
+        gain = new_value - value
         if gain > 0:
-            beta, value = beta + step, reached
+            beta = beta + step
+            value = new_value
         if gain <= _TOLERANCE * (1 + abs(value)):
             break
     return value, beta
 
 
 def _information(D: Array, beta: Array) -> tuple[Array, Array]:
-    probability = 1 / (1 + np.exp(-np.clip(D @ beta, -_FAR, _FAR)))
-    return probability, (D * (probability * (1 - probability))[:, None]).T @ D
+    """Return the probabilities (k,) and Fisher's information D^T diag(p (1 - p)) D (c, c)."""
+    log_odds = np.clip(D @ beta, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
+    probability = 1 / (1 + np.exp(-log_odds))
+    weights = probability * (1 - probability)
+    return probability, (D * weights[:, None]).T @ D
 
 
 def _penalised(D: Array, x: Array, beta: Array) -> float:
-    eta = D @ beta
-    return float(x @ eta - np.logaddexp(0, eta).sum() + np.linalg.slogdet(_information(D, beta)[1])[1] / 2)
+    """Return the log-likelihood plus log det(information) / 2."""
+    log_odds = D @ beta
+    log_likelihood = x @ log_odds - np.logaddexp(0, log_odds).sum()  # logaddexp: log(1 + e^t) without overflow
+    log_determinant = np.linalg.slogdet(_information(D, beta)[1])[1]
+    return float(log_likelihood + log_determinant / 2)
 
 
 def _basis(D: Array) -> Array:
@@ -117,16 +144,19 @@ def _basis(D: Array) -> Array:
     return np.asarray(left[:, values > 1e-10 * values[0]] * np.sqrt(len(D)))
 
 
-def _with_ones(others: Array) -> Array:
-    scaled = [_scaled(column) for column in others.T]
-    return np.column_stack([np.ones(len(others)), *scaled])
+def _with_intercept(others: Array) -> Array:
+    """Return ``others`` (k, c), standardised, behind a column of ones."""
+    columns = [_standardised(column) for column in others.T]
+    return np.column_stack([np.ones(len(others)), *columns])
 
 
-def _scaled(v: Array) -> Array:
+def _standardised(v: Array) -> Array:
+    """Return v with mean 0 and standard deviation 1, so that the tolerances above are relative; zeros if constant."""
     centred = v - v.mean()
     sd = float(np.std(v, ddof=1))
     return np.asarray(centred / sd if sd > 0 else centred)
 
 
 def _residual(v: Array, D: Array) -> Array:
+    """Return v less its projection on the columns of D."""
     return np.asarray(v - D @ np.linalg.lstsq(D, v, rcond=None)[0])

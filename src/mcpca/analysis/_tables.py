@@ -1,4 +1,4 @@
-"""Tables of results: pandas when it is needed, names of MCPCs as one chooses them."""
+"""What all tables of results need: pandas, the MCPCs that were asked for, corrected p-values."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from .._utils.component_names import component_indices
 from .._utils.optional import require
 from .._utils.types import Array
 
-EXTRA = "analysis"
+ANALYSIS_EXTRA = "analysis"
 
 
 def pandas() -> Any:
-    """Return pandas, which comes with the extra ``analysis``."""
-    return require("pandas", EXTRA)
+    """Return pandas, or explain how to install it: it is not a dependency of the core."""
+    return require("pandas", ANALYSIS_EXTRA)
 
 
 def chosen_components(components: Any, names: Sequence[str]) -> list[int]:
-    """Return the columns of the MCPCs asked for; None is all of them."""
+    """Return the column numbers of the MCPCs asked for; None asks for all of them."""
     return list(range(len(names))) if components is None else component_indices(components, names)
 
 
 def bonferroni(p: Array) -> Array:
-    """Return p-values times their number, at most 1; NaN (no test) counts as a test and stays NaN."""
+    """Return p-values times their number, at most 1; NaN (no test) counts as a test and stays NaN.
+
+    Counting it is conservative, and keeps the correction the same for all covariates.
+    """
     return np.asarray(np.minimum(p * len(p), 1))
 
 

@@ -1,4 +1,8 @@
-"""The covariate of contexts as each test wants it: ranks, two groups, or several; and the model with PC means."""
+"""The covariate of contexts as each test wants it: ranks, two groups, or several; and the model with PC means.
+
+``associate`` reads the covariate (``_results.context_values``), has it put in these forms here, and then tests loadings
+and PCs against it with ``_results.context_tests``.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from .._results.context_tests import TESTS, compare
+from .._results.context_tests import COVARIATE_TESTS, compare_with_covariate
 from .._results.context_values import ContextValues
 from .._utils.types import Array
 from ._models import Added, added_categories, added_linear, added_logistic
 
-_PER_CONTEXTS = 5  # contexts for each PC mean in a model with several
+# Contexts (of the smaller group, in a logistic model) for each PC mean in the model. With fewer the model would fit
+# anything; with more it would leave out means that explain the covariate.
+_CONTEXTS_PER_PREDICTOR = 5
 
 
 @dataclass(frozen=True)
 class Target:
     """The covariate of the contexts that have one, as each test wants it.
 
-    ``by_test`` has ranks or groups for each test, ``predicted`` (k,) what the ``model`` with PC means predicts.
+    Attributes
+    ----------
+    by_test : dict {test: ndarray (k,)}
+        Numbers, codes of categories in their order, or 0 and 1 for the two groups of the t-test.
+    model : {"linear", "logistic", "ancova"}
+        Kind of model in which an MCPC is tested beside PC means.
+    predicted : ndarray (k,)
+        What that model is about: numbers, groups, or codes of categories.
     """
 
     by_test: dict[str, Array]
@@ -33,50 +46,46 @@ class Target:
 
     @property
     def least_p(self) -> float:
-        """Smallest p-value that so few contexts allow: that of the covariate with itself."""
-        return max(float(compare(test, x[:, None], x).p_values[0]) for test, x in self.by_test.items())
+        """Smallest p-value that so few contexts allow: that of the covariate tested against itself."""
+        return max(float(compare_with_covariate(test, x[:, None], x).p_values[0]) for test, x in self.by_test.items())
 
     @property
     def most_predictors(self) -> int:
-        """PC means that a model with several bears."""
-        n = len(self.predicted)
-        smaller = min(np.bincount(self.predicted.astype(int))) if self.model == "logistic" else n
-        return int(smaller // _PER_CONTEXTS)
+        """Largest number of PC means in the model."""
+        is_logistic = self.model == "logistic"
+        n_effective = min(np.bincount(self.predicted.astype(int))) if is_logistic else len(self.predicted)
+        return int(n_effective // _CONTEXTS_PER_PREDICTOR)
 
     def added(self, v: Array, others: Array) -> Added:
-        """Test what v (k,) says of the covariate beyond ``others`` (k, c)."""
+        """Test what v (k,) says about the covariate beyond ``others`` (k, c)."""
         test = {"linear": added_linear, "logistic": added_logistic, "ancova": added_categories}[self.model]
         return test(v, self.predicted, others)
 
 
-def read_target(read: ContextValues, kept: Array, split: Any, tests: Any) -> Target:
-    """Return the covariate of the contexts ``kept``, for the tests asked for or, by "auto", for those that fit it."""
-    values = read.values[kept]
-    ordered = read.kind != "category" or read.ordered
-    numbers = values.astype(np.int64) if read.kind == "date" else values
-    groups = _groups(read, kept, split)
-    n_levels = len(np.unique(numbers))
-    if tests == "auto":
-        chosen = ["spearman"] if ordered and (read.kind != "category" or n_levels > 2) else []
-        chosen += ["t-test"] if groups is not None else []
-        chosen = chosen or ["anova"]
-    else:
-        chosen = [tests] if isinstance(tests, str) else list(tests) if isinstance(tests, (list, tuple)) else []
-    if not chosen or any(name not in TESTS for name in chosen):
-        raise ValueError(f"tests={tests!r}; choose 'auto' or some of {list(TESTS)}.")
+def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) -> Target:
+    """Return the covariate of the contexts ``with_value`` (their positions), as the tests asked for want it.
+
+    ``tests="auto"`` chooses those that fit the kind of covariate.
+    """
+    values = read.values[with_value]
+    is_ordered = read.kind != "category" or read.ordered
+    numbers = (values.astype(np.int64) if read.kind == "date" else values).astype(np.float64)
+    groups = _groups(read, with_value, split)  # None unless there are two
+    n_levels = len(np.unique(values))
+    chosen = _chosen_tests(tests, read, is_ordered, n_levels, groups is not None)
     if n_levels < 2:
         raise ValueError("covariate has the same value in all contexts; there is nothing to compare.")
-    if len(kept) < 4:
-        raise ValueError(f"covariate has values for {len(kept)} contexts, and tests need at least 4.")
+    if len(with_value) < 4:
+        raise ValueError(f"covariate has values for {len(with_value)} contexts, and tests need at least 4.")
     by_test: dict[str, Array] = {}
     for name in chosen:
         if name == "spearman":
-            if not ordered and n_levels > 2:
+            if not is_ordered and n_levels > 2:  # two categories are ordered either way round
                 raise ValueError(
                     f"tests has 'spearman', but covariate has categories without an order, {read.categories[:5]}; pass "
                     "numbers or an ordered categorical of pandas, or take 'anova'."
                 )
-            by_test[name] = numbers.astype(np.float64)
+            by_test[name] = numbers
         elif name == "t-test":
             if groups is None:
                 raise ValueError(f"tests has 't-test', but covariate has {n_levels} values; pass split, or 2 groups.")
@@ -84,17 +93,35 @@ def read_target(read: ContextValues, kept: Array, split: Any, tests: Any) -> Tar
         else:
             if read.kind != "category":
                 raise ValueError("tests has 'anova', but covariate has numbers; pass them as text for categories.")
-            by_test[name] = numbers.astype(np.float64)
-    if "anova" in chosen and len(kept) <= n_levels:
-        raise ValueError(f"covariate has {n_levels} categories for {len(kept)} contexts; ANOVA needs more contexts.")
+            by_test[name] = numbers
+    if "anova" in chosen and len(with_value) <= n_levels:
+        raise ValueError(
+            f"covariate has {n_levels} categories for {len(with_value)} contexts; ANOVA needs more contexts."
+        )
+    # Two groups are predicted even if Spearman's correlation uses all values: the paper's model of late against early.
     if groups is not None:
         return Target(by_test, "logistic", groups)
-    return Target(by_test, "linear" if ordered else "ancova", numbers.astype(np.float64))
+    return Target(by_test, "linear" if is_ordered else "ancova", numbers)
 
 
-def _groups(read: ContextValues, kept: Array, split: Any) -> Array | None:
-    """Return 0 and 1 for the two groups of a t-test, or None where there are not two."""
-    values = read.values[kept]
+def _chosen_tests(tests: Any, read: ContextValues, is_ordered: bool, n_levels: int, has_groups: bool) -> list[str]:
+    """Return the names of the tests asked for, or those that "auto" stands for."""
+    if tests == "auto":
+        automatic = []
+        if is_ordered and (read.kind != "category" or n_levels > 2):
+            automatic.append("spearman")
+        if has_groups:
+            automatic.append("t-test")
+        return automatic or ["anova"]
+    names = [tests] if isinstance(tests, str) else tests
+    if not isinstance(names, (list, tuple)) or not names or any(name not in COVARIATE_TESTS for name in names):
+        raise ValueError(f"tests={tests!r}; choose 'auto' or some of {list(COVARIATE_TESTS)}.")
+    return list(names)
+
+
+def _groups(read: ContextValues, with_value: Array, split: Any) -> Array | None:
+    """Return 0 and 1 for the two groups of a t-test, or None if there are not two."""
+    values = read.values[with_value]
     if split is None:
         if read.kind != "category" or len(np.unique(values)) != 2:
             return None
@@ -106,22 +133,23 @@ def _groups(read: ContextValues, kept: Array, split: Any) -> Array | None:
                 "pass numbers, or an ordered categorical of pandas."
             )
         if str(split) not in read.categories:
-            raise ValueError(f"split={split!r} is none of the categories, which are {read.categories}; pass one.")
+            raise ValueError(f"split={split!r} is not one of the categories, which are {read.categories}; pass one.")
         groups = values >= read.categories.index(str(split))
     else:
         groups = values >= _bound(split, read.kind)
-    counts = int(groups.sum()), int((~groups).sum())
-    if min(counts) < 2:
+    n_in = int(groups.sum())
+    n_out = int((~groups).sum())
+    if min(n_in, n_out) < 2:
         raise ValueError(
-            f"The t-test would compare {counts[0]} with {counts[1]} contexts, and needs 2 of each; choose another "
-            "split, or join categories."
+            f"The t-test would compare {n_in} with {n_out} contexts, and needs 2 of each; choose another split, or "
+            "merge categories."
         )
     return np.asarray(groups, dtype=np.float64)
 
 
 def _bound(split: Any, kind: str) -> Any:
-    """Return ``split`` as a number or a date, as the covariate is."""
+    """Return ``split`` as a number or a date, whichever the covariate has."""
     try:
         return np.datetime64(split) if kind == "date" else float(split)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"split={split!r} is no {kind}, and covariate has {kind}s; pass a {kind}.") from error
+        raise ValueError(f"split={split!r} is not a {kind}, and covariate has {kind}s; pass a {kind}.") from error

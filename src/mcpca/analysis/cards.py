@@ -1,4 +1,8 @@
-"""One card of plain text for each MCPC: what is at its poles, which contexts carry it, and how sure it is."""
+"""One card of plain text for each MCPC: what is at its poles, which contexts carry it, and how reliable it is.
+
+Gathers what other functions computed (``enrichment``, ``top_samples``, ``associate``, the model's replicability or
+errors) into text for people or language models; nothing is computed here but the order of features.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from .._inference.bootstrap import Bootstrap
 from .._inference.precision import Precision
 from .._inference.replication import Replicability
 from .._results.fitted import Fitted, fitted
-from .._results.poles import Pole, poles
-from .._results.sharing import carrying_contexts, how_shared
 from .._utils.arguments import check_integer, check_real, refuse_without_effect
 from .._utils.progress import shown
-from .._utils.wording import beside
+from .._utils.wording import beside, listed
+from ..poles import Pole, poles
+from ..sharing import carrying_contexts, how_shared
 from ._tables import chosen_components
 from .association import Association
 from .features import scores_table
@@ -27,13 +31,13 @@ _SHARING = {
     "none": "No context carries it",
 }
 _STATISTICS = {"spearman": "Spearman's correlation", "t-test": "t =", "anova": "F ="}
-_OF = {
+_QUANTITIES = {
     "loadings": "its loadings",
     "variance": "variances of its scores",
     "sd": "standard deviations of its scores",
     "mean": "means of its scores",
 }
-_MOST_TEXT = 200  # characters of a row's name
+_MOST_CHARACTERS = 200  # of a row's name: about two sentences; a card holds up to 2 n of them
 
 
 @shown("cards")
@@ -52,9 +56,9 @@ def describe(
     names: str | Sequence[Any] | None = None,
     key: str = "mcpca",
 ) -> dict[str, str]:
-    """Write a card of plain text for each MCPC, to read aloud or to hand to a language model for a label.
+    """Write a card of plain text for each MCPC, to read or to give to a language model that is to label it.
 
-    The paper hands the sets enriched at FDR < 0.001 to a language model, which sums them up in a label for each MCPC.
+    The paper gives the sets enriched at FDR < 0.001 to a language model, which summarises them in a label per MCPC.
 
     Parameters
     ----------
@@ -63,29 +67,29 @@ def describe(
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     n : int
-        Features, sets, rows and contexts that a card names, at most, of each kind.
+        Largest number of features, sets, rows and contexts, of each, that a card names.
     enriched : DataFrame, optional
-        Of ``enrichment``.
+        The table of ``enrichment``.
     max_q : float
         Sets with a "q" below it are named.
     samples : DataFrame, optional
-        Of ``top_samples``: rows at the poles, by their "name" (sentences, patients).
+        The table of ``top_samples``: rows at the poles, by their "name" (sentences, patients).
     association : Association, optional
-        Of ``associate``.
+        The result of ``associate``.
     sure : Replicability, Bootstrap or Precision, optional
-        What ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()`` gave.
+        The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``.
     by, pca, names, key
         As for ``feature_scores``.
 
     Returns
     -------
     dict {name of the MCPC: text}
-        Some lines each, without markup.
+        A few lines each, without markup.
 
     Notes
     -----
-    Nothing is computed anew but the order of features. What was not given is said not to be known: tables of some MCPCs
-    alone leave the others without it.
+    Only the order of features is computed. A card says what was not looked for: for MCPCs that are not in the tables,
+    and for a reliability that was not passed.
     """
     n = check_integer(n, "n", 1)
     max_q = check_real(max_q, "max_q", 0, 1, "It is a false discovery rate.")
@@ -99,84 +103,92 @@ def describe(
     for j in chosen_components(components, fit.names):
         ends = poles(table.to_numpy(), list(table.index), j, n)
         lines = [f"{fit.names[j]}, one of {len(fit.names)} MCPCs of {len(fit.contexts)} contexts."]
-        lines += [_contexts(fit, j, sharing.labels[j], float(sharing.effective[j]), n)]
+        lines.append(_contexts(fit, j, sharing.labels[j], float(sharing.effective[j]), n))
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             lines += _pole(fit.names[j], pole, end, enriched, max_q, samples, n)
         if association is not None:
-            lines += [_association(association, fit.names[j])]
-        lines += [_certainty(fit, j, sure)]
-        lines += ["Which pole is called positive is a convention; the two are opposites."]
+            lines.append(_association(association, fit.names[j]))
+        lines.append(_reliability(fit, j, sure))
+        lines.append("Which pole is called positive is a convention; the two are opposites.")
         cards[fit.names[j]] = "\n".join(lines) + "\n"
     return cards
 
 
 def _contexts(fit: Fitted, j: int, kind: str, effective: float, n: int) -> str:
+    """Say how much variance MCPC j holds, and which contexts carry it; ``kind`` and ``effective`` of ``how_shared``."""
     b = fit.loadings[:, j]
     total = float(fit.loadings.sum())
-    share = 100 * float(b.sum()) / total if total > 0 else 0.0
+    share = 100 * float(b.sum()) / total if total > 0 else 0.0  # of the sum of B, the variance along all MCPCs
     carriers = carrying_contexts(b)
     text = f"Contexts: it holds {share:.2g}% of the variance of all MCPCs. {_SHARING[kind]}"
     if not len(carriers):
         return text + "."
-    text += f" (as if {effective:.1f} of {len(b)} had it alike)." if len(b) > 1 else "."
-    named = [f"{fit.contexts[i]} ({b[i]:.3g})" for i in carriers[:n]]
-    more = f" and {len(carriers) - n} more" if len(carriers) > n else ""
-    without = int((b == 0).sum())
-    text += f" Carried by {', '.join(named)}{more}; the number is the loading, the variance along it."
-    return text + (
-        f" {without} contexts have none of it." if without > 1 else " One context has none of it." if without else ""
-    )
+    text += f" (as if {effective:.1f} of {len(b)} had it equally)." if len(b) > 1 else "."
+    named = [f"{fit.contexts[i]} ({b[i]:.3g})" for i in carriers]
+    text += f" Carried by {listed(named, n)}; the number is the loading, the variance along it."
+    n_without = int((b == 0).sum())
+    if n_without == 1:
+        return text + " One context has none of it."
+    return text + (f" {n_without} contexts have none of it." if n_without else "")
 
 
 def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples: Any, n: int) -> list[str]:
+    """Return lines about one pole: its features, then enriched sets and rows if there are such tables."""
     title = f"{pole.capitalize()} pole"
     shown = ", ".join(f"{feature} ({value:+.2g})" for feature, value in zip(end.names, end.values, strict=True))
     lines = [f"{title}, features: {shown or 'none'}."]
     if enriched is not None and not (enriched["component"] == name).any():
         lines.append(f"{title}, enriched sets: not looked for.")
     elif enriched is not None:
-        own = _rows_of(enriched, name, pole)
-        own = own[own["q"] < max_q].sort_values("p", kind="stable")
-        sets = [f"{row['set']}{_detail(row)}" for _, row in own.head(n).iterrows()]
-        more = f" and {len(own) - n} more" if len(own) > n else ""
-        lines.append(f"{title}, enriched sets: {'; '.join(sets) or f'none at FDR < {max_q:g}'}{more}.")
+        sets = _rows_of(enriched, name, pole)
+        sets = sets[sets["q"] < max_q].sort_values("p", kind="stable")
+        # Between semicolons, since details have commas.
+        named = "; ".join(f"{row['set']}{_set_detail(row)}" for _, row in sets.head(n).iterrows())
+        more = f" and {len(sets) - n:,} more" if len(sets) > n else ""
+        lines.append(f"{title}, enriched sets: {named or f'none at FDR < {max_q:g}'}{more}.")
     if samples is not None and not (samples["component"] == name).any():
         lines.append(f"{title}, rows: not looked for.")
     elif samples is not None:
-        own = _rows_of(samples, name, pole).sort_values("rank", kind="stable").head(n)
-        lines += [f"{title}, rows:" + (" none." if not len(own) else "")]
-        lines += [f"- {_shortened(str(row['name']))} [{row['context']}]" for _, row in own.iterrows()]
+        rows = _rows_of(samples, name, pole).sort_values("rank", kind="stable").head(n)
+        lines.append(f"{title}, rows:" + ("" if len(rows) else " none."))
+        lines += [f"- {_one_line(str(row['name']))} [{row['context']}]" for _, row in rows.iterrows()]
     return lines
 
 
-def _detail(row: Any) -> str:
+def _set_detail(row: Any) -> str:
+    """Return what the method found about a set: the overlap (over-representation, Enrichr) or the AUC (ranks)."""
     q = f"q = {row['q']:.1g}"
     if "overlap" in row.index and "size" in row.index and np.isfinite(row["size"]):
         return f" ({int(row['overlap'])} of its {int(row['size'])} features, {q})"
     return f" (AUC {row['auc']:.2f}, {q})" if "auc" in row.index else f" ({q})"
 
 
-def _association(found: Association, name: str) -> str:
-    row = found.table.loc[name]
-    shown = ", ".join(f"{_STATISTICS[test]} {row[test]:.2f}" for test in found.tests)
-    text = f"Covariate: {_OF[found.of]} against {found.covariate} in {found.n_contexts} contexts: {shown}; "
+def _association(association: Association, name: str) -> str:
+    row = association.table.loc[name]
+    statistics = ", ".join(f"{_STATISTICS[test]} {row[test]:.2f}" for test in association.tests)
+    text = (
+        f"Covariate: {_QUANTITIES[association.of]} against {association.covariate} in {association.n_contexts} "
+        f"contexts: {statistics}; "
+    )
     if np.isnan(row["p"]):
         return text + "it does not vary, so there is no test."
     text += f"p = {row['p']:.2g}, {row['bonferroni']:.2g} after Bonferroni's correction; "
     text += "significant" if row["significant"] else "not significant"
-    if found.beyond_pca is not None and row["significant"]:
+    if association.beyond_pca is not None and row["significant"]:
         text += ", beyond what PCA shows" if row["beyond_pca"] else ", though not beyond what PCA shows"
     return text + "."
 
 
-def _certainty(fit: Fitted, j: int, sure: Any) -> str:
+def _reliability(fit: Fitted, j: int, sure: Any) -> str:
+    """Say how far MCPC j can be trusted: by ``sure``, the rows behind it, and MCPCs it cannot be told apart from."""
     words = []
     if isinstance(sure, Replicability):
         again = "comes back" if sure.replicates[j] else "does not come back"
-        n, mean = len(sure.cosines), beside(sure.agreement[j], sure.threshold)
-        spread = f", sd {sure.spread[j]:.2f} over {n} splits" if n > 1 else ""
+        n_splits = len(sure.cosines)
+        mean = beside(sure.agreement[j], sure.threshold)
+        spread = f", sd {sure.spread[j]:.2f} over {n_splits} splits" if n_splits > 1 else ""
         words.append(
-            f"it {again} in halves of the rows (mean |cos| {mean}{spread}; more than {sure.threshold:g} is asked for)"
+            f"it {again} in halves of the rows (mean |cos| {mean}{spread}; more than {sure.threshold:g} is required)"
         )
     elif isinstance(sure, Bootstrap):
         share = f"{100 * sure.confidence:g}%"
@@ -184,7 +196,7 @@ def _certainty(fit: Fitted, j: int, sure: Any) -> str:
     elif isinstance(sure, Precision):
         words.append(f"expected to be {sure.angles[j]:.1f} degrees from the truth, if the Gaussian model holds")
     else:
-        words.append("not assessed; halves of the rows or the bootstrap would tell")
+        words.append("not assessed; model.replicability or model.bootstrap would tell")
     if fit.n_samples is not None:
         carriers = carrying_contexts(fit.loadings[:, j])
         words.append(f"{int(np.asarray(fit.n_samples)[carriers].sum())} rows in the contexts that carry it")
@@ -199,6 +211,7 @@ def _certainty(fit: Fitted, j: int, sure: Any) -> str:
 
 
 def _twins(fit: Fitted, j: int) -> list[int]:
+    """Return the MCPCs whose loadings are proportional to those of MCPC j, so that the pair is not identifiable."""
     if len(fit.loadings) < 2:
         return []
     pairs = [(pair.first, pair.second) for pair in fit.proportional_loadings() if pair.first != pair.second]
@@ -209,29 +222,33 @@ def _rows_of(table: Any, name: str, pole: str) -> Any:
     return table[(table["component"] == name) & (table["pole"] == pole)]
 
 
-def _shortened(text: str) -> str:
+def _one_line(text: str) -> str:
+    """Return text without line breaks, cut to a length at which a card stays readable."""
     text = " ".join(text.split())
-    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 3] + "..."
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
 
 
 def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, names: Sequence[str]) -> None:
-    needed = {
+    """Raise if a table or result is of the wrong kind, or of a fit with other MCPCs than ``names``."""
+    needed = {  # argument: the table, the columns that cards use, the function that makes it
         "enriched": (enriched, ("component", "pole", "set", "p", "q"), "enrichment"),
         "samples": (samples, ("component", "pole", "rank", "name", "context"), "top_samples"),
     }
     for argument, (table, columns, maker) in needed.items():
-        lost = [] if table is None else [name for name in columns if name not in getattr(table, "columns", ())]
-        if lost:
-            raise ValueError(f"{argument} lacks the columns {lost}; pass the table that {maker} returned.")
-        if table is not None:
-            _check_names(argument, table["component"], names)
+        if table is None:
+            continue
+        missing = [name for name in columns if name not in getattr(table, "columns", ())]
+        if missing:
+            raise ValueError(f"{argument} lacks the columns {missing}; pass the table that {maker} returned.")
+        _check_names(argument, table["component"], names)
     if association is not None:
         if not isinstance(association, Association):
             raise TypeError(f"association is a {type(association).__name__}; pass what associate returned.")
         _check_names("association", association.table.index, names)
         if len(association.table) != len(names):
             raise ValueError(
-                f"association is of {len(association.table)} MCPCs, and the fit has {len(names)}; pass this fit's."
+                f"association is of {len(association.table)} MCPCs, and the fit has {len(names)}; pass that of this "
+                "fit."
             )
     if sure is None:
         return
@@ -239,14 +256,14 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, name
         raise TypeError(
             f"sure is a {type(sure).__name__}; pass what replicability, bootstrap or standard_errors returned."
         )
-    own = sure.cosines if isinstance(sure, Replicability) else sure.angles
-    if own.shape[-1] != len(names):
-        raise ValueError(f"sure is of {own.shape[-1]} MCPCs, and the fit has {len(names)}; pass that of this fit.")
+    n_mcpcs = (sure.cosines if isinstance(sure, Replicability) else sure.angles).shape[-1]
+    if n_mcpcs != len(names):
+        raise ValueError(f"sure is of {n_mcpcs} MCPCs, and the fit has {len(names)}; pass that of this fit.")
 
 
-def _check_names(argument: str, given: Any, names: Sequence[str]) -> None:
-    strange = [str(name) for name in dict.fromkeys(given) if name not in names]
-    if strange:
+def _check_names(argument: str, mcpcs: Any, names: Sequence[str]) -> None:
+    unknown = [str(name) for name in dict.fromkeys(mcpcs) if name not in names]
+    if unknown:
         raise ValueError(
-            f"{argument} is of {strange[0]}, and the fit has {names[0]} to {names[-1]}; pass that of this fit."
+            f"{argument} is of {unknown[0]}, and the fit has {names[0]} to {names[-1]}; pass that of this fit."
         )

@@ -1,4 +1,8 @@
-"""What an MCPC is made of: its entries by feature, mapped back through a PCA, and the features at its poles."""
+"""What an MCPC is made of: its entries by feature, mapped back through a PCA, and the features at its poles.
+
+``feature_scores`` is where enrichment and cards start too (``scores_table``). Mapping back through the steps of a
+pipeline is done by ``_results.pipelines``, for an AnnData by ``mcpca.tl.mcpca`` when it stores the fit.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from .._data.detect import is_anndata
-from .._results.fitted import feature_names, fitted
+from .._results.fitted import fitted, resolve_feature_names
 from .._results.pipelines import back_through, names_before, split_steps
-from .._results.poles import poles
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.array_api import to_host
+from ..poles import poles
 from ._tables import chosen_components, pandas
 
 
@@ -24,12 +28,12 @@ def feature_scores(
     names: str | Sequence[Any] | None = None,
     key: str = "mcpca",
 ) -> Any:
-    """Return what each feature has to do with each MCPC: gene scores, where features are genes.
+    """Return the score of each feature on each MCPC: gene scores, if features are genes.
 
-    With a PCA before MCPCA, ``z = V^T (x - mean)``, the fit is in the space of its m PCs; V (p, m) has the axes. The
-    paper multiplies the MCPCs by these axes, ``V A``: what features gain when a score grows by 1. By the projection
-    matrix, ``V pinv(A)^T``: what a feature adds to a score. A PCA that whitens, and a scaling before it, are undone.
-    Without a PCA these are A and ``pinv(A)^T`` themselves.
+    After a PCA, ``z = V^T (x - mean)``, the fit is in the space of its m PCs, whose axes are the columns of V (p, m).
+    The paper multiplies the MCPCs by these axes, ``V A``: how features change when a score grows by 1. With the
+    projection matrix it is ``V pinv(A)^T``: how much a feature contributes to a score. Whitening by the PCA and scaling
+    before it are undone. Without a PCA the two are A and ``pinv(A)^T`` themselves.
 
     Parameters
     ----------
@@ -39,8 +43,8 @@ def feature_scores(
     by : {"components", "projection"}
         The MCPCs, as the paper does, or the projection matrix.
     pca : fitted PCA of scikit-learn (also TruncatedSVD), Pipeline, DataFrame or array (m, p), optional
-        The PCA that came before, in a Pipeline with a scaler before it; or its axes, one in each row: features where
-        all axes are 0, as scanpy has them for genes that it left out, had no part in it and are left out here too.
+        The PCA that came before, alone or in a Pipeline with a scaler before it; or its axes, one in each row. Features
+        for which all axes are 0, as scanpy stores them for genes that it left out, are left out here too.
     names : sequence of p names, or str, optional
         Names of the features; by default those that ``pca`` or the fit knows. For an AnnData also names for all of
         ``var``, or the name of a column of it.
@@ -50,36 +54,37 @@ def feature_scores(
     Returns
     -------
     DataFrame (p, r)
-        Features of the fit by MCPCs: the same rows for an AnnData as for its model. What else is in ``var`` was not
-        fitted, and is not in the table; for a fit on principal components, what these are not made of.
+        Features of the fit by MCPCs: the same rows for an AnnData as for its model. Other features in ``var`` were not
+        fitted (or, for a fit on principal components, do not enter these) and are not in the table.
 
     Notes
     -----
     Cost O(p m r).
     """
     pd = pandas()
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).with_all_features()  # raises if features of the fit are no longer in the AnnData
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
+    # The steps before MCPCA: ``pca``, or those of a Pipeline. An AnnData holds its MCPCs in genes already.
     before = pca
     if before is None and not is_anndata(source):
         before = split_steps(source)[0]
     if before is None:
-        return pd.DataFrame(matrix, index=feature_names(source, fit, names, key), columns=fit.names)
+        return pd.DataFrame(matrix, index=resolve_feature_names(source, fit, names, key), columns=fit.names)
     argument = "source" if pca is None else "pca"
     values = back_through(before, matrix, by, argument)
     if isinstance(names, str):
         raise ValueError(f"names={names!r} is a column of var, and with pca there are none; pass the names themselves.")
-    given = names_before(before) if names is None else [str(name) for name in names]
-    if given is None:
-        given = fit.features if len(values) == len(matrix) else [f"feature {i + 1}" for i in range(len(values))]
-    if len(given) != len(values):
+    features = names_before(before) if names is None else [str(name) for name in names]
+    if features is None:
+        features = fit.features if len(values) == len(matrix) else [f"feature {i + 1}" for i in range(len(values))]
+    if len(features) != len(values):
         raise ValueError(
-            f"names has {len(given)} entries, but {argument} has {len(values)} features; pass one for each."
+            f"names has {len(features)} entries, but {argument} has {len(values)} features; pass one for each."
         )
-    table = pd.DataFrame(values, index=given, columns=fit.names)
-    # An estimator of scikit-learn has seen all of its features; plain axes tell by zeros what was left out.
+    table = pd.DataFrame(values, index=features, columns=fit.names)
+    # A fitted estimator used all of its features; plain axes show by zeros which ones were left out.
     return table if hasattr(before, "fit") else table[(np.asarray(to_host(before)) != 0).any(axis=0)]
 
 
@@ -102,11 +107,11 @@ def top_features(
     ----------
     source : MCPCA, Pipeline, AnnData, or DataFrame (p, r) of ``feature_scores``
     n : int
-        Features at each pole. Fewer where fewer have that sign: a feature with a score of 0 is at no pole.
+        Number of features at each pole, or as many as have that sign: a feature with a score of 0 is at no pole.
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     by, pca, names, key
-        As for ``feature_scores``; not with a DataFrame, which has been through it.
+        As for ``feature_scores``; not with a DataFrame, which is its result.
 
     Returns
     -------
@@ -115,7 +120,7 @@ def top_features(
 
     Notes
     -----
-    The sign of an MCPC is a convention: which of its poles is called positive means nothing. Cost O(r p log p).
+    The sign of an MCPC is a convention: which of its poles is called positive has no meaning. Cost O(r p log p).
     """
     pd = pandas()
     n = check_integer(n, "n", 1)
@@ -132,7 +137,7 @@ def top_features(
 
 
 def scores_table(source: Any, **options: Any) -> Any:
-    """Return the table of ``feature_scores``, or ``source`` itself where it is one; checked."""
+    """Return the table of ``feature_scores``, or ``source`` itself, checked, if it is such a table."""
     pd = pandas()
     if not isinstance(source, pd.DataFrame):
         return feature_scores(source, **options)

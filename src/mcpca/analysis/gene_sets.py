@@ -1,4 +1,7 @@
-"""Sets of features by name, from GMT files or as given; whose members are among the features at hand."""
+"""Sets of features by name, from GMT files or dicts, and which of their members are among the features of a fit.
+
+``enrichment`` needs the membership as a sparse matrix, ``link_recall`` the sets themselves.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +19,36 @@ import scipy.sparse
 from .._utils.arguments import check_integer
 from .._utils.types import Array
 
-_WEIGHT = re.compile(r",[-+.\deE]+$")  # as in TP53,1.0; names may have commas of their own
+_WEIGHT = re.compile(r",[-+.\deE]+$")  # as in TP53,1.0; a name may contain other commas
 
 
 def read_gmt(path: Any) -> dict[str, list[str]]:
-    """Read a GMT file: a set in each line, as its name, a description, and its members, between tabs.
+    """Read a GMT file: each line is a set, with its name, a description and its members separated by tabs.
 
     Parameters
     ----------
     path : path
-        Also compressed, as ``.gmt.gz``. Weights after members (``TP53,1.0``), as Enrichr writes them, are left out.
+        May be compressed, as ``.gmt.gz``. Weights after members (``TP53,1.0``), as Enrichr writes them, are dropped.
 
     Returns
     -------
     dict {name: members}
-        In the order of the file; a member that comes twice counts once.
+        In the order of the file; repeated members count once.
 
     Notes
     -----
-    A line without members, a name that comes twice, and a file that is no text are errors which name the line: half a
-    file would give p-values that look right.
+    A line without members, a repeated name and a file that is not text are errors that name the line: half a file would
+    give p-values that look right.
     """
     path = Path(path)
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rt", encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is no GMT file, which is text between tabs ({error}); pass another file.") from error
+        raise ValueError(
+            f"{path} is not a GMT file, which is text separated by tabs ({error}); pass another file."
+        ) from error
     sets: dict[str, list[str]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -51,11 +57,11 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
         members = [_WEIGHT.sub("", member) for member in rest[1:] if member]
         if not name or not members:
             raise ValueError(
-                f"{path}, line {number}: a set is a name, a description and at least one member, between tabs; got "
-                f"{len(rest) + 1} field(s), the first {name[:40]!r}."
+                f"{path}, line {number}: a set is a name, a description and at least one member, separated by tabs; "
+                f"got {len(rest) + 1} field(s), the first {name[:40]!r}."
             )
         if name in sets:
-            raise ValueError(f"{path}, line {number}: the set {name!r} comes twice; give sets names of their own.")
+            raise ValueError(f"{path}, line {number}: the set {name!r} comes twice; give sets different names.")
         sets[name] = list(dict.fromkeys(members))
     if not sets:
         raise ValueError(f"{path} holds no sets; pass a GMT file with at least one.")
@@ -67,10 +73,11 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
     if isinstance(sets, (str, os.PathLike)):
         return {(_stem(sets), name): members for name, members in read_gmt(sets).items()}
     if isinstance(sets, Mapping):
-        found: dict[tuple[str, str], list[str]] = {}
+        by_name: dict[tuple[str, str], list[str]] = {}
         for name, value in sets.items():
-            if isinstance(value, (Mapping, str, os.PathLike)):
-                found |= {(str(name), own): members for (_, own), members in read_sets(value, argument).items()}
+            if isinstance(value, (Mapping, str, os.PathLike)):  # name is that of a collection
+                inner = read_sets(value, argument)
+                by_name |= {(str(name), set_name): members for (_, set_name), members in inner.items()}
             else:
                 if not isinstance(value, Iterable):
                     raise TypeError(
@@ -79,10 +86,10 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
                 members = list(dict.fromkeys(str(member) for member in value))
                 if not members:
                     raise ValueError(f"{argument}[{str(name)!r}] has no members; leave it out.")
-                found["", str(name)] = members
-        if not found:
+                by_name["", str(name)] = members
+        if not by_name:
             raise ValueError(f"{argument} is empty; pass at least one set.")
-        return found
+        return by_name
     if isinstance(sets, Sequence) and sets and all(isinstance(one, (str, os.PathLike)) for one in sets):
         stems = [_stem(one) for one in sets]
         if len(set(stems)) < len(stems):
@@ -95,14 +102,20 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
 
 
 def _stem(path: Any) -> str:
+    """Return the name of a file without its endings, which names the collection."""
     return Path(path).name.removesuffix(".gz").removesuffix(".gmt")
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Which of N features are in which of s sets: ``matrix`` (s, N) of 0 and 1, with ``names`` and ``collections``.
+    """Which of N features are in which of s sets.
 
-    ``totals`` (s,) counts all members of each set, features or not.
+    Attributes
+    ----------
+    matrix : sparse array (s, N) of 0 and 1
+    names, collections : list of s str
+    totals : ndarray (s,) of int
+        All members of each set, whether they are features or not.
     """
 
     matrix: Any
@@ -117,39 +130,43 @@ class Membership:
 
 
 def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int | None) -> Membership:
-    """Find the members of sets among features; keep sets with ``min_size`` to ``max_size`` of them."""
+    """Find the members of sets among the features; keep sets that have ``min_size`` to ``max_size`` of them."""
     low = check_integer(min_size, "min_size", 1)
     high = len(features) if max_size is None else check_integer(max_size, "max_size", low)
-    read = read_sets(sets)
-    at = {name: i for i, name in enumerate(features)}
-    if len(at) < len(features):
-        twice = next(name for name in features if list(features).count(name) > 1)
-        raise ValueError(f"Feature {twice!r} comes more than once; give features names of their own.")
-    inside = {pair: [at[member] for member in members if member in at] for pair, members in read.items()}
-    if not any(inside.values()):
-        raise ValueError(_strangers(read.values(), features))
-    kept = {pair: own for pair, own in inside.items() if low <= len(own) <= high}
-    if not kept:
-        largest = max(map(len, inside.values()))
+    members_of = read_sets(sets)
+    position = {name: i for i, name in enumerate(features)}
+    if len(position) < len(features):
+        repeated = next(name for name in features if list(features).count(name) > 1)
+        raise ValueError(f"Feature {repeated!r} comes more than once; give features different names.")
+    columns_of = {
+        pair: [position[member] for member in members if member in position] for pair, members in members_of.items()
+    }
+    if not any(columns_of.values()):
+        raise ValueError(_no_member_is_a_feature(members_of.values(), features))
+    sized = {pair: columns for pair, columns in columns_of.items() if low <= len(columns) <= high}
+    if not sized:
+        largest = max(map(len, columns_of.values()))
         raise ValueError(
             f"No set has {low} to {high} members among the {len(features)} features; the largest has {largest}. Change "
             "min_size or max_size."
         )
-    lengths = [len(own) for own in kept.values()]
-    rows = np.repeat(np.arange(len(kept)), lengths)
-    columns = np.concatenate([np.array(own) for own in kept.values()])
-    matrix = scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(kept), len(features)))
-    totals = np.array([len(read[pair]) for pair in kept])
-    return Membership(matrix, [name for _, name in kept], [collection for collection, _ in kept], totals)
+    lengths = [len(columns) for columns in sized.values()]
+    row_indices = np.repeat(np.arange(len(sized)), lengths)
+    column_indices = np.concatenate([np.array(columns) for columns in sized.values()])
+    matrix = scipy.sparse.csr_array(
+        (np.ones(len(row_indices)), (row_indices, column_indices)), shape=(len(sized), len(features))
+    )
+    totals = np.array([len(members_of[pair]) for pair in sized])
+    return Membership(matrix, [name for _, name in sized], [collection for collection, _ in sized], totals)
 
 
-def _strangers(members: Iterable[Sequence[str]], features: Sequence[str]) -> str:
-    """Explain that no member of a set is a feature, and whether only the case of letters differs."""
-    first = next(iter(members))[:3]
-    every = {one.casefold() for some in members for one in some}
-    same = sum(name.casefold() in every for name in features)
-    hint = f" {same} would be but for upper and lower case." if same else ""
+def _no_member_is_a_feature(sets: Iterable[Sequence[str]], features: Sequence[str]) -> str:
+    """Explain that no member of a set is a feature, and whether only upper and lower case differ (mouse and human)."""
+    first = next(iter(sets))[:3]
+    folded = {member.casefold() for members in sets for member in members}
+    n_same = sum(name.casefold() in folded for name in features)
+    hint = f" {n_same} differ only by upper and lower case." if n_same else ""
     return (
         f"No member of any set is a feature: sets have {first}, features are {list(features[:3])}.{hint} Use the same "
-        "names, by names= or by renaming."
+        "names, with names= or by renaming."
     )

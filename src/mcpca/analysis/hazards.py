@@ -1,4 +1,7 @@
-"""Scores and survival: Cox regression by score, Kaplan-Meier curves of high and low scores (lifelines)."""
+"""Scores and survival: Cox regression on scores, Kaplan-Meier curves of high and low scores (lifelines).
+
+Scores come from ``_rows.scores_of_rows``. The log-rank test is our own, because lifelines has none with strata.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, LinAlgWarning
 from scipy.stats import chi2
 
+from .._results.fitted import Fitted
 from .._utils.arguments import check_real
 from .._utils.component_names import context_index
 from .._utils.optional import require
@@ -21,20 +25,20 @@ from .._utils.progress import shown
 from .._utils.types import Array
 from .._utils.wording import listed
 from ._rows import per_row, scores_of_rows, table_in_row_order
-from ._tables import EXTRA, bonferroni, chosen_components, false_discoveries, pandas
+from ._tables import ANALYSIS_EXTRA, bonferroni, chosen_components, false_discoveries, pandas
 
-_COLUMNS = ["hazard_ratio", "lower", "upper", "p"]
-_LEVEL = 0.05
+_COX_COLUMNS = ["hazard_ratio", "lower", "upper", "p"]
+_LEVEL = 0.05  # of the tests that decide which MCPCs enter the joint model, and what the summary names
 
 
 @dataclass(frozen=True, repr=False)
 class Survival(Shown):
-    """Scores and survival.
+    """The relation of scores to survival.
 
     Attributes
     ----------
     table : DataFrame (one row per MCPC)
-        Of a Cox model for each: "hazard_ratio" for one standard deviation of the score, its 95% interval, "lower" and
+        From one Cox model each: "hazard_ratio" for one standard deviation of the score, its 95% interval, "lower" and
         "upper", "p" (Wald), "bonferroni" and "fdr" over the MCPCs; "logrank_p" of high against low scores; "n" and
         "events".
     curves : DataFrame
@@ -42,7 +46,7 @@ class Survival(Shown):
         row for time 0 and for each time in the group.
     joint : DataFrame or None
         One Cox model with all MCPCs that are significant on their own (p < 0.05) and the covariates: "hazard_ratio",
-        "lower", "upper", "p" for each predictor. None where no MCPC is.
+        "lower", "upper", "p" for each predictor. None if there are no such MCPCs.
     """
 
     table: Any
@@ -50,11 +54,11 @@ class Survival(Shown):
     joint: Any | None
 
     def _words(self) -> list[str]:
-        found = [str(name) for name in self.table.index[self.table["bonferroni"] < _LEVEL]]
+        significant = [str(name) for name in self.table.index[self.table["bonferroni"] < _LEVEL]]
         words = [
             f"Scores of {counted(len(self.table), 'MCPC')} against survival of {self.table['n'].max():,.0f} rows with "
             f"{self.table['events'].max():,.0f} events, by Cox's model for each.",
-            f"At level {_LEVEL:g} after Bonferroni's correction: {listed(found, NAMED)}.",
+            f"At level {_LEVEL:g} after Bonferroni's correction: {listed(significant, NAMED)}.",
         ]
         ratios = self.table["hazard_ratio"]
         if ratios.notna().any():
@@ -62,8 +66,8 @@ class Survival(Shown):
         return words
 
     def _rows(self) -> dict[str, Any]:
-        told = ["hazard_ratio", "lower", "upper", "p", "bonferroni"]
-        return {"": list(self.table.index), **{name: list(self.table[name]) for name in told}}
+        columns = [*_COX_COLUMNS, "bonferroni"]
+        return {"": list(self.table.index), **{name: list(self.table[name]) for name in columns}}
 
 
 @shown("survival")
@@ -86,17 +90,17 @@ def survival(
 
     Cox's proportional hazards, ``h(t | x) = h_0(t) exp(beta z_j(x))``, for the scores z_j of each MCPC, divided by
     their standard deviation; and Kaplan-Meier curves of the rows with scores above and below a quantile. The paper does
-    so for MCPC 10 and patients with pancreatic cancer.
+    this for MCPC 10 and patients with pancreatic cancer.
 
     Parameters
     ----------
     source : MCPCA, Pipeline or AnnData
         A fitted model, or a Pipeline that ends in one, with the rows in ``X`` and ``y``; or an AnnData with a fit,
-        which brings its own.
+        which brings its own rows.
     time, event : sequences of n_rows values, or str
         Time to death or to the end of observation, > 0; and whether it was death (True or 1) or not. For an AnnData
-        also names of columns of ``obs``. Series of pandas go by their index where ``X`` is a DataFrame, so that a table
-        of patients may have an order of its own. Rows where either is missing are left out.
+        also names of columns of ``obs``. Series of pandas are matched by their index if ``X`` is a DataFrame, so a
+        table of patients may be in any order. Rows for which either is missing are left out.
     X, y : optional
         Rows of the fitted contexts.
     contexts : name or sequence of names, optional
@@ -104,13 +108,13 @@ def survival(
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     covariates : DataFrame (n_rows, c), optional
-        Numbers that are in every Cox model too: age, stage, means of PCs. It goes by its index as ``time`` does. Rows
-        with missing ones are left out.
+        Numeric columns to include in every Cox model: age, stage, means of PCs. Matched by index as ``time`` is. Rows
+        with missing values are left out.
     cut : float
-        Quantile of the scores that parts high from low, within each context where ``stratify``.
+        Quantile of the scores that separates high from low, within each context if ``stratify``.
     stratify : bool
-        With several contexts let each have its own baseline hazard: otherwise a score that differs between cancer
-        types is credited with their difference in survival.
+        Give each of several contexts its own baseline hazard: otherwise a score that differs between cancer types is
+        credited with their difference in survival.
     center : {"overall", "context"}
         As for ``sample_scores``.
     key : str
@@ -122,79 +126,95 @@ def survival(
 
     Notes
     -----
-    Needs lifelines (extra ``analysis``). One Cox model for each MCPC. One that has no finite solution is told in a
-    warning, and is NaN in the table; where none has, or where ``joint`` has none, see the message for why.
+    Needs lifelines (extra ``analysis``). One Cox model is fitted for each MCPC. If it has no finite solution there is a
+    warning and the table has NaN; if none of them has one, that is an error. ``joint`` is None, with a warning, if the
+    joint model has none.
     """
     pd = pandas()
-    require("lifelines", EXTRA)
+    require("lifelines", ANALYSIS_EXTRA)  # before any work is done
     cut = check_real(cut, "cut", 0.01, 0.99, "It is a quantile of the scores.")
     fit, Z, codes, rows = scores_of_rows(source, key, X, y, center)
     chosen = chosen_components(components, fit.names)
     frame = _checked(pd, time, event, covariates, len(Z), rows, source)
-    extra = [name for name in frame.columns if name not in ("time", "event")]
-    taken = [str(name) for name in extra if name in fit.names]
+    covariate_names = [name for name in frame.columns if name not in ("time", "event")]
+    taken = [str(name) for name in covariate_names if name in fit.names]
     if taken:
         raise ValueError(f"covariates has a column {taken[0]!r}, the name of an MCPC; rename it.")
-    wanted = np.arange(len(fit.contexts))
-    if contexts is not None:
-        several = [contexts] if isinstance(contexts, (str, numbers.Integral)) else list(contexts)
-        wanted = np.array([context_index(name, fit.contexts, "contexts") for name in several], dtype=int)
-    kept = np.isin(codes, wanted) & frame.notna().all(axis=1).to_numpy()
-    frame, own, Z = frame[kept].reset_index(drop=True), codes[kept], Z[kept]
+    is_used = np.isin(codes, _chosen_contexts(contexts, fit)) & frame.notna().all(axis=1).to_numpy()
+    frame = frame[is_used].reset_index(drop=True)
+    codes = codes[is_used]
+    Z = Z[is_used]
     if len(frame) < 4 or not frame["event"].sum() > 0:
         raise ValueError(
             f"{len(frame)} rows have a context, a time and an event, {int(frame['event'].sum())} with event=True; at "
             "least 4 rows and 1 event are needed."
         )
-    strata = ["context"] if stratify and len(np.unique(own)) > 1 else []
-    frame["context"] = own
-    scaled = Z / np.where(Z.std(axis=0, ddof=1) > 0, Z.std(axis=0, ddof=1), 1)
-    groups = own if strata else np.zeros_like(own)
-    models, curves, tests, failed = [], [], [], []
+    strata = ["context"] if stratify and len(np.unique(codes)) > 1 else []
+    frame["context"] = codes
+    # Over all rows used, whatever the strata: a hazard ratio is for the same difference in scores in every context.
+    sds = Z.std(axis=0, ddof=1)
+    scaled = Z / np.where(sds > 0, sds, 1)
+    groups = codes if strata else np.zeros_like(codes)  # within which scores are cut and deaths are compared
+    models = []
+    curves = []
+    logrank_ps = []
+    failed = []
     for j in chosen:
         name = fit.names[j]
         if np.ptp(Z[:, j]) == 0:
             raise ValueError(f"The scores on {name} are all equal in these rows; leave it out with components.")
         frame[name] = scaled[:, j]
         try:
-            models.append(_cox(frame[["time", "event", *extra, *strata, name]], strata, name).loc[name])
+            model = _cox(frame[["time", "event", *covariate_names, *strata, name]], strata, name)
+            models.append(model.loc[name])
         except _NoSolutionError as error:
             failed.append(error)
-            models.append(pd.Series(np.nan, index=_COLUMNS))
+            models.append(pd.Series(np.nan, index=_COX_COLUMNS))
         is_high = _above(Z[:, j], groups, cut)
         if is_high.all() or not is_high.any():
             raise ValueError(f"cut={cut:g} leaves all scores on {name} on one side, since many are equal; change it.")
         curves.append(_curves(pd, frame, is_high, name))
-        tests.append(logrank(frame, is_high, groups))
-    if len(failed) == len(chosen):
+        logrank_ps.append(logrank(frame, is_high, groups))
+    if len(failed) == len(chosen):  # a table of NaN alone would look like a result
         raise failed[0]
-    for why in failed:
-        warnings.warn(str(why), UserWarning, stacklevel=2)
+    for failure in failed:
+        warnings.warn(str(failure), UserWarning, stacklevel=2)
     names = [fit.names[j] for j in chosen]
     table = pd.DataFrame(models, index=names)
     p = table["p"].to_numpy()
-    table["bonferroni"], table["fdr"], table["logrank_p"] = bonferroni(p), false_discoveries(p), tests
-    table["n"], table["events"] = len(frame), int(frame["event"].sum())
-    marginal = [name for name in names if table.at[name, "p"] < _LEVEL]
+    table["bonferroni"] = bonferroni(p)
+    table["fdr"] = false_discoveries(p)
+    table["logrank_p"] = logrank_ps
+    table["n"] = len(frame)
+    table["events"] = int(frame["event"].sum())
+    significant = [name for name in names if table.at[name, "p"] < _LEVEL]
     joint = None
-    if marginal:
+    if significant:
+        columns = ["time", "event", *covariate_names, *strata, *significant]
         try:
-            joint = _cox(frame[["time", "event", *extra, *strata, *marginal]], strata, ", ".join(marginal))
+            joint = _cox(frame[columns], strata, ", ".join(significant))
         except _NoSolutionError as error:
             warnings.warn(f"joint is None: {error}", UserWarning, stacklevel=2)
     return Survival(table, pd.concat(curves, ignore_index=True), joint)
 
 
+def _chosen_contexts(contexts: Any, fit: Fitted) -> Array:
+    """Return the positions of one context or of several, by name; None is all of them."""
+    if contexts is None:
+        return np.arange(len(fit.contexts))
+    several = [contexts] if isinstance(contexts, (str, numbers.Integral)) else list(contexts)
+    return np.array([context_index(name, fit.contexts, "contexts") for name in several], dtype=int)
+
+
 def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Array | None, source: Any) -> Any:
-    """Return a table of time, event (float) and covariates, one row for each row of the data."""
-    times, events = (
-        _numbers(pd, per_row(v, n, names, name, source), name) for v, name in ((time, "time"), (event, "event"))
-    )
+    """Return a table of time, event (as floats) and covariates, one row for each row of the data."""
+    times = _numbers(pd, per_row(time, n, names, "time", source), "time")
+    events = _numbers(pd, per_row(event, n, names, "event", source), "event")
     odd_times = (times <= 0) | np.isinf(times)
     if odd_times.any():
         raise ValueError(
             f"time has {int(odd_times.sum())} values <= 0 or infinite, the first in row {int(odd_times.idxmax())}: "
-            f"{times[odd_times.idxmax()]:g}. Leave these rows out (NaN)."
+            f"{times[odd_times.idxmax()]:g}. Set them to NaN to leave these rows out."
         )
     if not events.dropna().isin([0, 1]).all():
         odd = sorted(set(events.dropna()) - {0.0, 1.0})[:5]
@@ -222,17 +242,17 @@ def _numbers(pd: Any, values: Array, argument: str) -> Any:
     try:
         return pd.to_numeric(pd.Series(values).astype(object)).astype(float)
     except (TypeError, ValueError) as error:
-        what = "1 or True where the event was seen" if argument == "event" else "time as numbers, of days say"
+        what = "1 or True where the event was seen" if argument == "event" else "time as numbers, such as days"
         raise ValueError(f"{argument} must be numbers ({error}); pass {what}.") from error
 
 
 class _NoSolutionError(ValueError):
-    """A Cox model without a finite solution."""
+    """A Cox model has no finite solution."""
 
 
 @contextlib.contextmanager
-def _without_notices() -> Iterator[None]:
-    """Leave out what lifelines says of newer pandas: it is no matter of the caller's."""
+def _without_deprecations() -> Iterator[None]:
+    """Silence warnings from lifelines' use of pandas, which callers cannot do anything about."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
@@ -241,10 +261,11 @@ def _without_notices() -> Iterator[None]:
 
 def _cox(frame: Any, strata: list[str], what: str) -> Any:
     """Return the rows "hazard_ratio", "lower", "upper", "p" of each predictor of a Cox model."""
-    lifelines = require("lifelines", EXTRA)
-    exceptions = require("lifelines.exceptions", EXTRA)
+    lifelines = require("lifelines", ANALYSIS_EXTRA)
+    exceptions = require("lifelines.exceptions", ANALYSIS_EXTRA)
     try:
-        with _without_notices():
+        with _without_deprecations():
+            # lifelines only warns if it does not converge, and then returns coefficients that mean nothing.
             for kind in (exceptions.ConvergenceWarning, LinAlgWarning):
                 warnings.simplefilter("error", kind)
             fitted = lifelines.CoxPHFitter().fit(frame, "time", "event", strata=strata or None)
@@ -252,26 +273,26 @@ def _cox(frame: Any, strata: list[str], what: str) -> Any:
         first = str(error).strip().split("\n")[0]
         raise _NoSolutionError(
             f"Cox's model with {what} has no finite solution ({first}): too few events, a covariate that follows from "
-            "the others, or one that parts all events from the rest. Leave it out, or take more rows."
+            "the others, or one that separates all events from the rest. Leave it out, or pass more rows."
         ) from error
-    found = fitted.summary
-    table = found[["exp(coef)", "exp(coef) lower 95%", "exp(coef) upper 95%", "p"]]
-    return table.set_axis(_COLUMNS, axis=1).rename_axis(None)
+    table = fitted.summary[["exp(coef)", "exp(coef) lower 95%", "exp(coef) upper 95%", "p"]]
+    return table.set_axis(_COX_COLUMNS, axis=1).rename_axis(None)
 
 
 def _above(z: Array, groups: Array, cut: float) -> Array:
-    """Return whether a score is above the quantile of its group."""
+    """Return an indicator of the scores (n,) above the quantile ``cut`` of their group."""
     bounds = {group: np.quantile(z[groups == group], cut) for group in np.unique(groups)}
     return z > np.array([bounds[group] for group in groups])
 
 
 def _curves(pd: Any, frame: Any, is_high: Array, name: str) -> Any:
-    lifelines = require("lifelines", EXTRA)
+    """Return the Kaplan-Meier curves of the rows with high and with low scores."""
+    lifelines = require("lifelines", ANALYSIS_EXTRA)
     parts = []
-    for group, rows in (("high", is_high), ("low", ~is_high)):
-        own = frame[rows]
-        with _without_notices():
-            curve = lifelines.KaplanMeierFitter().fit(own["time"], own["event"])
+    for group, in_group in (("high", is_high), ("low", ~is_high)):
+        patients = frame[in_group]
+        with _without_deprecations():
+            curve = lifelines.KaplanMeierFitter().fit(patients["time"], patients["event"])
         interval = curve.confidence_interval_
         at_risk = curve.event_table["at_risk"].to_numpy()
         parts.append(
@@ -291,18 +312,26 @@ def _curves(pd: Any, frame: Any, is_high: Array, name: str) -> Any:
 
 
 def logrank(frame: Any, is_high: Array, strata: Array) -> float:
-    """Return the p-value of the log-rank test of high against low scores, summed over strata of rows (n,)."""
-    difference = variance = 0.0
+    """Return the p-value of the log-rank test of high against low scores, stratified by ``strata`` (n,).
+
+    At each time of death the deaths among high scores are hypergeometric if scores do not matter. Observed minus
+    expected deaths, and their variances, are summed over times and strata (Mantel-Haenszel); the squared sum over the
+    variance is chi-squared with one degree of freedom.
+    """
+    difference = 0.0
+    variance = 0.0
     for stratum in np.unique(strata):
-        mine = strata == stratum
-        t, died, high = frame["time"].to_numpy()[mine], frame["event"].to_numpy()[mine] > 0, is_high[mine]
-        moments = np.unique(t[died])
-        # At each moment: rows at risk, those of them with high scores, deaths, and deaths with high scores.
-        n = len(t) - np.searchsorted(np.sort(t), moments)
-        n_high = high.sum() - np.searchsorted(np.sort(t[high]), moments)
-        at = np.searchsorted(moments, t[died])
-        deaths = np.bincount(at, minlength=len(moments))
-        deaths_high = np.bincount(at, weights=high[died], minlength=len(moments))
+        in_stratum = strata == stratum
+        t = frame["time"].to_numpy()[in_stratum]
+        died = frame["event"].to_numpy()[in_stratum] > 0
+        high = is_high[in_stratum]
+        death_times = np.unique(t[died])
+        # At each of these times: rows at risk, those of them with high scores, deaths, and deaths with high scores.
+        n = len(t) - np.searchsorted(np.sort(t), death_times)
+        n_high = high.sum() - np.searchsorted(np.sort(t[high]), death_times)
+        time_index = np.searchsorted(death_times, t[died])
+        deaths = np.bincount(time_index, minlength=len(death_times))
+        deaths_high = np.bincount(time_index, weights=high[died], minlength=len(death_times))
         share = n_high / n
         difference += float((deaths_high - deaths * share).sum())
         variance += float((deaths * share * (1 - share) * (n - deaths) / np.maximum(n - 1, 1)).sum())

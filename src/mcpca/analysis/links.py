@@ -1,4 +1,8 @@
-"""The paper's benchmark of context representations: do contexts that are alike have known links (Perturb-seq)."""
+"""The paper's benchmark of context representations: whether contexts with known links are similar (Perturb-seq).
+
+Contexts are described by means on overall PCs, alone or with loadings, PC standard deviations or PC variances. The most
+and the least similar pairs are called, and recall is the share of known links among them.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from .._results.context_tree import context_distances
 from .._utils.arguments import check_integer, check_integers, check_real
 from .._utils.progress import shown
 from .._utils.types import Array
+from .._utils.wording import quoted
+from ..context_tree import context_distances
 from ._rows import read_rows, same_contexts
 from ._tables import pandas
 from .gene_sets import read_sets
 
-MEANS, LOADINGS, SDS, VARIANCES = "mean PCs", "mean PCs + loadings", "mean PCs + PC sds", "mean PCs + PC variances"
+# Representations of contexts, as they are called in the table.
+MEANS = "mean PCs"
+LOADINGS = "mean PCs + loadings"
+SDS = "mean PCs + PC sds"
+VARIANCES = "mean PCs + PC variances"
 
 
 def links_of_sets(sets: Any, contexts: Sequence[str], max_size: int | None = None) -> set[tuple[int, int]]:
-    """Return the pairs (i, j), i < j, of contexts that are members of one set together.
+    """Return the pairs (i, j), i < j, of contexts that are members of the same set.
 
     Parameters
     ----------
@@ -31,12 +40,12 @@ def links_of_sets(sets: Any, contexts: Sequence[str], max_size: int | None = Non
     max_size : int, optional
         Sets with more members among the contexts are left out: the paper takes 5, 10 and 20.
     """
-    at = {name: i for i, name in enumerate(contexts)}
+    position = {name: i for i, name in enumerate(contexts)}
     pairs: set[tuple[int, int]] = set()
     for members in read_sets(sets, "links").values():
-        own = sorted({at[member] for member in members if member in at})
-        if max_size is None or len(own) <= max_size:
-            pairs.update(itertools.combinations(own, 2))
+        linked = sorted({position[member] for member in members if member in position})
+        if max_size is None or len(linked) <= max_size:
+            pairs.update(itertools.combinations(linked, 2))
     return pairs
 
 
@@ -58,36 +67,36 @@ def link_recall(
     """Measure how many known links between contexts are among the most and the least similar pairs.
 
     Contexts (perturbed genes) are described by (i) the mean of their rows on the overall PCs, (ii) these and their
-    loadings, (iii) these and the standard deviations, or the variances, of PCs. Of all pairs of contexts those with the
-    highest 5% and the lowest 5% of similarity are called; recall is the share of known links among them. By chance it
-    would be 10%.
+    loadings, (iii) these and the standard deviations, or the variances, of PCs. The 5% of all pairs of contexts with
+    the highest similarity and the 5% with the lowest are called; recall is the share of known links among them. By
+    chance it would be 10%.
 
     Parameters
     ----------
     source : MCPCA, Pipeline, AnnData, or sequence of them
-        One fit, or several models of different ranks fitted to the same rows; of ranks the best is taken for each set
-        of links, as the paper does.
+        One fit, or several models of different ranks fitted to the same rows; the best rank is taken for each set of
+        links, as in the paper.
     links : dict {collection: sets}
         For each collection a dict {name: members}, the path of a GMT file, or a sequence of pairs of contexts. Two
-        contexts in one set are linked. Names are those of contexts; others are left out, and a collection without any
-        link is told in a warning.
+        contexts in one set are linked. Members that are not contexts are ignored, and there is a warning for
+        collections without any link.
     X, y : optional
         Rows of the fitted contexts for models.
     max_sizes : int, sequence of int, or None
-        Largest sets, counted among the contexts, that make links: each gives a row of the table. None takes all sets,
-        as for REACTOME, CORUM and SIGNOR in the paper. Pairs have no size.
+        Size of the largest sets that make links, counted among the contexts: each gives a row of the table. None takes
+        all sets, as for REACTOME, CORUM and SIGNOR in the paper. Pairs have no size.
     n_pcs : int
-        Overall PCs for the means; as many as there are where there are fewer.
+        Number of overall PCs for the means, or as many as there are.
     numbers : int or sequence of int, optional
         Numbers of PC standard deviations or variances to try, of which the best is taken; by default the ranks of the
-        models, so that both have the same choice. All PCs where there are fewer.
+        models, so that both have the same choice. At most the number of PCs that there are.
     tail : float
         Share of pairs called at each end.
     metric : {"cosine", "correlation", "euclidean"}
         Similarity is 1 - distance.
     standardize : bool
-        Centre every mean, loading or standard deviation over contexts and divide it by its standard deviation first.
-        The paper tells of no such step; without it, what is added counts by its scale, and loadings are variances.
+        First centre every mean, loading or standard deviation over contexts and divide it by its standard deviation.
+        The paper mentions no such step; without it, what is added counts by its scale, and loadings are variances.
     key : str
         Name of the fit in an AnnData.
 
@@ -99,8 +108,8 @@ def link_recall(
 
     Notes
     -----
-    Taking the best of several numbers favours them a little over mean PCs, which have no choice; "tried" tells of how
-    many. Cost: PCA of the rows, one pass, and O(k^2 (n_pcs + r)) for each number.
+    Taking the best of several numbers favours them a little over mean PCs, which have no choice; "tried" is how many
+    there were. Cost: PCA of the rows, one pass, and O(k^2 (n_pcs + r)) for each number.
     """
     pd = pandas()
     contexts = _fits(source, key)[1][0].contexts
@@ -108,15 +117,15 @@ def link_recall(
     called = pairs_called(
         source, X=X, y=y, n_pcs=n_pcs, numbers=numbers, tail=tail, metric=metric, standardize=standardize, key=key
     )
-    table = []
+    records = []
     for (collection, size), pairs in known.items():
         i, j = np.array(sorted(pairs)).T
         index = condensed_places(i, j, len(contexts))
         for name, versions in called.items():
-            recalls = [float(inside[index].mean()) for _, inside in versions]
+            recalls = [float(is_called[index].mean()) for _, is_called in versions]
             best = int(np.argmax(recalls))
-            number, inside = versions[best]
-            table.append(
+            number, is_called = versions[best]
+            records.append(
                 {
                     "links": collection,
                     "max_size": size,
@@ -125,10 +134,10 @@ def link_recall(
                     "number": number,
                     "tried": len(recalls),
                     "recall": recalls[best],
-                    "called": float(inside.mean()),
+                    "called": float(is_called.mean()),
                 }
             )
-    return pd.DataFrame(table)
+    return pd.DataFrame(records)
 
 
 def pairs_called(
@@ -145,7 +154,8 @@ def pairs_called(
 ) -> dict[str, list[tuple[int, Array]]]:
     """Return {features: [(number, which pairs of contexts are called)]}; arguments are those of ``link_recall``.
 
-    Pairs are in SciPy's condensed order. Recall of many links, as when contexts exchange their names, needs no more.
+    Pairs are in SciPy's condensed order. Which pairs are called does not depend on the links, so the recall of many
+    sets of links (of permuted contexts, for a null distribution) takes one call of this.
     """
     sources, fits = _fits(source, key)
     tail = check_real(tail, "tail", 0.0001, 0.5, "It is a share of the pairs, at each end.")
@@ -155,12 +165,13 @@ def pairs_called(
     rows = read_rows(sources[0], key, X, y)
     rows.check_rows(2)
     V = rows.principal_directions(max(n_pcs, *tried)).vectors
-    tried = sorted({min(m, V.shape[1]) for m in tried})
+    tried = sorted({min(m, V.shape[1]) for m in tried})  # numbers beyond the PCs that there are count once
     Z = rows.project(V)
     means, variances = rows.moments(Z)
+    # From the mean of all rows, where PCA centres: the cosine depends on the origin.
     means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
     added: dict[str, list[Array]] = {
-        MEANS: [means[:, :0]],
+        MEANS: [means[:, :0]],  # nothing: no columns
         LOADINGS: [fit.loadings for fit in fits],
         SDS: [np.sqrt(variances[:, :m]) for m in tried],
         VARIANCES: [variances[:, :m] for m in tried],
@@ -172,7 +183,7 @@ def pairs_called(
 
 
 def _fits(source: Any, key: str) -> tuple[list[Any], list[Any]]:
-    """Return the models and what was fitted, where there are enough contexts for shares of pairs."""
+    """Return the sources and their fits, if there are enough contexts for shares of pairs."""
     sources, fits = same_contexts(source, key)
     if len(fits[0].contexts) < 4:
         raise ValueError(f"There are {len(fits[0].contexts)} contexts, and shares of pairs need at least 4.")
@@ -182,7 +193,7 @@ def _fits(source: Any, key: str) -> tuple[list[Any], list[Any]]:
 def _known(
     links: Any, contexts: list[str], max_sizes: int | Sequence[int] | None
 ) -> dict[tuple[str, int | None], set[tuple[int, int]]]:
-    """Return the pairs of each collection and largest size; those without a pair are left out, which is told."""
+    """Return the pairs of each collection and largest size; warn of those without a pair, which are left out."""
     if not isinstance(links, Mapping) or not links:
         raise TypeError(
             f"links is {'empty' if isinstance(links, Mapping) else 'a ' + type(links).__name__}; pass a dict "
@@ -190,36 +201,38 @@ def _known(
         )
     sizes = [None] if max_sizes is None else check_integers(max_sizes, "max_sizes", 2)
     empty: dict[str, list[int | None]] = {}
-    found: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
+    known: dict[tuple[str, int | None], set[tuple[int, int]]] = {}
     for collection, sets in links.items():
+        # Pairs are sets of two, which no largest size applies to.
         is_pairs = not isinstance(sets, (str, Mapping)) and not hasattr(sets, "__fspath__")
         if is_pairs:
             sets = {f"pair {i}": _pair(pair, collection) for i, pair in enumerate(sets)}
         for size in [None] if is_pairs else sizes:
             pairs = links_of_sets(sets, contexts, size)
             if pairs:
-                found[str(collection), size] = pairs
+                known[str(collection), size] = pairs
             else:
                 empty.setdefault(str(collection), []).append(size)
-    if not found:
+    if not known:
         raise ValueError(
-            f"links has no pair of contexts, which are {contexts[:3]}, in sets of at most {max_sizes}; use the names "
-            "of the contexts, or raise max_sizes."
+            f"links has no pair of contexts, which are {quoted(contexts, 3)}, in sets of at most {max_sizes}; use the "
+            "names of the contexts, or raise max_sizes."
         )
     if empty:
-        lost = [
-            name if len(own) == len(sizes) else f"{name} (sets of at most {', '.join(map(str, own))})"
-            for name, own in empty.items()
+        without = [
+            name if len(empty_sizes) == len(sizes) else f"{name} (sets of at most {', '.join(map(str, empty_sizes))})"
+            for name, empty_sizes in empty.items()
         ]
         warnings.warn(
-            f"links has no pair of contexts in {', '.join(lost)}; these are not in the table.",
+            f"links has no pair of contexts in {', '.join(without)}; these are not in the table.",
             UserWarning,
             stacklevel=3,
         )
-    return found
+    return known
 
 
 def _pair(pair: Any, collection: Any) -> list[str]:
+    """Return the two names of a pair, which then counts as a set of two."""
     names = [] if isinstance(pair, str) else [str(name) for name in pair]
     if len(names) != 2:
         raise ValueError(f"links[{collection!r}] has {pair!r} among its pairs; each is two names of contexts.")
@@ -227,7 +240,7 @@ def _pair(pair: Any, collection: Any) -> list[str]:
 
 
 def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
-    """Return which pairs of contexts, condensed, are in the tails of similarity of their features F (k, m)."""
+    """Return an indicator of the pairs of contexts, condensed, in the tails of similarity of features F (k, m)."""
     if standardize:
         sd = F.std(axis=0)
         F = (F - F.mean(axis=0)) / np.where(sd > 0, sd, 1)
@@ -237,5 +250,5 @@ def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
 
 
 def condensed_places(i: Array, j: Array, k: int) -> Array:
-    """Return the places of pairs (i < j) of k contexts in SciPy's condensed order."""
+    """Return the places of pairs (i < j) of k contexts in SciPy's condensed order: (0, 1), (0, 2), ..., (1, 2), ..."""
     return np.asarray(k * i - i * (i + 1) // 2 + j - i - 1)

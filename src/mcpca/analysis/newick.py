@@ -1,4 +1,8 @@
-"""Trees as sets of leaves: read from Newick, written to it, and compared by Robinson and Foulds' distance."""
+"""Trees as sets of clades: read from Newick, written to it, and compared by Robinson and Foulds' distance.
+
+A clade is the set of leaves below an inner node. The clades determine a tree up to the order of children, so trees are
+compared as sets of them. ``trees`` is the only user.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,16 @@ from collections.abc import Collection, Sequence
 
 from .._utils.types import Array
 
-_TOKEN = re.compile(r"\s*(?:'((?:[^']|'')*)'|([(),;])|(:\s*[^(),;\s]+)|(\[[^]]*\])|([^(),:;'\[\]\s][^(),:;'\[\]]*))")
+_TOKEN = re.compile(
+    r"""\s*(?:
+    '((?:[^']|'')*)'                       # a name in single quotes, in which '' is a quote
+    |([(),;])                              # structure
+    |(:\s*[^(),;\s]+)                      # the length of a branch
+    |(\[[^]]*\])                           # a comment
+    |([^(),:;'\[\]\s][^(),:;'\[\]]*)      # a name without quotes, which may contain spaces
+    )""",
+    re.VERBOSE,
+)
 Clades = set[frozenset[str]]
 
 
@@ -17,31 +30,34 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     Parameters
     ----------
     text : str
-        Such as ``((human, chimp), gorilla);``. Lengths of branches, names of inner nodes and comments in brackets are
-        left out; nodes may have any number of children. Names with spaces or signs stand between single quotes, or
-        have spaces as they are.
+        Such as ``((human, chimp), gorilla);``. Branch lengths, names of inner nodes and comments in brackets are
+        ignored; nodes may have any number of children. Names with special characters are in single quotes; spaces need
+        none.
     argument : str
-        What to call it in errors.
+        Its name in errors.
     """
     if not isinstance(text, str):
         raise TypeError(f"{argument} is a {type(text).__name__}; pass a tree in Newick format: '((a, b), c);'.")
     if "(" not in text:
         raise ValueError(
-            f"{argument}={text[:60]!r} is no tree in Newick format, such as '((a, b), c);': there are no leaves in "
+            f"{argument}={text[:60]!r} is not a tree in Newick format, such as '((a, b), c);': there are no leaves in "
             "brackets. Pass the text of the tree, not the name of a file."
         )
-    at, leaves, clades = 0, [], set()
-    open_nodes: list[set[str]] = []
-    closed = after_node = False
+    at = 0
+    leaves: list[str] = []
+    clades = set()
+    open_nodes: list[set[str]] = []  # leaves seen so far below each node whose bracket is open, the outermost first
+    is_complete = False
+    after_node = False  # whether a leaf or a closing bracket came last, after which only , ) ; or a label may follow
 
     def fail(why: str) -> ValueError:
-        return ValueError(f"{argument} is no tree in Newick format: {why} at character {at} of {text[:60]!r}.")
+        return ValueError(f"{argument} is not a tree in Newick format: {why} at character {at} of {text[:60]!r}.")
 
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise fail("cannot be read on")
-        if closed:
+            raise fail("unexpected text")
+        if is_complete:
             raise fail("it goes on after its end")
         quoted, sign, length, comment, plain = match.groups()
         if sign == "(":
@@ -50,7 +66,7 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
             open_nodes.append(set())
         elif sign == ")":
             if len(open_nodes) < 1 or not after_node:
-                raise fail("a bracket closes that holds nothing or was not opened")
+                raise fail("a bracket closes that is empty or was not opened")
             below = open_nodes.pop()
             if open_nodes:
                 clades.add(frozenset(below))
@@ -61,10 +77,10 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
                 raise fail("a comma has nothing before it or no bracket around it")
             after_node = False
         elif sign == ";":
-            closed = True
+            is_complete = True
         elif length is None and comment is None:
             name = quoted.replace("''", "'") if quoted is not None else plain.strip()
-            if not after_node:  # after a bracket it names an inner node
+            if not after_node:  # after a closing bracket it names the inner node
                 leaves.append(name)
                 if open_nodes:
                     open_nodes[-1].add(name)
@@ -73,13 +89,15 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     if open_nodes or not leaves:
         raise fail("a bracket is not closed" if open_nodes else "there are no leaves")
     if len(set(leaves)) < len(leaves):
-        twice = next(name for name in leaves if leaves.count(name) > 1)
-        raise ValueError(f"{argument} has the leaf {twice!r} more than once; every leaf has a name of its own.")
+        repeated = next(name for name in leaves if leaves.count(name) > 1)
+        raise ValueError(f"{argument} has the leaf {repeated!r} more than once; give leaves different names.")
+    # A node with a single child, or one around all leaves, is no clade that trees could differ in.
     return {clade for clade in clades if 1 < len(clade) < len(leaves)}, leaves
 
 
 def clades_of_linkage(linkage: Array, names: Sequence[str]) -> Clades:
     """Return the leaves below each inner node but the root of SciPy's linkage matrix (k - 1, 4)."""
+    # Node i < k is leaf i; row j of the linkage makes node k + j of the two nodes in its first two columns.
     below = [frozenset([name]) for name in names]
     for a, b, *_ in linkage:
         below.append(below[int(a)] | below[int(b)])
@@ -87,8 +105,11 @@ def clades_of_linkage(linkage: Array, names: Sequence[str]) -> Clades:
 
 
 def newick_of_linkage(linkage: Array, names: Sequence[str]) -> str:
-    """Return SciPy's linkage matrix as a tree in Newick format, with lengths of branches: half of the distances."""
-    parts = [_quoted(name) for name in names]
+    """Return SciPy's linkage matrix as a tree in Newick format, with branch lengths: half of the distances.
+
+    The path between two leaves through the node that joins them is then as long as their distance.
+    """
+    parts = [_newick_name(name) for name in names]
     heights = [0.0] * len(names)
     for a, b, distance, _ in linkage:
         inside = ",".join(f"{parts[i]}:{(distance - heights[i]) / 2:.6g}" for i in (int(a), int(b)))
@@ -98,27 +119,30 @@ def newick_of_linkage(linkage: Array, names: Sequence[str]) -> str:
 
 
 def restricted(clades: Clades, leaves: Collection[str]) -> Clades:
-    """Return the clades of the tree with only these leaves, without those that hold one of them, or all."""
+    """Return the clades of the tree reduced to these leaves, without those that hold a single leaf or all of them."""
     inside = frozenset(leaves)
     return {clade & inside for clade in clades if 1 < len(clade & inside) < len(inside)}
 
 
 def splits(clades: Clades, leaves: Sequence[str]) -> Clades:
-    """Return the splits of leaves in two that the edges of the tree make, without its root.
+    """Return the splits of the leaves in two that the edges of the tree make, regardless of its root.
 
-    Each as the side without the first leaf; those with a single leaf on a side, which every tree has, are left out.
+    Each is given by the side without the first leaf. Splits with a single leaf on one side, which every tree has, are
+    left out.
     """
-    every, first = frozenset(leaves), leaves[0]
-    sides = {every - clade if first in clade else clade for clade in clades}
-    return {side for side in sides if 1 < len(side) < len(every) - 1}
+    all_leaves = frozenset(leaves)
+    sides = {all_leaves - clade if leaves[0] in clade else clade for clade in clades}
+    return {side for side in sides if 1 < len(side) < len(all_leaves) - 1}
 
 
 def robinson_foulds(first: Clades, second: Clades, leaves: Sequence[str], *, rooted: bool = True) -> int:
-    """Return the number of clades (rooted) or splits (unrooted) that one of two trees has and the other has not."""
+    """Return the number of clades (rooted) or splits (unrooted) that only one of two trees has."""
     if not rooted:
-        first, second = splits(first, leaves), splits(second, leaves)
+        first = splits(first, leaves)
+        second = splits(second, leaves)
     return len(first ^ second)
 
 
-def _quoted(name: str) -> str:
+def _newick_name(name: str) -> str:
+    """Return a name for Newick, in quotes unless it has no special characters."""
     return name if re.fullmatch(r"[\w.+-]+", name) else "'" + name.replace("'", "''") + "'"

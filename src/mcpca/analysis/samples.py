@@ -1,4 +1,7 @@
-"""Rows along an MCPC: their scores, those at the poles, and the medians of groups (works, patients)."""
+"""Rows along an MCPC: their scores, those at the poles, and the medians of groups (works, patients).
+
+Tables around ``_rows.scores_of_rows``, which reads the rows or takes the scores that an AnnData holds.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ def sample_scores(
     ----------
     source : MCPCA, Pipeline or AnnData
         A fitted model, or a Pipeline that ends in one, with the rows in ``X`` and ``y``; or an AnnData with a fit,
-        which brings its own.
+        which brings its own rows.
     X, y : optional
-        Rows of fitted contexts, in any form that ``fit`` takes but Dask.
+        Rows of fitted contexts, in any form that ``fit`` takes except Dask.
     center : {"overall", "context"}
-        Mean taken off: that of all rows, so that differences between contexts stay visible, or that of the row's own
+        Mean to subtract: that of all rows, so that differences between contexts stay visible, or that of the row's own
         context.
     key : str
         Name of the fit in an AnnData.
@@ -40,17 +43,17 @@ def sample_scores(
     Returns
     -------
     DataFrame (n, 1 + r)
-        "context" and a column for each MCPC, in the order of the rows; contexts are missing where an AnnData's row was
-        not fitted.
+        "context" and a column for each MCPC, in the order of the rows; the context is missing for rows of an AnnData
+        that were not fitted.
 
     Notes
     -----
-    One pass over the rows, O(n p r); none where an AnnData holds the scores.
+    One pass over the rows, O(n p r); none if an AnnData holds the scores.
     """
     pd = pandas()
     fit, Z, codes, names = scores_of_rows(source, key, X, y, center)
     table = pd.DataFrame(Z, index=names, columns=fit.names)  # 0, 1, ... where rows have no names
-    table.insert(0, "context", np.array([*fit.contexts, None], dtype=object)[codes])
+    table.insert(0, "context", np.array([*fit.contexts, None], dtype=object)[codes])  # code -1 is the None
     return table
 
 
@@ -73,12 +76,12 @@ def top_samples(
     source, X, y, center, key
         As for ``sample_scores``.
     n : int
-        Rows at each pole.
+        Number of rows at each pole.
     components : int, str or sequence of them, optional
         MCPCs by column (0 is MCPC 1) or name; by default all.
     names : sequence of n_rows values, or str, optional
-        What to call the rows (the sentences themselves, say), a Series by its index; for an AnnData also the name of
-        a column of ``obs``. By default the index.
+        Names for the rows (the sentences themselves, say), a Series by its index; for an AnnData also the name of a
+        column of ``obs``. By default the index.
 
     Returns
     -------
@@ -93,31 +96,32 @@ def top_samples(
     n = check_integer(n, "n", 1)
     fit, Z, codes, index = scores_of_rows(source, key, X, y, center)
     if names is None:
-        called = np.arange(len(Z)) if index is None else index
+        row_names = np.arange(len(Z)) if index is None else index
     else:
-        called = per_row(names, len(Z), index, "names", source)
+        row_names = per_row(names, len(Z), index, "names", source)
     member = np.flatnonzero(codes >= 0)
     if 2 * n > len(member):
         raise ValueError(f"n={n} rows at each of two poles, but there are {len(member)}; n <= {len(member) // 2}.")
-    found = []
+    parts = []
     for j in chosen_components(components, fit.names):
         for pole, sign in (("positive", -1), ("negative", 1)):
+            # Ascending in both cases, so that ties stay in the order of the rows.
             order = member[np.argsort(sign * Z[member, j], kind="stable")[:n]]
             contexts = [fit.contexts[code] for code in codes[order]]
-            found.append(
+            parts.append(
                 pd.DataFrame(
                     {
                         "component": fit.names[j],
                         "pole": pole,
                         "rank": np.arange(1, n + 1),
                         "row": order,
-                        "name": called[order],
+                        "name": row_names[order],
                         "context": contexts,
                         "score": Z[order, j],
                     }
                 )
             )
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)
 
 
 @shown("scores")
@@ -131,15 +135,15 @@ def group_medians(
     min_rows: int = 1,
     key: str = "mcpca",
 ) -> Any:
-    """Return the median score of each group of rows on each MCPC: of a work over its sentences, as in the paper.
+    """Return the median score of each group of rows on each MCPC; in the paper, of each work over its sentences.
 
     Parameters
     ----------
     source, X, y, center, key
         As for ``sample_scores``.
     groups : sequence of n_rows labels, or str
-        The group of each row (a work, a patient), missing where it has none. A Series goes by its index where ``X``
-        is a DataFrame or an AnnData; for an AnnData also the name of a column of ``obs``.
+        The group of each row (a work, a patient), missing if it has none. A Series is matched by its index if ``X`` is
+        a DataFrame or an AnnData; for an AnnData also the name of a column of ``obs``.
     min_rows : int
         Groups with fewer rows are left out.
 
@@ -152,13 +156,13 @@ def group_medians(
     min_rows = check_integer(min_rows, "min_rows", 1)
     fit, Z, codes, names = scores_of_rows(source, key, X, y, center)
     labels = pd.Series(per_row(groups, len(Z), names, "groups", source))
-    kept = (codes >= 0) & labels.notna().to_numpy()
-    grouped = pd.DataFrame(Z[kept], columns=fit.names).groupby(labels[kept].to_numpy(), observed=True)
+    grouped_rows = (codes >= 0) & labels.notna().to_numpy()
+    grouped = pd.DataFrame(Z[grouped_rows], columns=fit.names).groupby(labels[grouped_rows].to_numpy(), observed=True)
     table = grouped.median()
     table.insert(0, "n", grouped.size())
     table = table[table["n"] >= min_rows]
     if not len(table):
-        largest = int(grouped.size().max()) if kept.any() else 0
+        largest = int(grouped.size().max()) if grouped_rows.any() else 0
         way_out = "lower min_rows" if largest else "give rows a group"
         raise ValueError(f"groups has no group of min_rows={min_rows} rows; the largest has {largest}: {way_out}.")
     return table.rename_axis("group")

@@ -1,4 +1,8 @@
-"""Trees of contexts: from loadings, and from what PCA gives; how far they are from a known one."""
+"""Trees of contexts, from loadings or from PCA, and how far they are from a known tree.
+
+The paper's comparison of species with their phylogeny (Fig. S4). Linkages come from ``mcpca.context_tree``, as for
+``plot_context_tree``; clades and distances between trees are in ``newick``.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._results.context_tree import context_linkage
 from .._results.fitted import Fitted, fitted
 from .._utils.arguments import check_integer, check_integers, refuse_without_effect
 from .._utils.printing import Shown, counted
 from .._utils.progress import shown
 from .._utils.types import Array
+from .._utils.wording import quoted
+from ..context_tree import context_linkage
 from ._rows import FittedRows, read_rows, rows_are_given, same_contexts
 from ._tables import pandas
 from .newick import (
@@ -25,7 +30,8 @@ from .newick import (
     splits,
 )
 
-FEATURES = ("loadings", "means", "covariances", "variances")
+# What contexts can be compared by: loadings, and the paper's three alternatives from PCA.
+TREE_FEATURES = ("loadings", "means", "covariances", "variances")
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,41 +55,42 @@ class ContextTree(Shown):
         first, second = (self.contexts[int(i)] for i in self.linkage[0, :2])
         return [
             f"A tree of {counted(len(self.contexts), 'context')} by {self.features}.",
-            f"The nearest two are {first} and {second}; newick() has the whole tree.",
+            f"The closest two are {first} and {second}; newick() returns the whole tree.",
         ]
 
     def newick(self) -> str:
-        """Return the tree in Newick format, with lengths of branches."""
+        """Return the tree in Newick format, with branch lengths."""
         return newick_of_linkage(self.linkage, self.contexts)
 
     def distance(self, known: str, *, rooted: bool = True, normalized: bool = False) -> float:
-        """Return Robinson and Foulds' distance to a known tree: clades that one of the two has and the other has not.
+        """Return Robinson and Foulds' distance to a known tree: the number of clades that only one of the two has.
 
         Parameters
         ----------
         known : str
-            In Newick format; its leaves are at least the contexts, and others are left out of it.
+            In Newick format. Its leaves must include the contexts; other leaves are removed.
         rooted : bool
-            Compare clades, the leaves below a node: hierarchical clustering has a root. Otherwise splits of the leaves
-            in two, for trees whose root means nothing.
+            Compare clades, the leaves below a node: hierarchical clustering has a root. Otherwise compare splits of the
+            leaves in two, for trees whose root has no meaning.
         normalized : bool
             Divide by the number of clades (or splits) of both trees: from 0, the same, to 1, none in common.
         """
         clades, leaves = clades_of_newick(known)
-        lost = [name for name in self.contexts if name not in leaves]
-        if lost:
+        missing = [name for name in self.contexts if name not in leaves]
+        if missing:
             raise ValueError(
-                f"known lacks the leaves {lost[:5]}, which are contexts ({len(lost)} of {len(self.contexts)}); it has "
-                f"{leaves[:5]}. Use the names of the contexts."
+                f"known lacks {len(missing)} of the {len(self.contexts)} contexts among its leaves: {quoted(missing)}; "
+                f"it has {quoted(leaves)}. Use the names of the contexts."
             )
-        own = clades_of_linkage(self.linkage, self.contexts)
-        other = restricted(clades, self.contexts)
-        distance = robinson_foulds(own, other, self.contexts, rooted=rooted)
+        tree_clades = clades_of_linkage(self.linkage, self.contexts)
+        known_clades = restricted(clades, self.contexts)
+        distance = robinson_foulds(tree_clades, known_clades, self.contexts, rooted=rooted)
         if not normalized:
             return distance
         if not rooted:
-            own, other = splits(own, self.contexts), splits(other, self.contexts)
-        return distance / max(len(own) + len(other), 1)
+            tree_clades = splits(tree_clades, self.contexts)
+            known_clades = splits(known_clades, self.contexts)
+        return distance / max(len(tree_clades) + len(known_clades), 1)
 
 
 def context_tree(
@@ -99,7 +106,7 @@ def context_tree(
 ) -> ContextTree:
     """Cluster contexts by their loadings, or by one of the paper's three alternatives from PCA.
 
-    The paper compares species in this way with their phylogeny.
+    The paper compares such trees of species with their phylogeny.
 
     Parameters
     ----------
@@ -109,12 +116,12 @@ def context_tree(
         Rows of B; or, in the space of the overall PCs (PCA of all rows), for each context the mean of its rows, their
         covariance matrix as one long row, or the variances of the PCs.
     n_pcs : int, optional
-        Overall PCs for the alternatives; by default as many as MCPCs.
+        Number of overall PCs for the alternatives; by default that of MCPCs.
     X, y : optional
         Rows of the fitted contexts for a model, which the alternatives need.
     method, metric : str
         As for ``mcpca.plotting.plot_context_tree``: "average" linkage of 1 - correlation. With few PCs "euclidean" may
-        be the better metric: two numbers are always correlated by 1 or -1.
+        be the better metric: the correlation of two numbers with two others is always 1 or -1.
     key : str
         Name of the fit in an AnnData.
 
@@ -127,11 +134,11 @@ def context_tree(
     Cost O(k^2 r + k^3) for loadings; PCA of the rows and a pass over them for the others.
     """
     fit = fitted(source, key)
-    if features not in FEATURES:
-        raise ValueError(f"features={features!r} is unknown; choose one of {list(FEATURES)}.")
+    if features not in TREE_FEATURES:
+        raise ValueError(f"features={features!r} is unknown; choose one of {list(TREE_FEATURES)}.")
     if features == "loadings":
-        why, way_out = "loadings are the model's own", "drop it, or pass features='means' or another"
-        refuse_without_effect("n_pcs", n_pcs, None, why, way_out)
+        why = "loadings are on MCPCs and not on PCs"
+        refuse_without_effect("n_pcs", n_pcs, None, why, "drop it, or pass features='means' or another")
         values = fit.loadings
     else:
         m = check_integer(len(fit.names) if n_pcs is None else n_pcs, "n_pcs", 1)
@@ -153,7 +160,7 @@ def tree_distances(
     rooted: bool = True,
     key: str = "mcpca",
 ) -> Any:
-    """Compare the trees of ``context_tree`` with a known one, as the paper's Fig. S4 does.
+    """Compare the trees of ``context_tree`` with a known tree, as in the paper's Fig. S4.
 
     Parameters
     ----------
@@ -181,11 +188,11 @@ def tree_distances(
     if not rows_are_given(sources[0], X, y):
         refuse_without_effect("n_pcs", n_pcs, None, "PCs are those of rows, and none are given", "drop it, or pass X")
     else:
-        made = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
-        for name in FEATURES[1:]:
+        pc_features = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
+        for name in TREE_FEATURES[1:]:
             for m in numbers:
-                trees.append((m, _tree(made.rows.fit, made.of(name, m), name, method, metric)))
-    rows = [
+                trees.append((m, _tree(fits[0], pc_features.of(name, m), name, method, metric)))
+    records = [
         {
             "features": tree.features,
             "number": number,
@@ -195,32 +202,33 @@ def tree_distances(
         }
         for number, tree in trees
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(records)
 
 
 class _PCFeatures:
-    """What overall PCs say of contexts; one PCA and one pass for any number of PCs up to ``most``."""
+    """What overall PCs say about contexts; one PCA and one pass serve any number of PCs up to ``most``."""
 
     def __init__(self, rows: FittedRows, most: int) -> None:
-        self.rows = rows
         V = rows.principal_directions(most).vectors
         if V.shape[1] < most:
-            raise ValueError(f"n_pcs={most}, but the rows have {V.shape[1]} PCs; choose at most so many.")
+            raise ValueError(f"n_pcs={most}, but the rows have {V.shape[1]} PCs; choose at most that many.")
         Z = rows.project(V)
-        self._means = rows.moments(Z)[0]
-        self._covariances = rows.covariances(Z)
-        # Signs of PCs are a convention, and means are seen from the mean of all rows: that of Z.
-        self._means = self._means - Z[rows.codes >= 0].mean(axis=0)
+        self._covariances = rows.covariances(Z)  # (k, most, most)
+        # From the mean of all rows: PCA centres there, and 1 - correlation depends on the origin.
+        self._means = rows.moments(Z)[0] - Z[rows.codes >= 0].mean(axis=0)
 
     def of(self, features: str, m: int) -> Array:
         """Return the features (k, ...) of contexts on the first m PCs."""
         if features == "means":
-            return self._means[:, :m]
-        own = self._covariances[:, :m, :m]
-        return own.reshape(len(own), -1) if features == "covariances" else np.diagonal(own, axis1=1, axis2=2)
+            return np.asarray(self._means[:, :m])
+        covariances = self._covariances[:, :m, :m]
+        if features == "covariances":
+            return np.asarray(covariances.reshape(len(covariances), -1))
+        return np.asarray(np.diagonal(covariances, axis1=1, axis2=2))
 
 
 def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -> ContextTree:
+    """Cluster the contexts by the rows of ``values`` (k, m)."""
     if values.shape[1] < 2 and metric == "correlation":
         raise ValueError("One MCPC or PC has no correlation over contexts; take more, or metric='euclidean'.")
     return ContextTree(list(fit.contexts), context_linkage(values, method=method, metric=metric), features)

@@ -1,4 +1,9 @@
-"""What every baseline takes and returns, and how it describes itself."""
+"""What every baseline takes and returns, how it describes itself, and when it stops.
+
+A method is a function of a ``Problem`` and keyword-only options that returns a ``MethodOutput``; the decorator
+``method`` adds its description. ``_run`` makes the problem from the user's input and a ``BaselineResult`` from the
+output.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._covariances.interface import project
-from .._covariances.stack import CovarianceStack, flattening_basis
+from .._covariances.stack import CovarianceStack
 from .._data.contexts import Contexts
 from .._utils.arguments import check_integer, check_real
 from .._utils.printing import NAMED, Shown, counted
@@ -22,7 +27,7 @@ from .._utils.wording import listed
 
 @dataclass(frozen=True, repr=False)
 class BaselineResult(Shown):
-    """What a method found, in the same form for all methods.
+    """The components that a method found, in the same form for all methods.
 
     Attributes
     ----------
@@ -33,13 +38,13 @@ class BaselineResult(Shown):
     loadings : ndarray (k, r)
         B >= 0, by least squares given A, whatever loadings the method itself would have.
     seconds : float
-        From the covariances to A. Covariances and loadings, the same for all methods, are not counted.
+        From the covariances to A. Covariances and loadings are the same for all methods and not counted.
     converged : bool
-        Whether an iteration met its tolerance; True of methods without one.
+        Whether the iteration met its tolerance; True for methods without one.
     notes : str
         What was assumed, compressed, or went wrong, in a sentence or more.
     extras : mapping
-        What a method has beside A, by name; arrays (r,) are in the order of the components.
+        What the method returns beside A, by name; arrays (r,) are in the order of the components.
     """
 
     name: str
@@ -51,15 +56,18 @@ class BaselineResult(Shown):
     extras: Mapping[str, Any] = field(default_factory=dict)
 
     def _words(self) -> list[str]:
-        (p, r), k = self.components.shape, len(self.loadings)
+        p, r = self.components.shape
+        k = len(self.loadings)
         end = "" if self.converged else ", not converged"
-        beside = [f"Beside these: {listed(list(self.extras), NAMED)}."] if self.extras else []
-        return [
+        lines = [
             f"{counted(r, 'component')} of {counted(k, 'context')} and {counted(p, 'feature')} by {self.name}, in "
-            f"{self.seconds:.2g} s{end}.",
-            *([self.notes] if self.notes else []),
-            *beside,
+            f"{self.seconds:.2g} s{end}."
         ]
+        if self.notes:
+            lines.append(self.notes)
+        if self.extras:
+            lines.append(f"Beside these: {listed(list(self.extras), NAMED)}.")
+        return lines
 
     def _rows(self) -> dict[str, Any]:
         total = self.loadings.sum(axis=0)
@@ -82,7 +90,8 @@ class Problem:
     """Covariances as methods see them.
 
     ``S`` (k, p, p) in float64, divided by one number so that the mean variance of a feature is 1; ``weights`` (k,) are
-    shares of the degrees of freedom, or equal; ``rows`` is None where only covariances were given.
+    shares of the degrees of freedom, or equal; ``rows`` is None if only covariances were given. Most methods of joint
+    diagonalisation are for r = p: they work on ``small`` and take their components back by ``lift``.
     """
 
     S: Array
@@ -95,11 +104,11 @@ class Problem:
     @cached_property
     def basis(self) -> Array | None:
         """The top r left singular vectors (p, r) of ``[S_1 ... S_k]``; None, the identity, where r = p."""
-        return None if self.r == self.S.shape[1] else flattening_basis(self.S, self.r, self.r)[0]
+        return None if self.r == self.S.shape[1] else CovarianceStack(self.S).basis(self.r, self.r).vectors
 
     @cached_property
     def small(self) -> Array:
-        """``U^T S_i U`` (k, r, r): all of the covariances in the model, where r-dimensional methods are at home."""
+        """``U^T S_i U`` (k, r, r): in the model all of the covariances, for methods that need r = p."""
         M = self.S if self.basis is None else project(CovarianceStack(self.S), self.basis)
         return np.ascontiguousarray((M + M.transpose(0, 2, 1)) / 2)
 
@@ -119,7 +128,7 @@ class Problem:
 
 
 class Clock:
-    """Says when ``time_limit`` seconds are over; never, where it is None."""
+    """Says when ``time_limit`` seconds are over: never, if it is None."""
 
     def __init__(self, time_limit: float | None) -> None:
         way_out = "Pass seconds, or None for no limit."
@@ -141,6 +150,24 @@ class Clock:
         return (f"Not converged after {steps} {unit}; raise max_iter or tol.",)
 
 
+class Limits:
+    """When an iteration is to end: its tolerance, largest number of steps and time, all checked.
+
+    ``meaning`` is a sentence on what ``tol`` measures, for the error message.
+    """
+
+    def __init__(
+        self, tol: float, smallest_tol: float, meaning: str, max_iter: int, time_limit: float | None = None
+    ) -> None:
+        self.tol = check_real(tol, "tol", smallest_tol, 1, meaning)
+        self.max_iter = check_integer(max_iter, "max_iter", 1)
+        self.clock = Clock(time_limit)
+
+    def allow(self, steps: int, converged: bool) -> bool:
+        """Whether to take another step."""
+        return steps < self.max_iter and not converged and not self.clock.over
+
+
 class End(NamedTuple):
     """Where an iteration from one start ended: columns, relative squared error, number of steps, whether converged."""
 
@@ -151,7 +178,7 @@ class End(NamedTuple):
 
 
 def best_of(n_starts: Any, clock: Clock, attempt: Callable[[], End]) -> End:
-    """Return the end with the least error; the first start is always taken, others while there is time."""
+    """Return the end with the least error; the first start is always taken, the others while there is time."""
     n_starts = check_integer(n_starts, "n_starts", 1)
     best = attempt()
     for _ in range(n_starts - 1):
@@ -181,10 +208,11 @@ class Method:
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the keyword arguments that ``run`` passes on."""
-        return tuple(n for n, p in inspect.signature(self.function).parameters.items() if p.kind is p.KEYWORD_ONLY)
+        parameters = inspect.signature(self.function).parameters
+        return tuple(name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY)
 
     def check(self, k: int, options: Mapping[str, Any]) -> None:
-        """Raise where the number of contexts or the name of an option does not fit."""
+        """Raise if the method cannot take k contexts or does not know an option."""
         least, most = self.contexts
         if most is not None and k > most:
             raise ValueError(

@@ -1,4 +1,8 @@
-"""One call for all methods."""
+"""One call for all methods: input to ``Problem``, method, output to ``BaselineResult``.
+
+Everything that is not the method itself happens here, so that methods differ in their components only: covariances and
+their scale, loadings by non-negative least squares, order and sign.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ from . import (
 )
 from ._interface import BaselineResult, Method, MethodOutput, Problem
 
+# The competitors in the paper and its own method first, then those added here.
 METHODS: dict[str, Method] = {
     entry.name: entry
     for entry in (
@@ -117,29 +122,36 @@ def _run(
     entry.check(len(problem.S), options)
     report(entry.name, 0, 1)
     start = perf_counter()
-    found = entry.function(problem, **options)
+    output = entry.function(problem, **options)
     seconds = perf_counter() - start
     report(entry.name, 1, 1)
-    A, notes = _unit_columns(found, problem, entry.name)
+    A, notes = _unit_columns(output, problem, entry.name)
+    # The same loadings for all: those of a method itself may be negative, or in other units.
     B = size * solve_loadings((A.T @ A) ** 2, variances_along(problem.S, A))
     A, B, order = canonical_order(A, B)
-    extras = {key: value[order] if np.ndim(value) else value for key, value in found.extras.items()}
-    return BaselineResult(entry.name, A, B, seconds, found.converged, " ".join(notes), extras)
+    extras = {key: value[order] if np.ndim(value) else value for key, value in output.extras.items()}
+    return BaselineResult(entry.name, A, B, seconds, output.converged, " ".join(notes), extras)
 
 
 def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) -> tuple[Problem, float]:
-    """Check the input; return it with the factor by which its covariances were divided."""
+    """Check the input; return it as a problem, with the factor by which its covariances were divided.
+
+    They are divided by a power of two first, ``2^(2 e)``, which keeps squares of very large or small data in range, and
+    then by their mean variance.
+    """
     rows = None
     X = to_host(X)
     if isinstance(X, np.ndarray) and X.ndim == 3:
         if y is not None:
             raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
         S, e = stack_in_range(check_covariances(X, "X"))
-        names, freedom = list(range(len(S))), np.ones(len(S))
+        names = list(range(len(S)))
+        freedom = np.ones(len(S))
     else:
         rows, e = in_range(read_contexts(X, y))
         S = covariances_of(rows, report).covariances
-        names, freedom = rows.names.tolist(), rows.n_samples - 1.0
+        names = rows.names.tolist()
+        freedom = rows.n_samples - 1.0
     p = S.shape[1]
     r = check_rank(r, p, "r")
     eps = float(np.finfo(S.dtype).eps)
@@ -156,16 +168,19 @@ def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) ->
             f"r={r} exceeds the numerical rank of the data, {rank}: the covariances together vary in {rank} directions "
             f"only. Choose r <= {rank}."
         )
-    return Problem(S, r, freedom / freedom.sum(), names, rows, as_generator(random_state)), float(np.ldexp(size, 2 * e))
+    problem = Problem(S, r, freedom / freedom.sum(), names, rows, as_generator(random_state))
+    return problem, float(np.ldexp(size, 2 * e))
 
 
-def _unit_columns(found: MethodOutput, problem: Problem, name: str) -> tuple[Array, tuple[str, ...]]:
+def _unit_columns(output: MethodOutput, problem: Problem, name: str) -> tuple[Array, tuple[str, ...]]:
     """Scale columns to length 1; one that has vanished becomes a random direction, and that is noted."""
-    A, notes = found.components, found.notes
+    A = output.components
+    notes = output.notes
     if not np.isfinite(A).all():
         raise FloatingPointError(
             f"{name} broke down: its components are not finite. Lower r={problem.r}, or choose another method."
         )
+    # By the largest entry first: squares of tiny columns would vanish. After it only a zero column is short.
     A = A / np.maximum(np.abs(A).max(axis=0), np.finfo(float).tiny)
     lengths = np.linalg.norm(A, axis=0)
     gone = np.flatnonzero(lengths < 0.5)

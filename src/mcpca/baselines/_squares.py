@@ -1,4 +1,7 @@
-"""The squared error of a partially symmetric decomposition, shared by the tensor methods.
+"""The squared error of a partially symmetric decomposition, and the starts of the methods that minimise it.
+
+``nls`` and ``minf`` minimise it as it stands, ``als`` the same with the two factors A free to differ. It is the paper's
+reconstruction error (Proposition SI-2.5), halved:
 
     f(A, B) = 1/2 sum_i ||T_i - A diag(b_i) A^T||^2,
 
@@ -24,26 +27,29 @@ from ._interface import Problem
 from .jennrich import jennrich_components
 
 
-class Value(NamedTuple):
+class SquaredError(NamedTuple):
     """f and its gradient (q + k, r): dA above dB."""
 
     f: float
     gradient: Array
 
 
-def evaluate(T: Array, A: Array, B: Array) -> Value:
-    """Return f and its gradient where ``sum_i ||T_i||^2`` is 1."""
+def squared_error(T: Array, A: Array, B: Array) -> SquaredError:
+    """Return f and its gradient for slices T with ``sum_i ||T_i||^2 = 1``."""
     TA = images(T, A)
     h = np.einsum("rkq,qr->kr", TA, A)
     G = A.T @ A
     fitted = B @ G**2
     Y = np.matmul(B.T[:, None, :], TA)[:, 0].T
     f = 0.5 * (1 - 2 * float(np.vdot(B, h)) + float(np.vdot(B, fitted)))
-    return Value(f, np.vstack([2 * (A @ (G * (B.T @ B)) - Y), fitted - h]))
+    return SquaredError(f, np.vstack([2 * (A @ (G * (B.T @ B)) - Y), fitted - h]))
 
 
 def core_of(problem: Problem) -> tuple[Core, tuple[str, ...]]:
-    """Return the core that holds the r components with some room, scaled to norm 1, and the note about it."""
+    """Return the core that holds the r components with some room, scaled to norm 1, and the note about it.
+
+    A mixture of contexts is taken as if it were contexts: B of any sign makes no difference between them.
+    """
     core = compress(CovarianceStack(problem.S), problem.r)
     k, p, _ = problem.S.shape
     T = core.tensor / max(float(np.linalg.norm(core.tensor)), np.finfo(float).tiny)
@@ -52,16 +58,18 @@ def core_of(problem: Problem) -> tuple[Core, tuple[str, ...]]:
     return replace(core, make=lambda: T, mixture=None, whole=None), note
 
 
-def start(problem: Problem, core: Core, kind: str) -> tuple[Array, Array]:
+def starting_point(problem: Problem, core: Core, kind: str) -> tuple[Array, Array]:
     """Return A (q, r) and B (e, r) to start from, balanced.
 
     "random" draws both from a normal distribution; "svd" takes the top singular vectors of the flattening, "jennrich"
     the components of Jennrich's algorithm, and B that fits them by least squares.
     """
-    T, r = core.tensor, problem.r
+    T = core.tensor
+    r = problem.r
     e, q, _ = T.shape
     if kind == "random":
-        A, B = problem.rng.standard_normal((q, r)), problem.rng.standard_normal((e, r))
+        A = problem.rng.standard_normal((q, r))
+        B = problem.rng.standard_normal((e, r))
     else:
         C = np.eye(r) if kind == "svd" else jennrich_components(problem.small, problem.rng)
         A = problem.lift(C) if core.basis is None else core.basis.T @ problem.lift(C)
@@ -69,7 +77,7 @@ def start(problem: Problem, core: Core, kind: str) -> tuple[Array, Array]:
     h = np.einsum("rkq,qr->kr", images(T, A), A)
     G = (A.T @ A) ** 2
     if kind == "random":
-        # Of the best size as a whole, or the first steps do nothing but find it.
+        # Scaled as a whole to fit best; otherwise the first steps do nothing but find the scale.
         B *= float(np.vdot(B, h)) / max(float(np.vdot(B, B @ G)), np.finfo(float).tiny)
     else:
         B = np.linalg.solve(G + 1e-12 * np.eye(r), h.T).T
@@ -78,9 +86,15 @@ def start(problem: Problem, core: Core, kind: str) -> tuple[Array, Array]:
 
 
 def balancing(A: Array, B: Array) -> tuple[Array, Array]:
-    """Return factors (r,) that give column j of A and of B the same norm and leave ``b_ij a_j a_j^T`` as it is."""
+    """Return factors (r,) that give column j of A and of B the same norm and leave ``b_ij a_j a_j^T`` as it is.
+
+    The scale of a column is free. Balanced, A and B have curvatures of one size, which gradients and damping need.
+    """
     tiny = np.finfo(float).tiny
-    a, b = np.linalg.norm(A, axis=0), np.linalg.norm(B, axis=0)
+    a = np.linalg.norm(A, axis=0)
+    b = np.linalg.norm(B, axis=0)
     size = np.cbrt(a**2 * b)
     used = size > 1e-100  # a component that has vanished stays
-    return np.where(used, size / np.maximum(a, tiny), 1), np.where(used, size / np.maximum(b, tiny), 1)
+    of_A = np.where(used, size / np.maximum(a, tiny), 1)
+    of_B = np.where(used, size / np.maximum(b, tiny), 1)
+    return of_A, of_B

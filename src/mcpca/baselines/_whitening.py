@@ -1,4 +1,6 @@
-"""Whitening by the mean: in the model ``M_i = C diag(b_i) C^T`` it makes C orthogonal, up to the scale of columns.
+"""Whitening by the mean, with which most methods of joint diagonalisation begin, and shrinkage towards it.
+
+In the model ``M_i = C diag(b_i) C^T`` whitening makes C orthogonal, up to the scale of columns.
 
 With ``mean M_i = R R^T`` the matrices ``R^-1 M_i R^-T`` have mean I, so they share orthonormal eigenvectors Z, and
 ``C = R Z``.
@@ -14,7 +16,7 @@ from .._utils.arguments import check_real
 from .._utils.types import Array
 from ._interface import Problem
 
-_SINGULAR = 1e-10
+_SINGULAR = 1e-10  # smallest eigenvalue, of the mean's, of a context that is not inverted as it is
 
 
 def whiten(M: Array, weights: Array) -> tuple[Array, Array]:
@@ -30,8 +32,8 @@ def whiten(M: Array, weights: Array) -> tuple[Array, Array]:
 class Shrinkage:
     """How a method that inverts covariances makes singular ones regular: by a share of the mean or of the sum.
 
-    ``M_i + s mean M_i = C diag(b_i + s mean b_i) C^T``: in the model no component moves. ``default`` is the share where
-    the user leaves it at None and a context is singular.
+    ``M_i + s mean M_i = C diag(b_i + s mean b_i) C^T``: in the model no component moves. ``default`` is the share if
+    the user leaves the option at None and some context is singular.
     """
 
     method: str

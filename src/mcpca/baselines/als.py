@@ -1,4 +1,4 @@
-"""Alternating least squares: the CP decomposition ``T_i ~ A diag(b_i) C^T``, symmetry left free.
+"""Alternating least squares: the CP decomposition ``T_i ~ A diag(b_i) C^T`` without the constraint C = A.
 
 Each factor in turn is the least-squares solution for the other two,
 ``A <- [sum_i T_i C diag(b_i)] ((C^T C) o (B^T B))^-1``, and likewise C and B. For symmetric slices A and C come to
@@ -10,13 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from .._covariances.stack import images
-from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, End, MethodOutput, Problem, best_of, method
-from ._squares import core_of, start
+from ._interface import End, Limits, MethodOutput, Problem, best_of, method
+from ._squares import core_of, starting_point
 
-_APART = 1e-3
-_FIRST = 5  # iterations before the first extrapolation
+_APART = 1e-3  # 1 - |cos| between the two factors of a component from which a note says that they differ
+_PLAIN_ITERATIONS = 5  # before the first extrapolation, whose direction means little from a random start
 _RIDGE = 1e-14  # of the trace of a Gram matrix
 
 
@@ -47,32 +46,35 @@ def als(
     """
     if init not in ("random", "svd", "jennrich"):
         raise ValueError(f"init={init!r} is unknown; choose 'random', 'svd' or 'jennrich'.")
-    tol = check_real(tol, "tol", 1e-16, 1, "It is a share of the squared norm of the data.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
+    limits = Limits(tol, 1e-16, "It is a share of the squared norm of the data.", max_iter, time_limit)
     core, notes = core_of(problem)
 
     def attempt() -> End:
-        A, B = start(problem, core, init)
-        C = A if init != "random" else np.linalg.norm(A, axis=0) * _unit(problem.rng.standard_normal(A.shape))
-        return _alternate(core.tensor, A, B, C, tol, max_iter, clock)
+        A, B = starting_point(problem, core, init)
+        C = A
+        if init == "random":  # of its own, with the lengths of A
+            C = np.linalg.norm(A, axis=0) * _unit(problem.rng.standard_normal(A.shape))
+        return _alternate(core.tensor, A, B, C, limits)
 
-    end = best_of(n_starts, clock, attempt)
+    end = best_of(n_starts, limits.clock, attempt)
     A, C = np.split(end.components, 2)
     cosines = np.einsum("qr,qr->r", A, C)
     apart = 1 - float(np.abs(cosines).min())
-    notes += clock.ending(end.converged, end.steps, "iterations")
+    notes += limits.clock.ending(end.converged, end.steps, "iterations")
     if apart > _APART:
         notes += (f"The two factors that should agree differ by 1 - |cos| up to {apart:.1g}.",)
     return MethodOutput(core.lift(A + C * np.where(cosines < 0, -1, 1)), end.converged, notes, {"error": end.error})
 
 
-def _alternate(T: Array, A: Array, B: Array, C: Array, tol: float, max_iter: int, clock: Clock) -> End:
+def _alternate(T: Array, A: Array, B: Array, C: Array, limits: Limits) -> End:
     """Return where the iteration ends, with unit columns of A above those of C."""
     TC = images(T, C)
-    error, steps, converged = _error(TC, A, B, C), 0, False
-    while steps < max_iter and not converged and not clock.over:
-        last, before = (A, B, C), error
+    error = _error(TC, A, B, C)
+    steps = 0
+    converged = False
+    while limits.allow(steps, converged):
+        last = (A, B, C)
+        error_before = error
         A = _unit(_fit(_pull(TC, B), (C.T @ C) * (B.T @ B)))
         TA = images(T, A)
         C = _unit(_fit(_pull(TA, B), (A.T @ A) * (B.T @ B)))
@@ -80,9 +82,9 @@ def _alternate(T: Array, A: Array, B: Array, C: Array, tol: float, max_iter: int
         TC = images(T, C)
         error = _error(TC, A, B, C)
         steps += 1
-        converged = before - error <= tol
-        if steps > _FIRST and not converged:
-            # Of the step tried, only T_i c_j is new, and the next iteration begins with it.
+        converged = error_before - error <= limits.tol
+        if steps > _PLAIN_ITERATIONS and not converged:
+            # Only T_i c_j has to be computed for the longer step, and the next iteration begins with it.
             stride = np.cbrt(steps)
             far = tuple(old + stride * (new - old) for old, new in zip(last, (A, B, C), strict=True))
             TC_far = images(T, far[2])

@@ -2,7 +2,7 @@
 
 With ``R_i = V M_i V^T`` nearly diagonal, d its diagonals, ``(I + W) R_i (I + W)^T`` has to first order the entries
 ``R_i[l, j] + W_lj d_ij + W_jl d_il``, so the W that minimises the squares of all of them is found pair by pair in
-closed form (``solvers._diagonalise.pair_step`` returns -W). The two methods differ in what they do with it:
+closed form (``_linalg.diagonalise.pair_step`` returns -W). The two methods differ in what they do with it:
 
 * FFDIAG: ``V <- (I + W) V`` with the norm of W held below ``theta`` < 1, so that V stays invertible;
 * UWEDGE: ``V <- (I - W)^-1 V``.
@@ -19,12 +19,12 @@ import numpy as np
 
 from .._covariances.stack import congruence
 from .._linalg.diagonalise import pair_step
-from .._utils.arguments import check_integer, check_real
+from .._utils.arguments import check_real
 from .._utils.types import Array
-from ._interface import Clock, MethodOutput, Problem, method
+from ._interface import Limits, MethodOutput, Problem, method
 from ._whitening import whiten
 
-_SLACK = 0.5  # the largest entry of a step of UWEDGE
+_LONGEST_STEP = 0.5  # the largest entry of a step of UWEDGE: (I + E)^-1 is a first-order correction
 
 
 @method(
@@ -72,7 +72,7 @@ def uwedge(
     """
 
     def update(E: Array, V: Array) -> Array:
-        E = E * min(1, _SLACK / max(float(np.abs(E).max(initial=0)), _SLACK))
+        E = E * min(1, _LONGEST_STEP / max(float(np.abs(E).max(initial=0)), _LONGEST_STEP))
         return np.asarray(np.linalg.solve(np.eye(len(E)) + E, V))
 
     return _diagonalise(problem, update, tol, max_iter, time_limit)
@@ -85,20 +85,21 @@ def _diagonalise(
     max_iter: int,
     time_limit: float | None,
 ) -> MethodOutput:
-    tol = check_real(tol, "tol", 1e-15, 1, "It is the largest entry of a step.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
-    k, r = len(problem.S), problem.r
+    """Iterate ``V <- update(E, V)`` from the identity, after whitening, until E is small."""
+    limits = Limits(tol, 1e-15, "It is the largest entry of a step.", max_iter, time_limit)
+    k = len(problem.S)
     white, root = whiten(problem.small, np.full(k, 1 / k))
-    V, E, steps, converged = np.eye(r), np.zeros((r, r)), 0, False
-    while steps < max_iter and not converged and not clock.over:
+    V = np.eye(problem.r)
+    steps = 0
+    converged = False
+    while limits.allow(steps, converged):
         R = congruence(white, V.T)
         d = np.einsum("jej->ej", R)
         E = pair_step(R, d)
         V = update(E, V)
-        # Scale is free: rows of V have unit length, as the authors have it.
+        # The scale of a row is free; unit length is what the authors of both methods take.
         V /= np.linalg.norm(V, axis=1, keepdims=True)
         steps += 1
-        converged = bool(np.abs(E).max(initial=0) <= tol)
+        converged = bool(np.abs(E).max(initial=0) <= limits.tol)
     A = problem.lift(root @ np.linalg.inv(V))
-    return MethodOutput(A, converged, problem.compression + clock.ending(converged, steps, "iterations"))
+    return MethodOutput(A, converged, problem.compression + limits.clock.ending(converged, steps, "iterations"))

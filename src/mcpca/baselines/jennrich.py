@@ -28,11 +28,10 @@ def jennrich(problem: Problem) -> MethodOutput:
     The weights of the combination are standard normal, from ``random_state``; with two contexts every combination has
     the same eigenvectors and the first is taken. Cost O(k r^2 + r^3).
     """
-    k = len(problem.S)
     C = jennrich_components(problem.small, problem.rng)
-    note = (
-        "The pencil is the two contexts'." if k == 2 else "The pencil is a random combination of contexts and the mean."
-    )
+    note = "The pencil is a random combination of contexts and the mean."
+    if len(problem.S) == 2:
+        note = "The pencil is the two contexts'."
     return MethodOutput(problem.lift(C), notes=(*problem.compression, note))
 
 

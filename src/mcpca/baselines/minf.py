@@ -1,16 +1,18 @@
-"""Unconstrained nonlinear optimisation of the squared error by L-BFGS, with the exact gradient (``_squares``)."""
+"""Unconstrained nonlinear optimisation of the squared error by L-BFGS, with the exact gradient (``_squares``).
+
+It stands for Tensorlab's "minf", the quasi-Newton method among the paper's competitors.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import minimize
 
-from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, End, MethodOutput, Problem, best_of, method
-from ._squares import core_of, evaluate, start
+from ._interface import End, Limits, MethodOutput, Problem, best_of, method
+from ._squares import core_of, squared_error, starting_point
 
-_MEMORY = 30
+_PAIRS = 30  # of steps and gradients that L-BFGS keeps
 
 
 @method(
@@ -31,30 +33,37 @@ def minf(
     Converged where no entry of the gradient exceeds ``tol``, the data having squared norm 1 as a whole. Cost O(k q^2 r)
     an iteration, memory O(k q (q + r)). ``extras["error"]`` is the relative squared error.
     """
-    tol = check_real(tol, "tol", 1e-16, 1, "It is the largest entry of a gradient.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
+    limits = Limits(tol, 1e-16, "It is the largest entry of a gradient.", max_iter, time_limit)
     core, notes = core_of(problem)
-    T, r = core.tensor, problem.r
+    T = core.tensor
     q = T.shape[1]
+    r = problem.r
 
     def objective(x: Array) -> tuple[float, Array]:
-        Z = x.reshape(-1, r)
-        value = evaluate(T, Z[:q], Z[q:])
+        AB = x.reshape(-1, r)  # A above B
+        value = squared_error(T, AB[:q], AB[q:])
         return value.f, value.gradient.ravel()
 
     def watch(x: Array) -> None:
-        if clock.over:
+        if limits.clock.over:
             raise StopIteration
 
-    limits = {"maxcor": _MEMORY, "gtol": tol, "ftol": 0, "maxiter": max_iter, "maxfun": 2 * max_iter, "maxls": 40}
+    options = {
+        "maxcor": _PAIRS,
+        "gtol": limits.tol,
+        "ftol": 0,
+        "maxiter": limits.max_iter,
+        "maxfun": 2 * limits.max_iter,
+        "maxls": 40,
+    }
 
     def attempt() -> End:
-        x = np.vstack(start(problem, core, "random")).ravel()
-        found = minimize(objective, x, jac=True, method="L-BFGS-B", callback=watch, options=limits)
-        # 1 is a limit of iterations, 99 our own; where a line search cannot go lower, rounding has the last word.
-        return End(found.x.reshape(-1, r)[:q], 2 * float(found.fun), int(found.nit), found.status in (0, 2))
+        x = np.vstack(starting_point(problem, core, "random")).ravel()
+        best = minimize(objective, x, jac=True, method="L-BFGS-B", callback=watch, options=options)
+        # SciPy's status: 0 is convergence, 1 a limit of iterations, 99 our own StopIteration. 2 is a line search that
+        # cannot go lower, which means that only rounding is left.
+        return End(best.x.reshape(-1, r)[:q], 2 * float(best.fun), int(best.nit), best.status in (0, 2))
 
-    end = best_of(n_starts, clock, attempt)
-    notes += clock.ending(end.converged, end.steps, "iterations")
+    end = best_of(n_starts, limits.clock, attempt)
+    notes += limits.clock.ending(end.converged, end.steps, "iterations")
     return MethodOutput(core.lift(end.components), end.converged, notes, {"error": end.error})

@@ -1,4 +1,4 @@
-"""The paper's own solver, the multi-subspace power method, in the form of the others."""
+"""The paper's own solver, the multi-subspace power method (``_solvers.mspm``), in the form of the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ._interface import MethodOutput, Problem, method
     in_paper=True,
 )
 def mspm(problem: Problem, *, tol: float = 1e-7, max_iter: int = 200) -> MethodOutput:
-    """``MCPCA(r, solver="mspm")``; see ``solvers.mspm``."""
+    """Find the components of ``MCPCA(r, solver="mspm")``; see there for ``tol`` and ``max_iter``."""
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     k = len(problem.S)

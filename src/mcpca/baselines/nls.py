@@ -4,8 +4,8 @@ The Gauss-Newton matrix is never formed. With G, K as in ``_squares`` its produc
 
     2 [dA (G o K) + A (K o (dA^T A)) + A (G o (dB^T B))]   and   2 B (G o (A^T dA))^T + dB (G o G),
 
-O((q + k) r^2), free of the size of the data; conjugate gradients with the blocks ``2 G o K`` and ``G o G`` as
-preconditioner solve the damped equations.
+which costs O((q + k) r^2), whatever the size of the data; conjugate gradients with the blocks ``2 G o K`` and ``G o G``
+as preconditioner solve the damped equations.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from .._linalg.newton import conjugate_gradients
-from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, End, MethodOutput, Problem, best_of, method
-from ._squares import balancing, core_of, evaluate, start
+from ._interface import End, Limits, MethodOutput, Problem, best_of, method
+from ._squares import balancing, core_of, squared_error, starting_point
 
-_CG_STEPS, _CG_TOL = 150, 1e-2
-_LEAST_DAMPING = 1e-13  # the scale of a column is free, so the equations are singular without any
+_CG_STEPS = 150
+_CG_RTOL = 1e-2
+_FIRST_DAMPING = 1e-3  # of the curvature along the largest column
+_LEAST_DAMPING = 1e-13  # of the same: the scale of a column is free, so the equations are singular without any
 _ABOUT: dict[str, Any] = {
     "citation": "N. Vervliet, O. Debals, L. Sorber, M. Van Barel and L. De Lathauwer, Tensorlab 3.0 (2016); L. Sorber, "
     "M. Van Barel and L. De Lathauwer, SIAM J. Optim. 23 (2013)",
@@ -63,44 +64,56 @@ def nls_jennrich(
 def _solve(
     problem: Problem, kind: str, n_starts: int, tol: float, max_iter: int, time_limit: float | None
 ) -> MethodOutput:
-    tol = check_real(tol, "tol", 1e-16, 1, "It is a share of the squared norm of the data.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
+    """Minimise from starts of the given kind; ``_squares.starting_point`` has the kinds."""
+    limits = Limits(tol, 1e-16, "It is a share of the squared norm of the data.", max_iter, time_limit)
     core, notes = core_of(problem)
-    end = best_of(n_starts, clock, lambda: _descend(core.tensor, *start(problem, core, kind), tol, max_iter, clock))
-    notes += clock.ending(end.converged, end.steps, "iterations")
+
+    def attempt() -> End:
+        A, B = starting_point(problem, core, kind)
+        return _descend(core.tensor, A, B, limits)
+
+    end = best_of(n_starts, limits.clock, attempt)
+    notes += limits.clock.ending(end.converged, end.steps, "iterations")
     return MethodOutput(core.lift(end.components), end.converged, notes, {"error": end.error})
 
 
-def _descend(T: Array, A: Array, B: Array, tol: float, max_iter: int, clock: Clock) -> End:
-    """Go down from A and B; ``sum_i ||T_i||^2`` is 1."""
+def _descend(T: Array, A: Array, B: Array, limits: Limits) -> End:
+    """Go down from A and B by damped Gauss-Newton steps; ``sum_i ||T_i||^2`` is 1."""
     q = len(A)
-    f, gradient = evaluate(T, A, B)
+    f, gradient = squared_error(T, A, B)
     # A and B being balanced, 2 |a_j|^4 is the curvature along a_j.
     curvature = float((A**2).sum(axis=0).max()) ** 2
-    damping, growth = 1e-3 * curvature, 2.0
-    for step in range(max_iter):
-        if clock.over:
+    damping = _FIRST_DAMPING * curvature
+    growth = 2.0
+    for step in range(limits.max_iter):
+        if limits.clock.over:
             return End(A, 2 * f, step, False)
         d = _direction(A, B, gradient, damping)
-        model = -float(np.vdot(gradient, d)) - 0.5 * float(np.vdot(d, _gauss_newton(A, B, A.T @ A, B.T @ B, d)))
-        trial = evaluate(T, A + d[:q], B + d[q:])
+        # What the quadratic model of f says that the step gains, to be compared with what it does gain.
+        curved = float(np.vdot(d, _gauss_newton(A, B, A.T @ A, B.T @ B, d)))
+        promised = -float(np.vdot(gradient, d)) - 0.5 * curved
+        trial = squared_error(T, A + d[:q], B + d[q:])
         gain = f - trial.f
-        if gain > 0 and model > 0:
-            A, B = A + d[:q], B + d[q:]
-            s, t = balancing(A, B)
-            A, B, f = A * s, B * t, trial.f
-            gradient = np.vstack([trial.gradient[:q] / s, trial.gradient[q:] / t])
+        if gain > 0 and promised > 0:
+            A = A + d[:q]
+            B = B + d[q:]
+            of_A, of_B = balancing(A, B)
+            A = A * of_A
+            B = B * of_B
+            f = trial.f
+            gradient = np.vstack([trial.gradient[:q] / of_A, trial.gradient[q:] / of_B])
             # Nielsen's rule: the better the model of f, the less damping; failed steps make it grow ever faster.
-            damping *= max(1 / 3, 1 - (2 * gain / model - 1) ** 3)
-            damping, growth = max(damping, _LEAST_DAMPING * curvature), 2.0
-            if gain <= tol:
+            damping *= max(1 / 3, 1 - (2 * gain / promised - 1) ** 3)
+            damping = max(damping, _LEAST_DAMPING * curvature)
+            growth = 2.0
+            if gain <= limits.tol:
                 return End(A, 2 * f, step + 1, True)
-        elif model <= tol:
+        elif promised <= limits.tol:
             return End(A, 2 * f, step + 1, True)
         else:
-            damping, growth = damping * growth, 2 * growth
-    return End(A, 2 * f, max_iter, False)
+            damping *= growth
+            growth *= 2
+    return End(A, 2 * f, limits.max_iter, False)
 
 
 def _direction(A: Array, B: Array, gradient: Array, damping: float) -> Array:
@@ -117,7 +130,7 @@ def _direction(A: Array, B: Array, gradient: Array, damping: float) -> Array:
     def precondition(d: Array) -> Array:
         return np.vstack([d[:q] @ for_a, d[q:] @ for_b])
 
-    return conjugate_gradients(operator, gradient, precondition, rtol=_CG_TOL, max_iter=_CG_STEPS)
+    return conjugate_gradients(operator, gradient, precondition, rtol=_CG_RTOL, max_iter=_CG_STEPS)
 
 
 def _gauss_newton(A: Array, B: Array, G: Array, K: Array, d: Array) -> Array:

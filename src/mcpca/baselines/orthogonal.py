@@ -1,18 +1,17 @@
 """Orthogonal joint diagonalisation: Jacobi angles by least squares, Flury's common components by likelihood.
 
-Both turn one pair of axes after another to its best angle. A rotation of axes (j, l) changes the squared off-diagonal
-entries in total only through ``R_i[j, l]``, so disjoint pairs do not disturb each other and are turned together.
+Both turn pairs of axes to their best angle by ``_linalg.jacobi``. A rotation of axes (j, l) changes the squared
+off-diagonal entries in total only through ``R_i[j, l]``, so disjoint pairs do not disturb each other and are turned
+together.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._linalg.jacobi import jacobi as jacobi_sweeps
-from .._linalg.jacobi import squares_angle
+from .._linalg.jacobi import jacobi_sweeps, squares_angle
 from .._model.common_components import common_principal_components
-from .._utils.arguments import check_integer, check_real
-from ._interface import Clock, MethodOutput, Problem, method
+from ._interface import Limits, MethodOutput, Problem, method
 from ._whitening import Shrinkage, whiten
 
 _SHRINKAGE = Shrinkage("cpc", "shrinkage", 1e-3)
@@ -36,20 +35,21 @@ def jacobi(
     Starts from the singular directions of the flattening; converged where a sweep turns no axis by more than ``tol``
     radians. Cost O(k r^3) a sweep of r - 1 rounds of disjoint pairs, memory O(k r^2).
     """
-    tol = check_real(tol, "tol", 1e-15, 1, "It is an angle in radians.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
-    M, frame = problem.small, np.eye(problem.r)
-    sweeps, converged = 0, problem.r == 1
-    while sweeps < max_iter and not converged and not clock.over:
+    limits = Limits(tol, 1e-15, "It is an angle in radians.", max_iter, time_limit)
+    M = problem.small
+    frame = np.eye(problem.r)
+    sweeps = 0
+    converged = problem.r == 1
+    while limits.allow(sweeps, converged):
         turned, _ = jacobi_sweeps(M, frame, problem.r, squares_angle, 1)
         change = frame.T @ turned
         np.fill_diagonal(change, 0)
-        # Rounding of a sweep builds up; a product with the polar factor's first-order series takes it off.
+        # Rounding builds up from sweep to sweep; the first-order series of the polar factor takes it off again.
         frame = turned @ (1.5 * np.eye(problem.r) - 0.5 * turned.T @ turned)
         sweeps += 1
-        converged = bool(np.abs(change).max() <= tol)
-    return MethodOutput(problem.lift(frame), converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
+        converged = bool(np.abs(change).max() <= limits.tol)
+    notes = problem.compression + limits.clock.ending(converged, sweeps, "sweeps")
+    return MethodOutput(problem.lift(frame), converged, notes)
 
 
 @method(
@@ -71,8 +71,8 @@ def cpc(problem: Problem, *, shrinkage: float | None = None) -> MethodOutput:
     white, R = whiten(problem.small, np.full(k, 1 / k))
     white, notes = _SHRINKAGE.apply(problem, white, shrinkage)
     M = R @ white @ R.T
-    found = common_principal_components((M + M.transpose(0, 2, 1)) / 2)
+    common = common_principal_components((M + M.transpose(0, 2, 1)) / 2)
     notes = problem.compression + notes
-    if not found.converged:
+    if not common.converged:
         notes += ("The likelihood had not settled.",)
-    return MethodOutput(problem.lift(found.components), found.converged, notes)
+    return MethodOutput(problem.lift(common.components), common.converged, notes)

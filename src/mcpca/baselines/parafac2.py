@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.arguments import check_integer, check_real
 from .._utils.optional import require
 from .._utils.types import Array
-from ._interface import Clock, End, MethodOutput, Problem, best_of, method
+from ._interface import End, Limits, MethodOutput, Problem, best_of, method
 
-_CHUNK = 50  # iterations between two looks at the clock
+_ITERATIONS_PER_CALL = 50  # of TensorLy, between two looks at the clock
 
 
 @method(
@@ -36,32 +35,35 @@ def parafac2(
     kept. Converged where an iteration lowers the root of the relative squared error, which is ``extras["error"]``, by
     less than ``tol``. Cost O(k r^3) an iteration, memory O(k r^2). Needs TensorLy.
     """
-    tol = check_real(tol, "tol", 1e-16, 1, "It is a change of the root of the relative squared error.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
+    meaning = "It is a change of the root of the relative squared error."
+    limits = Limits(tol, 1e-16, meaning, max_iter, time_limit)
     fit = require("tensorly.decomposition", extra="baselines").parafac2
     w, Q = np.linalg.eigh(problem.small)
     roots = np.sqrt(np.maximum(w, 0) * problem.weights[:, None])[:, :, None] * Q.transpose(0, 2, 1)
     roots = roots / np.linalg.norm(roots)
-    end = best_of(n_starts, clock, lambda: _descend(fit, list(roots), problem, tol, max_iter, clock))
-    notes = problem.compression + clock.ending(end.converged, end.steps, "iterations")
+    end = best_of(n_starts, limits.clock, lambda: _descend(fit, list(roots), problem, limits))
+    notes = problem.compression + limits.clock.ending(end.converged, end.steps, "iterations")
     return MethodOutput(problem.lift(end.components), end.converged, notes, {"error": end.error})
 
 
-def _descend(fit: Any, roots: list[Array], problem: Problem, tol: float, max_iter: int, clock: Clock) -> End:
+def _descend(fit: Any, roots: list[Array], problem: Problem, limits: Limits) -> End:
     """Return where TensorLy's iteration ends, with V (r, r)."""
     state: Any = "random"
     seed = np.random.RandomState(problem.rng.integers(2**31))  # the only kind that TensorLy takes
-    error, steps, converged = 1.0, 0, False
-    while steps < max_iter and not converged and not (steps and clock.over):
-        chunk = min(_CHUNK, max_iter - steps)
-        # Of an exact fit TensorLy takes the root of a number that rounding has made negative.
+    error = 1.0
+    steps = 0
+    converged = False
+    # The first call is made even if time is over: there would be no components without it.
+    while steps < limits.max_iter and not converged and not (steps and limits.clock.over):
+        chunk = min(_ITERATIONS_PER_CALL, limits.max_iter - steps)
+        # For an exact fit TensorLy takes the root of a number that rounding has made negative.
         with np.errstate(invalid="ignore"):
             state, errors = fit(
-                roots, problem.r, n_iter_max=chunk, tol=tol, init=state, random_state=seed, return_errors=True
+                roots, problem.r, n_iter_max=chunk, tol=limits.tol, init=state, random_state=seed, return_errors=True
             )
         steps += chunk
         ended = [0.0 if np.isnan(value) else float(value) for value in errors]
-        error, before = ended[-1], ended[-2] if len(ended) > 1 else error
-        converged = abs(before - error) < tol
+        before = ended[-2] if len(ended) > 1 else error
+        error = ended[-1]
+        converged = abs(before - error) < limits.tol
     return End(np.asarray(state[1][2]), error**2, steps, converged)

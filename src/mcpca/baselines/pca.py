@@ -4,11 +4,13 @@
 * PCA-C: eigenvectors v of every ``S_i`` in r clusters of lines, ``max sum |<v, c>|^2`` over assignments, then means;
 * PCA-SVD: right singular vectors of the matrix whose rows are the eigenvectors of every ``S_i``.
 
-All three return the truth only where A is orthonormal; the axes of the last two are also only as good as the gaps
-between eigenvalues within contexts.
+All three recover the components of the model only if they are orthonormal, and the last two depend on the gaps between
+eigenvalues within contexts (the paper's "Explanation of numerical advantages" in "Orthogonal MCPCA").
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from .._utils.types import Array
 from ._interface import MethodOutput, Problem, method
 
 _EPS = float(np.finfo(float).eps)
+_SAME_LINE = 1e-12  # squared sine below which two unit vectors are one line, up to rounding
 
 
 @method(
@@ -46,7 +49,8 @@ def pca_stack(problem: Problem, *, center: str = "context") -> MethodOutput:
                 "center='overall' needs rows, and X is a stack of covariances, which do not know means of contexts; "
                 "pass rows, or center='context'."
             )
-        S, note = _overall(problem), "Rows were centred by one overall mean."
+        S = _overall(problem)
+        note = "Rows were centred by one overall mean."
     A = np.linalg.eigh(S)[1][:, ::-1][:, : problem.r]
     return MethodOutput(A, notes=(note,))
 
@@ -82,17 +86,16 @@ def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100) -> MethodO
     n_init = check_integer(n_init, "n_init", 1)
     max_iter = check_integer(max_iter, "max_iter", 1)
     lines = _context_axes(problem)
-    best: tuple[float, Array, bool] | None = None
-    for _ in range(n_init):
-        end = _cluster_lines(lines, problem.r, problem.rng, max_iter)
-        if best is None or end[0] > best[0] * (1 + 1e-12):
-            best = end
-    assert best is not None
-    within = 1 - best[0] / len(lines)
-    note = f"{len(lines)} axes of contexts in {problem.r} clusters; mean squared sine to the centres {within:.2g}."
-    return MethodOutput(
-        best[1].T, best[2], (note, *(() if best[2] else (f"Not settled in max_iter={max_iter} sweeps.",)))
-    )
+    best = _cluster_lines(lines, problem.r, problem.rng, max_iter)
+    for _ in range(n_init - 1):
+        other = _cluster_lines(lines, problem.r, problem.rng, max_iter)
+        if other.tightness > best.tightness * (1 + 1e-12):  # the first of those that only rounding tells apart
+            best = other
+    spread = 1 - best.tightness / len(lines)
+    notes = [f"{len(lines)} axes of contexts in {problem.r} clusters; mean squared sine to the centres {spread:.2g}."]
+    if not best.settled:
+        notes.append(f"Not settled in max_iter={max_iter} sweeps.")
+    return MethodOutput(best.centres.T, best.settled, tuple(notes))
 
 
 @method(
@@ -124,30 +127,40 @@ def pca_svd(problem: Problem) -> MethodOutput:
 def _context_axes(problem: Problem) -> Array:
     """Return the top r eigenvectors of each context as rows, without those of eigenvalue zero."""
     w, V = np.linalg.eigh(problem.S)
-    w, V = w[:, ::-1][:, : problem.r], V[:, :, ::-1][:, :, : problem.r]
+    w = w[:, ::-1][:, : problem.r]
+    V = V[:, :, ::-1][:, :, : problem.r]
     present = w > 10 * _EPS * problem.S.shape[1] * np.maximum(w[:, :1], np.finfo(float).tiny)
     return np.ascontiguousarray(V.transpose(0, 2, 1)[present])
 
 
-def _cluster_lines(lines: Array, r: int, rng: np.random.Generator, max_iter: int) -> tuple[float, Array, bool]:
-    """Return the sum of squared cosines to the centres, the centres (r, p), and whether the assignment settled."""
+class _Clusters(NamedTuple):
+    """The sum of squared cosines of lines to their centres, the centres (r, p), and whether the assignment settled."""
+
+    tightness: float
+    centres: Array
+    settled: bool
+
+
+def _cluster_lines(lines: Array, r: int, rng: np.random.Generator, max_iter: int) -> _Clusters:
+    """Group lines (n, p) around r centres, from centres that are far apart."""
     centres = _spread_out(lines, r, rng)
     owner = np.full(len(lines), -1)
     for _ in range(max_iter):
         cosines = lines @ centres.T
-        previous, owner = owner, np.argmax(np.abs(cosines), axis=1)
-        own = np.take_along_axis(cosines, owner[:, None], 1)[:, 0]
+        previous = owner
+        owner = np.argmax(np.abs(cosines), axis=1)
+        cosine = np.take_along_axis(cosines, owner[:, None], 1)[:, 0]  # of each line to its own centre
         if np.array_equal(owner, previous):
-            return float((own**2).sum()), centres, True
+            return _Clusters(float((cosine**2).sum()), centres, True)
         member = np.zeros((r, len(lines)))
-        member[owner, np.arange(len(lines))] = np.where(own < 0, -1.0, 1.0)
+        member[owner, np.arange(len(lines))] = np.where(cosine < 0, -1.0, 1.0)
         means = member @ lines
         size = np.linalg.norm(means, axis=1)
-        # A centre that lost all its lines moves to the line that is served worst.
+        # A centre that lost all its lines moves to the line that is farthest from its own centre.
         empty = np.flatnonzero(size < 1e-12)
-        means[empty] = lines[np.argsort(own**2, kind="stable")[: len(empty)]]
+        means[empty] = lines[np.argsort(cosine**2, kind="stable")[: len(empty)]]
         centres = means / np.where(size < 1e-12, 1, size)[:, None]
-    return float((own**2).sum()), centres, False
+    return _Clusters(float((cosine**2).sum()), centres, False)
 
 
 def _spread_out(lines: Array, r: int, rng: np.random.Generator) -> Array:
@@ -161,7 +174,7 @@ def _spread_out(lines: Array, r: int, rng: np.random.Generator) -> Array:
     far = _squared_sines(lines, lines[chosen])[:, 0]
     while len(chosen) < r:
         # Rounding leaves a line at 1e-16 from itself; it must not be drawn again while others are left.
-        chance = np.where(far > 1e-12, far, 0)
+        chance = np.where(far > _SAME_LINE, far, 0)
         if chance.sum() == 0:
             chance = np.ones(len(lines))
             chance[chosen] = 0

@@ -1,8 +1,8 @@
 """Pham's joint diagonalisation: the likelihood of uncorrelated scores, for positive definite matrices.
 
-It minimises ``sum_i n_i [log det Diag(R_i) - log det R_i]`` with ``R_i = V M_i V^T``: the information that is lost by
-taking scores as uncorrelated in every context. For a pair (j, l) and ``V <- (I - H) V`` on it, to second order, with
-means over contexts weighted by n,
+It minimises ``sum_i n_i [log det Diag(R_i) - log det R_i]`` with ``R_i = V M_i V^T``, the paper's common log-likelihood
+loss (Definition SI-2.12): the information that is lost by taking scores as uncorrelated in every context. For a pair
+(j, l) and ``V <- (I - H) V`` on it, to second order, with means over contexts weighted by n,
 
     mean(R_ll / R_jj) h_jl + h_lj = mean(R_jl / R_jj),   h_jl + mean(R_jj / R_ll) h_lj = mean(R_jl / R_ll).
 
@@ -15,12 +15,11 @@ from __future__ import annotations
 import numpy as np
 
 from .._linalg.jacobi import round_robin
-from .._utils.arguments import check_integer, check_real
 from .._utils.types import Array
-from ._interface import Clock, MethodOutput, Problem, method
+from ._interface import Limits, MethodOutput, Problem, method
 from ._whitening import Shrinkage, whiten
 
-_LEAST = 1e-13  # of a mean variance of 1: below it rounding may have made a variance negative
+_LEAST_VARIANCE = 1e-13  # of a mean variance of 1: below it rounding may have made a variance negative
 _SHRINKAGE = Shrinkage("pham", "shrinkage", 0.1)
 
 
@@ -47,9 +46,7 @@ def pham(
     degrees of freedom, alike where those are unknown. Converged where no entry of a sweep's steps exceeds ``tol``. Cost
     O(k r^3) a sweep, memory O(k r^2).
     """
-    tol = check_real(tol, "tol", 1e-15, 1, "It is the largest entry of a step.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
+    limits = Limits(tol, 1e-15, "It is the largest entry of a step.", max_iter, time_limit)
     r = problem.r
     white, root = whiten(problem.small, problem.weights)
     white, notes = _SHRINKAGE.apply(problem, white, shrinkage)
@@ -57,34 +54,40 @@ def pham(
     R = np.ascontiguousarray(white.transpose(1, 2, 0))
     V = np.eye(r)
     rounds = round_robin(r, r)
-    sweeps, converged = 0, not rounds
-    while sweeps < max_iter and not converged and not clock.over:
+    sweeps = 0
+    converged = not rounds
+    while limits.allow(sweeps, converged):
         largest = 0.0
         for J, L in rounds:
             to_j, to_l = _pair_steps(R[J, J], R[L, L], R[J, L], problem.weights)
             largest = max(largest, float(np.abs(to_j).max()), float(np.abs(to_l).max()))
             for rows in (R, R.transpose(1, 0, 2), V[:, :, None]):
-                first, second = rows[J], rows[L]
+                first = rows[J]
+                second = rows[L]
                 rows[J] = first - to_j[:, None, None] * second
                 rows[L] = second - to_l[:, None, None] * first
         sweeps += 1
-        converged = largest <= tol
-        # Scale is free; unit diagonals on average keep quotients near one.
+        converged = largest <= limits.tol
+        # The scale of a row is free; unit diagonals on average keep quotients near one.
         size = np.sqrt(np.einsum("jji,i->j", R, problem.weights))
         R /= size[:, None, None] * size[:, None]
         V /= size[:, None]
-    notes = problem.compression + notes + clock.ending(converged, sweeps, "sweeps")
+    notes = problem.compression + notes + limits.clock.ending(converged, sweeps, "sweeps")
     return MethodOutput(problem.lift(root @ np.linalg.inv(V)), converged, notes)
 
 
 def _pair_steps(first: Array, second: Array, cross: Array, n: Array) -> tuple[Array, Array]:
     """Return how much of row l is taken off row j, and the other way round, for m pairs given as (m, k)."""
-    first, second = np.maximum(first, _LEAST), np.maximum(second, _LEAST)
-    g_j, g_l = (cross / first) @ n, (cross / second) @ n
-    a, b = (second / first) @ n, (first / second) @ n
-    # a b >= 1 by Cauchy and Schwarz; equal where the two are proportional over contexts and cannot be told apart.
+    first = np.maximum(first, _LEAST_VARIANCE)
+    second = np.maximum(second, _LEAST_VARIANCE)
+    g_j = (cross / first) @ n
+    g_l = (cross / second) @ n
+    a = (second / first) @ n
+    b = (first / second) @ n
+    # a b >= 1 by Cauchy and Schwarz; equal if the two are proportional over contexts and cannot be told apart.
     det = np.maximum(a * b - 1, 1e-12)
-    h_j, h_l = (b * g_j - g_l) / det, (a * g_l - g_j) / det
+    h_j = (b * g_j - g_l) / det
+    h_l = (a * g_l - g_j) / det
     # Pham shows 4 h_j h_l <= 1; the clip is for rounding.
     factor = 2 / (1 + np.sqrt(np.clip(1 - 4 * h_j * h_l, 0, None)))
     return factor * h_j, factor * h_l

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._linalg.jacobi import jacobi, squares_angle
-from .._utils.arguments import check_integer, check_real
+from .._linalg.jacobi import jacobi_sweeps, squares_angle
 from .._utils.types import Array
-from ._interface import Clock, MethodOutput, Problem, method
+from ._interface import Limits, MethodOutput, Problem, method
 from ._whitening import whiten
 
-_BALANCE_EVERY = 3  # sweeps between two balancings of rows, as the author has it
+_BALANCE_EVERY = 3  # sweeps between two balancings of rows, as in the author's description
 
 
 @method(
@@ -39,15 +38,16 @@ def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limi
     contexts, since J depends on their scale. Converged where a sweep changes V by no more than ``tol``, relative to its
     rows. Cost O(k r^3) a sweep, memory O(k r^2).
     """
-    tol = check_real(tol, "tol", 1e-15, 1, "It is the largest change of V in a sweep.")
-    max_iter = check_integer(max_iter, "max_iter", 1)
-    clock = Clock(time_limit)
-    k, r = len(problem.S), problem.r
+    limits = Limits(tol, 1e-15, "It is the largest change of V in a sweep.", max_iter, time_limit)
+    k = len(problem.S)
+    r = problem.r
     white, root = whiten(problem.small, np.full(k, 1 / k))
-    V, sweeps, converged = np.eye(r), 0, r == 1
-    while sweeps < max_iter and not converged and not clock.over:
+    V = np.eye(r)
+    sweeps = 0
+    converged = r == 1
+    while limits.allow(sweeps, converged):
         M = V @ white @ V.T
-        turn, _ = jacobi(M, np.eye(r), r, squares_angle, 1)
+        turn, _ = jacobi_sweeps(M, np.eye(r), r, squares_angle, 1)
         R = np.ascontiguousarray((turn.T @ M @ turn).transpose(1, 0, 2))
         change = _shear(R) @ turn.T
         V = change @ V
@@ -55,13 +55,13 @@ def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limi
         if sweeps % _BALANCE_EVERY == 0:
             V /= np.sqrt(np.linalg.norm(R, axis=(1, 2)) / np.sqrt(k))[:, None]
         np.fill_diagonal(change, 0)
-        converged = bool(np.abs(change).max() <= tol)
+        converged = bool(np.abs(change).max() <= limits.tol)
     A = problem.lift(root @ np.linalg.inv(V))
-    return MethodOutput(A, converged, problem.compression + clock.ending(converged, sweeps, "sweeps"))
+    return MethodOutput(A, converged, problem.compression + limits.clock.ending(converged, sweeps, "sweeps"))
 
 
 def _shear(R: Array) -> Array:
-    """Take off from each row of ``R`` (r, k, r), in place, what those after it have; return the triangular factor."""
+    """Shear each row of ``R`` (r, k, r) by those after it, in place; return the unit upper triangular factor."""
     r = len(R)
     factor = np.eye(r)
     N = np.tensordot(R, R, axes=([1, 2], [1, 2]))
@@ -72,12 +72,13 @@ def _shear(R: Array) -> Array:
         system = np.tril(within[after, after])
         pivots = np.diag(system)
         used = pivots > np.finfo(float).eps * np.diag(N)[after]
-        # A row that vanishes outside column j offers nothing to take off.
+        # A row that vanishes outside column j has nothing to shear by.
         np.fill_diagonal(system, np.where(used, pivots, 1))
         a = np.linalg.solve(system, np.where(used, -within[after, j], 0))
         factor[j] += a @ factor[after]
         R[j] += np.tensordot(a, R[after], axes=1)
         R[:, :, j] += R[:, :, after] @ a
+        # Without column j only row and column j of N have changed; then column j, all of which has, is added back.
         row = within[j] + a @ within[after]
         row[j] += row[after] @ a
         within[j] = within[:, j] = row

@@ -1,4 +1,6 @@
-"""Two contexts: everything is a symmetric pencil ``(S_1, S_2)``.
+"""Methods for two contexts, all of them eigenproblems of the symmetric pencil ``(S_1, S_2)``.
+
+The paper's supplement compares MCPCA with the first two in "Two-context methods".
 
 * GSVD: ``X_1 = U_1 C V^T``, ``X_2 = U_2 S V^T``, so ``S_1 = V C^2 V^T`` and ``S_2 = V S^2 V^T``: the model at k = 2;
 * contrastive PCA: top eigenvectors of ``S_1 - alpha S_2``;
@@ -53,7 +55,8 @@ def cpca(problem: Problem, *, alpha: float = 1.0, foreground: int = 0) -> Method
     alpha = check_real(alpha, "alpha", 0, 1e12, "It weighs the background against the foreground.")
     front, back = _sides(problem.S, foreground)
     w, V = np.linalg.eigh(front - alpha * back)
-    w, V = w[::-1][: problem.r], V[:, ::-1][:, : problem.r]
+    w = w[::-1][: problem.r]
+    V = V[:, ::-1][:, : problem.r]
     note = f"Foreground is context {problem.names[int(foreground)]!r}, alpha={alpha:g}."
     if w[-1] <= 0:
         note += f" {int((w <= 0).sum())} of the {problem.r} contrasts are not positive."
@@ -81,12 +84,15 @@ def gcpca(problem: Problem, *, foreground: int = 0, patterns: bool = False) -> M
         raise ValueError(f"patterns={patterns!r}; choose True or False.")
     front, back = _sides(problem.S, foreground)
     w, Q = np.linalg.eigh(front + back)
-    kept = w > 10 * np.finfo(float).eps * len(w) * w[-1]
-    root = np.sqrt(w[kept])
-    inverse = Q[:, kept] / root
+    in_range = w > 10 * np.finfo(float).eps * len(w) * w[-1]
+    Q = Q[:, in_range]
+    root = np.sqrt(w[in_range])
+    inverse = Q / root
+    # With y = R^T x and S_1 + S_2 = R R^T the ratio is y^T R^-1 (S_1 - S_2) R^-T y over y^T y.
     contrast, Z = np.linalg.eigh(inverse.T @ (front - back) @ inverse)
-    contrast, Z = contrast[::-1][: problem.r], Z[:, ::-1][:, : problem.r]
-    A = (Q[:, kept] * root) @ Z if patterns else inverse @ Z
+    contrast = contrast[::-1][: problem.r]
+    Z = Z[:, ::-1][:, : problem.r]
+    A = (Q * root) @ Z if patterns else inverse @ Z
     note = f"Foreground is context {problem.names[int(foreground)]!r}; components are "
     note += "patterns, (S_1 + S_2) x." if patterns else "directions to project on; patterns=True gives columns of A."
     return MethodOutput(A, notes=(note,), extras={"contrast": np.clip(contrast, -1, 1)})

@@ -1,7 +1,33 @@
-"""The command ``mcpca``.
+"""The command ``mcpca``. ``main`` is its entry point (by way of ``mcpca_command``, which is outside the package).
 
-``mcpca demo`` and ``mcpca benchmark`` are the ``main`` of modules of their own, and need no more than these do. All
-others need the extra ``cli``; without it they say so.
+From top to bottom:
+
+    ``_errors``         runs a command line and turns whatever happens into an exit code and one line on stderr
+    ``_app``            the group of all commands, in the order of ``mcpca --help``
+    ``_commands``       their arguments, options and help; ``_options`` has what several share, ``_help`` the layout
+    ``_policy``         which options and names of outputs are refused
+    ``_fitting``, ``_applying``, ``_ranking``, ``_doctor``   what the commands do: a function ``run_NAME`` each
+    ``_model_tables``, ``_record``, ``_suspects``            parts of the results: tables, ``run.json``, odd columns
+    ``_outputs``        files and folders that are written whole or not at all, and never over something unasked
+    ``_console``        what is printed: results on stdout, the rest on stderr, JSON
+    ``tables``          reading and writing files of rows
+
+``mcpca demo`` and ``mcpca benchmark`` are the ``main`` of modules of their own and run without the extra ``cli``; all
+other commands need it, and say so if it is not installed.
+
+How to add a command
+--------------------
+1. Write what it does as ``run_NAME(..., console)``, in the module above where it fits or in a new one. It knows nothing
+   of click: it reads with ``tables.read_data``, writes with ``_outputs.new_file`` or ``new_folder``, prints with
+   ``console.say`` (results), ``console.note`` and ``console.warn``, wraps long steps in ``console.phase(...)``, raises
+   ``UnusableFileError`` (exit code 3) or ``Failure`` (any other), and returns a dict, which ``--json`` prints.
+2. Declare it in ``_commands.py``: options, a docstring whose first sentence ``mcpca --help`` shows, and an example.
+   Import ``run_NAME`` inside the function, so that ``--help`` and completion in the shell stay fast. End with
+   ``console.result("NAME", run_NAME(...))``.
+3. Add it to ``COMMANDS`` at the end of ``_commands.py``; the order there is that of ``mcpca --help``.
+4. If an option can be without effect next to another one, refuse it in ``_policy.py``.
+5. Test it in ``tests/cli`` by calling ``main([...])``, describe it in ``docs/cli.md``, and list it in
+   ``tests/package/public_surface.json`` (``python tests/package/test_public_surface.py`` writes that anew).
 """
 
 from __future__ import annotations
@@ -12,6 +38,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 
+# Commands that are modules of their own: the module whose ``main`` they are, and their line in ``mcpca --help``.
 MODULES = {
     "demo": ("mcpca.demo", "Find digits on photographs: loadings as a table, pictures in a folder."),
     "benchmark": ("mcpca.paper", "Repeat the paper's experiments with all of its methods: tables and figures."),
@@ -21,14 +48,14 @@ MODULES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors are one line on stderr.
 
-    0 done; 1 a fault of mcpca itself; 2 wrong arguments, or a package that is not installed; 3 a file that cannot be
-    used; 4 nothing above noise, or no stable rank; 5 the output cannot be written; 130 interrupted, 143 terminated.
+    0 done; 1 a bug in mcpca; 2 wrong arguments, or a package that is not installed; 3 a file that cannot be used;
+    4 nothing above noise, or no stable rank; 5 the output cannot be written; 130 interrupted, 143 terminated.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments and arguments[0] in MODULES:
             return run_module(arguments[0], arguments[1:])
-        from ._errors import run
+        from ._errors import run_command_line
     except KeyboardInterrupt:
         print("mcpca: interrupted.", file=sys.stderr)
         return 130
@@ -36,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.name != "click":
             raise
         return _without_click(arguments)
-    return run(arguments)
+    return run_command_line(arguments)
 
 
 def run_module(name: str, arguments: Sequence[str]) -> int:
@@ -45,7 +72,7 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
 
 
 def _without_click(arguments: Sequence[str]) -> int:
-    """Answer where click is not installed: the commands that there are, and how to get the others."""
+    """Answer if click is not installed: list the commands that work, and say how to get the others."""
     if list(arguments) == ["--version"]:
         print(f"mcpca {__version__}")
         return 0

@@ -13,35 +13,37 @@ from .._covariances.moments import ContextMoments
 from .._estimator.mcpca import MCPCA
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
-from ._console import Console, output_failure
+from ._console import Console, output_failure, stdout_failures
 from ._fitting import (
-    data_errors,
     known_labels,
+    library_errors,
+    print_about,
     report_writer,
-    scores_columns,
-    scores_of,
-    tell_of,
-    write_report,
+    row_scores,
+    score_columns,
+    write_model_report,
 )
 from ._outputs import check_file, new_file
-from ._policy import check_no_ending, check_page, table_format
+from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, table_format
 from ._record import read_record
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
 from .tables.duplicates import check_duplicates
-from .tables.kinds import kind_of
-from .tables.reading import doubts, load_moments, stem_of
+from .tables.kinds import file_kind
+from .tables.reading import doubtful_names, load_moments, no_context_error, stem_of
 from .tables.writing import matrix_columns
 
 
-def load_model(path: Path) -> MCPCA:
+def read_model(path: Path) -> MCPCA:
     """Read a model, from its file or from a folder of results."""
     file = path / "model.mcpca" if path.is_dir() else path
     if not file.exists():
-        inside = " in it: pass a folder that mcpca fit wrote" if path.is_dir() else ""
-        raise UnusableFileError(path, f"there is no model{inside}." if inside else "there is no such file.")
-    kind = kind_of(file)
+        inside = "there is no model in it: pass a folder that mcpca fit wrote."
+        raise UnusableFileError(path, inside if path.is_dir() else "there is no such file.")
+    kind = file_kind(file)
     if kind.format != "model":
-        raise UnusableFileError(file, f"is no fitted model ({kind.format}); pass a model.mcpca or the folder it is in.")
+        raise UnusableFileError(
+            file, f"is not a fitted model ({kind.format}); pass a model.mcpca or the folder it is in."
+        )
     try:
         model: MCPCA = MCPCA.load(file)
     except (ValueError, KeyError, OSError) as error:
@@ -50,12 +52,12 @@ def load_model(path: Path) -> MCPCA:
 
 
 def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: Console) -> TableData:
-    """Read rows with the features of a model, by name where it has names."""
+    """Read rows with the features of a model, by name if it has names for them."""
     names = getattr(model, "feature_names_in_", None)
-    wanted = None if names is None else [str(name) for name in names]
-    with console.phase("reading"), data_errors(paths[0]):
-        data = read_data(paths, reading, features=wanted, need_context=False, report=console.progress)
-    tell_of(data, console)
+    features = None if names is None else [str(name) for name in names]
+    with console.phase("reading"), library_errors(paths[0]):
+        data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
+    print_about(data, console)
     if data.n_features != model.n_features_in_:
         raise UnusableFileError(
             data.files[0], f"has {data.n_features} features, and the model has {model.n_features_in_}."
@@ -63,7 +65,7 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
     return data
 
 
-def transform(
+def run_transform(
     model_path: Path,
     paths: tuple[Path, ...],
     reading: Reading,
@@ -74,16 +76,18 @@ def transform(
     console: Console,
 ) -> dict[str, Any]:
     """Write the scores of rows on a fitted model."""
-    _check_target(out, force, console)
-    model = load_model(model_path)
+    _check_table_target(out, force)
+    if out is None and console.as_json:
+        raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
+    model = read_model(model_path)
     data = read_for(model, paths, reading, console)
     with console.phase("scores"):
-        scores = scores_of(model, data, center, posterior=posterior)
-    _put(scores_columns(model, data, scores), out, force, console)
+        scores = row_scores(model, data, center, posterior=posterior)
+    _write_or_print(score_columns(model, data, scores), out, force, console)
     return {"out": None if out is None else str(out), "rows": len(scores), "components": scores.shape[1]}
 
 
-def loadings(
+def run_loadings(
     model_path: Path,
     paths: tuple[Path, ...],
     reading: Reading,
@@ -92,20 +96,19 @@ def loadings(
     console: Console,
 ) -> dict[str, Any]:
     """Write the loadings of new contexts on a fitted model."""
-    if out is not None:
-        table_format(out)
-        check_file(out, force)
-    model = load_model(model_path)
+    _check_table_target(out, force)
+    model = read_model(model_path)
     data = read_for(model, paths, reading, console)
-    with console.phase("loadings"), data_errors(data.files[0]):
-        if data.labels is None:
-            names, B = [stem_of(paths[0])], np.atleast_2d(to_host(model.loadings_for(data.source)))
+    with console.phase("loadings"), library_errors(data.files[0]):
+        if data.labels is None:  # the file is one context, called by its name
+            names = [stem_of(paths[0])]
+            B = np.atleast_2d(to_host(model.loadings_for(data.source)))
         else:
             names = data.labels.categories
             B = np.atleast_2d(to_host(model.loadings_for(data.source, known_labels(model, data.labels))))
-    columns = matrix_columns("context", names, B, component_names(model))
+    # The loadings are few, and in the JSON itself.
     if out is not None or not console.as_json:
-        _put(columns, out, force, console)
+        _write_or_print(matrix_columns("context", names, B, component_names(model)), out, force, console)
     return {
         "out": None if out is None else str(out),
         "contexts": names,
@@ -114,44 +117,47 @@ def loadings(
     }
 
 
-def moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, console: Console) -> dict[str, Any]:
+def run_moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: bool, console: Console) -> dict[str, Any]:
     """Write counts, means and scatters of contexts: all that a fit needs, and no row."""
-    check_no_ending(out, "moments are a file of their own kind")
+    check_ending(out, MOMENTS_ARE_THEIR_OWN_FORMAT)
     check_file(out, force)
-    with console.phase("reading"), data_errors(paths[0]):
+    with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
-    tell_of(data, console)
+    print_about(data, console)
     if data.labels is None:
         raise UnusableFileError(paths[0], "holds moments already; mcpca merge puts several together.")
-    with console.phase("moments"), data_errors(data.files[0]):
-        found = ContextMoments().update(data.source, data.labels)
+    with console.phase("moments"), library_errors(data.files[0]):
+        moments = ContextMoments().update(data.source, data.labels)
     if data.feature_names is not None:
-        found.feature_names = np.array(data.feature_names)
-    few = [str(name) for name, n in zip(found.contexts, found.counts, strict=True) if n <= data.n_features]
-    if few:
+        moments.feature_names = np.array(data.feature_names)
+    # With n <= p rows their span, and with a few of them the rows themselves, can be read off the scatter.
+    small = [str(name) for name, n in zip(moments.contexts, moments.counts, strict=True) if n <= data.n_features]
+    if small:
         console.warn(
-            f"{len(few)} of {len(found.contexts)} contexts have no more rows than features ({few[0]!r} for one): their "
-            "moments tell much of single rows. --min-samples leaves small contexts out."
+            f"{len(small)} of {len(moments.contexts)} contexts have no more rows than features ({small[0]!r} for one): "
+            "their moments reveal much about single rows. --min-samples leaves small contexts out."
         )
-    return _save_moments(found, out, force, console)
+    return _save_moments(moments, out, force, console)
 
 
-def merge(paths: tuple[Path, ...], out: Path, force: bool, allow_duplicates: bool, console: Console) -> dict[str, Any]:
+def run_merge(
+    paths: tuple[Path, ...], out: Path, force: bool, allow_duplicates: bool, console: Console
+) -> dict[str, Any]:
     """Write the moments of all rows together."""
-    check_no_ending(out, "moments are a file of their own kind")
+    check_ending(out, MOMENTS_ARE_THEIR_OWN_FORMAT)
     check_file(out, force)
     if not allow_duplicates:
-        check_duplicates(paths, [kind_of(path) for path in paths])
-    whole = load_moments(paths[0])
+        check_duplicates(paths, [file_kind(path) for path in paths])
+    merged = load_moments(paths[0])
     for path in paths[1:]:
-        with console.phase("merge"), data_errors(path):
-            whole = whole.merge(load_moments(path), allow_duplicates=allow_duplicates)
-    for text in doubts(whole.contexts.tolist()):
+        with console.phase("merge"), library_errors(path):
+            merged = merged.merge(load_moments(path), allow_duplicates=allow_duplicates)
+    for text in doubtful_names(merged.contexts.tolist()):
         console.warn(text)
-    return _save_moments(whole, out, force, console)
+    return _save_moments(merged, out, force, console)
 
 
-def report(
+def run_report(
     model_path: Path,
     paths: tuple[Path, ...],
     reading: Reading,
@@ -160,53 +166,47 @@ def report(
     force: bool,
     console: Console,
 ) -> dict[str, Any]:
-    """Write the report of a model, with pictures of rows where files of rows are given."""
+    """Write the report of a model, with pictures of rows if files of rows are named."""
     check_page(out)
     check_file(out, force)
-    report_writer()
-    model = load_model(model_path)
+    report_writer()  # raises before any work is done if plotly is missing
+    model = read_model(model_path)
     folder = model_path if model_path.is_dir() else model_path.parent
     run = read_record(folder) if (folder / "run.json").exists() else None
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
-        raise UnusableFileError(paths[0], "nothing says the context of each row; pass --context or --labels.")
+        raise no_context_error(paths[0])
     with new_file(out, force) as file, console.phase("report"):
-        write_report(model, file, data, run, title)
+        write_model_report(model, file, data, run, title)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}
 
 
-def _save_moments(found: ContextMoments, out: Path, force: bool, console: Console) -> dict[str, Any]:
+def _save_moments(moments: ContextMoments, out: Path, force: bool, console: Console) -> dict[str, Any]:
     with new_file(out, force) as file:
-        found.save(file)
-    k, p = found.means.shape
-    n = int(found.counts.sum())
-    console.say(f"Wrote {out}: {k} contexts, {p} features, sums over {n:,} rows and no row.")
-    return {"out": str(out), "contexts": [str(name) for name in found.contexts], "features": p, "rows": n}
+        moments.save(file)
+    k, p = moments.means.shape
+    n = int(moments.counts.sum())
+    console.say(f"Wrote {out}: {k} contexts, {p} features; sums over {n:,} rows, without the rows themselves.")
+    return {"out": str(out), "contexts": [str(name) for name in moments.contexts], "features": p, "rows": n}
 
 
-def _check_target(out: Path | None, force: bool, console: Console) -> None:
+def _check_table_target(out: Path | None, force: bool) -> None:
     if out is not None:
         table_format(out)
         check_file(out, force)
-    elif console.as_json:
-        raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
 
 
-def _put(columns: dict[str, Any], out: Path | None, force: bool, console: Console) -> None:
+def _write_or_print(columns: dict[str, Any], out: Path | None, force: bool, console: Console) -> None:
     """Write a table to a file, in the format of its name, or as CSV to stdout."""
-    if out is None:
-        text = io.BytesIO()
-        write_table(columns, text)
-        try:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(text.getvalue())  # UTF-8, whatever the terminal has
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
+    if out is not None:
+        with new_file(out, force) as file:
+            write_table(columns, str(file), table_format(out))
+        console.say(f"Wrote {out}")
         return
-    with new_file(out, force) as file:
-        write_table(columns, str(file), table_format(out))
-    console.say(f"Wrote {out}")
+    text = io.BytesIO()
+    write_table(columns, text)
+    with stdout_failures():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.getvalue())  # bytes: UTF-8, whatever encoding the terminal has
+        sys.stdout.buffer.flush()

@@ -1,4 +1,8 @@
-"""What the user is told: results on stdout, progress and notes on stderr, everything as JSON where asked."""
+"""What a command prints: results on stdout, progress, notes and warnings on stderr, and everything as JSON if asked.
+
+A ``Console`` is made in ``_commands`` and handed to ``run_NAME``. Errors are not printed here: they are raised as
+``Failure`` and printed by ``_errors``. Progress is the line of ``_utils.progress``, with another prefix.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +15,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .._utils.progress import Line, reporting, silent
+from .._utils.progress import ProgressLine, reporting, silent
 from .._utils.types import Report
 from ..exceptions import DominantFeatureWarning, DoubtfulLabelsWarning
 
+# Warnings for those who write Python, and two that commands give in words of their own, with the options that help.
+_WARNINGS_NOT_PRINTED = (
+    *(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning),
+    *(DoubtfulLabelsWarning, DominantFeatureWarning),
+)
+# Python's parameters in messages of the library, and the options that stand for them.
+_OPTIONS_FOR_PARAMETERS = {
+    "allow_duplicates=True": "--allow-duplicates",
+    "n_components": "--rank",
+    "center='own'": "--center own",
+}
+
 
 class Failure(Exception):
-    """An error with its exit code and a word for its kind; ``content`` goes beside it into JSON."""
+    """An error with its exit code and a word for its kind; ``content`` is added to the JSON."""
 
     def __init__(self, message: str, code: int, kind: str, content: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.code, self.kind, self.content = code, kind, content or {}
+        self.code = code
+        self.kind = kind
+        self.content = content or {}
 
 
 class ReaderGoneError(Exception):
-    """Whoever read our output has stopped reading."""
+    """Whoever read our output has stopped reading: ``mcpca transform ... | head``."""
 
 
 def output_failure(message: str) -> Failure:
-    """Return the failure of what cannot be written."""
+    """Return the failure for an output that cannot be written."""
     return Failure(message, 5, "output")
 
 
 class Console:
-    """Where a command talks to.
+    """Where a command prints to.
 
     Parameters
     ----------
@@ -42,85 +60,97 @@ class Console:
         One JSON object on stdout at the end, and no other text there.
     quiet : bool
         Nothing on stderr but errors and warnings.
+
+    Attributes
+    ----------
+    progress : callable
+        Reports (stage, done, total): the ``verbose`` of library functions.
+    timings : dict of str to float
+        Seconds of each phase.
+    warnings : list of str
+        What ``warn`` has printed, for the record of the run.
+    caught : list of Warning
+        Warnings of the library, also those that are not printed.
     """
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
-        self.as_json, self.quiet = as_json, quiet
-        self._bar = Line("mcpca: ", away=True)
-        self.progress: Report = silent if quiet else self._bar
+        self.as_json = as_json
+        self.quiet = quiet
+        self._line = ProgressLine("mcpca: ", away=True)
+        self.progress: Report = silent if quiet else self._line
         self.timings: dict[str, float] = {}
         self.warnings: list[str] = []
-        self.caught: list[Warning] = []  # what the library has said, as it was said
+        self.caught: list[Warning] = []
 
     def say(self, text: str = "") -> None:
-        """Print text for a reader on stdout."""
+        """Print a result for a human reader on stdout."""
         if not self.as_json:
             self._print(text)
 
-    def clear(self) -> None:
-        """Take the progress from the terminal."""
-        self._bar.clear()
-
     def note(self, text: str) -> None:
-        """Tell something beside the result."""
+        """Print something about the result on stderr."""
         if not self.quiet:
-            self.clear()
-            print(f"mcpca: {text}", file=sys.stderr, flush=True)
+            self._print_to_stderr(text)
 
     def warn(self, text: str) -> None:
-        """Tell what the reader should not miss; kept for the record of the run."""
+        """Print what the user should not miss on stderr, and keep it for the record of the run."""
         self.warnings.append(text)
-        self.clear()
-        print(f"mcpca: warning: {text}", file=sys.stderr, flush=True)
+        self._print_to_stderr(f"warning: {text}")
 
     def result(self, command: str, content: dict[str, Any]) -> None:
-        """Print the result as JSON, where that was asked for."""
+        """Print the result as JSON if that was asked for."""
         if self.as_json:
-            self._print(to_json({"ok": True, "command": command, **content}))
+            self._print(json_text({"ok": True, "command": command, **content}))
+
+    def _print_to_stderr(self, text: str) -> None:
+        self._line.clear()
+        print(f"mcpca: {text}", file=sys.stderr, flush=True)
 
     def _print(self, text: str) -> None:
-        self.clear()
-        try:
+        self._line.clear()
+        with stdout_failures():
             print(text, flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase; warnings of the library become lines."""
+        """Time a phase and show progress in it; warnings of the library are printed as lines at its end."""
         began = time.perf_counter()
         with warnings.catch_warnings(record=True) as caught, reporting(self.progress, name):
             warnings.simplefilter("always")
             yield
         self.timings[name] = self.timings.get(name, 0.0) + round(time.perf_counter() - began, 3)
         self.caught += [w.message for w in caught if isinstance(w.message, Warning)]
-        for text in dict.fromkeys(in_words_of_the_command(str(w.message)) for w in caught if _matters(w)):
+        printed = [w for w in caught if not issubclass(w.category, _WARNINGS_NOT_PRINTED)]
+        for text in dict.fromkeys(in_words_of_the_command(str(w.message)) for w in printed):  # each once
             self.warn(text)
 
 
+@contextmanager
+def stdout_failures() -> Iterator[None]:
+    """Turn errors of writing to stdout into a ``Failure``, except that of a reader who has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
+
+
 def in_words_of_the_command(text: str) -> str:
-    """Return a message of the library in one line, with options in place of Python's parameters."""
-    line = " ".join(text.split()).replace("allow_duplicates=True", "--allow-duplicates")
-    return line.replace("n_components", "--rank").replace("center='own'", "--center own")
+    """Return a message of the library on one line, with options in place of Python's parameters."""
+    line = " ".join(text.split())
+    for parameter, option in _OPTIONS_FOR_PARAMETERS.items():
+        line = line.replace(parameter, option)
+    return line
 
 
-def _matters(caught: warnings.WarningMessage) -> bool:
-    """Whether a warning is for the user of a command and not for those who write Python."""
-    # The last two are told in words of their own, with the options that help.
-    told = DoubtfulLabelsWarning, DominantFeatureWarning
-    return not issubclass(
-        caught.category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, *told)
-    )
-
-
-def to_json(content: Any, indent: int | None = None) -> str:
-    """Return JSON text; numbers that JSON does not have become null."""
+def json_text(content: Any, indent: int | None = None) -> str:
+    """Return JSON; NaN and infinities, which JSON does not have, become null."""
     return json.dumps(_plain(content), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
+    """Return a value made of types that JSON has; arrays become lists."""
     if isinstance(value, dict):
         return {str(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):

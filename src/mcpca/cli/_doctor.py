@@ -1,4 +1,9 @@
-"""``mcpca doctor``: what is in a file, and whether MCPCA can use it. The verdict is a reading, not a guess."""
+"""``mcpca doctor``: what is in a file, whether MCPCA can use it, and the command that fits it.
+
+In three steps. ``_examine`` looks at the file and collects ``Findings``: facts to print, columns that could be
+contexts, and a ``Reading`` that leaves out what cannot be a feature. ``_try`` then reads the file in just that way, so
+that the verdict is an experiment and not a guess. ``_fit_command`` writes the reading down as options.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +15,48 @@ from typing import Any
 import numpy as np
 
 from .._data.sources import as_source
-from ._applying import load_model
+from .._utils.printing import counted
+from .._utils.wording import listed
+from ._applying import read_model
 from ._console import Console, Failure
-from ._suspects import no_features, told
+from ._suspects import suspect_columns, suspects_in_words
 from .tables import Reading, TableData, UnusableFileError, read_data
-from .tables._errors import foreign_bytes, plural, short, some
+from .tables._errors import foreign_bytes, quoted_names, short
 from .tables.annotated import Annotated
 from .tables.arrays import Npz, read_npy
-from .tables.columns import matching
+from .tables.columns import matching_columns
 from .tables.data import Budget
-from .tables.delimited import DelimitedTable
-from .tables.kinds import Kind, kind_of
+from .tables.kinds import FileKind, file_kind
 from .tables.labels import Labels
-from .tables.options import check_options, given
-from .tables.parquet import ParquetTable
+from .tables.options import check_options, options_given
 from .tables.reading import load_moments
 from .tables.survey import Survey, survey
+from .tables.tabular import open_table
 
-_INTEGER_CONTEXTS = 50  # more distinct integers are rather a measurement
-_SHOWN = 12
-_TABLES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
+_MOST_INTEGER_CONTEXTS = 50  # a column of more distinct integers is rather a measurement
+_SHOWN_NAMES = 12
+_SHOWN_VALUES = 4
+_SCAN_BYTES = 2**26  # of rows that are checked at a time
+_TABLE_ENDINGS = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 
 
 @dataclass
 class Findings:
-    """What was found: sentences, names of columns that could be contexts, and a way to read the file."""
+    """What ``_examine`` has found.
+
+    Attributes
+    ----------
+    facts, advice : list of str
+        Sentences to print; the first fact says what the file is.
+    contexts : dict of str to list of int
+        Columns that could be contexts, with the number of rows of each.
+    reading : Reading
+        A way to read the file.
+    no_features : dict of str to str
+        Numeric columns that ``reading`` leaves out, with the reason.
+    has_rows : bool
+        Whether there is something to try; a model and moments have no rows.
+    """
 
     facts: list[str] = field(default_factory=list)
     contexts: dict[str, list[int]] = field(default_factory=dict)
@@ -44,122 +66,169 @@ class Findings:
     has_rows: bool = True
 
 
-def doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
-    """Say what is in a file and how to fit it; raise a ``Failure`` where that cannot be."""
-    kind = kind_of(path)
-    if kind.format in ("model", "moments") and (options := given(reading)):
-        raise UnusableFileError(path, f"has no rows, so that {options[0]} has no effect; drop it.")
+def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]:
+    """Say what is in a file and how to fit it; raise a ``Failure`` if it cannot be fitted."""
+    kind = file_kind(path)
+    if kind.format in ("model", "moments") and (options := options_given(reading)):
+        raise UnusableFileError(path, f"has no rows, so {options[0]} has no effect; drop it.")
     if kind.format != "folder":
         check_options(reading, [path], [kind])
     with console.phase("reading"), foreign_bytes(path, kind.format):
-        found = _look(path, kind, reading)
-    console.say(f"{path}: {found.facts[0]}")
-    for fact in found.facts[1:]:
+        findings = _examine(path, kind, reading)
+    console.say(f"{path}: {findings.facts[0]}")
+    for fact in findings.facts[1:]:
         console.say(f"  {fact}")
-    content: dict[str, Any] = {"format": kind.format, "facts": found.facts, "contexts": found.contexts}
-    content["no_features"] = found.no_features
-    if not found.has_rows:
+    content: dict[str, Any] = {"format": kind.format, "facts": findings.facts, "contexts": findings.contexts}
+    content["no_features"] = findings.no_features
+    if not findings.has_rows:
         return {**content, "usable": True}
-    for text in found.advice:
+    for text in findings.advice:
         console.say(f"  {text}")
     try:
         with console.phase("trying"):
-            data = _try(path, kind, found)
+            data = _try(path, kind, findings.reading)
     except UnusableFileError as error:
         raise Failure(str(error), 3, "input", {**content, "usable": False}) from error
     for text in [*(f"left out: {note}" for note in data.notes), *data.oddities]:
         console.say(f"  {text}")
-    command = _command(path, found.reading)
-    assert data.labels is not None
+    command = _fit_command(path, findings.reading)
+    assert data.labels is not None  # read_data raises without contexts
     counts = data.labels.counts()
     console.say(
-        f"MCPCA can use it: {plural(len(counts), 'context')} of {counts.min():,} to {counts.max():,} rows, "
-        f"{plural(data.n_features, 'feature')}{'' if data.in_memory else ', streamed from the file'}.\n\n  {command}"
+        f"MCPCA can use it: {counted(len(counts), 'context')} of {counts.min():,} to {counts.max():,} rows, "
+        f"{counted(data.n_features, 'feature')}{'' if data.in_memory else ', streamed from the file'}.\n\n  {command}"
     )
     return {**content, "usable": True, "command": command, "rows": data.n_rows, "features": data.n_features}
 
 
-def _look(path: Path, kind: Kind, reading: Reading) -> Findings:
+# Looking at a file, by its format ------------------------------------------------------------------------------------
+
+
+def _examine(path: Path, kind: FileKind, reading: Reading) -> Findings:
     if kind.format == "folder":
-        return _folder(path, reading)
+        return _examine_folder(path, reading)
     if kind.format in ("text", "Parquet"):
-        table = _opened(path, kind, reading)
-        return _table(table, survey(table, reading.na_values), reading)
+        return _examine_table(open_table(path, kind, reading), reading)
     if kind.format in ("h5ad", "zarr"):
-        return _annotated(Annotated(path, kind.format), reading)
+        return _examine_anndata(Annotated(path, kind.format), reading)
     if kind.format == "npz":
-        return _npz(Npz(path, Budget(reading.max_bytes)), reading)
+        return _examine_npz(Npz(path, Budget(reading.max_bytes)), reading)
     if kind.format == "npy":
         array = read_npy(path)
-        facts = [f"array of NumPy, shape {array.shape}, {array.dtype}"]
+        facts = [f"NumPy array, shape {array.shape}, {array.dtype}"]
         advice = [] if reading.labels else ["It has no contexts: pass --labels FILE with one label per row."]
         return Findings(facts, {}, reading, advice)
     if kind.format == "model":
-        model = load_model(path)
-        k, r = model.loadings_.shape
-        facts = [
-            f"a fitted model: {r} MCPCs, {k} contexts, {model.n_features_in_:,} features, solver {model.solver}",
-            f"contexts: {some(model.contexts_.tolist(), _SHOWN)}",
-            "It goes with mcpca transform, mcpca loadings and mcpca report.",
-        ]
-        return Findings(facts, has_rows=False)
-    found = load_moments(path)
-    k, p = found.means.shape
+        return _examine_model(path)
+    return _examine_moments(path)
+
+
+def _examine_model(path: Path) -> Findings:
+    model = read_model(path)
+    k, r = model.loadings_.shape
     facts = [
-        f"moments of {k} contexts and {p:,} features, from {int(found.counts.sum()):,} rows",
-        f"contexts: {some(found.contexts.tolist(), _SHOWN)}",
+        f"a fitted model: {r} MCPCs, {k} contexts, {model.n_features_in_:,} features, solver {model.solver}",
+        f"contexts: {quoted_names(model.contexts_.tolist(), _SHOWN_NAMES)}",
+        "Use it with mcpca transform, mcpca loadings and mcpca report.",
+    ]
+    return Findings(facts, has_rows=False)
+
+
+def _examine_moments(path: Path) -> Findings:
+    moments = load_moments(path)
+    k, p = moments.means.shape
+    facts = [
+        f"moments of {k} contexts and {p:,} features, from {int(moments.counts.sum()):,} rows",
+        f"contexts: {quoted_names(moments.contexts.tolist(), _SHOWN_NAMES)}",
         f"MCPCA can use it: mcpca fit {shlex.quote(str(path))}",
     ]
     return Findings(facts, has_rows=False)
 
 
-def _opened(path: Path, kind: Kind, reading: Reading) -> Any:
-    return DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
-
-
-def _table(table: Any, seen: Survey, reading: Reading) -> Findings:
+def _examine_table(table: Any, reading: Reading) -> Findings:
+    surveyed = survey(table, reading.na_values)
     numbers = [name for name in table.columns if name not in table.text and name != table.index]
     texts = [name for name in table.columns if name in table.text and name != table.index]
     facts = [
-        f"{table.format}: {plural(seen.n_rows, 'row')}, {plural(len(numbers), 'column')} of numbers, "
+        f"{table.format}: {counted(surveyed.n_rows, 'row')}, {counted(len(numbers), 'column')} of numbers, "
         f"{len(texts)} of text",
-        f"numbers: {some(numbers, _SHOWN)}" if numbers else "numbers: none",
+        f"numbers: {quoted_names(numbers, _SHOWN_NAMES)}",
     ]
     if table.index is not None:
         facts.append("names of rows: the first column" + ("" if table.index else ", which has no name"))
-    for name in texts:
-        counts = seen.counts[name]
-        facts.append(f"text {short(name)!r}: {_values(counts)}")
-    missing = {name: n for name, n in seen.missing.items() if n}
+    facts += [f"text {short(name)!r}: {_values_in_words(surveyed.counts[name])}" for name in texts]
+    missing = {name: n for name, n in surveyed.missing.items() if n}
     if missing:
-        facts.append("missing values: " + ", ".join(f"{short(n)!r} ({c:,})" for n, c in list(missing.items())[:_SHOWN]))
-    if seen.counting:
-        facts.append(f"counts rows: {some(seen.counting)}")
+        counts = [f"{short(name)!r} ({n:,})" for name, n in missing.items()]
+        facts.append(f"missing values: {listed(counts, _SHOWN_NAMES)}")
+    if surveyed.row_numbers:
+        facts.append(f"row numbers: {quoted_names(surveyed.row_numbers)}")
     candidates = {
         name: list(counts.values())
-        for name, counts in seen.counts.items()
-        if counts is not None and _could_be_contexts(counts, seen.n_rows)
+        for name, counts in surveyed.counts.items()
+        if counts is not None and _could_be_contexts(counts, surveyed.n_rows)
     }
-    gaps = [name for name in missing if name not in table.text]
-    found = _suggest(facts, candidates, reading, texts, [*seen.counting, *gaps], seen)
-    _leave_out(found, table, seen)
-    return found
+    incomplete = [name for name in missing if name not in table.text]
+    findings = _suggest(facts, candidates, reading, texts, [*surveyed.row_numbers, *incomplete], surveyed)
+    _leave_out_suspects(findings, table, surveyed)
+    return findings
 
 
-def _leave_out(found: Findings, table: Any, seen: Survey) -> None:
-    """Leave out columns that are hardly features, unless features are named."""
-    reading = found.reading
-    taken = {
-        *reading.context,
-        reading.index,
-        table.index,
-        *matching(reading.drop, table.columns, "--drop", table.where),
-    }
-    asked = [name for name in table.columns if name not in table.text and name not in taken]
-    found.no_features = {} if reading.features else no_features(asked, seen)
-    if found.no_features:
-        found.advice.append(told(found.no_features))
-        found.reading = replace(reading, drop=(*reading.drop, *found.no_features))
+def _examine_anndata(adata: Annotated, reading: Reading) -> Findings:
+    facts = [f"AnnData ({adata.format}): {counted(adata.n_obs, 'row')} (obs), {counted(adata.n_vars, 'feature')} (var)"]
+    candidates = {}
+    for column in adata.obs.columns:
+        values = adata.obs[column]
+        counts = _counts_by_name(adata.labels(str(column), reading.na_values))
+        if values.dtype.kind in "iuf" and len(counts) > _MOST_INTEGER_CONTEXTS:
+            facts.append(f"obs {short(column)!r}: numbers from {values.min():.4g} to {values.max():.4g}")
+            continue
+        facts.append(f"obs {short(column)!r}: {_values_in_words(counts)}")
+        if _could_be_contexts(counts, adata.n_obs):
+            candidates[str(column)] = list(counts.values())
+    matrices = (("layers", adata.layers), ("obsm", adata.obsm))
+    facts += [f"{what}: {quoted_names(names)}" for what, names in matrices if names]
+    stored, _ = adata.matrix(reading)
+    source = as_source(stored, adata.where)
+    facts.append(
+        f"matrix: {source.shape[0]:,} x {source.shape[1]:,}, {'sparse' if source.sparse else 'dense'} {source.dtype}"
+    )
+    findings = _suggest(facts, candidates, reading, list(candidates), [], None)
+    chosen = [adata.labels(name, reading.na_values) for name in findings.reading.context]
+    return _with_labels_apart(findings, reading, chosen)
+
+
+def _examine_npz(npz: Npz, reading: Reading) -> Findings:
+    facts = [f"NumPy archive: {counted(len(npz.arrays), 'array')}"]
+    facts += [f"{short(name)}: {info.shape} {info.dtype}" for name, info in list(npz.arrays.items())[:_SHOWN_NAMES]]
+    shape = npz.shape() if npz.matrices() or npz.is_sparse else None
+    candidates = {}
+    n = 0 if shape is None else shape[0]
+    for name in npz.vectors(n) if n else []:
+        kind = npz.arrays[name].dtype.kind
+        if kind in "USiub":
+            counts = _counts_by_name(npz.labels(name, reading.na_values))
+            is_text = kind in "US"
+            if (is_text or len(counts) <= _MOST_INTEGER_CONTEXTS) and _could_be_contexts(counts, n):
+                candidates[name] = list(counts.values())
+    findings = _suggest(facts, candidates, reading, list(candidates), [], None)
+    columns = [name for name in findings.reading.context if name in npz.arrays]
+    return _with_labels_apart(findings, reading, [npz.labels(name, reading.na_values) for name in columns])
+
+
+def _examine_folder(path: Path, reading: Reading) -> Findings:
+    inside = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
+    fact = f"a folder with {counted(len(inside), 'file')} or folders: {quoted_names(inside, _SHOWN_NAMES)}"
+    findings = Findings([fact], {}, reading)
+    tables = [name for name in inside if name.lower().removesuffix(".gz").endswith(_TABLE_ENDINGS)]
+    if tables:  # the first stands for all, which must have the same columns
+        first = path / tables[0]
+        table = open_table(first, file_kind(first), reading)
+        _leave_out_suspects(findings, table, survey(table, reading.na_values))
+    return findings
+
+
+# A way to read it ----------------------------------------------------------------------------------------------------
 
 
 def _suggest(
@@ -167,124 +236,98 @@ def _suggest(
     candidates: dict[str, list[int]],
     reading: Reading,
     texts: list[str],
-    gaps: list[str],
-    seen: Survey | None,
+    not_features: list[str],
+    surveyed: Survey | None,
 ) -> Findings:
-    """Return a way to read the file: the first text that could be contexts, what else is no feature left out."""
+    """Return a way to read the file; options that were given are kept.
+
+    The first column of text that could be contexts is taken as that, or the first of numbers; a column that is
+    different in every row names the rows; other text and ``not_features`` are dropped.
+    """
     context = reading.context
     if not context and not reading.labels and candidates:
         context = (next((name for name in candidates if name in texts), next(iter(candidates))),)
     if not candidates and not context and not reading.labels:
-        facts.append("no column could be contexts; where features are the rows of the table, transpose it")
+        facts.append("no column could be contexts; if the rows of the table are its features, transpose it")
     if candidates:
-        shown = ", ".join(f"{short(name)} ({len(n)})" for name, n in list(candidates.items())[:_SHOWN])
-        facts.append(f"could be contexts: {shown}")
+        shown = [f"{short(name)} ({len(counts)})" for name, counts in candidates.items()]
+        facts.append(f"could be contexts: {listed(shown, _SHOWN_NAMES)}")
     taken = {*context, *([reading.index] if reading.index else [])}
     index = reading.index
-    if index is None and seen is not None:
-        unique = [name for name in texts if name not in taken and len(seen.counts[name] or {}) == seen.n_rows]
-        index = next(iter([*seen.counting, *unique]), None) if not reading.features else None
+    if index is None and surveyed is not None and not reading.features:
+        unique = [name for name in texts if name not in taken and len(surveyed.counts[name] or {}) == surveyed.n_rows]
+        index = next(iter([*surveyed.row_numbers, *unique]), None)
         taken |= {index} if index else set()
-    drop = [] if reading.features else [name for name in (*texts, *gaps) if name not in taken]
-    unlabelled = seen is not None and any(seen.missing.get(name, 0) for name in context)
-    small = bool(context) and len(context) == 1 and any(n < 2 for n in candidates.get(context[0], []))
-    return Findings(
-        facts,
-        candidates,
-        replace(
-            reading,
-            context=tuple(context),
-            index=index,
-            drop=tuple(dict.fromkeys([*reading.drop, *drop])),
-            drop_unlabelled=reading.drop_unlabelled or unlabelled,
-            min_samples=max(reading.min_samples, 2) if small else reading.min_samples,
-        ),
+    drop = [] if reading.features else [name for name in (*texts, *not_features) if name not in taken]
+    unlabelled = surveyed is not None and any(surveyed.missing.get(name, 0) for name in context)
+    has_single_rows = len(context) == 1 and any(n < 2 for n in candidates.get(context[0], []))
+    suggested = replace(
+        reading,
+        context=tuple(context),
+        index=index,
+        drop=tuple(dict.fromkeys([*reading.drop, *drop])),
+        drop_unlabelled=reading.drop_unlabelled or unlabelled,
+        min_samples=max(reading.min_samples, 2) if has_single_rows else reading.min_samples,
     )
+    return Findings(facts, candidates, suggested)
 
 
-def _annotated(found: Annotated, reading: Reading) -> Findings:
-    facts = [f"AnnData ({found.format}): {plural(found.n_obs, 'row')} (obs), {plural(found.n_vars, 'feature')} (var)"]
-    candidates = {}
-    for column in found.obs.columns:
-        counts, values = _counts(found.labels(str(column), reading.na_values)), found.obs[column]
-        if values.dtype.kind in "iuf" and len(counts) > _INTEGER_CONTEXTS:
-            facts.append(f"obs {short(column)!r}: numbers from {values.min():.4g} to {values.max():.4g}")
-            continue
-        facts.append(f"obs {short(column)!r}: {_values(counts)}")
-        if _could_be_contexts(counts, found.n_obs):
-            candidates[str(column)] = list(counts.values())
-    facts += [f"{what}: {some(names)}" for what, names in (("layers", found.layers), ("obsm", found.obsm)) if names]
-    stored, _ = found.matrix(reading)
-    source = as_source(stored, found.where)
-    facts.append(
-        f"matrix: {source.shape[0]:,} x {source.shape[1]:,}, {'sparse' if source.sparse else 'dense'} {source.dtype}"
-    )
-    result = _suggest(facts, candidates, reading, list(candidates), [], None)
-    return _mended(result, reading, [found.labels(name, reading.na_values) for name in result.reading.context])
-
-
-def _npz(found: Npz, reading: Reading) -> Findings:
-    facts = [f"arrays of NumPy: {plural(len(found.arrays), 'array')}"]
-    facts += [f"{short(name)}: {info.shape} {info.dtype}" for name, info in list(found.arrays.items())[:_SHOWN]]
-    shape = found.shape() if found.matrices() or found.is_sparse else None
-    candidates = {}
-    if shape is not None:
-        for name in found.vectors(shape[0]):
-            if found.arrays[name].dtype.kind in "USiub":
-                counts = _counts(found.labels(name, reading.na_values))
-                few = found.arrays[name].dtype.kind in "US" or len(counts) <= _INTEGER_CONTEXTS
-                if few and _could_be_contexts(counts, shape[0]):
-                    candidates[name] = list(counts.values())
-    result = _suggest(facts, candidates, reading, list(candidates), [], None)
-    columns = [name for name in result.reading.context if name in found.arrays]
-    return _mended(result, reading, [found.labels(name, reading.na_values) for name in columns])
-
-
-def _mended(result: Findings, reading: Reading, columns: list[Labels]) -> Findings:
-    """Leave out rows without a context where there are some; columns of contexts are no features here."""
-    missing = any((labels.codes < 0).any() for labels in columns)
-    result.reading = replace(
-        result.reading,
+def _with_labels_apart(findings: Findings, reading: Reading, labels: list[Labels]) -> Findings:
+    """Undo what ``_suggest`` says about columns: in AnnData and .npz contexts are not among the features."""
+    has_missing = any((column.codes < 0).any() for column in labels)
+    findings.reading = replace(
+        findings.reading,
         drop=reading.drop,
         index=reading.index,
-        drop_unlabelled=reading.drop_unlabelled or missing,
+        drop_unlabelled=reading.drop_unlabelled or has_missing,
     )
-    return result
+    return findings
 
 
-def _folder(path: Path, reading: Reading) -> Findings:
-    inside = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
-    found = Findings([f"a folder with {plural(len(inside), 'file')} or folders: {some(inside, _SHOWN)}"], {}, reading)
-    tables = [name for name in inside if name.lower().removesuffix(".gz").endswith(_TABLES)]
-    if tables:
-        table = _opened(path / tables[0], kind_of(path / tables[0]), reading)
-        _leave_out(found, table, survey(table, reading.na_values))
-    return found
+def _leave_out_suspects(findings: Findings, table: Any, surveyed: Survey) -> None:
+    """Leave out columns that are probably not features, unless features were named."""
+    reading = findings.reading
+    if reading.features:
+        return
+    dropped = matching_columns(reading.drop, table.columns, "--drop", table.where)
+    taken = {*reading.context, reading.index, table.index, *dropped}
+    numbers = [name for name in table.columns if name not in table.text and name not in taken]
+    findings.no_features = suspect_columns(numbers, surveyed)
+    if findings.no_features:
+        findings.advice.append(suspects_in_words(findings.no_features))
+        findings.reading = replace(reading, drop=(*reading.drop, *findings.no_features))
 
 
-def _try(path: Path, kind: Kind, found: Findings) -> TableData:
-    data = read_data([path], found.reading)
-    if data.labels is not None and (few := [n for n in data.labels.counts().tolist() if n < 2]):
-        raise UnusableFileError(path, f"{plural(len(few), 'context')} with a single row; pass --min-samples 2.")
-    if not data.in_memory and kind.format in ("h5ad", "zarr"):  # all else was looked at as it was read
-        for first, block in data.source.scan(2**26):
+def _try(path: Path, kind: FileKind, reading: Reading) -> TableData:
+    """Read the file as suggested, or raise what ``mcpca fit`` would."""
+    data = read_data([path], reading)
+    if data.labels is not None and (single := [n for n in data.labels.counts().tolist() if n < 2]):
+        raise UnusableFileError(path, f"{counted(len(single), 'context')} with a single row; pass --min-samples 2.")
+    # All other values were checked as they were read; a matrix on disk has not been read yet.
+    if not data.in_memory and kind.format in ("h5ad", "zarr"):
+        for first, block in data.source.scan(_SCAN_BYTES):
             values = block.data if data.source.sparse else block
             if not np.isfinite(values).all():
                 raise UnusableFileError(path, f"has missing or infinite values within rows {first + 1:,} onwards.")
     return data
 
 
-def _command(path: Path, reading: Reading) -> str:
+def _fit_command(path: Path, reading: Reading) -> str:
     """Return the command that reads a file in this way and fits it."""
     words = ["mcpca", "fit", str(path)]
     for name in reading.context:
         words += ["--context", name]
-    for option, value in (("--labels", reading.labels), ("--index", reading.index), ("--layer", reading.layer)):
+    single_values = {
+        "--labels": reading.labels,
+        "--index": reading.index,
+        "--layer": reading.layer,
+        "--obsm": reading.obsm,
+        "--mask-var": reading.mask_var,
+    }
+    for option, value in single_values.items():
         words += [option, str(value)] if value else []
-    words += ["--obsm", reading.obsm] if reading.obsm else []
-    words += ["--mask-var", reading.mask_var] if reading.mask_var else []
-    listed = ("--drop", reading.drop), ("--features", reading.features), ("--na-values", reading.na_values)
-    for option, values in listed:
+    several_values = {"--drop": reading.drop, "--features": reading.features, "--na-values": reading.na_values}
+    for option, values in several_values.items():
         for value in values:
             words += [option, value]
     words += ["--min-samples", str(reading.min_samples)] if reading.min_samples else []
@@ -298,21 +341,24 @@ def _command(path: Path, reading: Reading) -> str:
     return shlex.join(words)
 
 
+# Values of a column --------------------------------------------------------------------------------------------------
+
+
 def _could_be_contexts(counts: dict[str, int], n: int) -> bool:
+    """Whether a column has at least two values, and not so many that contexts would have fewer than two rows."""
     return 2 <= len(counts) <= max(2, n // 2)
 
 
-def _counts(labels: Labels) -> dict[str, int]:
+def _counts_by_name(labels: Labels) -> dict[str, int]:
     return {name: int(n) for name, n in zip(labels.categories, labels.counts(), strict=True) if n}
 
 
-def _values(counts: dict[str, int] | None) -> str:
+def _values_in_words(counts: dict[str, int] | None) -> str:
+    """Return how many values a column has, and the most frequent ones; None stands for too many to count."""
     if counts is None:
         return "many values"
     if not counts:
         return "no values"
-    most = sorted(counts, key=lambda name: -counts[name])[:4]
-    return (
-        f"{plural(len(counts), 'value')}, {', '.join(f'{short(name, 24)!r} ({counts[name]:,})' for name in most)}"
-        + (" ..." if len(counts) > 4 else "")
-    )
+    frequent = sorted(counts, key=lambda name: -counts[name])[:_SHOWN_VALUES]
+    shown = ", ".join(f"{short(name, 24)!r} ({counts[name]:,})" for name in frequent)
+    return f"{counted(len(counts), 'value')}, {shown}" + (" ..." if len(counts) > _SHOWN_VALUES else "")

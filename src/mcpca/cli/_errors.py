@@ -1,4 +1,8 @@
-"""Every way a command can end, with its exit code; no traceback unless it is asked for."""
+"""Every way in which a command can end, with its exit code: one line on stderr, and no traceback unless asked for.
+
+``run_command_line`` is called by ``cli.main`` and calls the click group of ``_app``. Exit codes are listed in
+``cli.main`` and in ``docs/cli.md``.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +19,41 @@ import click
 
 from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from ._app import app
-from ._console import Failure, ReaderGoneError, to_json
+from ._console import Failure, ReaderGoneError, json_text
 from .tables import UnusableFileError
 
-_BROKEN_PIPE, _INTERRUPTED, _TERMINATED = 141, 130, 143
+# What a shell gives a program that a signal has ended: 128 + SIGPIPE, SIGINT, SIGTERM.
+_BROKEN_PIPE = 141
+_INTERRUPTED = 130
+_TERMINATED = 143
+_FIT_ANYWAY = "Pass --rank R to fit one all the same."
 
 
 class _Terminated(BaseException):
-    """SIGTERM, as something that lets files be put in order on the way out."""
+    """SIGTERM as an exception, so that ``finally`` blocks remove temporary files on the way out."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command line; return the exit code after one line on stderr where it failed."""
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; a failure is one line on stderr."""
+    # Looked for by hand: errors of parsing the options have to obey it as well.
     debug = "--debug" in arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # for terminals that lack a letter
+            stream.reconfigure(errors="backslashreplace")  # names of contexts may have letters the terminal lacks
     try:
         with _terminable():
-            # ``obj`` is for the record of the run: what was typed.
+            # ``obj`` is what was typed, for the record of the run.
             code = app.main(args=list(arguments), prog_name="mcpca", standalone_mode=False, obj=list(arguments))
             sys.stdout.flush()
         return int(code or 0)
     except (ReaderGoneError, BrokenPipeError):
-        # Python would complain once more when it closes stdout.
+        # Python would fail once more when it flushes stdout at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
-        return _end(Failure("interrupted; nothing is half written.", _INTERRUPTED, "interrupted"), arguments)
+        return _end(Failure("interrupted; nothing is left half written.", _INTERRUPTED, "interrupted"), arguments)
     except _Terminated:
-        return _end(Failure("terminated; nothing is half written.", _TERMINATED, "terminated"), arguments)
+        return _end(Failure("terminated; nothing is left half written.", _TERMINATED, "terminated"), arguments)
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -52,37 +61,37 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _failure_of(error: Exception) -> Failure:
-    """Return an error with its exit code and in words that go with the command line."""
+    """Return an error with its exit code, in words that fit the command line."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, click.ClickException):
         where = f" See: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
         return Failure(error.format_message().rstrip(".") + "." + where, 2, "usage")
+    # These two have advice for Python in their message; the reason alone is in what they carry.
     if isinstance(error, NothingAboveNoiseError):
-        return Failure(f"{getattr(error.selection, 'reason', error)} Pass --rank R to fit one all the same.", 4, "rank")
+        return Failure(f"{getattr(error.selection, 'reason', error)} {_FIT_ANYWAY}", 4, "rank")
     if isinstance(error, NoStableRankError):
-        return Failure(f"{getattr(error.choice, 'reason', error)} Pass --rank R to fit one all the same.", 4, "rank")
-    if isinstance(error, RankExceedsDataError):
-        return Failure(str(error), 2, "usage")
+        return Failure(f"{getattr(error.choice, 'reason', error)} {_FIT_ANYWAY}", 4, "rank")
     if isinstance(error, UnusableFileError):
         return Failure(str(error), 3, "input")
-    if isinstance(error, ImportError):
+    if isinstance(error, (RankExceedsDataError, ImportError)):
         return Failure(str(error), 2, "usage")
     if isinstance(error, MemoryError):
         return Failure(f"out of memory ({error}); lower --max-memory, or take fewer features.", 1, "memory")
     if isinstance(error, OSError):
         return Failure(f"{error.filename or 'a file'}: {error.strerror or error}.", 5, "output")
-    return Failure(f"{type(error).__name__}: {error} (a fault of mcpca; --debug shows where)", 1, "internal")
+    return Failure(f"{type(error).__name__}: {error} (a bug in mcpca; --debug shows where)", 1, "internal")
 
 
 def _end(failure: Failure, arguments: Sequence[str]) -> int:
+    """Print a failure, as JSON too if that was asked for; return its exit code."""
     message = " ".join(str(failure).split())
     try:
         print(f"mcpca: {message}", file=sys.stderr, flush=True)
         if "--json" in arguments:
             error = {"exit_code": failure.code, "kind": failure.kind, "message": message}
-            print(to_json({"ok": False, "error": error, **failure.content}), flush=True)
-    except OSError:  # nobody can be told
+            print(json_text({"ok": False, "error": error, **failure.content}), flush=True)
+    except OSError:  # stdout or stderr is closed: only the exit code can tell
         pass
     return failure.code
 
@@ -90,7 +99,7 @@ def _end(failure: Failure, arguments: Sequence[str]) -> int:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Let SIGTERM end the command as Ctrl-C does, so that temporary files are removed."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():  # only that thread may set handlers
         yield
         return
 

@@ -1,4 +1,4 @@
-"""What is written of a fitted model: tables with names, and diagnostics."""
+"""What is written about a fitted model: tables with names, diagnostics, and the loadings as text for a terminal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from .._utils.types import Array
 from .tables import TableData
 from .tables.writing import matrix_columns
 
-_MOST_CONTEXTS, _MOST_COMPONENTS, _NAME = 30, 10, 28  # shown on a terminal
+# What a terminal has room for; the file has everything.
+_SHOWN_CONTEXTS = 30
+_SHOWN_COMPONENTS = 10
+_NAME_LENGTH = 28
 
 
-def feature_names(model: MCPCA) -> list[str]:
-    """Return the names of features, numbers counted from 1 where they have none."""
+def feature_labels(model: MCPCA) -> list[str]:
+    """Return the names of the features, or numbers counted from 1 if they have none."""
     names = getattr(model, "feature_names_in_", None)
     return [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
 
 
 def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
-    """Return the tables of a model by the names of their files."""
-    names, features = component_names(model), feature_names(model)
+    """Return the tables of a model by the names of their files, each as columns by name."""
+    names = component_names(model)
+    features = feature_labels(model)
     tables = {
         "components": matrix_columns("feature", features, to_host(model.components_), names),
         "projection": matrix_columns("feature", features, to_host(model.projection_).T, names),
@@ -47,8 +51,9 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
 
 
 def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
-    """Return one row per context: how many rows it has, and how well the model holds there."""
-    k, share = len(model.contexts_), model.explained_share(per="context")
+    """Return one row per context: how many rows it has, and how well the model fits it."""
+    k = len(model.contexts_)
+    share = model.explained_share(per="context")
     counts = model.n_samples_per_context_
     columns: dict[str, Any] = {"context": [str(name) for name in model.contexts_]}
     if counts is not None:
@@ -62,16 +67,18 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
         "score_correlation": model.offdiagonal_correlation(per="context", normalized=True),
         "likelihood_loss": model.likelihood_loss(per="context"),
     }
+    # Isotropic noise is one number per context; diagonal noise is one per feature, in a table of its own.
     if model.noise_variance_ is not None and np.shape(model.noise_variance_) == (k,) and model.noise != "diagonal":
         columns["noise_variance"] = to_host(model.noise_variance_)
     return columns
 
 
 def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str, Any]:
-    """Return what is said of the whole fit."""
-    share, names = model.explained_share(), component_names(model)
-    varies = bool(np.isfinite(share))
-    of_components = model.variance_explained(per="component") / np.mean(model.squared_norms()) if varies else []
+    """Return the diagnostics of the whole fit, the content of ``diagnostics.json``."""
+    names = component_names(model)
+    share = model.explained_share()
+    varies = bool(np.isfinite(share))  # it is NaN if all covariances are zero
+    shares = model.variance_explained(per="component") / np.mean(model.squared_norms()) if varies else []
     choice = model.rank_choice_
     pairs = [
         {"components": [names[pair.first], names[pair.second]], "degrees": pair.degrees}
@@ -86,7 +93,7 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "relative_error": 1 - share if varies else None,
         "variance_explained": share if varies else None,
         "variance_explained_error": model.explained_share_error() if varies else None,
-        "variance_explained_by_component": dict(zip(names, map(float, of_components), strict=varies)),
+        "variance_explained_by_component": dict(zip(names, map(float, shares), strict=varies)),
         "score_correlation": model.offdiagonal_correlation(normalized=True),
         "likelihood_loss": model.likelihood_loss(),
         "proportional_loadings": pairs,
@@ -100,24 +107,23 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
 
 
 def loadings_text(model: MCPCA) -> str:
-    """Return the loadings for a terminal, each column divided by its largest, and what is not shown."""
+    """Return the loadings for a terminal, each MCPC divided by its largest, and how much is not shown."""
     B: Array = to_host(model.loadings_)
-    top = B.max(axis=0)
-    shown = B[:_MOST_CONTEXTS, :_MOST_COMPONENTS] / np.where(top > 0, top, 1)[:_MOST_COMPONENTS]
-    contexts = [_fit(str(name)) for name in model.contexts_[:_MOST_CONTEXTS]]
+    k, r = B.shape
+    largest = B.max(axis=0)
+    shown = (B / np.where(largest > 0, largest, 1))[:_SHOWN_CONTEXTS, :_SHOWN_COMPONENTS]
+    contexts = [_printable(str(name)) for name in model.contexts_[:_SHOWN_CONTEXTS]]
     width = max(map(len, contexts))
-    lines = [" " * width + "".join(f"{name:>8}" for name in component_names(model)[:_MOST_COMPONENTS])]
-    lines += [f"{name:<{width}}" + "".join(f"{v:8.2f}" for v in row) for name, row in zip(contexts, shown, strict=True)]
-    more = [f"{n - most} more {what}" for n, most, what in _sizes(B) if n > most]
+    lines = [" " * width + "".join(f"{name:>8}" for name in component_names(model)[:_SHOWN_COMPONENTS])]
+    for name, row in zip(contexts, shown, strict=True):
+        lines.append(f"{name:<{width}}" + "".join(f"{value:8.2f}" for value in row))
+    more = [f"{k - _SHOWN_CONTEXTS} more contexts"] if k > _SHOWN_CONTEXTS else []
+    more += [f"{r - _SHOWN_COMPONENTS} more MCPCs"] if r > _SHOWN_COMPONENTS else []
     tail = f"; {' and '.join(more)} in the file" if more else ""
     return "\n".join([*lines, f"(each MCPC divided by its largest loading{tail})"])
 
 
-def _sizes(B: Array) -> list[tuple[int, int, str]]:
-    return [(B.shape[0], _MOST_CONTEXTS, "contexts"), (B.shape[1], _MOST_COMPONENTS, "MCPCs")]
-
-
-def _fit(name: str) -> str:
-    """Return a name for a terminal: one line, without control characters, of bounded length."""
+def _printable(name: str) -> str:
+    """Return a name for a terminal: one line, of bounded length, without control characters that could recolour it."""
     line = "".join(c if c.isprintable() else "?" for c in name)
-    return line if len(line) <= _NAME else line[: _NAME - 3] + "..."
+    return line if len(line) <= _NAME_LENGTH else line[: _NAME_LENGTH - 3] + "..."

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Arguments and options that several commands share, and their way from click's parameters to a ``Reading``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from .._solvers import NOISES, SOLVERS
 from .tables import Reading, UnusableFileError
-from .tables.columns_of import columns_of
+from .tables.completion import context_names
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
+_MOST_COMPLETIONS = 200  # a shell shows no more, and a wide table has 100,000 columns
 
 
 class RankType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
@@ -37,103 +40,80 @@ class RankType(click.ParamType):  # type: ignore[type-arg]  # generic from click
 def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the columns of the file that was named before."""
     try:
-        # Arguments are not assigned yet where the option at the end still waits for its value.
-        names = columns_of([Path(path) for path in ctx.params.get("data") or ctx.args])
+        # While the last option still waits for its value, click has not assigned the arguments: they are in ctx.args.
+        names = context_names([Path(path) for path in ctx.params.get("data") or ctx.args])
     except (UnusableFileError, OSError, ImportError):
         return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)][:200]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)][:_MOST_COMPLETIONS]
 
+
+# Reading -----------------------------------------------------------------------------------------------------------
 
 data_argument = click.argument("data", nargs=-1, required=True, type=FILE)
 _column: dict[str, Any] = {"metavar": "COLUMN", "shell_complete": _complete_column}
-_context = click.option("-c", "--context", multiple=True, help="Context of each row; several are crossed.", **_column)
-_labels = click.option("--labels", type=FILE, metavar="FILE", help="Contexts in a file of their own, one per row.")
-_READING_OPTIONS = (
-    click.option("--index", help="Names of rows.", **_column),
-    click.option("--drop", multiple=True, metavar="PATTERN", help="Columns that are no features; @FILE lists them."),
-    click.option("--features", multiple=True, metavar="PATTERN", help="Columns that are; @FILE lists them."),
-    click.option("--layer", metavar="NAME", help="Layer of an AnnData, in place of X."),
-    click.option("--obsm", metavar="NAME", help="Entry of obsm of an AnnData, in place of X: X_pca, say."),
-    click.option(
-        "--mask-var", metavar="COLUMN", help="Of var: features to take. highly_variable if there; all for all."
+# By the name of the parameter, which is also the field of ``Reading`` but for ``max_memory``.
+_READING_OPTIONS: dict[str, _Decorator] = {
+    "context": click.option(
+        "-c", "--context", multiple=True, help="Context of each row; several are crossed.", **_column
     ),
-    click.option("--min-samples", type=click.IntRange(0), default=0, metavar="N", help="Leave out smaller contexts."),
-    click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a context."),
-    click.option(
-        "--na-values", multiple=True, metavar="TEXT", help="What means 'no context', beside empty cells: NA, say."
+    "labels": click.option("--labels", type=FILE, metavar="FILE", help="Contexts in a separate file, one per row."),
+    "index": click.option("--index", help="Names of rows.", **_column),
+    "drop": click.option(
+        "--drop", multiple=True, metavar="PATTERN", help="Columns that are not features; @FILE lists them."
     ),
-    click.option("--allow-duplicates", is_flag=True, help="Take files of the same content; rows then count twice."),
-    click.option("--no-header", "header", flag_value=False, default=True, help="Text without a line of names."),
-    click.option("--delimiter", metavar="CHAR", help="Of text; guessed otherwise. 'tab' is a name for it."),
-    click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal point of text."),
-    click.option("--encoding", metavar="NAME", help="Of text; UTF-8 otherwise."),
-    click.option(
+    "features": click.option(
+        "--features", multiple=True, metavar="PATTERN", help="Columns that are; @FILE lists them."
+    ),
+    "layer": click.option("--layer", metavar="NAME", help="Layer of an AnnData, in place of X."),
+    "obsm": click.option("--obsm", metavar="NAME", help="Entry of obsm of an AnnData, in place of X: X_pca, say."),
+    "mask_var": click.option(
+        "--mask-var",
+        metavar="COLUMN",
+        help="Column of var that selects features; highly_variable if there is one, or 'all'.",
+    ),
+    "min_samples": click.option(
+        "--min-samples", type=click.IntRange(0), default=0, metavar="N", help="Leave out smaller contexts."
+    ),
+    "drop_unlabelled": click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a context."),
+    "na_values": click.option(
+        "--na-values", multiple=True, metavar="TEXT", help="Text that means 'no context', like empty cells: NA, say."
+    ),
+    "allow_duplicates": click.option(
+        "--allow-duplicates", is_flag=True, help="Accept files of the same content; their rows then count twice."
+    ),
+    "header": click.option(
+        "--no-header", "header", flag_value=False, default=True, help="Text has no line with names of columns."
+    ),
+    "delimiter": click.option("--delimiter", metavar="CHAR", help="Delimiter of text, or 'tab'; guessed otherwise."),
+    "decimal": click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal point of text."),
+    "encoding": click.option("--encoding", metavar="NAME", help="Encoding of text; UTF-8 otherwise."),
+    "max_memory": click.option(
         "--max-memory",
         type=click.IntRange(1),
         default=2048,
         show_default=True,
         metavar="MB",
-        help="For rows; beyond, stream.",
+        help="For rows; larger data are streamed.",
     ),
-)
-_COMMON = (
-    click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
-    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
-    click.option("--debug", is_flag=True, help="Show the traceback of an error."),
-)
-READING = (
-    *(
-        "context",
-        "labels",
-        "index",
-        "drop",
-        "features",
-        "layer",
-        "obsm",
-        "mask_var",
-        "min_samples",
-        "drop_unlabelled",
-        "na_values",
-        "allow_duplicates",
-        "header",
-    ),
-    *("delimiter", "decimal", "encoding", "max_memory"),
-)
+}
+READING_PARAMETERS = tuple(_READING_OPTIONS)
 
 
 def reading_options(function: _Function) -> _Function:
-    """Add the options of how files are read."""
-    return _add((_context, _labels, *_READING_OPTIONS), function)
+    """Add the options for reading files."""
+    return _decorated(function, *_READING_OPTIONS.values())
 
 
-def common_options(function: _Function) -> _Function:
-    """Add the options of every command."""
-    return _add(_COMMON, function)
-
-
-def out_file(default_help: str) -> Callable[[_Function], _Function]:
-    """Add ``--out FILE`` and ``--force``."""
-    force = click.option("--force", is_flag=True, help="Replace a file that is there.")
-    out = click.option("-o", "--out", type=FILE, metavar="FILE", help=default_help)
-    return lambda function: _add((out, force), function)
-
-
-def _add(options: tuple[Callable[[Any], Any], ...], function: _Function) -> _Function:
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def split_reading(params: dict[str, Any]) -> Reading:
-    """Take the options of reading out of ``params``."""
-    values = {name: params.pop(name) for name in READING}
+def take_reading(params: dict[str, Any]) -> Reading:
+    """Take the parameters of ``reading_options`` out of ``params``; return them checked, as a ``Reading``."""
+    values = {name: params.pop(name) for name in READING_PARAMETERS}
     delimiter = {"tab": "\t", "\\t": "\t"}.get(values["delimiter"], values["delimiter"])
     if delimiter is not None and len(delimiter) != 1:
         raise click.BadParameter(f"{delimiter!r} is not one character.", param_hint="--delimiter")
     _check_encoding(values["encoding"])
-    twice = [name for i, name in enumerate(values["context"]) if name in values["context"][:i]]
-    if twice:
-        raise click.BadParameter(f"{twice[0]!r} is named twice; name each column once.", param_hint="--context")
+    repeated = [name for i, name in enumerate(values["context"]) if name in values["context"][:i]]
+    if repeated:
+        raise click.BadParameter(f"{repeated[0]!r} is named twice; name each column once.", param_hint="--context")
     values["na_values"] = tuple(text.strip() for text in values["na_values"])
     if "" in values["na_values"]:
         raise click.BadParameter("empty labels are missing without it; drop it.", param_hint="--na-values")
@@ -145,4 +125,66 @@ def _check_encoding(name: str | None) -> None:
     try:
         "".encode(name or "utf-8")
     except LookupError as error:
-        raise click.BadParameter(f"{name!r} is no encoding that Python knows.", param_hint="--encoding") from error
+        raise click.BadParameter(f"{name!r} is not an encoding that Python knows.", param_hint="--encoding") from error
+
+
+# The model, outputs, and every command --------------------------------------------------------------------------------
+
+
+seed_option = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides every random number."
+)
+_MODEL_OPTIONS = (
+    click.option("-r", "--rank", type=RankType(), default="auto", show_default=True, help="Number of MCPCs."),
+    click.option(
+        "--solver",
+        type=click.Choice(list(SOLVERS)),
+        default="mspm",
+        show_default=True,
+        help="See docs/solvers.md.",
+    ),
+    click.option("--orthogonal", is_flag=True, help="Orthonormal MCPCs."),
+    click.option(
+        "--noise",
+        type=click.Choice([noise or "none" for noise in NOISES]),
+        default="isotropic",
+        show_default=True,
+        help="For --solver ml.",
+    ),
+    seed_option,
+    click.option("--tol", type=float, default=1e-7, show_default=True, help="Tolerance of convergence."),
+    click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),
+)
+force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
+format_option = click.option(
+    "--format", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True, help="Format of tables."
+)
+_COMMON_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+    click.option("--debug", is_flag=True, help="Show the traceback of an error."),
+)
+
+
+def model_options(function: _Function) -> _Function:
+    """Add the parameters of the model."""
+    return _decorated(function, *_MODEL_OPTIONS)
+
+
+def out_file_options(out_help: str) -> Callable[[_Function], _Function]:
+    """Add ``--out FILE`` and ``--force``."""
+    out = click.option("-o", "--out", type=FILE, metavar="FILE", help=out_help)
+    force = click.option("--force", is_flag=True, help="Replace a file that is there.")
+    return lambda function: _decorated(function, out, force)
+
+
+def common_options(function: _Function) -> _Function:
+    """Add the options of every command."""
+    return _decorated(function, *_COMMON_OPTIONS)
+
+
+def _decorated(function: _Function, *options: _Decorator) -> _Function:
+    """Apply decorators so that help lists the options in this order: as with ``@``, the last one is applied first."""
+    for option in reversed(options):
+        function = option(function)
+    return function

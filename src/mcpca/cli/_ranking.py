@@ -1,4 +1,4 @@
-"""``mcpca rank``: every criterion for the rank, as a table and a picture."""
+"""``mcpca rank``: the choice of a rank with everything it rests on, as text, a table and a picture."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from .._data.contexts import read_contexts
 from .._rank.selection import CRITERIA, RankSelection, select_rank
 from ._console import Console, Failure
-from ._fitting import data_errors, tell_of
+from ._fitting import library_errors, print_about
 from ._outputs import check_folder, new_folder
-from ._policy import check_no_ending
+from ._policy import RESULTS_ARE_A_FOLDER, check_ending
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
 
 
-def rank(
+def run_rank(
     paths: tuple[Path, ...],
     reading: Reading,
     ranks: list[int] | None,
@@ -28,17 +28,17 @@ def rank(
     format: str,
     console: Console,
 ) -> dict[str, Any]:
-    """Choose a rank for files of rows, tell why, and write the curves where a folder is given."""
+    """Choose a rank for the rows in files, say why, and write the curves if a folder is named."""
     if out is not None:
-        check_no_ending(out, "results are a folder")
+        check_ending(out, RESULTS_ARE_A_FOLDER)
         check_folder(out, force)
-    with console.phase("reading"), data_errors(paths[0]):
+    with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
-    tell_of(data, console)
-    with console.phase("rank"), data_errors(data.files[0]):
+    print_about(data, console)
+    with console.phase("rank"), library_errors(data.files[0]):
         selection = _select(data, ranks, criteria, seed, console)
     files = _write(selection, out, force, format, console) if out is not None else []
-    console.say(_text(selection))
+    console.say(_in_words(selection))
     if out is not None:
         console.say(f"\nWrote {out}: {', '.join(files)}")
     result = {
@@ -48,6 +48,7 @@ def rank(
         "table": {"rank": selection.ranks, **selection.columns},
         "out": None if out is None else str(out),
     }
+    # Nothing above noise: the curves are written all the same, since they show why.
     if selection.rank == 0:
         raise Failure(selection.reason, 4, "rank", result)
     return result
@@ -64,6 +65,7 @@ def _select(
 
 
 def _write(selection: RankSelection, out: Path, force: bool, format: str, console: Console) -> list[str]:
+    """Write the folder of results; return the names of its files."""
     with new_folder(out, force) as folder:
         write_table({"rank": selection.ranks, **selection.columns}, folder / f"rank.{format}", format)
         (folder / "rank.json").write_text(selection.to_json() + "\n", encoding="utf-8")
@@ -77,7 +79,7 @@ def _write(selection: RankSelection, out: Path, force: bool, format: str, consol
         return sorted(path.name for path in folder.iterdir())
 
 
-def _text(selection: RankSelection) -> str:
+def _in_words(selection: RankSelection) -> str:
     lines = [selection.reason, "", "What each criterion alone would choose:"]
     width = max(map(len, selection.votes))
     lines += [f"  {name:<{width}}  {vote}" for name, vote in selection.votes.items()]

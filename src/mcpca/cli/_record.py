@@ -1,4 +1,8 @@
-"""``run.json``: all that is needed to repeat a run, and to see whether the repetition gave the same."""
+"""``run.json``: everything needed to repeat a run, and to tell whether the repetition gave the same results.
+
+``mcpca fit`` writes it last, with checksums of inputs and outputs; ``mcpca repeat`` reads it, checks that the inputs
+are unchanged, fits again with the recorded options and compares the outputs.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,15 @@ from ._console import Failure
 from ._outputs import checksums
 from .tables import Reading, UnusableFileError
 
-FORMAT, VERSION = "mcpca-run", 1
+RUN_FORMAT = "mcpca-run"
+RUN_FORMAT_VERSION = 1
+# Packages whose version can change a result.
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pyarrow", "anndata", "h5py", "zarr", "click")
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What decides the result of ``mcpca fit``."""
+    """What decides the result of ``mcpca fit``: its options, but for where results go."""
 
     data: tuple[Path, ...]
     reading: Reading
@@ -42,42 +48,47 @@ class FitOptions:
     title: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return them as JSON values; paths are absolute, so that the run can be repeated from anywhere."""
+        """Return JSON values; paths are absolute, so that the run can be repeated from anywhere."""
         reading = asdict(self.reading)
         reading["labels"] = None if self.reading.labels is None else str(self.reading.labels.absolute())
         for name in ("features", "drop"):
             reading[name] = [f"@{Path(v[1:]).absolute()}" if v.startswith("@") else v for v in reading[name]]
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("data", "reading")}
-        return {"data": [str(path.absolute()) for path in self.data], "reading": reading, **own}
+        simple = {name: getattr(self, name) for name in _simple_fields()}
+        return {"data": [str(path.absolute()) for path in self.data], "reading": reading, **simple}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> FitOptions:
-        """Return what ``to_json`` made."""
-        reading: dict[str, Any] = {
+        """Return the options that ``to_json`` has written."""
+        values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in content["reading"].items()
         }
-        labels = reading.pop("labels")
-        read = Reading(**reading, labels=None if labels is None else Path(labels))
-        own = {f.name: content[f.name] for f in fields(cls) if f.name not in ("data", "reading")}
-        return cls(tuple(Path(path) for path in content["data"]), read, **own)
+        labels = values.pop("labels")
+        reading = Reading(**values, labels=None if labels is None else Path(labels))
+        simple = {name: content[name] for name in _simple_fields()}
+        return cls(tuple(Path(path) for path in content["data"]), reading, **simple)
+
+
+def _simple_fields() -> list[str]:
+    """Names of the fields that are JSON values as they are."""
+    return [field.name for field in fields(FitOptions) if field.name not in ("data", "reading")]
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes."""
-    found = {"mcpca": __version__, "python": platform.python_version()}
+    """Return the versions of Python, mcpca and the packages that compute."""
+    installed = {"mcpca": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def record(options: FitOptions, command: list[str], inputs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the record of a run, before its results are known."""
     return {
-        "format": FORMAT,
-        "format_version": VERSION,
+        "format": RUN_FORMAT,
+        "format_version": RUN_FORMAT_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": ["mcpca", *command],
         "options": options.to_json(),
@@ -89,11 +100,11 @@ def record(options: FitOptions, command: list[str], inputs: list[dict[str, Any]]
 
 
 def for_a_reader(run: dict[str, Any]) -> dict[str, str]:
-    """Return what a report tells of a run."""
-    told = {"date": run["created"], "command": shlex.join(run["command"]), "seed": str(run["seed"])}
+    """Return the lines about a run that its report shows."""
+    lines = {"date": run["created"], "command": shlex.join(run["command"]), "seed": str(run["seed"])}
     for entry in run["inputs"]:
-        told[f"input {Path(entry['path']).name}"] = f"{entry['bytes']:,} bytes, SHA-256 {entry['sha256']}"
-    return told | {"versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items())}
+        lines[f"input {Path(entry['path']).name}"] = f"{entry['bytes']:,} bytes, SHA-256 {entry['sha256']}"
+    return lines | {"versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items())}
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -101,38 +112,38 @@ def read_record(path: Path) -> dict[str, Any]:
     path = path / "run.json" if path.is_dir() else path
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
+        if content["format"] != RUN_FORMAT:
             raise KeyError("format")
     except OSError as error:
         raise UnusableFileError(path, f"cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UnusableFileError(path, "is not a run.json of mcpca fit.") from error
-    if content["format_version"] > VERSION:
+    if content["format_version"] > RUN_FORMAT_VERSION:
         raise UnusableFileError(path, f"was written by a later mcpca ({content['versions']['mcpca']}); upgrade.")
     return dict(content)
 
 
 def check_inputs(before: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    """Return the checksums of the inputs of a record, or raise where one is not what it was."""
+    """Return the checksums of the inputs of a record, or raise if one of them has changed."""
     files = [Path(entry["path"]) for entry in before["inputs"]]
-    gone = [file for file in files if not file.exists()]
-    if gone:
-        raise UnusableFileError(gone[0], f"is not there; the run in {path} read it.")
+    missing = [file for file in files if not file.exists()]
+    if missing:
+        raise UnusableFileError(missing[0], f"is not there any more; the run in {path} read it.")
     now = checksums(files)
     check_same(before["inputs"], now)
     return now
 
 
 def check_same(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
-    """Raise where files are other ones than before, or other files have come to a folder."""
+    """Raise if files have changed, or if a folder has more of them."""
     paths = {entry["path"] for entry in before}
-    new_files = [entry["path"] for entry in now if entry["path"] not in paths]
-    if new_files:
-        raise Failure(f"{new_files[0]} was not there in the run that is to be repeated.", 3, "input")
+    added = [entry["path"] for entry in now if entry["path"] not in paths]
+    if added:
+        raise Failure(f"{added[0]} was not there in the run that is to be repeated.", 3, "input")
     for old, new in zip(before, now, strict=True):
         if old["sha256"] != new["sha256"]:
             raise Failure(
-                f"{old['path']} is not what it was (SHA-256 {new['sha256'][:12]}, then {old['sha256'][:12]}); the run "
+                f"{old['path']} has changed (SHA-256 {new['sha256'][:12]} now, {old['sha256'][:12]} then); the run "
                 "cannot be repeated.",
                 3,
                 "input",

@@ -1,4 +1,4 @@
-"""Data with a known answer."""
+"""Data sets that come with the truth behind them: planted Gaussian contexts, and digits on photographs."""
 
 from .digits import DigitContexts, load_digit_contexts
 from .planted import PlantedContexts, make_contexts

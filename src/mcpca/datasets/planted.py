@@ -1,4 +1,4 @@
-"""Gaussian contexts with planted components: the paper's synthetic experiment."""
+"""Gaussian contexts with planted components: the paper's model and its synthetic experiment (Fig. 2B)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from .._utils.types import Array
 
 @dataclass(frozen=True, repr=False)
 class PlantedContexts(Shown):
-    """Rows, their context labels, and the truth behind them.
+    """Rows, their contexts, and the truth behind them.
 
-    ``X`` (n, p) with contexts in order, ``y`` (n,), ``components`` (p, r), ``loadings`` (k, r), ``noise`` the standard
-    deviation of what was added to every feature.
+    Attributes
+    ----------
+    X : array (n, p)
+        Rows, those of a context together.
+    y : array (n,)
+        Contexts, numbered from 0.
+    components : array (p, r)
+    loadings : array (k, r)
+    noise : float
+        Standard deviation of the noise that was added to every feature.
     """
 
     X: Array
@@ -53,22 +61,45 @@ def make_contexts(
 ) -> PlantedContexts:
     """Draw rows from ``N(0, A diag(b_i) A^T + noise^2 I)`` in each context.
 
-    A is a normalised Gaussian matrix (orthonormalised if ``orthogonal``); entries of B are absolute values of standard
-    normals, each present with probability ``density``, every component in at least one context. The paper's experiment
-    is ``make_contexts(50, 100, 60, n_samples=1000, density=0.2)``.
+    Parameters
+    ----------
+    n_contexts, n_features, n_components : int
+        k, p and r.
+    n_samples : int
+        Rows per context.
+    density : float
+        Probability with which an entry of B is not zero; every component is present in at least one context. Entries
+        that are not zero are absolute values of standard normals.
+    noise : float
+        Standard deviation of the noise.
+    orthogonal : bool
+        Whether A, a Gaussian matrix with columns of norm 1, is orthonormalised.
+    random_state : int, Generator, RandomState or None
+
+    Returns
+    -------
+    PlantedContexts
+
+    Notes
+    -----
+    The paper's experiment is ``make_contexts(50, 100, 60, n_samples=1000, density=0.2)``.
     """
-    k, p = check_integer(n_contexts, "n_contexts", 1), check_integer(n_features, "n_features", 1)
-    r, n = check_rank(n_components, p), check_integer(n_samples, "n_samples", 1)
+    k = check_integer(n_contexts, "n_contexts", 1)
+    p = check_integer(n_features, "n_features", 1)
+    r = check_rank(n_components, p)
+    n = check_integer(n_samples, "n_samples", 1)
     density = check_real(density, "density", 0, 1)
     noise = check_real(noise, "noise", 0, np.inf)
     rng = as_generator(random_state)
     A = rng.standard_normal((p, r))
     A = np.linalg.qr(A)[0] if orthogonal else A / np.linalg.norm(A, axis=0)
-    size = np.abs(rng.standard_normal((k, r)))
-    present = rng.random((k, r)) < density
-    absent = np.flatnonzero(~present.any(axis=0))
-    present[rng.integers(k, size=len(absent)), absent] = True
-    B = size * present
+    sizes = np.abs(rng.standard_normal((k, r)))
+    is_present = rng.random((k, r)) < density
+    # A component that is in no context would not be in the data at all: give it one at random.
+    absent = np.flatnonzero(~is_present.any(axis=0))
+    is_present[rng.integers(k, size=len(absent)), absent] = True
+    B = sizes * is_present
+    # x = A diag(b_i)^(1/2) z with z ~ N(0, I_r) has covariance A diag(b_i) A^T.
     X = np.empty((k * n, p))
     for i in range(k):
         X[i * n : (i + 1) * n] = (rng.standard_normal((n, r)) * np.sqrt(B[i])) @ A.T

@@ -1,4 +1,8 @@
-"""The command: which sections, how large, and what is written."""
+"""The command line of the benchmark: which sections, how large, and what is written.
+
+A section is a ``Job``: cases to run, and functions that make a table and figures of their records. ``main`` runs the
+jobs one after the other; each writes its files as soon as it is done.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +25,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SECTIONS = ("2b", "2c", "s2b", "s2c", "digits", "robustness")
-_INTERRUPTED = 130  # what a shell gives a program that was stopped by Ctrl-C
+_INTERRUPTED = 130  # the exit code that a shell gives a program stopped by Ctrl-C
 _DPI = 120
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a run is: trials of the sections, numbers of rows, images per context, candidates for the rank.
+    """How large a run is.
 
-    ``shape`` is that of the sections where time is compared, ``hard_shape`` that of those with many cases.
+    Attributes
+    ----------
+    accuracy_trials, sample_size_trials, robustness_trials : int
+        Trials of each case in the sections 2b and s2b, 2c and s2c, and robustness.
+    sizes : tuple of int
+        Rows per context in 2c and s2c.
+    images, draws : int
+        Images per context, and draws of the data, in the section digits.
+    ranks : tuple of int
+        Candidates for the rank of the digits.
+    shape, hard_shape : Shape
+        Of the data in sections that compare time, and in those with many cases.
+    time_limit : float
+        Seconds after which methods that iterate for long are stopped.
     """
 
-    accuracy: int
-    samples: int
-    robustness: int
+    accuracy_trials: int
+    sample_size_trials: int
+    robustness_trials: int
     sizes: tuple[int, ...]
     images: int
     draws: int
@@ -45,9 +62,9 @@ class Size:
 
 
 FULL = Size(
-    accuracy=40,
-    samples=5,
-    robustness=5,
+    accuracy_trials=40,
+    sample_size_trials=5,
+    robustness_trials=5,
     sizes=(10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000),
     images=10_000,
     draws=5,
@@ -56,11 +73,11 @@ FULL = Size(
     hard_shape=Shape(),
     time_limit=20.0,
 )
-# The paper's shape where time is compared; a smaller one where every method runs in many cases.
+# The paper's shape wherever time is compared, since ratios of times depend on it; a smaller one for many cases.
 QUICK = Size(
-    accuracy=2,
-    samples=1,
-    robustness=1,
+    accuracy_trials=2,
+    sample_size_trials=1,
+    robustness_trials=1,
     sizes=(10, 100, 1000, 10_000, 100_000),
     images=4000,
     draws=1,
@@ -73,7 +90,7 @@ QUICK = Size(
 
 @dataclass(frozen=True)
 class Job:
-    """A section with what is drawn and written of it."""
+    """A section, with the functions that make its table and figures."""
 
     section: Section | DigitsSection
     notes: str
@@ -82,7 +99,7 @@ class Job:
     pictures: Callable[[Sequence[Record]], dict[str, Figure]]
 
     def run(self, store: Store, time_limit: float | None, progress: Progress) -> list[Record]:
-        """Return all records, run or read."""
+        """Return all records: those in the store, and those of the runs that are still missing."""
         if isinstance(self.section, DigitsSection):
             return run_digits(self.section, store, time_limit, progress)
         return run_section(self.section, store, time_limit, progress)
@@ -97,7 +114,7 @@ def jobs(
     data: Path | None = None,
     methods: Sequence[str] = COMPARED,
 ) -> list[Job]:
-    """Return the sections of ``only`` in their order."""
+    """Return the sections named in ``only``, in their usual order."""
     makers: dict[str, Callable[[], Job]] = {
         "2b": lambda: _accuracy("2b", size, trials, time_limit, methods, orthogonal=False),
         "2c": lambda: _samples("2c", size, trials, time_limit, methods, orthogonal=False),
@@ -114,11 +131,11 @@ def _accuracy(
 ) -> Job:
     case = paper_case(size.shape, orthogonal=orthogonal)
     kind = "orthonormal A" if orthogonal else "general A"
-    title = f"Fig. {name.upper()}: runtime and error, {kind}, {_words(size.shape, rows=True)}"
-    section = Section(name, title, [case], trials or size.accuracy, methods)
+    title = f"Fig. {name.upper()}: runtime and error, {kind}, {_shape_in_words(size.shape, rows=True)}"
+    section = Section(name, title, [case], trials or size.accuracy_trials, methods)
     notes = (
         "Seconds are from the covariances to the components, one method at a time. Ascore is the paper's, by greedy "
-        f"matching. {_cap(limit)}"
+        f"matching. {_cap_in_words(limit)}"
     )
     return Job(
         section,
@@ -134,27 +151,28 @@ def _samples(
 ) -> Job:
     cases = sample_size_cases(size.hard_shape, size.sizes, orthogonal=orthogonal)
     kind = "orthonormal A" if orthogonal else "general A"
-    title = f"Fig. {name.upper()}: error and rows per context, {kind}, {_words(size.hard_shape)}"
-    section = Section(name, title, cases, trials or size.samples, methods)
+    title = f"Fig. {name.upper()}: error and rows per context, {kind}, {_shape_in_words(size.hard_shape)}"
+    section = Section(name, title, cases, trials or size.sample_size_trials, methods)
     notes = (
         "Median 1 - Ascore. A trial has one A and B for all numbers of rows N. Where N > p, covariances are drawn as "
         "Wishart matrices, which have the distribution of covariances of Gaussian rows; otherwise rows are drawn. "
-        f"slope is that of log(1 - Ascore) over log N from N = 1000 on: -1 is an error like 1 / N. {_cap(limit)}"
+        "slope is that of log(1 - Ascore) over log N from N = 1000 on: -1 is an error like 1 / N. "
+        f"{_cap_in_words(limit)}"
     )
     return Job(
         section,
         notes,
         {**size.hard_shape.describe(), "N": list(size.sizes), "trials": section.trials, "time_limit": limit},
         lambda records: tables.cases_table(records, cases),
-        lambda records: {name: figures.samples_figure(records, cases, title, limit)},
+        lambda records: {name: figures.sample_size_figure(records, cases, title, limit)},
     )
 
 
 def _robustness(size: Size, trials: int | None, limit: float | None, methods: Sequence[str]) -> Job:
     cases = robustness_cases(size.hard_shape)
-    title = f"Robustness: median 1 - Ascore, {_words(size.hard_shape, rows=True)}"
-    section = Section("robustness", title, cases, trials or size.robustness, methods)
-    notes = "\n".join([*(f"- **{case.name}**: {case.about}" for case in cases), "", _cap(limit)])
+    title = f"Robustness: median 1 - Ascore, {_shape_in_words(size.hard_shape, rows=True)}"
+    section = Section("robustness", title, cases, trials or size.robustness_trials, methods)
+    notes = "\n".join([*(f"- **{case.name}**: {case.about}" for case in cases), "", _cap_in_words(limit)])
     return Job(
         section,
         notes,
@@ -165,7 +183,7 @@ def _robustness(size: Size, trials: int | None, limit: float | None, methods: Se
 
 
 def _digits(size: Size, trials: int | None, limit: float | None, data: Path | None, methods: Sequence[str]) -> Job:
-    # Two sources have files of their own, so that one does not write over the pictures of the other.
+    # Each source has files of its own, so that one does not replace the pictures of the other.
     name = "digits" if data is None else "digits_mnist"
     title = f"Digits on photographs, {'scikit-learn' if data is None else 'MNIST on grass and clouds'}"
     section = DigitsSection(name, title, size.images, size.ranks, trials or size.draws, data, methods)
@@ -174,7 +192,7 @@ def _digits(size: Size, trials: int | None, limit: float | None, data: Path | No
         f"mean over draws. A digit counts as recovered where corr >= {RECOVERED:g}, the component is closest to no "
         "other digit, and the contexts with at least half of its largest loading are those in which the digit was "
         "planted. The rank is the largest at which runs from random starts agree, on the first draw, with their "
-        f"components paired as the authors do. {_cap(limit)}"
+        f"components paired as the authors do. {_cap_in_words(limit)}"
     )
     return Job(
         section,
@@ -188,11 +206,11 @@ def _digits(size: Size, trials: int | None, limit: float | None, data: Path | No
     )
 
 
-def _words(shape: Shape, rows: bool = False) -> str:
+def _shape_in_words(shape: Shape, rows: bool = False) -> str:
     return f"p={shape.p}, k={shape.k}, r={shape.r}" + (f", N={shape.n}" if rows else "")
 
 
-def _cap(limit: float | None) -> str:
+def _cap_in_words(limit: float | None) -> str:
     return "" if limit is None else f"Methods that iterate for long were stopped after {limit:g} s."
 
 
@@ -203,7 +221,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Compare MCPCA with other methods as the paper does: figures, tables, and every single result. "
-        "A run that was stopped goes on where it was.",
+        "A run that was stopped is resumed.",
     )
     parser.add_argument("--quick", action="store_true", help="a small run of every section, about 3 minutes")
     parser.add_argument(
@@ -240,11 +258,11 @@ def _positive(kind: type) -> Callable[[str], Any]:
 
 
 def _problem_with(options: argparse.Namespace) -> str | None:
-    """Return what is wrong with the options, or None."""
+    """Return what is wrong with the options or their combination, or None."""
     data: Path | None = options.data
     if data is not None and "digits" not in options.only:
         return (
-            f"--data has no effect: it is for the digits, and --only has {' '.join(options.only)}; drop one of the two."
+            f"--data has no effect: it is for the digits, and --only is {' '.join(options.only)}; drop one of the two."
         )
     if data is not None and not data.is_dir():
         return f"--data {data} is not a folder; pass the one that has mnist.npz and backgrounds_28x28.npz."
@@ -263,7 +281,7 @@ def _problem_with(options: argparse.Namespace) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.paper") -> int:
-    """Run the benchmark; return 0, 2 after a message on stderr, or 130 where it was interrupted."""
+    """Run the benchmark; return 0, 2 after a message on stderr, or 130 if it was interrupted."""
     options = _parser(prog).parse_args(argv)
     problem = _problem_with(options)
     if problem is not None:
@@ -274,10 +292,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.paper")
     progress = Progress()
     try:
         warm_up(options.methods)
-        found = {job.section.name: _carry_out(job, options.output, limit, progress) for job in todo}
-        _write_claims(options.output, found, limit)
+        rows_of = {job.section.name: _carry_out(job, options.output, limit, progress) for job in todo}
+        _write_claims(options.output, rows_of, limit)
     except KeyboardInterrupt:
-        progress.say(f"\nInterrupted. What was done is in {options.output}; the same command goes on from there.")
+        progress.say(f"\nInterrupted. What was done is in {options.output}; the same command resumes it.")
         return _INTERRUPTED
     except (OSError, ValueError) as error:
         return _fail(prog, str(error))
@@ -286,7 +304,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.paper")
 
 
 def _carry_out(job: Job, output: Path, limit: float | None, progress: Progress) -> list[tables.Row]:
-    """Run a section, write its tables and figures, print and return the table."""
+    """Run a section, write its table and figures, print the table and return its rows."""
     name = job.section.name
     records = job.run(Store(output / f"{name}.jsonl"), limit, progress)
     rows = job.table(records)
@@ -296,11 +314,12 @@ def _carry_out(job: Job, output: Path, limit: float | None, progress: Progress) 
     return rows
 
 
-def _write_claims(output: Path, found: dict[str, list[tables.Row]], limit: float | None) -> None:
+def _write_claims(output: Path, rows_of: dict[str, list[tables.Row]], limit: float | None) -> None:
     """Check the paper's claims on the sections of this run."""
-    rows = check_claims(found)
+    rows = check_claims(rows_of)
     if rows:
-        title, about = "The paper's claims on these data", {"sections": list(found), "time_limit": limit}
+        title = "The paper's claims on these data"
+        about = {"sections": list(rows_of), "time_limit": limit}
         print(tables.write_tables(output, "claims", title, rows, about, "Checked on the tables of this run."))
 
 

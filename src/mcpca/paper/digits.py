@@ -1,11 +1,13 @@
-"""Digits on photographs: the rank by the paper's rule, and what each method makes of it.
+"""Digits on photographs: the rank by the paper's rule, and which digits each method finds at that rank.
 
-The rule is taken as the published ranks were: runs to convergence, components paired as in the authors' code. Beside it
-stand the curves of the same seeds with components paired by ``|cos|``, and with runs stopped after 100 steps.
+The rule is applied as for the published ranks: runs to convergence, components paired as in the authors' code. For
+comparison there are two more curves from the same seeds: components paired by ``|cos|``, and runs stopped after 100
+steps.
 
-A digit counts as recovered by a method where the component that is closest to its mean image has |correlation| >= 0.8
-with it, is closest to no other digit, and has its loadings where the digit was planted: the contexts with at least half
-of its largest loading are those. Without the last two a blot that is like every digit would count three times.
+A method has recovered a digit if its component that is closest to the mean image has |correlation| >= 0.8 with it, is
+closest to no other digit, and has its loadings where the digit was planted: these contexts, and no others, have at
+least half of its largest loading. Without the last two conditions a blot that resembles every digit would count three
+times.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .._rank.paper_rule import RankChoice, choose_rank
-from .._results.sharing import carrying_contexts
 from .._utils.types import Array
-from .problems import DIGITS, Images, load_images
+from ..sharing import carrying_contexts
+from .problems import PLANTED_DIGITS, Images, load_images
 from .running import COMPARED, Progress, Record, Store, announce, attempt, limit_for, outcome
 
-RECOVERED = 0.8
-CURVE = "choose_rank"
-PAIRED = "authors"  # how components of two runs are paired where the rank is chosen
+RECOVERED = 0.8  # least |correlation| with the mean digit
+CURVE = "choose_rank"  # the "method" of the record that holds the choice of the rank
+PAIRED = "authors"  # how components of two runs are paired when the rank is chosen
+_DATA_SEED = 22
+_RANK_SEED = 23
 CURVES: dict[str, Any] = {
     "authors": {"matching": PAIRED},
     "cosine": {},
@@ -38,9 +42,9 @@ CURVES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class DigitsSection:
-    """What to run: ``n`` images per context, candidates for the rank, and where the files are (None: scikit-learn).
+    """The section: ``n`` images per context, candidates for the rank, and the folder of data (None: scikit-learn's).
 
-    The rank is chosen on the first of ``trials`` draws of the data.
+    The rank is chosen on the first of ``trials`` draws of the data, and used for all.
     """
 
     name: str
@@ -58,45 +62,50 @@ class DigitsSection:
         return {"case": source, "N": self.n, **rule, "trial": trial, "method": method}
 
     def keys(self) -> list[Record]:
-        """Return the key of the rank, then those of the methods, draw by draw."""
+        """Return the key of the choice of the rank, then those of the methods, draw by draw."""
         runs = [self.key(name, trial) for trial in range(self.trials) for name in self.methods]
         return [self.key(CURVE), *runs]
 
 
 def run_digits(section: DigitsSection, store: Store, time_limit: float | None, progress: Progress) -> list[Record]:
-    """Run what the store does not have; return the record of the rank first, then those of the methods."""
+    """Run what the store does not have yet; return the record of the rank first, then those of the methods."""
     keys = section.keys()
     limits = [None if key["method"] == CURVE else limit_for(key["method"], time_limit) for key in keys]
     records = [store.find(key, limit) for key, limit in zip(keys, limits, strict=True)]
     missing = [i for i, record in enumerate(records) if record is None]
     announce(section.name, store, len(keys), len(missing), progress)
-    data, drawn = None, -1
-    for done, i in enumerate(missing):
-        name, trial = keys[i]["method"], keys[i]["trial"]
-        progress.step(section.name, len(keys) - len(missing) + done, len(keys), f"{name}, draw {trial + 1}")
-        if data is None or drawn != trial:
-            data, drawn = draw_images(section.directory, section.n, trial), trial
-        if name == CURVE:
-            found = _curve(data, section.ranks)
-        else:
-            assert records[0] is not None  # the rank comes first
-            found = measure_method(name, data, records[0]["rank"], trial, limits[i])
-        records[i] = keys[i] | found
-        store.add(keys[i] | found)
-    progress.clear()
+    data: Images | None = None
+    drawn_trial = -1
+    with progress.section(section.name):
+        for done, i in enumerate(missing):
+            name = keys[i]["method"]
+            trial = keys[i]["trial"]
+            progress.step(section.name, len(keys) - len(missing) + done, len(keys), f"{name}, draw {trial + 1}")
+            if data is None or drawn_trial != trial:
+                data = draw_data(section.directory, section.n, trial)
+                drawn_trial = trial
+            if name == CURVE:
+                result = _choose_rank(data, section.ranks)
+            else:
+                assert records[0] is not None  # the rank comes first
+                result = measure_method(name, data, records[0]["rank"], trial, limits[i])
+            record = keys[i] | result
+            records[i] = record
+            store.add(record)
     return [record for record in records if record is not None]
 
 
-def draw_images(directory: Path | None, n: int, trial: int) -> Images:
-    """Return the data of a draw, a function of its number alone."""
-    return load_images(directory, n, np.random.default_rng([22, trial]))
+def draw_data(directory: Path | None, n: int, trial: int) -> Images:
+    """Return the data of a draw, which depend on its number alone."""
+    return load_images(directory, n, np.random.default_rng([_DATA_SEED, trial]))
 
 
-def _curve(data: Images, ranks: Sequence[int]) -> Record:
-    """Choose the rank by the paper's rule; return it with what the pictures need."""
+def _choose_rank(data: Images, ranks: Sequence[int]) -> Record:
+    """Choose the rank by the paper's rule; return it with all that the pictures show."""
     start = perf_counter()
-    choices = curves(data.covariances, ranks, 23)
+    choices = curves(data.covariances, ranks, _RANK_SEED)
     choice = choices[PAIRED]
+    # If no rank passes the rule, the most stable one: the methods are compared all the same.
     rank = int(choice.ranks[np.argmax(choice.mean_scores)]) if choice.rank is None else choice.rank
     return {
         "rank": rank,
@@ -111,14 +120,14 @@ def _curve(data: Images, ranks: Sequence[int]) -> Record:
         "contexts": list(data.contexts),
         "planted": data.truth.tolist(),
         "side": data.side,
-        "images": _images(data.means),
+        "images": _rounded_images(data.means),
     }
 
 
 def curves(S: Array, ranks: Sequence[int], seed: int) -> dict[str, RankChoice]:
     """Return the rule's answer for each of ``CURVES``, from the same seeds."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # counted in what is returned
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the result counts runs that did not converge
         return {
             name: choose_rank(S, ranks, random_state=np.random.default_rng(seed), **options)
             for name, options in CURVES.items()
@@ -130,12 +139,16 @@ def measure_method(name: str, data: Images, rank: int, trial: int, time_limit: f
     result = attempt(name, data.covariances, rank, trial, time_limit)
     if isinstance(result, str):
         return {"rank": rank, "seconds": None, "capped": False, "time_limit": time_limit, "failed": result}
-    A, B = result.components, result.loadings
-    correlations = _correlations(data.means, A)
+    A = result.components
+    B = result.loadings
+    correlations = _correlations(data.means, A)  # (3, r)
     best = np.abs(correlations).argmax(axis=1)
-    signed = correlations[np.arange(len(DIGITS)), best]
+    signed = correlations[np.arange(len(PLANTED_DIGITS)), best]
     loadings = B[:, best]
-    agree = [set(np.flatnonzero(t)) == set(carrying_contexts(b)) for t, b in zip(data.truth.T, loadings.T, strict=True)]
+    agree = [
+        set(np.flatnonzero(planted)) == set(carrying_contexts(b))
+        for planted, b in zip(data.truth.T, loadings.T, strict=True)
+    ]
     return {
         "rank": rank,
         "correlations": np.abs(signed).tolist(),
@@ -143,25 +156,28 @@ def measure_method(name: str, data: Images, rank: int, trial: int, time_limit: f
         "loadings": loadings.tolist(),
         "agree": agree,
         "recovered": _recovered(np.abs(signed), best, agree),
-        # Pictures are drawn of the first draw alone.
-        **({"images": _images((A[:, best] * np.where(signed < 0, -1, 1)).T)} if trial == 0 else {}),
+        # Only the first draw is shown in a figure.
+        **({"images": _rounded_images((A[:, best] * np.where(signed < 0, -1, 1)).T)} if trial == 0 else {}),
         **outcome(result, time_limit),
     }
 
 
 def _recovered(correlations: Array, best: Array, agree: Sequence[bool]) -> list[bool]:
-    alone = [int((best == j).sum()) == 1 for j in best]
-    return [bool(c >= RECOVERED and a and own) for c, a, own in zip(correlations, agree, alone, strict=True)]
+    is_unique = [int((best == j).sum()) == 1 for j in best]
+    return [
+        bool(correlation >= RECOVERED and in_place and unique)
+        for correlation, in_place, unique in zip(correlations, agree, is_unique, strict=True)
+    ]
 
 
 def _correlations(means: Array, A: Array) -> Array:
-    """Return the correlation of each mean image with each component; 0 where a component is constant."""
+    """Return the correlation of each mean image with each component (3, r); 0 for a constant component."""
     centred = A - A.mean(axis=0)
-    pictures = (means - means.mean(axis=1, keepdims=True)).T
-    sizes = np.outer(np.linalg.norm(pictures, axis=0), np.linalg.norm(centred, axis=0))
-    return np.asarray(pictures.T @ centred / np.maximum(sizes, np.finfo(float).tiny))
+    centred_means = means - means.mean(axis=1, keepdims=True)
+    norms = np.outer(np.linalg.norm(centred_means, axis=1), np.linalg.norm(centred, axis=0))
+    return np.asarray(centred_means @ centred / np.maximum(norms, np.finfo(float).tiny))
 
 
-def _images(rows: Array) -> Any:
-    """Return images to four digits of their largest pixel, which is what a picture shows."""
+def _rounded_images(rows: Array) -> Any:
+    """Return images with four digits, relative to their largest pixel: as much as a picture shows, in a small file."""
     return np.round(rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-300), 4).tolist()

@@ -1,4 +1,4 @@
-"""Figures in the paper's form."""
+"""Results as figures, in the form of the paper's."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .._utils.types import Array
 from ..plotting._common import FONT_SIZE, MARK, SEQUENTIAL
 from ..plotting._images import draw_image
 from .digits import CURVE
-from .problems import DIGITS, Case
-from .running import LABELS, Record
+from .problems import PLANTED_DIGITS, Case
+from .running import LABELS, Record, by_method
 from .tables import case_median, endings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SMALL = FONT_SIZE - 1
-_LEAST = 1e-16  # an error of 0 is drawn here, for the axes are logarithmic
+_LEAST_ERROR = 1e-16  # an error of 0 is drawn here, since the axes are logarithmic
 
 
 class _Look(NamedTuple):
@@ -55,7 +55,7 @@ def _look(name: str) -> _Look:
 
 
 def _figure(width: float, height: float) -> Figure:
-    # Not pyplot: it keeps figures, and may want a display.
+    # Not by pyplot, which keeps figures alive and may want a display.
     figure: Figure = require("matplotlib.figure", "plot").Figure(figsize=(width, height), layout="constrained")
     return figure
 
@@ -65,18 +65,11 @@ def _plain(ax: Any) -> None:
     ax.tick_params(labelsize=_SMALL)
 
 
-def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["method"], []).append(record)
-    return groups
-
-
 def _label(name: str, records: Sequence[Record]) -> str:
-    """Name a method, and what of it was stopped or is missing."""
-    found = endings(records)
-    extra = [f"{text} {what}" for what, text in (("at cap", found["stopped at the cap"]),) if text]
-    extra += [f"{found['no answer']} no answer"] if found["no answer"] else []
+    """Return the name of a method, with how many of its runs were stopped or gave no answer."""
+    ends = endings(records)
+    extra = [f"{ends['stopped at the cap']} at cap"] if ends["stopped at the cap"] else []
+    extra += [f"{ends['no answer']} no answer"] if ends["no answer"] else []
     return LABELS.get(name, name) + (f", {'; '.join(extra)}" if extra else "")
 
 
@@ -85,22 +78,24 @@ def _legend(ax: Any) -> None:
 
 
 def runtime_figure(records: Sequence[Record], title: str, time_limit: float | None) -> Figure:
-    """Draw seconds against 1 - Ascore, a point for each trial; hollow points were stopped at the cap."""
+    """Draw seconds against 1 - Ascore, a point per trial; hollow points were stopped at the cap."""
     figure = _figure(7.6, 4.4)
     ax = figure.add_subplot()
-    for name, own in _by_method(records).items():
+    for name, of_method in by_method(records).items():
         look = _look(name)
-        points = [r for r in own if r["error"] is not None]
-        x, y = ([max(r[key], _LEAST) for r in points] for key in ("error", "seconds"))
+        points = [r for r in of_method if r["error"] is not None]
+        x = [max(r["error"], _LEAST_ERROR) for r in points]
+        y = [r["seconds"] for r in points]
         faces = ["white" if r["capped"] else look.colour for r in points]
         style: dict[str, Any] = {"marker": look.marker, "edgecolors": look.colour, "linewidths": 0.7}
-        first = name == "mspm"
-        ax.scatter(x, y, s=8 if first else 16, facecolors=faces, alpha=0.8, zorder=4 if first else 3, **style)
-        # In the legend no method is hollow; MCPCA has its median as well, for others lie on its points.
-        at = (float(np.median(x)), float(np.median(y))) if first and points else (np.nan, np.nan)
-        style["edgecolors"] = "white" if first else look.colour
-        size = 150 if first else 16
-        ax.scatter(*at, s=size, facecolors=look.colour, zorder=5, label=_label(name, own), **style)
+        is_mcpca = name == "mspm"
+        ax.scatter(x, y, s=8 if is_mcpca else 16, facecolors=faces, alpha=0.8, zorder=4 if is_mcpca else 3, **style)
+        # A second scatter makes the entry of the legend, where no marker is hollow. For MCPCA, whose points others
+        # cover, it also draws the median; for the others nothing.
+        at = (float(np.median(x)), float(np.median(y))) if is_mcpca and points else (np.nan, np.nan)
+        style["edgecolors"] = "white" if is_mcpca else look.colour
+        size = 150 if is_mcpca else 16
+        ax.scatter(*at, s=size, facecolors=look.colour, zorder=5, label=_label(name, of_method), **style)
     if time_limit is not None:
         ax.axhline(time_limit, color="0.4", linestyle="--", linewidth=0.8)
         ax.annotate(
@@ -122,22 +117,25 @@ def runtime_figure(records: Sequence[Record], title: str, time_limit: float | No
     return figure
 
 
-def samples_figure(records: Sequence[Record], cases: Sequence[Case], title: str, time_limit: float | None) -> Figure:
+def sample_size_figure(
+    records: Sequence[Record], cases: Sequence[Case], title: str, time_limit: float | None
+) -> Figure:
     """Draw the median of 1 - Ascore against rows per context, with the range over trials for MCPCA."""
     figure = _figure(7.6, 4.4)
     ax = figure.add_subplot()
     sizes = np.array([case.x for case in cases], dtype=float)
-    for name, own in _by_method(records).items():
-        look, first = _look(name), name == "mspm"
-        medians = _medians(own, cases)
+    for name, of_method in by_method(records).items():
+        look = _look(name)
+        is_mcpca = name == "mspm"
+        medians = _medians(of_method, cases)
         style: dict[str, Any] = {
-            "linewidth": 2.2 if first else 1.1,
-            "markersize": 9 if first else 4,
-            "zorder": 3 if first else 2,
+            "linewidth": 2.2 if is_mcpca else 1.1,
+            "markersize": 9 if is_mcpca else 4,
+            "zorder": 3 if is_mcpca else 2,
         }
-        ax.plot(sizes, medians, marker=look.marker, color=look.colour, label=_label(name, own), **style)
-        if first:
-            low, high = _range(own, cases)
+        ax.plot(sizes, medians, marker=look.marker, color=look.colour, label=_label(name, of_method), **style)
+        if is_mcpca:
+            low, high = _range(of_method, cases)
             ax.fill_between(sizes, low, high, color=look.colour, alpha=0.2, linewidth=0)
     ax.set(xscale="log", yscale="log")
     ax.set_xlabel("rows per context", fontsize=FONT_SIZE)
@@ -150,36 +148,39 @@ def samples_figure(records: Sequence[Record], cases: Sequence[Case], title: str,
 
 
 def _medians(records: Sequence[Record], cases: Sequence[Case]) -> Array:
-    """Return the median error in each case, NaN where there is none; 0 as the least that is drawn."""
+    """Return the median error in each case, NaN if there is none."""
     values = [case_median(records, case) for case in cases]
-    return np.array([np.nan if value is None else max(value, _LEAST) for value in values])
+    return np.array([np.nan if value is None else max(value, _LEAST_ERROR) for value in values])
 
 
 def _range(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Array, Array]:
+    """Return the least and the largest error in each case, NaN if there is none."""
     errors: dict[str, list[float]] = {case.name: [] for case in cases}
     for record in records:
         if record["error"] is not None:
-            errors[record["case"]].append(max(record["error"], _LEAST))
+            errors[record["case"]].append(max(record["error"], _LEAST_ERROR))
     ends = [(min(e), max(e)) if e else (np.nan, np.nan) for e in errors.values()]
     low, high = np.array(ends).T
     return low, high
 
 
 def robustness_figure(records: Sequence[Record], cases: Sequence[Case], title: str, time_limit: float | None) -> Figure:
-    """Draw medians of 1 - Ascore as a table with colours, a row for each method and a column for each case."""
-    groups = _by_method(records)
-    values = np.array([_medians(own, cases) for own in groups.values()])
+    """Draw medians of 1 - Ascore as a coloured table, with a row per method and a column per case."""
+    groups = by_method(records)
+    values = np.array([_medians(of_method, cases) for of_method in groups.values()])
     figure = _figure(1.0 * len(cases) + 2.4, 0.27 * len(groups) + 1.3)
     ax = figure.add_subplot()
     shades = np.log10(values)
-    low, high = (np.nanmin(shades), np.nanmax(shades)) if np.isfinite(shades).any() else (-1, 0)
+    has_values = np.isfinite(shades).any()
+    low = np.nanmin(shades) if has_values else -1
+    high = np.nanmax(shades) if has_values else 0
     ax.imshow(shades, cmap=SEQUENTIAL, vmin=low, vmax=high + 1e-9, aspect="auto")
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             dark = (shades[i, j] - low) > 0.6 * (high - low)
             text = "none" if np.isnan(value) else f"{value:.1e}".replace("e-0", "e-")
             ax.text(j, i, text, ha="center", va="center", fontsize=_SMALL, color="white" if dark else "black")
-    ax.set_yticks(range(len(groups)), [_label(name, own) for name, own in groups.items()])
+    ax.set_yticks(range(len(groups)), [_label(name, of_method) for name, of_method in groups.items()])
     ax.set_xticks(range(len(cases)), [case.title for case in cases])
     ax.tick_params(labelsize=_SMALL, length=0)
     ax.spines[:].set_visible(False)
@@ -196,7 +197,7 @@ _CURVE_LABELS = {
 
 
 def rank_figure(record: Record) -> Figure:
-    """Draw the curve by which the rank was chosen, and what it would be otherwise."""
+    """Draw the curve by which the rank was chosen, and those of the two variants."""
     figure = _figure(5.2, 4)
     ax = figure.add_subplot()
     looks = {"authors": (MARK, "-", "o"), "cosine": ("0.15", "-", "s"), "stopped": ("0.6", ":", "^")}
@@ -223,7 +224,7 @@ def rank_figure(record: Record) -> Figure:
 
 
 def digits_figure(records: Sequence[Record]) -> Figure:
-    """Draw for each method the components of the first draw that match the digits best, and where these vary."""
+    """Draw, for each method, the components of the first draw that match the digits best, and their loadings."""
     truth = records[0]
     assert truth["method"] == CURVE
     shown = [r for r in records if r["trial"] == 0]
@@ -231,22 +232,22 @@ def digits_figure(records: Sequence[Record]) -> Figure:
     n_rows = math.ceil(len(shown) / n_columns)
     figure = _figure(9.4, 0.98 * n_rows + 0.9)
     figure.suptitle(f"{truth['source']}, rank {truth['rank']}", fontsize=FONT_SIZE + 2)
-    width = len(DIGITS) + 1
-    # A column of its own keeps the two halves apart.
-    ratios = [*[1.0] * len(DIGITS), 1.25]
+    width = len(PLANTED_DIGITS) + 1
+    # A narrow empty column keeps the two halves apart.
+    ratios = [*[1.0] * len(PLANTED_DIGITS), 1.25]
     grid: Any = figure.subplots(
         n_rows, n_columns * (width + 1) - 1, squeeze=False, width_ratios=[*ratios, 0.1, *ratios]
     )
     for axes in grid.ravel():
         axes.set_axis_off()
     for i, record in enumerate(shown):
-        row, half = i % n_rows, i // n_rows
-        _draw_method(grid[row, half * (width + 1) : half * (width + 1) + width], record, truth)
+        first_column = (i // n_rows) * (width + 1)
+        _draw_method(grid[i % n_rows, first_column : first_column + width], record, truth)
     return figure
 
 
 def _draw_method(axes: Any, record: Record, truth: Record) -> None:
-    """Three images and the loadings of these components, each divided by its largest."""
+    """Draw three images, and the loadings of these components, each divided by its largest."""
     is_truth = record is truth
     label = LABELS.get(record["method"], str(record["method"]))
     name = "mean digits,\nplanted where" if is_truth else label.replace(" (", "\n(")
@@ -270,7 +271,7 @@ def _draw_method(axes: Any, record: Record, truth: Record) -> None:
     ax = axes[-1]
     ax.set_axis_on()
     ax.imshow(loadings, cmap=SEQUENTIAL, vmin=0, vmax=1)
-    ax.set_xticks(range(len(DIGITS)), [str(d) for d in DIGITS], fontsize=6)
+    ax.set_xticks(range(len(PLANTED_DIGITS)), [str(d) for d in PLANTED_DIGITS], fontsize=6)
     ax.set_yticks(range(len(loadings)), truth["contexts"], fontsize=6)
     ax.yaxis.tick_right()
     ax.tick_params(length=0, pad=1)

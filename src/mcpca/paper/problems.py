@@ -1,6 +1,7 @@
-"""The data of the benchmark: planted contexts as the paper has them, harder ones, and digits on photographs.
+"""The data of the benchmark: planted contexts as in the paper, harder variants, and digits on photographs.
 
-A case draws a data set from a generator that it is given, so a trial is a function of its number alone.
+A ``Case`` draws the data of a trial from a generator seeded by the trial's number, so that a trial is the same in every
+run, whatever was run before.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from .._covariances.context_covariances import context_covariances
 from .._utils.types import Array
 from ..datasets import load_digit_contexts, make_contexts
 
-DIGITS = (0, 1, 2)
-# The file of handwritten digits and the file of backgrounds that --data looks for, and what is read from them.
+PLANTED_DIGITS = (0, 1, 2)
+# The files of handwritten digits and of backgrounds that --data looks for, and the arrays that are read from them.
 DATA_FILES = {"mnist.npz": ("x_train", "y_train"), "backgrounds_28x28.npz": ("grass", "cloud")}
-_TAIL = 4.0  # degrees of freedom of the heavy tails
-_SMALLEST, _LARGEST = 0.1, 10.0  # rows of a context over the usual number, where contexts differ in size
-_NEARLY = 0.2  # standard deviation of the logarithm of the ratio of nearly proportional loadings
+_TRIAL_SEED = 20
+_TAIL_DEGREES = 4.0  # of freedom of the heavy tails: few, but the variance is finite
+# Rows of the smallest and the largest context, relative to N, if contexts differ in size.
+_SMALLEST = 0.1
+_LARGEST = 10.0
+_RATIO_SD = 0.2  # standard deviation of log(ratio) of nearly proportional loadings; 0 would be unidentifiable
 
 
 @dataclass(frozen=True)
 class Sample:
     """What a method is given, and the truth.
 
-    ``data`` is a stack of covariances (k, p, p), or a list of rows where contexts differ in size; ``rank`` is what the
-    method is told; ``truth`` (p, r) are the planted components.
+    ``data`` is a stack of covariances (k, p, p), or a list of rows if contexts differ in size; ``rank`` is the one
+    that the method is asked for; ``truth`` (p, r) are the planted components.
     """
 
     data: Any
@@ -39,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Shape:
-    """p features, k contexts, r components, rows per context; the paper's by default."""
+    """p features, k contexts, r components, n rows per context; the paper's by default."""
 
     p: int = 100
     k: int = 50
@@ -48,7 +52,7 @@ class Shape:
     density: float = 0.2
 
     def describe(self) -> dict[str, Any]:
-        """Return the numbers by name, as they are written beside every result."""
+        """Return the numbers by the names that they have in every record."""
         return {"p": self.p, "k": self.k, "r": self.r, "N": self.n, "density": self.density}
 
 
@@ -56,8 +60,8 @@ class Shape:
 class Case:
     """One column of an experiment: how to draw its data.
 
-    ``name`` is unique within a section, ``title`` is what figures say, ``about`` explains it; ``x`` is the number of
-    rows per context where that is what varies.
+    ``name`` is unique within a section, ``title`` is for figures, ``about`` explains it; ``x`` is the number of rows
+    per context if that is what varies.
     """
 
     name: str
@@ -69,10 +73,10 @@ class Case:
 
     def sample(self, trial: int) -> Sample:
         """Draw the data of a trial."""
-        return self.draw(self.shape, np.random.default_rng([20, trial]))
+        return self.draw(self.shape, np.random.default_rng([_TRIAL_SEED, trial]))
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the data beside the trial."""
+        """Return what identifies the data, besides the trial."""
         return {"case": self.name, **self.shape.describe()}
 
 
@@ -117,8 +121,8 @@ def _truth(shape: Shape, rng: np.random.Generator, orthogonal: bool = False) -> 
 def _sampled_covariances(A: Array, B: Array, n: int, rng: np.random.Generator) -> Array:
     """Draw the covariance of n Gaussian rows in each context (k, p, p).
 
-    For n > p by Bartlett's factors of Wishart matrices, which have the same distribution as the covariance of rows and
-    cost the same at any n; otherwise from rows.
+    For n > p the scatter itself is drawn, as a Wishart matrix with n - 1 degrees of freedom: its distribution is that
+    of the scatter of rows, and its cost does not depend on n. For n <= p rows are drawn.
     """
     p, r = A.shape
     if n <= p:
@@ -126,6 +130,8 @@ def _sampled_covariances(A: Array, B: Array, n: int, rng: np.random.Generator) -
         return context_covariances(rows).covariances
     S = np.empty((len(B), p, p))
     for i, b in enumerate(B):
+        # Bartlett: L L^T is Wishart(I, n - 1) if L is lower triangular with standard normals below the diagonal and
+        # roots of chi-squares with n - 1, n - 2, ... degrees of freedom on it.
         L = np.tril(rng.standard_normal((r, r)), -1)
         np.fill_diagonal(L, np.sqrt(rng.chisquare(n - 1 - np.arange(r))))
         F = (A * np.sqrt(b)) @ L
@@ -137,7 +143,7 @@ def _sampled_covariances(A: Array, B: Array, n: int, rng: np.random.Generator) -
 
 
 def robustness_cases(shape: Shape, off: int = 5) -> list[Case]:
-    """Return the paper's experiment with one thing changed in each case; ``off`` is by how much the rank is wrong."""
+    """Return the paper's experiment with one change in each case; ``off`` is by how much the rank is wrong."""
     return [
         Case("as in the paper", "as in\nthe paper", shape, _harder(), about="Nothing changed."),
         Case(
@@ -189,7 +195,7 @@ def robustness_cases(shape: Shape, off: int = 5) -> list[Case]:
             shape,
             _harder(collinear=True),
             about="Components come in pairs that are present in the same contexts, with loadings whose ratio varies by "
-            f"about {_NEARLY:.0%}.",
+            f"about {_RATIO_SD:.0%}.",
         ),
     ]
 
@@ -201,7 +207,7 @@ def _harder(
         A, B = _truth(shape, rng)
         if collinear:
             pairs = shape.r // 2
-            B[:, 1 : 2 * pairs : 2] = B[:, : 2 * pairs : 2] * np.exp(_NEARLY * rng.standard_normal((shape.k, pairs)))
+            B[:, 1 : 2 * pairs : 2] = B[:, : 2 * pairs : 2] * np.exp(_RATIO_SD * rng.standard_normal((shape.k, pairs)))
         sizes = np.full(shape.k, shape.n)
         if unequal:
             sizes = rng.permutation(shape.n * np.geomspace(_SMALLEST, _LARGEST, shape.k)).astype(int).clip(2)
@@ -216,8 +222,8 @@ def _rows(A: Array, b: Array, n: int, noise: float, tails: bool, rng: np.random.
     """Draw n rows with covariance ``A diag(b) A^T + noise^2 I``."""
     X = (rng.standard_normal((n, len(b))) * np.sqrt(b)) @ A.T
     if tails:
-        # A whole row is far out or not, as with outliers; t has variance nu / (nu - 2).
-        X *= np.sqrt((_TAIL - 2) / rng.chisquare(_TAIL, (n, 1)))
+        # One factor for a whole row, which is an outlier or not. A t variable has variance nu / (nu - 2); this has 1.
+        X *= np.sqrt((_TAIL_DEGREES - 2) / rng.chisquare(_TAIL_DEGREES, (n, 1)))
     if noise:
         X += noise * rng.standard_normal(X.shape)
     return np.asarray(X)
@@ -228,7 +234,7 @@ def _rows(A: Array, b: Array, n: int, noise: float, tails: bool, rng: np.random.
 
 @dataclass(frozen=True)
 class Images:
-    """Covariances (3, p, p) of contexts of images, names of the contexts, what is planted, and mean digits (3, p)."""
+    """Contexts of images: covariances (3, p, p), names, the digits planted in each, and mean digits (3, p)."""
 
     source: str
     covariances: Array
@@ -240,11 +246,11 @@ class Images:
     @property
     def truth(self) -> Array:
         """1 where a digit (column) is planted in a context (row)."""
-        return np.array([[float(d in digits) for d in DIGITS] for digits in self.planted])
+        return np.array([[float(d in digits) for d in PLANTED_DIGITS] for digits in self.planted])
 
 
 def load_images(directory: Path | None, n: int, rng: np.random.Generator) -> Images:
-    """Return scikit-learn's digits on photographs, or the paper's recipe on the files in ``directory``."""
+    """Return scikit-learn's digits on photographs, or those of the files in ``directory``, by the paper's recipe."""
     if directory is not None:
         return _images_from_files(directory, n, rng)
     data = load_digit_contexts(n, random_state=rng)
@@ -253,13 +259,13 @@ def load_images(directory: Path | None, n: int, rng: np.random.Generator) -> Ima
         context_covariances(data.contexts).covariances,
         tuple(data.contexts),
         tuple(data.planted.values()),
-        np.stack([data.mean_digits[d] for d in DIGITS]),
+        np.stack([data.mean_digits[d] for d in PLANTED_DIGITS]),
         8,
     )
 
 
 def missing_files(directory: Path) -> list[str]:
-    """Name the files that ``load_images`` would not find."""
+    """Return the names of the files that ``load_images`` would not find."""
     return [name for name in DATA_FILES if not (directory / name).is_file()]
 
 
@@ -273,15 +279,16 @@ def _images_from_files(directory: Path, n: int, rng: np.random.Generator) -> Ima
     digits, grass, cloud = (
         arrays[key].reshape(len(arrays[key]), -1) / np.float64(255) for key in ("x_train", "grass", "cloud")
     )
+    # Share of grass among the backgrounds, and the digits on them.
     contexts = {"background": (0.5, ()), "0 and 2": (0.8, (0, 2)), "1 and 2": (0.2, (1, 2))}
     rows = {}
     for name, (share, planted) in contexts.items():
-        first = round(share * n)
-        X = np.vstack([grass[rng.choice(len(grass), first)], cloud[rng.choice(len(cloud), n - first)]])
+        n_grass = round(share * n)
+        X = np.vstack([grass[rng.choice(len(grass), n_grass)], cloud[rng.choice(len(cloud), n - n_grass)]])
         for d in planted:
             X += digits[rng.choice(np.flatnonzero(labels == d), n)] * rng.random((n, 1))
         rows[name] = X
-    means = np.stack([digits[labels == d].mean(axis=0) for d in DIGITS])
+    means = np.stack([digits[labels == d].mean(axis=0) for d in PLANTED_DIGITS])
     return Images(
         "MNIST on grass and clouds, 28 x 28",
         context_covariances(rows).covariances,

@@ -1,7 +1,7 @@
-"""Runs methods on cases, one at a time, and keeps every trial of every method as one line of a file.
+"""Runs methods on cases, one at a time, and stores every trial of every method as one line of a file.
 
-A run that was stopped goes on where it was: what the file has is not done again. Lines are written whole and flushed,
-and a last line that is not complete is left out when the file is read and cut off before more is written.
+A run that was stopped can be resumed: what the file has is not done again. Lines are appended whole and flushed; an
+incomplete last line, as a loss of power leaves it, is ignored when the file is read and cut off before more is written.
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from .._covariances.context_covariances import context_covariances
 from .._linalg.canonical import ascore
+from .._utils.progress import ProgressLine, reporting
 from ..baselines import METHODS, BaselineResult, run
 from ..datasets import make_contexts
 from .problems import Case, Sample
 
-# The paper's methods in its order, then two that users ask for.
+# The paper's methods in its order, then two established ones that it does not have.
 COMPARED = (
     *("mspm", "pca_stack", "pca_c", "pca_svd", "hogsvd", "ffdiag", "qrj1d", "jacobi", "jennrich"),
     *("nls", "nls_svd", "nls_jennrich", "minf", "als", "pham", "uwedge"),
@@ -48,35 +49,30 @@ LABELS = {
     "uwedge": "UWEDGE",
 }
 Record = dict[str, Any]
+_METHOD_SEED = 21
+_WARM_UP_SECONDS = 5.0
 
 
 class Progress:
-    """Lines on stderr; on a terminal the current step is written over."""
+    """Lines on stderr: some that stay, and one that shows the current step."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = sys.stderr if stream is None else stream
-        self.over = self.stream.isatty()
-        self.last = time.monotonic()
+    def __init__(self) -> None:
+        self._line = ProgressLine("", away=True)
 
-    def say(self, line: str) -> None:
-        """Write a line that stays."""
-        self.clear()
-        print(line, file=self.stream, flush=True)
-        self.last = time.monotonic()
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._line.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Show steps while the body runs; methods and functions that it calls show no progress of their own."""
+        with reporting(self._line, name):
+            yield
 
     def step(self, section: str, done: int, total: int, what: str) -> None:
-        """Tell how far a section is; away from a terminal about every 20 seconds."""
-        text = f"{section}: {done} of {total} runs done, now {what}"
-        if self.over:
-            self.stream.write(f"\r{text[:110]:<110}")
-            self.stream.flush()
-        elif time.monotonic() - self.last > 20:
-            self.say(text)
-
-    def clear(self) -> None:
-        """Take the current step off a terminal."""
-        if self.over:
-            self.stream.write("\r" + " " * 110 + "\r")
+        """Report how many runs of a section are done, and what runs now."""
+        self._line(section, done, total, what)
 
 
 class Store:
@@ -92,49 +88,57 @@ class Store:
     records : list of dict
         In the order of the file.
     torn : bool
-        Whether the file ended within a line, as after a loss of power.
+        Whether the file ends within a line.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[Record] = []
         self.torn = False
-        self._whole = 0  # bytes up to the end of the last complete line
+        self._complete_bytes = 0  # up to the end of the last complete line
         text = path.read_bytes() if path.exists() else b""
         for number, line in enumerate(text.splitlines(keepends=True), 1):
-            last = self._whole + len(line) == len(text)
+            is_last = self._complete_bytes + len(line) == len(text)
             record = _parse(line)
-            if record is None and not last:
-                raise ValueError(f"{path}, line {number}, is not a result; take the line out, or move the file away.")
+            if record is None and not is_last:
+                raise ValueError(f"{path}, line {number}, is not a result; delete the line, or move the file away.")
             if record is None or not line.endswith(b"\n"):
                 self.torn = True
                 break
             self.records.append(record)
-            self._whole += len(line)
+            self._complete_bytes += len(line)
 
     def add(self, record: Record) -> None:
-        """Append a record as one line, and leave nothing of it in a buffer."""
+        """Append a record as one line; when this returns, nothing of it is left in a buffer."""
         if self.torn:
-            os.truncate(self.path, self._whole)
+            os.truncate(self.path, self._complete_bytes)
             self.torn = False
-        # Appending, so that a second run on the same file can repeat work but not write over a line.
+        # Appending: a second run on the same file may repeat work, but never overwrites a line.
         with self.path.open("ab") as file:
             file.write((json.dumps(record) + "\n").encode())
         self.records.append(record)
 
     def find(self, key: Mapping[str, Any], time_limit: float | None) -> Record | None:
-        """Return the latest record of ``key`` that holds for this time limit.
+        """Return the latest record with these entries that is valid for a time limit.
 
-        One that was stopped by its limit holds for the same limit only; one that came to its end holds for any limit
+        A run that was stopped by its limit is valid for the same limit only; one that came to its end, for any limit
         that it would have met.
         """
         for record in reversed(self.records):
             if all(record.get(name) == value for name, value in key.items()):
-                same = record.get("time_limit") == time_limit
-                within = not record.get("capped") and (time_limit is None or (record["seconds"] or 0) <= time_limit)
-                if same or within:
+                same_limit = record.get("time_limit") == time_limit
+                in_time = time_limit is None or (record["seconds"] or 0) <= time_limit
+                if same_limit or (in_time and not record.get("capped")):
                     return record
         return None
+
+
+def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the records of each method, in the order in which methods first appear."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record["method"], []).append(record)
+    return groups
 
 
 def _parse(line: bytes) -> Record | None:
@@ -147,7 +151,7 @@ def _parse(line: bytes) -> Record | None:
 
 @dataclass(frozen=True)
 class Section:
-    """Cases and how many trials of each; ``name`` is that of the file and of the option."""
+    """Cases, and the number of trials of each; ``name`` is that of the file, and of the option ``--only``."""
 
     name: str
     title: str
@@ -156,62 +160,64 @@ class Section:
     methods: Sequence[str] = COMPARED
 
     def items(self) -> Iterator[tuple[int, Case, str, Record]]:
-        """Yield trial, case, method and the key of the record, trials outermost: a stopped run has all cases."""
+        """Yield trial, case, method and key of the record; trials outermost, so that a stopped run has all cases."""
         for trial in range(self.trials):
             for case in self.cases:
                 for name in self.methods:
                     yield trial, case, name, {**case.describe(), "trial": trial, "method": name}
 
     def select(self, store: Store, time_limit: float | None) -> list[Record]:
-        """Return the records of this section as it is now asked for, leaving out others in the file."""
-        found = (store.find(key, limit_for(name, time_limit)) for _, _, name, key in self.items())
-        return [record for record in found if record is not None]
+        """Return the records of this section as it is asked for now; the file may have others."""
+        records = (store.find(key, limit_for(name, time_limit)) for _, _, name, key in self.items())
+        return [record for record in records if record is not None]
 
 
 def limit_for(name: str, time_limit: float | None) -> float | None:
-    """Return the limit where the method takes one; the others have no long iteration."""
+    """Return the limit if the method has such an option; the others do not iterate for long."""
     return time_limit if "time_limit" in METHODS[name].options else None
 
 
 def run_section(section: Section, store: Store, time_limit: float | None, progress: Progress) -> list[Record]:
-    """Run what the store does not have, and return all records of the section."""
+    """Run what the store does not have yet, and return all records of the section."""
     todo = [item for item in section.items() if store.find(item[3], limit_for(item[2], time_limit)) is None]
     total = section.trials * len(section.cases) * len(section.methods)
     announce(section.name, store, total, len(todo), progress)
     sample: Sample | None = None
-    drawn: tuple[int, str] | None = None
-    for i, (trial, case, name, key) in enumerate(todo):
-        progress.step(section.name, total - len(todo) + i, total, f"{name}, {case.name}, trial {trial + 1}")
-        if sample is None or drawn != (trial, case.name):
-            sample, drawn = case.sample(trial), (trial, case.name)
-        store.add(key | measure(name, sample, trial, limit_for(name, time_limit)))
-    progress.clear()
+    drawn: tuple[int, str] | None = None  # what ``sample`` is: all methods get the same one
+    with progress.section(section.name):
+        for i, (trial, case, name, key) in enumerate(todo):
+            progress.step(section.name, total - len(todo) + i, total, f"{name}, {case.name}, trial {trial + 1}")
+            if sample is None or drawn != (trial, case.name):
+                sample = case.sample(trial)
+                drawn = (trial, case.name)
+            store.add(key | measure_trial(name, sample, trial, limit_for(name, time_limit)))
     return section.select(store, time_limit)
 
 
 def announce(section: str, store: Store, total: int, todo: int, progress: Progress) -> None:
-    """Say what is already there."""
-    there = f", {total - todo} of them already in {store.path}" if todo < total else ""
-    progress.say(f"{section}: {total} runs{there}")
+    """Print how many runs there are, and how many of them are done already."""
+    done = f", {total - todo} of them already in {store.path}" if todo < total else ""
+    progress.say(f"{section}: {total} runs{done}")
     if store.torn:
-        progress.say(f"{section}: the last line of {store.path} is not complete and is done again")
+        progress.say(f"{section}: the last line of {store.path} is incomplete; that run is repeated")
 
 
-def measure(name: str, sample: Sample, trial: int, time_limit: float | None) -> Record:
-    """Run a method and return its time and error; a method that cannot answer has its reason in ``failed``."""
+def measure_trial(name: str, sample: Sample, trial: int, time_limit: float | None) -> Record:
+    """Run a method and return its time and error; if it cannot answer, the reason is in ``failed``."""
     result = attempt(name, sample.data, sample.rank, trial, time_limit)
     if isinstance(result, str):
         return {"error": None, "seconds": None, "capped": False, "time_limit": time_limit, "failed": result}
-    A, truth = result.components, sample.truth
-    # The smaller set is matched into the larger one.
+    A = result.components
+    truth = sample.truth
+    # At a wrong rank the smaller set of components is matched into the larger one.
     score = ascore(A, truth) if A.shape[1] >= truth.shape[1] else ascore(truth, A)
     return {"error": max(1 - score, 0.0), **outcome(result, time_limit)}
 
 
 def attempt(name: str, data: Any, rank: int, trial: int, time_limit: float | None) -> BaselineResult | str:
-    """Run a method with its own random numbers; return why where it cannot answer."""
+    """Run a method with random numbers of its own; return its result, or the reason why it has none."""
     options: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
-    rng = np.random.default_rng([21, trial, zlib.crc32(name.encode())])
+    rng = np.random.default_rng([_METHOD_SEED, trial, zlib.crc32(name.encode())])
     try:
         return run(name, data, rank, random_state=rng, verbose=False, **options)
     except (ValueError, ArithmeticError) as error:  # LinAlgError is a ValueError
@@ -219,7 +225,7 @@ def attempt(name: str, data: Any, rank: int, trial: int, time_limit: float | Non
 
 
 def outcome(result: BaselineResult, time_limit: float | None) -> Record:
-    """Return what is written of every run."""
+    """Return the entries that every record has."""
     capped = time_limit is not None and not result.converged and result.seconds >= time_limit
     return {
         "seconds": result.seconds,
@@ -231,8 +237,8 @@ def outcome(result: BaselineResult, time_limit: float | None) -> Record:
 
 
 def warm_up(names: Sequence[str]) -> None:
-    """Run each method once on little data, so that no first trial pays for loading code."""
+    """Run each method once on little data, so that no first trial pays for importing modules."""
     made = make_contexts(5, 12, 3, n_samples=50, random_state=np.random.default_rng(0))
     S = context_covariances(made.X, made.y).covariances
     for name in names:
-        attempt(name, S, 3, 0, limit_for(name, 5.0))
+        attempt(name, S, 3, 0, limit_for(name, _WARM_UP_SECONDS))

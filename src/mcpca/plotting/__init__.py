@@ -1,6 +1,11 @@
-"""Pictures of a fitted model: plain functions that draw and return Matplotlib objects, and never show them.
+"""Plots of a fitted model: plain functions that draw, return Matplotlib objects, and never show them.
 
 Matplotlib is imported when a function is called; it comes with ``pip install "mcpca[plot]"``.
+
+One module for each public function or pair of functions, and six that they share: ``_common`` (colours, sizes, names
+that fit), ``_ticks`` (names along an axis), ``_labels`` (names beside points), ``_heatmap`` (matrices as colours),
+``_annotations`` (columns of colour beside contexts) and ``_loading_axes`` (loadings against a covariate). Every
+function takes ``source``, reads it by ``_results.fitted.fitted``, draws on ``ax`` or on a new figure, and returns it.
 """
 
 from ._angles import plot_angles

@@ -1,4 +1,4 @@
-"""Angles between MCPCs, which need not be orthogonal."""
+"""Angles between MCPCs, which need not be orthogonal, as a heatmap."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def plot_angles(
 ) -> Axes:
     """Draw the angles between MCPCs as a heatmap, in degrees from 0 (the same axis) to 90 (orthogonal).
 
-    Dark cells are what to look at: axes that are nearly the same have large scores that nearly cancel. The sign of an
-    MCPC is a convention, so that an angle is at most 90. The diagonal is left grey.
+    Dark cells deserve attention: axes that are nearly the same have large scores that nearly cancel. The sign of an
+    MCPC is a convention, so no angle exceeds 90. The diagonal is grey.
 
     Parameters
     ----------
     source : MCPCA or AnnData
         A fitted model, or data with the fit of ``mcpca.tl.mcpca``.
     annotate : bool or "auto"
-        Write the degrees into the cells; "auto" does so when there are few and they fit.
+        Write the degrees into the cells; "auto" does so if there are few and they fit.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
@@ -41,12 +41,12 @@ def plot_angles(
 
     Notes
     -----
-    Cost O(p r^2). For an AnnData whose fit was on principal components the angles are those of the axes in ``var``.
+    Cost O(p r^2). For a fit on principal components in an AnnData, the angles are those of the axes in ``var``.
     """
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).with_all_features()
     check_annotate(annotate)
     angles = angles_between(fit.components)
-    np.fill_diagonal(angles, np.nan)
+    np.fill_diagonal(angles, np.nan)  # drawn grey: 0 would be the darkest cell
     side = min(max(0.45 * len(angles), 2), 8)
     ax = axes_or_new(ax, (side + width_of(fit.names) + 1, side + 0.7))
     colours = require("matplotlib", "plot").colormaps[f"{SEQUENTIAL}_r"].with_extremes(bad="0.8")
@@ -61,6 +61,7 @@ def angles_between(A: Array) -> Array:
     """Return the angles (r, r) in degrees between the lines along the columns of A; 0 on the diagonal."""
     norms = np.linalg.norm(A, axis=0)
     units = A / np.where(norms > 0, norms, 1)
+    # Rounding may bring a cosine above 1, of which arccos is NaN.
     angles = np.degrees(np.arccos(np.minimum(np.abs(units.T @ units), 1)))
     np.fill_diagonal(angles, 0)
     return np.asarray(angles)

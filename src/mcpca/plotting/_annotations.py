@@ -1,7 +1,9 @@
-"""What is known of the contexts, as thin columns of colour beside a picture whose rows are contexts.
+"""What is known about the contexts, as thin columns of colour beside a plot whose rows are contexts.
 
-Categories have a colour and a letter, so that they are told apart in black and white too; numbers and dates have a
-scale from light to dark. One legend at the right explains all columns.
+Categories have a colour and a letter, so that they can be told apart in black and white too; numbers and dates have a
+scale from light to dark. One legend at the right explains all columns. ``plot_loadings`` and ``plot_context_tree`` read
+``annotations=`` by ``read_annotations``, draw by ``draw_strips`` and ``add_legend``, and call ``write_letters`` once
+the layout has given the columns their final height.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from .._utils.types import Array
 from ._common import (
     CATEGORIES,
     FONT_SIZE,
-    LINE,
-    beside,
+    LINE_HEIGHT,
+    axes_beside,
     points_from,
-    shortened,
+    shorten_all,
     size_in_points,
     width_of,
 )
@@ -33,63 +35,68 @@ from ._heatmap import is_dark
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_STRIP, _GAP = 11, 3  # points of a column, and between columns
+_STRIP_WIDTH = 11  # points of a column
+_STRIP_GAP = 3  # points between columns
 _LETTERS = string.ascii_uppercase
-_NUMBERS = "Purples"  # apart from the blue of the loadings
-_LIGHTEST = 0.2  # of that scale, else the least number would look as if it were missing
-_FILLS = (0, 1, 6, 7, 5, 2, 4, 3)  # of CATEGORIES, so that the first five differ in black and white too
+_NUMBER_SCALE = "Purples"  # distinct from the blue of the loadings
+_LIGHTEST = 0.2  # start of that scale: the smallest number must not look as if it were missing
+_FILL_ORDER = (0, 1, 6, 7, 5, 2, 4, 3)  # indices into CATEGORIES; the first five differ in black and white too
+_TINTS = (1, 0.55, 0.3, 0.15)  # saturation of the first eight categories, the next eight, ...
 _MISSING = (1.0, 1.0, 1.0, 1.0)
 
 
 class Annotation(NamedTuple):
-    """One column: its title and the values of the contexts."""
+    """A column: its title and the values of the contexts."""
 
     title: str
     values: ContextValues
 
 
-def read_annotations(given: Any, contexts: Sequence[str], source: Any, key: str) -> list[Annotation]:
-    """Read ``annotations=``; see ``plot_loadings`` for the forms."""
-    if given is None:
+def read_annotations(annotations: Any, contexts: Sequence[str], source: Any, key: str) -> list[Annotation]:
+    """Read ``annotations=``; ``plot_loadings`` documents the forms it may have."""
+    if annotations is None:
         return []
-    parts = _parts(given, contexts, is_anndata(source))
+    parts = _titled_parts(annotations, contexts, is_anndata(source))
     if not parts:
         raise ValueError("annotations is empty; pass at least one value for each context, or None.")
-    read = []
+    columns = []
     for title, values in parts:
         name = f"annotations[{title!r}]" if title else "annotations"
         column = context_values(values, contexts, name, source=source, key=key, missing="drop")
         if len(column.categories) > len(_LETTERS):
             raise ValueError(
-                f"{name} has {len(column.categories)} categories, and at most {len(_LETTERS)} are told apart; join "
+                f"{name} has {len(column.categories)} categories, and at most {len(_LETTERS)} can be told apart; merge "
                 "some of them, or pass numbers."
             )
-        read.append(Annotation(title, column))
-    return read
+        columns.append(Annotation(title, column))
+    return columns
 
 
 def strips_width(annotations: Sequence[Annotation]) -> float:
-    """Points that the columns take."""
-    return len(annotations) * (_STRIP + _GAP)
+    """Return the points that the columns take."""
+    return len(annotations) * (_STRIP_WIDTH + _STRIP_GAP)
 
 
 def draw_strips(
     ax: Axes, annotations: Sequence[Annotation], order: Array, side: Literal["left", "right"]
 ) -> list[Axes]:
-    """Draw a column for each annotation beside ``ax``, whose rows are the contexts in ``order``; move the names off."""
+    """Draw a column per annotation beside ``ax``, whose rows are the contexts in ``order``, and make room for them.
+
+    The names of the rows are moved away from ``ax`` by the width of the columns.
+    """
     low, high = ax.get_ylim()
     strips = []
     for m, annotation in enumerate(annotations):
-        # The first is the farthest left on either side.
+        # The first annotation is leftmost on either side.
         place = m if side == "right" else len(annotations) - 1 - m
-        strip = beside(ax, _GAP + place * (_STRIP + _GAP), _STRIP, side)
+        strip = axes_beside(ax, _STRIP_GAP + place * (_STRIP_WIDTH + _STRIP_GAP), _STRIP_WIDTH, side)
         strip.imshow(_colours(annotation.values)[order][:, None], aspect="auto", interpolation="nearest")
         strip.set_ylim(low, high)
         strip.set_yticks([])
-        strip.set_xticks([0], labels=shortened([annotation.title]), rotation=90, fontsize=FONT_SIZE)
+        strip.set_xticks([0], labels=shorten_all([annotation.title]), rotation=90, fontsize=FONT_SIZE)
         strip.tick_params(length=0)
         strip.spines[:].set_color("0.8")
-        if side == "right":  # below there are the numbers of the x axis
+        if side == "right":  # the numbers of the x axis are below
             strip.xaxis.tick_top()
         strips.append(strip)
     ax.tick_params(axis="y", pad=strips_width(annotations) + 3)
@@ -101,10 +108,12 @@ def write_letters(strips: Sequence[Axes], annotations: Sequence[Annotation], ord
     for strip, (_, values) in zip(strips, annotations, strict=True):
         if values.kind != "category":
             continue
-        row, dark, start = size_in_points(strip)[1] / len(order), is_dark(_palette(len(values.categories))), 0
+        row_height = size_in_points(strip)[1] / len(order)
+        dark = is_dark(_palette(len(values.categories)))
+        start = 0
         for code, run in itertools.groupby(values.values[order].tolist()):
             n = len(list(run))
-            if code >= 0 and n * row >= FONT_SIZE:
+            if code >= 0 and n * row_height >= FONT_SIZE:
                 style: dict[str, Any] = {"fontsize": FONT_SIZE - 1, "color": "white" if dark[code] else "black"}
                 strip.text(0, start + (n - 1) / 2, _LETTERS[code], ha="center", va="center_baseline", **style)
             start += n
@@ -113,17 +122,18 @@ def write_letters(strips: Sequence[Axes], annotations: Sequence[Annotation], ord
 def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> None:
     """Explain the columns in a legend ``offset`` points to the right of ``ax``."""
     patch = require("matplotlib.patches", "plot").Patch
-    handles, labels = [], []
+    handles = []
+    labels = []
     for annotation in annotations:
         if annotation.title:
-            handles.append(patch(alpha=0))  # a title has no colour
+            handles.append(patch(alpha=0))  # titles have no colour, by which they are recognised below
             labels.append(annotation.title)
         for colour, label in _legend_entries(annotation.values):
             handles.append(patch(facecolor=colour, edgecolor="0.8", linewidth=0.8))
             labels.append(label)
     legend = ax.legend(
         handles,
-        shortened(labels),
+        shorten_all(labels),
         loc="upper left",
         bbox_to_anchor=(offset, 1),
         bbox_transform=points_from(ax, "right"),
@@ -139,29 +149,30 @@ def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> No
 
 
 def legend_width(annotations: Sequence[Annotation], height: float) -> float:
-    """Inches that the legend takes beside axes of ``height`` inches."""
+    """Return the inches that the legend takes beside axes of ``height`` inches."""
     labels = [a.title for a in annotations if a.title]
     labels += [label for a in annotations for _, label in _legend_entries(a.values)]
     return (width_of(labels) + 0.4) * _legend_columns(labels, 72 * height) if labels else 0
 
 
 def _legend_columns(labels: Sequence[str], height: float) -> int:
-    return math.ceil(len(labels) * (LINE + 0.25) * FONT_SIZE / height)
+    return math.ceil(len(labels) * (LINE_HEIGHT + 0.25) * FONT_SIZE / height)
 
 
-def _parts(given: Any, contexts: Sequence[str], columns: bool) -> list[tuple[str, Any]]:
-    """Titles, and what ``context_values`` reads; ``columns``: strings are names of columns."""
-    if isinstance(given, str):
-        return [(given, given)]
-    if isinstance(given, Mapping):
-        by_name = any(str(name) in contexts for name in given) or not all(map(_is_several, given.values()))
-        return [("", given)] if by_name else [(str(name), values) for name, values in given.items()]
-    if hasattr(given, "columns"):  # a DataFrame
-        return [(str(name), given[name]) for name in given.columns]
-    if columns and isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
-        return [(name, name) for name in given]
-    name = getattr(given, "name", None)
-    return [("" if name is None else str(name), given)]
+def _titled_parts(annotations: Any, contexts: Sequence[str], of_anndata: bool) -> list[tuple[str, Any]]:
+    """Return pairs of a title and values for ``context_values``; in an AnnData a list of str are columns."""
+    if isinstance(annotations, str):
+        return [(annotations, annotations)]
+    if isinstance(annotations, Mapping):
+        # {context: value} or {title: values}; a context may have the name of a title.
+        by_name = any(str(name) in contexts for name in annotations) or not all(map(_is_several, annotations.values()))
+        return [("", annotations)] if by_name else [(str(name), values) for name, values in annotations.items()]
+    if hasattr(annotations, "columns"):  # a DataFrame
+        return [(str(name), annotations[name]) for name in annotations.columns]
+    if of_anndata and isinstance(annotations, (list, tuple)) and all(isinstance(name, str) for name in annotations):
+        return [(name, name) for name in annotations]
+    name = getattr(annotations, "name", None)
+    return [("" if name is None else str(name), annotations)]
 
 
 def _is_several(values: Any) -> bool:
@@ -169,7 +180,7 @@ def _is_several(values: Any) -> bool:
 
 
 def _colours(values: ContextValues) -> Array:
-    """RGBA of each context (k, 4)."""
+    """Return the RGBA colour of each context (k, 4)."""
     colours = np.tile(np.array(_MISSING), (len(values.values), 1))
     known = ~values.missing
     if values.kind == "category":
@@ -182,13 +193,15 @@ def _colours(values: ContextValues) -> Array:
 
 
 def _scale(scaled: Array) -> Array:
-    return np.asarray(require("matplotlib", "plot").colormaps[_NUMBERS](_LIGHTEST + (1 - _LIGHTEST) * scaled))
+    """Return the colours of numbers that were scaled to [0, 1]."""
+    colours = require("matplotlib", "plot").colormaps[_NUMBER_SCALE]
+    return np.asarray(colours(_LIGHTEST + (1 - _LIGHTEST) * scaled))
 
 
 def _palette(n: int) -> Array:
-    """Colours of n categories (n, 4): Okabe and Ito's, then the same mixed with white, then more so."""
-    base = require("matplotlib.colors", "plot").to_rgba_array([CATEGORIES[c] for c in _FILLS])
-    return np.concatenate([1 - share * (1 - base) for share in (1, 0.55, 0.3, 0.15)])[:n]
+    """Return the colours of n categories (n, 4): Okabe and Ito's, then these mixed with more and more white."""
+    base = require("matplotlib.colors", "plot").to_rgba_array([CATEGORIES[c] for c in _FILL_ORDER])
+    return np.concatenate([1 - share * (1 - base) for share in _TINTS])[:n]
 
 
 def _legend_entries(values: ContextValues) -> list[tuple[Any, str]]:
@@ -198,14 +211,16 @@ def _legend_entries(values: ContextValues) -> list[tuple[Any, str]]:
         entries = list(zip(_palette(len(names)), names, strict=True))
     else:
         known = values.values[~values.missing]
-        least, most = known.min(), known.max()
-        shown = [least] if least == most else [least, least + (most - least) / 2, most]
+        smallest = known.min()
+        largest = known.max()
+        # Half the difference is added, not the mean taken: dates can be subtracted but not added.
+        shown = [smallest] if smallest == largest else [smallest, smallest + (largest - smallest) / 2, largest]
         positions = np.linspace(0, 1, len(shown))
-        entries = list(zip(_scale(positions), [_write(value) for value in shown], strict=True))
+        entries = list(zip(_scale(positions), [_value_text(value) for value in shown], strict=True))
     if values.missing.any():
         entries.append((_MISSING, "not known"))
     return entries
 
 
-def _write(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return str(value.astype("datetime64[D]")) if isinstance(value, np.datetime64) else f"{value:.4g}"

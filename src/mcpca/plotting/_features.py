@@ -1,4 +1,4 @@
-"""The features at both poles of one MCPC, as bars."""
+"""The features at both poles of one MCPC, as bars; ``mcpca.poles`` chooses them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._results.fitted import feature_names, fitted
-from .._results.poles import poles
+from .._results.fitted import fitted, resolve_feature_names
 from .._utils.component_names import component_index
 from .._utils.optional import require
-from ._common import CHARACTER, DIVERGING, FONT_SIZE, axes_or_new, shorten
-from ._labels import name_rows
+from ..poles import poles
+from ._common import CHARACTER_WIDTH, DIVERGING, FONT_SIZE, axes_or_new, shorten
+from ._labels import name_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LONGEST = 40  # characters of a name
-_GAP = 0.6  # rows between the poles
+_LONGEST_FEATURE = 40  # characters of a name; features have longer ones than contexts
+_POLE_GAP = 0.6  # rows between the poles
 
 
 def plot_top_features(
@@ -36,17 +36,17 @@ def plot_top_features(
     Parameters
     ----------
     source : MCPCA or AnnData
-        A fitted model; or an AnnData with a fit.
+        A fitted model, or an AnnData with a fit.
     component : int or str
         The MCPC, by column (0 is MCPC 1) or name.
     n : int
-        Features at each pole; fewer where fewer have that sign.
+        Number of features at each pole; fewer if fewer have that sign.
     by : {"components", "projection"}
-        The entries of ``a_j``: what a row gains when its score grows by 1. Or those of ``projection_[j]``: what a
-        feature adds to the score.
+        The entries of ``a_j``, by which a row changes when its score grows by 1; or those of ``projection_[j]``, the
+        weights of the features in the score.
     names : sequence of str, or str, optional
-        Names of the features of the fit; for an AnnData also of all in ``var``, or the name of a column of it (gene
-        symbols, say).
+        Names of the features of the fit; for an AnnData also of all features in ``var``, or the name of a column of
+        ``var`` (gene symbols, say).
     key : str
         Name of the fit in an AnnData.
     ax : matplotlib Axes, optional
@@ -58,8 +58,8 @@ def plot_top_features(
 
     Notes
     -----
-    The sign of an MCPC is a convention: neither pole is the better one. On axes that are too small for all names
-    letters become smaller, and then names are left out.
+    The sign of an MCPC is a convention: neither pole is the better one. On axes that are too small for all names the
+    font becomes smaller, and beyond that names are left out.
 
     Examples
     --------
@@ -70,21 +70,21 @@ def plot_top_features(
     >>> model = MCPCA(n_components=3, random_state=0).fit(truth.X, truth.y)
     >>> ax = plot_top_features(model, "MCPC 1", n=5)
     """
-    fit = fitted(source, key).whole()
+    fit = fitted(source, key).with_all_features()
     j = component_index(component, fit.names)
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
     matrix = fit.components if by == "components" else fit.projection.T
-    ends = poles(matrix, feature_names(source, fit, names, key), j, n)
-    m = len(ends.positive.names)
-    labels = [shorten(name, _LONGEST) for name in ends.positive.names + ends.negative.names[::-1]]
+    ends = poles(matrix, resolve_feature_names(source, fit, names, key), j, n)
+    n_positive = len(ends.positive.names)
+    labels = [shorten(name, _LONGEST_FEATURE) for name in ends.positive.names + ends.negative.names[::-1]]
     values = np.concatenate([ends.positive.values, ends.negative.values[::-1]])
     # From the most positive at the top to the most negative at the bottom.
     places = -np.arange(len(values), dtype=np.float64)
-    if 0 < m < len(values):
-        places[m:] -= _GAP
+    if 0 < n_positive < len(values):
+        places[n_positive:] -= _POLE_GAP
     longest = max(map(len, labels), default=0)
-    ax = axes_or_new(ax, (3.4 + longest * CHARACTER * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
+    ax = axes_or_new(ax, (3.4 + longest * CHARACTER_WIDTH * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
     palette = require("matplotlib", "plot").colormaps[DIVERGING]
     colours = [palette(0.8 if value > 0 else 0.2) for value in values]
     ax.barh(places, values, height=0.74, color=colours, edgecolor="0.25", linewidth=0.6)
@@ -93,7 +93,7 @@ def plot_top_features(
     ax.set_ylim(bottom, 0.7)
     ax.margins(x=0.05)
     if len(values):
-        name_rows(ax, places, labels, 0.7 - bottom)
+        name_places(ax, places, labels, 0.7 - bottom)
     what = "entry of" if by == "components" else "weight in the score on"
     ax.set_xlabel(f"{what} {fit.names[j]}", fontsize=FONT_SIZE)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)

@@ -1,4 +1,4 @@
-"""MCPCs of images, drawn as images."""
+"""MCPCs of images, drawn as images; the demonstration and the paper's figures draw with it too."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from .._results.fitted import Fitted, fitted
-from .._results.sharing import carrying_contexts
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.component_names import component_index
 from .._utils.optional import require
 from .._utils.types import Array
+from ..sharing import carrying_contexts
 from ._common import DIVERGING, FONT_SIZE
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _Place = TypeVar("_Place")
-_LONGEST_NAME = 21  # characters that fit above an image
-_WIDTH = 1.45  # inches of an image
+_LONGEST_TITLE = 21  # characters that fit above an image
+_IMAGE_WIDTH = 1.45  # inches
+_IMAGE_HEIGHTS = (0.4, 4)  # inches, at least and at most: images of one row or one column must be visible
 
 
 @overload
@@ -61,34 +62,34 @@ def plot_component_images(
     key: str = "mcpca",
     ax: Any = None,
 ) -> Any:
-    """Draw MCPCs as images: orange is positive, white 0, purple negative, each image on its own scale.
+    """Draw MCPCs as images: orange is positive, white is 0, purple is negative. Each image has its own scale.
 
     Parameters
     ----------
     source : MCPCA or AnnData
         A model fitted to images, one pixel per feature, or data with the fit of ``mcpca.tl.mcpca``.
     shape : (height, width)
-        Of the images; rows were flattened in C order.
+        Shape of the images; they must have been flattened in C order.
     components : sequence of int or str, optional
-        Which MCPCs, as columns of ``components_`` (so 0 is MCPC 1) or by name; by default all.
+        The MCPCs to draw, by column of ``components_`` (0 is MCPC 1) or name; by default all.
     titles : sequence of str, optional
-        One for each image; by default the name of the MCPC and the contexts that carry it: those with at least half of
-        its largest loading.
+        One for each image; by default the name of the MCPC and the contexts that carry it, which are those with at
+        least half of its largest loading.
     n_columns : int
-        Images side by side.
+        Number of images side by side.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Figure, SubFigure, Axes or sequence of Axes, optional
-        Where to draw: a figure or part of one, which is filled with a grid; or axes, one for each image. By default a
+        Where to draw: a figure or a part of one, which is filled with a grid, or axes, one for each image. By default a
         new figure.
 
     Returns
     -------
-    matplotlib Figure, or what was given as ``ax``
+    matplotlib Figure, or ``ax`` if it was passed
     """
-    fit = fitted(source, key).whole()
-    pixels = fit.over_var()  # an AnnData has a pixel in each of its features, fitted or not
-    shape = check_shape(shape, len(pixels))
+    fit = fitted(source, key).with_all_features()
+    pixels = fit.over_var()  # in an AnnData every feature is a pixel, fitted or not
+    shape = check_image_shape(shape, len(pixels))
     n_columns = check_integer(n_columns, "n_columns", 1)
     chosen = _check_components(components, fit.names)
     if titles is None:
@@ -99,7 +100,7 @@ def plot_component_images(
     if ax is None:
         ax = require("matplotlib.pyplot", "plot").figure(figsize=images_size(len(chosen), shape, n_columns))
     if hasattr(ax, "subplots"):
-        draw_images(ax, images, shape, titles, n_columns)
+        draw_image_grid(ax, images, shape, titles, n_columns)
         return ax
     refuse_without_effect("n_columns", n_columns, 6, "axes are given, one for each image", "drop it, or pass a figure")
     axes = [ax] if hasattr(ax, "imshow") else list(np.ravel(ax))
@@ -107,21 +108,21 @@ def plot_component_images(
         raise ValueError(
             f"ax has {len(axes)} axes, but {len(chosen)} images are drawn; pass one for each, or a figure."
         )
-    for one, image, title in zip(axes, images, titles, strict=True):
-        _draw_titled(one, image, shape, title)
+    for image_ax, image, title in zip(axes, images, titles, strict=True):
+        _draw_titled(image_ax, image, shape, title)
     return ax
 
 
 def component_titles(fit: Fitted, chosen: Sequence[int]) -> list[str]:
     """Return two lines for each MCPC: its name, and the contexts that carry it."""
-    return [f"{fit.names[j]}\n{_strongest(fit.loadings[:, j], fit.contexts)}" for j in chosen]
+    return [f"{fit.names[j]}\n{_carrying_text(fit.loadings[:, j], fit.contexts)}" for j in chosen]
 
 
-def draw_images(
+def draw_image_grid(
     figure: Any, images: Array, shape: tuple[int, int], titles: Sequence[str], n_columns: int
 ) -> list[Axes]:
-    """Draw images (m, n_pixels) on an empty figure, or a part of one, and return their axes."""
-    if hasattr(figure, "set_layout_engine"):  # a part has the layout of the whole
+    """Draw images (m, n_pixels) on an empty figure or part of one; return their axes."""
+    if hasattr(figure, "set_layout_engine"):  # a SubFigure has the layout of its figure
         # "compressed" knows that images keep their aspect; "constrained" would leave the titles without a margin.
         figure.set_layout_engine("compressed", h_pad=0.06)
     n_columns = min(n_columns, len(images))
@@ -148,13 +149,13 @@ def _draw_titled(ax: Axes, image: Array, shape: tuple[int, int], title: str) -> 
 
 
 def images_size(n: int, shape: tuple[int, int], n_columns: int) -> tuple[float, float]:
-    """Inches for a figure of n images with two lines of title each."""
-    # Bounds, for an image of one row or one column should still be seen.
-    height = min(max(_WIDTH * shape[0] / shape[1], 0.4), 4)
-    return _WIDTH * min(n, n_columns) + 0.2, (height + 0.48) * math.ceil(n / n_columns)
+    """Return width and height in inches of a figure of n images with two lines of title each."""
+    lowest, highest = _IMAGE_HEIGHTS
+    height = min(max(_IMAGE_WIDTH * shape[0] / shape[1], lowest), highest)
+    return _IMAGE_WIDTH * min(n, n_columns) + 0.2, (height + 0.48) * math.ceil(n / n_columns)
 
 
-def check_shape(shape: Any, n_features: int) -> tuple[int, int]:
+def check_image_shape(shape: Any, n_features: int) -> tuple[int, int]:
     """Return ``shape`` as two positive ints whose product is ``n_features``."""
     try:
         height, width = (check_integer(side, "side", 1) for side in shape)
@@ -179,7 +180,7 @@ def _check_components(components: Sequence[int | str] | None, names: Sequence[st
     return chosen
 
 
-def _strongest(b: Array, contexts: Sequence[str]) -> str:
+def _carrying_text(b: Array, contexts: Sequence[str]) -> str:
     """Name the contexts that carry an MCPC, in one short line."""
     carrying = carrying_contexts(b)
     if len(carrying) == len(contexts) > 1:
@@ -187,9 +188,10 @@ def _strongest(b: Array, contexts: Sequence[str]) -> str:
     if len(carrying) == 0:
         return "no context"
     names = ", ".join(contexts[i] for i in sorted(carrying))
-    if len(names) <= _LONGEST_NAME:
+    if len(names) <= _LONGEST_TITLE:
         return names
+    # The strongest context, cut if need be, and how many there are beside it.
     more = f" + {len(carrying) - 1} more" if len(carrying) > 1 else ""
-    room = _LONGEST_NAME - len(more)
-    first = contexts[carrying[0]]
-    return (first if len(first) <= room else f"{first[: room - 1]}…") + more
+    room = _LONGEST_TITLE - len(more)
+    strongest = contexts[carrying[0]]
+    return (strongest if len(strongest) <= room else f"{strongest[: room - 1]}…") + more

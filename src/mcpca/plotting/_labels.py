@@ -1,4 +1,8 @@
-"""Labels that keep clear of one another: beside points, and as ticks that thin out or shrink where room is short."""
+"""Labels that do not overlap: beside points, and as ticks that shrink or thin out where room is short.
+
+``place_labels`` is greedy: labels are placed in order of importance, each at the first free position around its point,
+and those without one are left out. Everything is measured in points (1/72 inch).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from .._utils.types import Array
-from ._common import CHARACTER, FONT_SIZE, LINE, size_in_points
+from ._common import CHARACTER_WIDTH, FONT_SIZE, LAYOUT_SHRINKS_TO, LINE_HEIGHT, size_in_points
 
-_ANGLES = np.deg2rad([0, 25, -25, 50, -50, 80, -80, 115, -115, 150, -150, 180])
-_SHRINK = 0.85  # axes may become this much smaller when the layout is made
-_SMALLEST = 6  # points of a font
+# Directions in which a label is tried, seen from its preferred one, the nearest first.
+_TRIED_ANGLES = np.deg2rad([0, 25, -25, 50, -50, 80, -80, 115, -115, 150, -150, 180])
+_SMALLEST_FONT = 6  # points
 
 
 def place_labels(
@@ -37,40 +41,42 @@ def place_labels(
         In data coordinates.
     texts : sequence of m str
     angles : ndarray (m,), optional
-        Where each text should stand as seen from its point; by default to its right.
+        Preferred direction of each text from its point; by default to the right.
     obstacles : ndarray (n, 2), optional
         Points that no text should cover.
     gaps : sequence of float
-        Distances from the point that are tried, in points. A text beyond the first has a thin line to its point.
+        Distances from the point that are tried, in points. A text farther away than the first is joined to its point
+        by a thin line.
 
     Returns
     -------
     list of int
-        The texts that found a place; the others are left out.
+        The indices of the texts that found a place; the others are not drawn.
     """
     if len(texts) == 0:
         return []
     ax.apply_aspect()
-    scale = 72 / ax.figure.dpi * _SHRINK
+    scale = 72 / ax.figure.dpi * LAYOUT_SHRINKS_TO
 
     def in_points(xy: Any) -> Any:
         return np.asarray(ax.transData.transform(xy)) * scale
 
-    places = in_points(np.asarray(anchors))
-    hidden = np.zeros((0, 2)) if obstacles is None or len(obstacles) == 0 else in_points(obstacles)
+    points = in_points(np.asarray(anchors))
+    blocked = np.zeros((0, 2)) if obstacles is None or len(obstacles) == 0 else in_points(obstacles)
     low, high = (in_points(ax.transData.inverted().transform(corner)) for corner in _corners(ax))
     taken: list[Array] = []  # boxes: left, bottom, right, top
     written = []
-    for number, (place, text) in enumerate(zip(places, texts, strict=True)):
-        width, height = (len(text) * CHARACTER + 0.4) * font_size, LINE * font_size
+    for number, (point, text) in enumerate(zip(points, texts, strict=True)):
+        width = (len(text) * CHARACTER_WIDTH + 0.4) * font_size
+        height = LINE_HEIGHT * font_size
         preferred = 0.0 if angles is None else float(angles[number])
-        found = _free_place(place, width, height, preferred, gaps, taken, hidden, low, high)
-        if found is None:
+        position = _free_position(point, width, height, preferred, gaps, taken, blocked, low, high)
+        if position is None:
             continue
-        box, gap = found
+        box, gap = position
         taken.append(box)
         written.append(number)
-        offset = (box[:2] + box[2:]) / 2 - place
+        offset = (box[:2] + box[2:]) / 2 - point
         ax.annotate(
             text,
             anchors[number],
@@ -87,8 +93,8 @@ def place_labels(
     return written
 
 
-def _free_place(
-    place: Array,
+def _free_position(
+    point: Array,
     width: float,
     height: float,
     preferred: float,
@@ -98,10 +104,12 @@ def _free_place(
     low: Array,
     high: Array,
 ) -> tuple[Array, float] | None:
+    """Return the first box within ``low`` and ``high`` that nothing else uses, and its distance from the point."""
     half = np.array([width, height]) / 2
     for gap in gaps:
-        for angle in preferred + _ANGLES:
-            middle = place + np.array([math.cos(angle), math.sin(angle)]) * (half + gap)
+        for angle in preferred + _TRIED_ANGLES:
+            # On an ellipse around the point: the box is ``gap`` away both beside and above it.
+            middle = point + np.array([math.cos(angle), math.sin(angle)]) * (half + gap)
             box = np.concatenate([middle - half, middle + half])
             outside = (box[:2] < low).any() or (box[2:] > high).any()
             if outside or any((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all() for other in taken):
@@ -117,14 +125,14 @@ def _corners(ax: Any) -> tuple[tuple[float, float], tuple[float, float]]:
     return (box.x0, box.y0), (box.x1, box.y1)
 
 
-def name_rows(ax: Any, places: Array, names: Sequence[str], span: float) -> None:
-    """Name places on the vertical axis; ``span`` is the length of the axis in data units.
+def name_places(ax: Any, places: Array, names: Sequence[str], span: float) -> None:
+    """Put names at any ``places`` on the vertical axis; ``span`` is the length of the axis in data units.
 
-    Letters become smaller where rows are narrow, down to 6 points, and then only every second name is written, every
-    third, and so on.
+    The font becomes smaller where rows are narrow, down to 6 points; beyond that only every second, third, ... name is
+    written.
     """
-    row = size_in_points(ax)[1] * _SHRINK / max(span, 1e-9)  # points per unit
-    gap = row * (min(abs(np.diff(places))) if len(places) > 1 else span)
-    size = min(FONT_SIZE, max(_SMALLEST, gap / LINE))
-    step = max(1, math.ceil(LINE * size / gap - 1e-9))
+    points_per_unit = size_in_points(ax)[1] * LAYOUT_SHRINKS_TO / max(span, 1e-9)
+    gap = points_per_unit * (min(abs(np.diff(places))) if len(places) > 1 else span)
+    size = min(FONT_SIZE, max(_SMALLEST_FONT, gap / LINE_HEIGHT))
+    step = max(1, math.ceil(LINE_HEIGHT * size / gap - 1e-9))
     ax.set_yticks(places[::step], labels=names[::step], fontsize=size)

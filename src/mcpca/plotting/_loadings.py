@@ -1,4 +1,8 @@
-"""Heatmap of the loadings: how much of each MCPC every context carries."""
+"""Heatmap of the loadings B: how much of each MCPC every context carries.
+
+Rows and columns can be clustered (``mcpca.context_tree``), columns bracketed by how widely MCPCs are shared
+(``mcpca.sharing``), and contexts annotated (``_annotations``).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .._results.context_tree import similar_order
 from .._results.context_values import context_values
 from .._results.fitted import fitted
-from .._results.sharing import KINDS, how_shared
 from .._utils.arguments import refuse_without_effect
 from .._utils.optional import require
 from .._utils.types import Array
+from ..context_tree import similar_order
+from ..sharing import SHARING_KINDS, how_shared
 from ._annotations import (
     add_legend,
     draw_strips,
@@ -26,9 +30,9 @@ from ._annotations import (
 )
 from ._common import (
     CATEGORIES,
-    CHARACTER,
+    CHARACTER_WIDTH,
     FONT_SIZE,
-    LINE,
+    LINE_HEIGHT,
     SEQUENTIAL,
     axes_or_new,
     settle,
@@ -41,14 +45,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-_BAR = 78  # points from a heatmap to what is beyond its bar
-_LABELS = {
+_BAR_WIDTH = 78  # points that a colour bar takes beside a heatmap, with its numbers and label
+_SCALE_LABELS = {
     None: "loading (variance)",
     "component": "loading / largest of its MCPC",
     "context": "loading / largest of its context",
 }
 _ORDERS = ("given", "cluster", "groups")
-_BRACKETS = dict(zip(KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
+_BRACKET_COLOURS = dict(zip(SHARING_KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
 
 
 def plot_loadings(
@@ -69,24 +73,25 @@ def plot_loadings(
     source : MCPCA or AnnData
         A fitted model, or data with the fit of ``mcpca.tl.mcpca``.
     order : {"given", "cluster", "groups"}
-        "given" keeps the order of contexts and MCPCs. "cluster" puts rows that are alike beside each other, and columns
-        too (average linkage by cosine of what is shown). "groups" clusters the rows, and brackets the columns as
-        specific to one context, shared by some, or broad; ``mcpca.sharing.how_shared`` has the rule.
+        "given" keeps the order of contexts and MCPCs. "cluster" puts similar rows next to each other, and similar
+        columns too (average linkage by the cosine of what is shown). "groups" clusters the rows, and brackets the
+        columns as specific to one context, shared by some, or broad, by the effective number of contexts
+        ``(sum_i b_ij^2)^2 / sum_i b_ij^4``: 1 is specific, a third of all contexts (and at least 3) broad.
     groups : optional
-        With ``order="groups"``: contexts of one group count as one, as cancer types of one organ. A dict {context:
-        group}, a Series, values in the order of the contexts, or the name of a column of an AnnData's ``obs``; a
-        context without a group is one of its own.
+        With ``order="groups"``, contexts of a group count as one, for example cancer types of one organ. A dict
+        {context: group}, a Series, values in the order of the contexts, or the name of a column of an AnnData's
+        ``obs``; a context without a group is a group of its own.
     normalize : {None, "component", "context"}
-        None shows the loadings. "component" divides each column by its maximum, so that weak MCPCs can be read;
-        "context" each row, so that contexts that vary little can. Zeros stay.
+        None shows the loadings. "component" divides each column by its maximum, which makes weak MCPCs readable;
+        "context" divides each row, for contexts that vary little. Zeros stay.
     annotations : optional
-        What is known of the contexts, drawn as thin columns at their left with a legend: a DataFrame whose index are
-        contexts, a Series, a dict {context: value}, values in the order of the contexts, or a dict {title: any of
+        What is known about the contexts, drawn as thin columns to their left with a legend: a DataFrame indexed by
+        context, a Series, a dict {context: value}, values in the order of the contexts, or a dict {title: any of
         these}. For an AnnData also the name of a column of ``obs`` that is constant within contexts, or a list of
-        such names. Categories (at most 26) have a colour and a letter; numbers and dates a scale. A context without
+        such names. Categories (at most 26) have a colour and a letter, numbers and dates a scale. A context without
         a value stays white.
     annotate : bool or "auto"
-        Write the numbers into the cells; "auto" does so when there are few and they fit.
+        Write the numbers into the cells; "auto" does so if there are few and they fit.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
@@ -98,7 +103,7 @@ def plot_loadings(
 
     Notes
     -----
-    Clustering k contexts and r MCPCs costs O(k^2 r + r^2 k), and O(k^3 + r^3) more for the best order of up to 500.
+    Clustering k contexts and r MCPCs costs O(k^2 r + r^2 k), and O(k^3 + r^3) for the best order of up to 500.
     """
     fit = fitted(source, key)
     check_normalize(normalize)
@@ -107,37 +112,41 @@ def plot_loadings(
         raise ValueError(f"order={order!r}; choose one of {list(_ORDERS)}.")
     if order != "groups":
         refuse_without_effect("groups", groups, None, f"order={order!r} knows none", "drop it, or pass order='groups'")
-    families = None if groups is None else _families(groups, fit.contexts, source, key)
-    known = read_annotations(annotations, fit.contexts, source, key)
+    group_codes = None if groups is None else _group_codes(groups, fit.contexts, source, key)
+    strip_values = read_annotations(annotations, fit.contexts, source, key)
     B = normalized(fit.loadings, normalize)
     rows = np.arange(len(B)) if order == "given" else similar_order(B)
-    columns, kinds = np.arange(B.shape[1]), None
+    columns = np.arange(B.shape[1])
+    kinds = None
     if order == "cluster":
         columns = similar_order(B.T)
     elif order == "groups":
-        columns, kinds = _grouped(fit.loadings, rows, families)
-    contexts, names = [fit.contexts[i] for i in rows], [fit.names[j] for j in columns]
-    size = _size(contexts, len(names))
-    if known:
-        size = size[0] + strips_width(known) / 72 + legend_width(known, size[1]) + 0.2, size[1]
-    ax = axes_or_new(ax, size)
-    image = draw_loadings(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
-    add_bar(ax, image, _LABELS[normalize])
-    if known:
-        strips = draw_strips(ax, known, rows, "left")
-        add_legend(ax, known, _BAR)
+        # Kinds are those of the loadings themselves, whatever is shown.
+        columns, kinds = _columns_by_kind(fit.loadings, rows, group_codes)
+    contexts = [fit.contexts[i] for i in rows]
+    names = [fit.names[j] for j in columns]
+    width, height = _figure_size(contexts, len(names))
+    if strip_values:
+        width = width + strips_width(strip_values) / 72 + legend_width(strip_values, height) + 0.2
+    ax = axes_or_new(ax, (width, height))
+    image = draw_loadings_heatmap(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
+    add_bar(ax, image, _SCALE_LABELS[normalize])
+    if strip_values:
+        strips = draw_strips(ax, strip_values, rows, "left")
+        add_legend(ax, strip_values, _BAR_WIDTH)
+    # What follows depends on the final size of the cells.
     settle(ax)
-    write_numbers(ax, image, partial(_number, largest=float(B.max())), annotate)
-    if known:
-        write_letters(strips, known, rows)
+    write_numbers(ax, image, partial(_loading_text, largest=float(B.max())), annotate)
+    if strip_values:
+        write_letters(strips, strip_values, rows)
     if kinds is not None:
         _draw_brackets(ax, kinds)
     return ax
 
 
 def check_normalize(normalize: Any) -> None:
-    """Raise where ``normalize`` is none of the choices."""
-    if normalize not in list(_LABELS):
+    """Raise if ``normalize`` is none of the choices."""
+    if normalize not in list(_SCALE_LABELS):
         raise ValueError(f"normalize={normalize!r}; choose None, 'component' or 'context'.")
 
 
@@ -149,7 +158,7 @@ def normalized(B: Array, normalize: str | None) -> Array:
     return np.asarray(B / np.where(maxima > 0, maxima, 1))
 
 
-def draw_loadings(
+def draw_loadings_heatmap(
     ax: Axes,
     B: Array,
     rows: Sequence[str],
@@ -158,32 +167,34 @@ def draw_loadings(
     annotate: bool | Literal["auto"] = "auto",
     font_size: float = FONT_SIZE,
 ) -> AxesImage:
-    """Draw any non-negative B (k, r) with the names of its rows and columns; labels that do not fit are thinned out."""
+    """Draw any non-negative B (k, r) with the names of its rows and columns; names that do not fit are thinned out."""
     largest = float(B.max())
     image = draw_heatmap(ax, B, rows, columns, colours=SEQUENTIAL, largest=largest or 1, font_size=font_size)
-    write_numbers(ax, image, partial(_number, largest=largest), annotate, font_size)
+    write_numbers(ax, image, partial(_loading_text, largest=largest), annotate, font_size)
     return image
 
 
-def _families(groups: Any, contexts: Sequence[str], source: Any, key: str) -> list[int]:
-    """Return a number for the group of each context."""
+def _group_codes(groups: Any, contexts: Sequence[str], source: Any, key: str) -> list[int]:
+    """Return a number for the group of each context: the position of the first context in it."""
     read = context_values(groups, contexts, "groups", source=source, key=key, missing="drop")
-    number: dict[Any, int] = {}
-    known = zip(read.values.tolist(), read.missing.tolist(), strict=True)
-    return [number.setdefault((i,) if missing else value, i) for i, (value, missing) in enumerate(known)]
+    first: dict[Any, int] = {}
+    pairs = zip(read.values.tolist(), read.missing.tolist(), strict=True)
+    # A context without a group has the key (i,), which no value equals.
+    return [first.setdefault((i,) if missing else value, i) for i, (value, missing) in enumerate(pairs)]
 
 
-def _grouped(B: Array, rows: Array, families: Sequence[int] | None) -> tuple[Array, list[str]]:
+def _columns_by_kind(B: Array, rows: Array, group_codes: Sequence[int] | None) -> tuple[Array, list[str]]:
     """Return an order of the columns by kind, and the kinds in that order.
 
-    Within "specific" and "shared" columns follow the rows that carry them, so that blocks run down a diagonal; broad
+    Within "specific" and "shared", columns follow the rows that carry them, so that blocks run down a diagonal; broad
     ones stay in the order of the model, by total variance.
     """
-    labels = how_shared(B, groups=families).labels
+    labels = how_shared(B, groups=group_codes).labels
+    # The centre of gravity of a column over the rows as they are drawn.
     weights = B[rows] ** 2
     centres = np.arange(len(rows)) @ weights / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
     place = np.where(np.isin(labels, ("specific", "shared")), centres, 0)
-    columns = np.lexsort((place, np.array([KINDS.index(label) for label in labels])))
+    columns = np.lexsort((place, np.array([SHARING_KINDS.index(label) for label in labels])))
     return columns, [str(label) for label in labels[columns]]
 
 
@@ -192,16 +203,23 @@ def _draw_brackets(ax: Axes, kinds: Sequence[str]) -> None:
     transforms = require("matplotlib.transforms", "plot")
     above = transforms.ScaledTranslation(0, 4 / 72, ax.figure.dpi_scale_trans)
     place = ax.get_xaxis_transform() + above
-    column = size_in_points(ax)[0] / len(kinds)
+    column_width = size_in_points(ax)[0] / len(kinds)
+    # First column and length of each run.
     runs = {kind: (kinds.index(kind), kinds.count(kind)) for kind in dict.fromkeys(kinds)}
-    fits = all((len(kind) + 1) * CHARACTER * FONT_SIZE <= n * column for kind, (_, n) in runs.items())
+    fits = all((len(kind) + 1) * CHARACTER_WIDTH * FONT_SIZE <= n * column_width for kind, (_, n) in runs.items())
     centres = [start + (n - 1) / 2 for start, n in runs.values()]
-    if not fits:
-        centres = _apart(centres, LINE * FONT_SIZE / column, len(kinds) - 1)
+    if not fits:  # names are vertical, and must be a line apart
+        centres = _moved_apart(centres, LINE_HEIGHT * FONT_SIZE / column_width, len(kinds) - 1)
     for (kind, (start, n)), centre in zip(runs.items(), centres, strict=True):
         ends = (start - 0.4, start + n - 0.6)
         ax.plot(
-            ends, (1, 1), transform=place, color=_BRACKETS[kind], linewidth=2.5, solid_capstyle="butt", clip_on=False
+            ends,
+            (1, 1),
+            transform=place,
+            color=_BRACKET_COLOURS[kind],
+            linewidth=2.5,
+            solid_capstyle="butt",
+            clip_on=False,
         )
         style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": FONT_SIZE, "rotation": 0 if fits else 90}
         ax.annotate(kind, (centre, 1), (0, 8), ("data", "axes fraction"), "offset points", **style)
@@ -209,19 +227,19 @@ def _draw_brackets(ax: Axes, kinds: Sequence[str]) -> None:
             ax.axvline(start - 0.5, color="0.3", linewidth=0.8)
 
 
-def _apart(centres: Sequence[float], gap: float, last: float) -> list[float]:
-    """Move increasing positions by as little as puts them ``gap`` apart: first to the right, then back from the end."""
-    out = list(centres)
-    for i in range(1, len(out)):
-        out[i] = max(out[i], out[i - 1] + gap)
-    out[-1] = min(out[-1], max(last, centres[-1]))
-    for i in range(len(out) - 2, -1, -1):
-        out[i] = min(out[i], out[i + 1] - gap)
-    return out
+def _moved_apart(centres: Sequence[float], gap: float, last: float) -> list[float]:
+    """Return increasing positions at least ``gap`` apart: moved to the right, then back from the end, ``last``."""
+    moved = list(centres)
+    for i in range(1, len(moved)):
+        moved[i] = max(moved[i], moved[i - 1] + gap)
+    moved[-1] = min(moved[-1], max(last, centres[-1]))
+    for i in range(len(moved) - 2, -1, -1):
+        moved[i] = min(moved[i], moved[i + 1] - gap)
+    return moved
 
 
-def _number(value: float, largest: float) -> str:
-    """Write ``value`` with the decimals that give the largest value three digits."""
+def _loading_text(value: float, largest: float) -> str:
+    """Return ``value`` with as many decimals as give the largest value three digits."""
     if value == 0:
         return "0"
     if not 1e-3 <= largest < 1e5:
@@ -229,6 +247,8 @@ def _number(value: float, largest: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(largest)))}f}"
 
 
-def _size(rows: Sequence[str], r: int) -> tuple[float, float]:
-    """Inches for a figure: cells, names of the rows, colour bar."""
-    return min(max(0.65 * r, 2.5), 9) + width_of(rows) + 1.2, min(max(0.4 * len(rows), 1.6), 9) + 0.8
+def _figure_size(rows: Sequence[str], r: int) -> tuple[float, float]:
+    """Return width and height in inches: cells, names of the rows and colour bar; cells and names of the columns."""
+    width = min(max(0.65 * r, 2.5), 9) + width_of(rows) + 1.2
+    height = min(max(0.4 * len(rows), 1.6), 9) + 0.8
+    return width, height

@@ -1,4 +1,8 @@
-"""Rows of one context on two principal components, with the MCPCs as arrows: the paper's Figures 1A, 3D and 3E."""
+"""Rows of one context on two principal components, with the MCPCs as arrows, as in the paper's Figures 1A, 3D and 3E.
+
+A row x of context i varies along ``a_j`` with the variance ``b_ij``, so an arrow of one standard deviation is the
+projection of ``sqrt(b_ij) a_j`` on the plane.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._results.fitted import fitted
-from .._results.fitted_rows import Directions, principal_directions, read_space, sample_rows
+from .._results.fitted_rows import rows_of_fit, sampled_rows
+from .._results.row_pca import Directions, principal_directions
 from .._utils.arguments import check_integer, check_real
 from .._utils.component_names import component_index, component_indices, context_index
 from .._utils.optional import require
@@ -19,9 +24,11 @@ from ._labels import place_labels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_ARROWS = 8
-_SHORTEST = 0.2  # of the longest arrow: those below are not drawn unless asked for
-_SMALL, _LARGE = 5.0, 26.0  # areas of points, in square points
+_MOST_ARROWS = 8  # by default; more would cover the points
+_SHORTEST_ARROW = 0.2  # of the longest one: shorter arrows are drawn only if ``components`` names them
+_SMALLEST_AREA = 5.0  # of a marker, in square points
+_LARGEST_AREA = 26.0
+_INK = 9000  # area of all markers together, within these bounds
 
 
 def plot_plane(
@@ -44,14 +51,14 @@ def plot_plane(
     Parameters
     ----------
     source : MCPCA or AnnData
-        A fitted model; or an AnnData with a fit, whose rows are drawn in the space of the fit.
+        A fitted model, or an AnnData with a fit, whose rows are drawn in the space of the fit.
     context : str
         Name of the context.
     X, y
-        For a model: rows with their contexts in any form that ``fit`` takes, but Dask. An AnnData brings its own.
+        For a model: rows with their contexts in any form that ``fit`` accepts, except Dask. An AnnData brings its own.
     components : sequence of int or str, optional
-        The MCPCs to draw, by column (0 is MCPC 1) or name. By default those with the longest arrows in this picture, at
-        most 8, and none below a fifth of the longest.
+        The MCPCs to draw, by column (0 is MCPC 1) or name. By default those with the longest arrows in this plot, at
+        most 8, and none shorter than a fifth of the longest.
     pcs : (int, int)
         Which principal components; 0 is the first.
     pcs_of : {"context", "all"}
@@ -60,11 +67,11 @@ def plot_plane(
         The MCPC whose scores colour the points; by default the one with the largest loading in this context.
     arrow : float, optional
         Length of arrows in standard deviations: that of MCPC j ends at the projection of ``arrow sqrt(b_ij) a_j``. By
-        default 2, or the whole number above it that brings the longest one near the rim of the points; it is written
-        above the picture.
+        default 2, or the larger whole number that brings the longest arrow near the rim of the points; it is written
+        above the plot.
     max_rows : int
-        Of more rows than that a random sample is drawn, always the same one, and its size is written below the picture.
-        Principal components are then those of the sample.
+        If there are more rows, a random sample of this size is drawn, always the same one, and its size is written
+        above the plot. Principal components are then those of the sample.
     key : str
         Name of the fit in an AnnData.
     ax : matplotlib Axes, optional
@@ -77,9 +84,9 @@ def plot_plane(
     Notes
     -----
     Points and scores are centred by the mean of the rows drawn, where the arrows start. Rows with a negative score are
-    triangles, all others circles, so that a print without colours tells them apart. Both axes have one scale, so
-    angles are those of the projections. Of sparse rows only the sample is read, and it is made dense where it has at
-    most 600 rows or features.
+    triangles, all others circles, so that they can be told apart in print without colours. Both axes have the same
+    scale, so angles are those of the projections. Of sparse rows only the sample is read, and it is made dense only if
+    it has at most 600 rows or features.
 
     Examples
     --------
@@ -98,24 +105,26 @@ def plot_plane(
     max_rows = check_integer(max_rows, "max_rows", 3)
     if pcs_of not in ("context", "all"):
         raise ValueError(f"pcs_of={pcs_of!r}; choose 'context' or 'all'.")
-    painted = int(np.argmax(b)) if color is None else component_index(color, fit.names, "color")
+    coloured_by = int(np.argmax(b)) if color is None else component_index(color, fit.names, "color")
     chosen = None if components is None else component_indices(components, fit.names)
-    space = read_space(source, fit, key, X, y)
-    drawn = sample_rows(space, [space.position(i, fit.contexts)], max_rows)
-    behind = drawn
+    space = rows_of_fit(source, fit, key, X, y)
+    drawn = sampled_rows(space, [space.position(i, fit.contexts)], max_rows)
+    pca_rows = drawn
     if pcs_of == "all":
-        behind = sample_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
-    directions = _directions(behind.rows, max(first, second), context, pcs_of)
+        pca_rows = sampled_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
+    directions = _directions(pca_rows.rows, max(first, second), context, pcs_of)
     V = directions.vectors[:, [first, second]]
-    points, z = _centred(drawn.rows, V), _centred(drawn.rows, space.projection[[painted]].T)[:, 0]
-    tips = np.sqrt(b)[:, None] * (space.components.T @ V)
+    points = _centred_products(drawn.rows, V)
+    scores = _centred_products(drawn.rows, space.projection[[coloured_by]].T)[:, 0]
+    one_sd = np.sqrt(b)[:, None] * (space.components.T @ V)  # tips of arrows of one standard deviation (r, 2)
     if chosen is None:
-        chosen = _visible(tips)
-    arrow = _length(tips[chosen], points) if arrow is None else arrow
-    tips = arrow * tips[chosen]
+        chosen = _longest_arrows(one_sd)
+    if arrow is None:
+        arrow = _default_length(one_sd[chosen], points)
+    tips = arrow * one_sd[chosen]
 
     ax = axes_or_new(ax, (5.6, 4.7))
-    _draw_points(ax, points, z, f"score on {fit.names[painted]} (● ≥ 0, ▼ < 0)")
+    _draw_points(ax, points, scores, f"score on {fit.names[coloured_by]} (● ≥ 0, ▼ < 0)")
     _set_limits(ax, points, tips)
     _draw_arrows(ax, tips, [fit.names[j] for j in chosen])
     of = "" if pcs_of == "context" else " of all rows"
@@ -150,44 +159,49 @@ def _directions(rows: Any, last: int, context: Any, pcs_of: str) -> Directions:
     return principal_directions(rows, last + 1)
 
 
-def _centred(rows: Any, V: Array) -> Array:
+def _centred_products(rows: Any, V: Array) -> Array:
+    """Return ``(x - mean)^T V`` of all rows, without a centred copy of them."""
     products = np.asarray(rows @ V, dtype=np.float64)
     return np.asarray(products - products.mean(axis=0))
 
 
-def _visible(tips: Array) -> list[int]:
+def _longest_arrows(tips: Array) -> list[int]:
     length = np.linalg.norm(tips, axis=1)
     order = np.argsort(-length, kind="stable")[:_MOST_ARROWS]
-    return [int(j) for j in order if length[j] > 0 and length[j] >= _SHORTEST * length.max()]
+    return [int(j) for j in order if length[j] > 0 and length[j] >= _SHORTEST_ARROW * length.max()]
 
 
-def _length(tips: Array, points: Array) -> float:
-    """Return how many standard deviations arrows are to have, whose tips at one are given."""
+def _default_length(tips: Array, points: Array) -> float:
+    """Return the length of arrows in standard deviations; ``tips`` (m, 2) are those at one standard deviation."""
     longest = float(np.linalg.norm(tips, axis=1).max(initial=0))
     rim = float(np.quantile(np.linalg.norm(points, axis=1), 0.9))
     return float(max(2, np.round(1.2 * rim / longest))) if longest > 0 else 2.0
 
 
 def _set_limits(ax: Any, points: Array, tips: Array) -> None:
-    """Take in all points and arrows, with one scale on both axes and room for labels."""
+    """Include all points and arrows, with the same scale on both axes and room for labels."""
     everything = np.vstack([points, tips, np.zeros((1, 2))])
-    low, high = everything.min(axis=0), everything.max(axis=0)
+    low = everything.min(axis=0)
+    high = everything.max(axis=0)
     size = np.maximum(high - low, 1e-12)
-    low, high = low - 0.08 * size, high + 0.08 * size
+    low = low - 0.08 * size
+    high = high + 0.08 * size
+    # The direction that needs more units per point decides the scale; the other one gets the rest as margins.
     box = np.array(size_in_points(ax))
     extra = ((high - low) / box).max() * box - (high - low)
-    low, high = low - extra / 2, high + extra / 2
-    # Limits that may change: the layout changes the shape of the axes, and the scales stay equal.
+    low = low - extra / 2
+    high = high + extra / 2
+    # The limits may change (auto=True): the layout changes the shape of the axes, and the scales must stay equal.
     ax.set_xlim(low[0], high[0], auto=True)
     ax.set_ylim(low[1], high[1], auto=True)
     ax.set_aspect("equal", adjustable="datalim")
 
 
 def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
-    # A few far points would leave all others pale.
+    # A scale up to the largest score would leave all others pale where a few rows are far away.
     largest = float(np.quantile(np.abs(z), 0.98)) or float(np.abs(z).max()) or 1.0
-    area = float(np.clip(9000 / len(points), _SMALL, _LARGE))
-    # Those near 0 first, so that the ends are seen.
+    area = float(np.clip(_INK / len(points), _SMALLEST_AREA, _LARGEST_AREA))
+    # Scores near 0 first, so that the extreme ones lie on top.
     order = np.argsort(np.abs(z), kind="stable")
     dots = ax.scatter(
         points[order, 0],
@@ -198,12 +212,13 @@ def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
         vmin=-largest,
         vmax=largest,
         edgecolors="0.45",
-        linewidths=0.25 if area > 9 else 0.08,  # else small points would be mostly edge
+        linewidths=0.25 if area > 9 else 0.08,  # small points would be mostly edge
         rasterized=len(points) > 2000,
         zorder=2,
     )
-    # Both ends of the scale are dark without colours, so the sign has a shape too.
-    circle, triangle = (_marker(name) for name in ("o", "v"))
+    # Without colours both ends of the scale are dark, so the sign has a shape too.
+    circle = _marker_path("o")
+    triangle = _marker_path("v")
     dots.set_paths([circle if value >= 0 else triangle for value in z[order]])
     width = size_in_points(ax)[0]
     beyond = "both" if np.abs(z).max() > largest else "neither"
@@ -217,14 +232,14 @@ def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _marker(name: str) -> Any:
+def _marker_path(name: str) -> Any:
     style = require("matplotlib.markers", "plot").MarkerStyle(name)
     return style.get_path().transformed(style.get_transform())
 
 
 def _draw_arrows(ax: Any, tips: Array, names: Sequence[str]) -> None:
     for tip in tips:
-        # White below black: seen on light points, on dark ones and without colours.
+        # White under black, to be visible on light points, on dark ones and without colours.
         for line, head, colour in ((4.0, 15, "white"), (1.8, 12, "black")):
             ax.annotate(
                 "",
@@ -240,6 +255,7 @@ def _draw_arrows(ax: Any, tips: Array, names: Sequence[str]) -> None:
                     "shrinkB": 0,
                 },
             )
+    # Labels must not cover arrows, which are obstacles as 40 points each.
     shafts = np.concatenate([np.linspace(0, 1, 40)[:, None] * tip for tip in tips]) if len(tips) else None
     angles = np.arctan2(tips[:, 1], tips[:, 0])
     place_labels(ax, tips, names, angles=angles, obstacles=shafts, gaps=(4, 12, 22, 34, 48), color="black")

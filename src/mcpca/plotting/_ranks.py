@@ -1,4 +1,8 @@
-"""What every criterion says of the ranks that were looked at, in one figure."""
+"""A ``RankSelection`` in one figure: a panel for every criterion, and heatmaps of the measures for pairs of ranks.
+
+A new criterion that is a curve over the ranks needs an entry in ``_CURVE_LABELS`` and, if it is not bounded by 1, in
+``_UNBOUNDED``.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from .._rank.selection import RankSelection
 from .._results.fitted import rank_selection
 from .._utils.optional import require
 from .._utils.types import Array
+from .._utils.wording import quoted
 from ._common import BLUE, FONT_SIZE, MARK, SEQUENTIAL, axes_or_new
 from ._scree import draw_band, scale_log
 
@@ -24,16 +29,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-_PALE, _GREY, _UNKNOWN = "#9ecae1", "0.5", "0.8"
-_COLUMNS, _WIDTH, _HEIGHT = 4, 2.75, 2.3  # panels side by side; inches of a panel
-_NARROWEST = 6.0  # inches, for the text above few panels
-_CHARACTER, _LINE = 0.55, 1.35  # mean width of a character and height of a line, in font sizes
+_PALE = "#9ecae1"  # components that do not come back
+_GREY = "0.5"  # thresholds
+_UNKNOWN = "0.8"  # pairs of ranks without a value
+_PANELS_PER_ROW = 4
+_PANEL_WIDTH = 2.75  # inches
+_PANEL_HEIGHT = 2.3
+_NARROWEST = 6.0  # inches of the figure, for the text above few panels
+# Width of a character on average, and height of a line, in font sizes, in the text above the panels: it is long, so
+# that the average is more reliable than for names (``_common.CHARACTER_WIDTH``).
+_TEXT_CHARACTER = 0.55
+_TEXT_LINE = 1.35
 _MARGIN = 0.1  # inches around the text
-_DIGITS = 16  # of tick labels that fit along a heatmap
-_HALVES = "split-half agreement"
-# The criteria that are one curve over the ranks, and what their numbers are.
-_LABELS = {
-    _HALVES: "mean |cos|",
+_TICK_DIGITS = 16  # that fit along a heatmap
+_SPLIT_HALF = "split-half agreement"
+# The criteria that are one curve over the ranks, and the labels of their axes.
+_CURVE_LABELS = {
+    _SPLIT_HALF: "mean |cos|",
     "seed stability": "mean |cos|",
     "projection similarity": "share of components",
     "loading similarity": "share of components",
@@ -48,18 +60,18 @@ _UNBOUNDED = ("held-out error", "held-out log-likelihood", "BIC")  # the others 
 def plot_rank_selection(source: Any, *, key: str = "mcpca", ax: Figure | None = None) -> Figure:
     """Draw every criterion over the ranks, with the recommendation and the choice of each criterion alone marked.
 
-    The first panels are of the two questions that decide: is it above noise, and does it come back in other rows. A
-    criterion without numbers has no panel. Heatmaps compare pairs of ranks, where more than one was looked at.
+    The first panels show the two questions that decide: is it above noise, and does it come back in other rows? A
+    criterion without numbers has no panel. Heatmaps compare pairs of ranks, if more than one was examined.
 
     Parameters
     ----------
     source : RankSelection, MCPCA or AnnData
-        What ``select_rank`` returned, a model that was fitted with ``n_components=None``, or data for which
-        ``mcpca.tl.rank`` was run.
+        The result of ``select_rank``, a model fitted with ``n_components=None``, or data for which ``mcpca.tl.rank``
+        was run.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Figure, optional
-        An empty figure to draw on; by default a new one whose size follows the number of panels.
+        An empty figure to draw on; by default a new one whose size depends on the number of panels.
         ``plot_rank_heatmap`` draws one panel on axes.
 
     Returns
@@ -70,14 +82,15 @@ def plot_rank_selection(source: Any, *, key: str = "mcpca", ax: Figure | None = 
     if ax is not None and not hasattr(ax, "set_layout_engine"):
         raise TypeError(f"ax is a {type(ax).__name__}; this needs a whole Figure, for a text above a grid of panels.")
     panels = _panels(selection)
-    pairwise = {name: values for name, values in selection.pairwise.items() if len(values) > 1 and _any(values)}
+    pairwise = {name: values for name, values in selection.pairwise.items() if len(values) > 1 and _any_known(values)}
     start = len(panels)
-    if start % _COLUMNS + len(pairwise) > _COLUMNS:  # heatmaps are compared, so they share a row
-        start = _COLUMNS * math.ceil(start / _COLUMNS)
+    if start % _PANELS_PER_ROW + len(pairwise) > _PANELS_PER_ROW:  # heatmaps are compared, so they share a row
+        start = _PANELS_PER_ROW * math.ceil(start / _PANELS_PER_ROW)
     end = start + len(pairwise)
-    columns, rows = min(end, _COLUMNS), math.ceil(end / _COLUMNS)
+    columns = min(end, _PANELS_PER_ROW)
+    rows = math.ceil(end / _PANELS_PER_ROW)
     if ax is None:
-        figure = _with_header(selection, max(columns * _WIDTH, _NARROWEST), rows * _HEIGHT)
+        figure = _with_header(selection, max(columns * _PANEL_WIDTH, _NARROWEST), rows * _PANEL_HEIGHT)
     else:
         figure = _with_header(selection, ax.get_figwidth(), ax.get_figheight(), ax)
     if end:
@@ -98,12 +111,12 @@ def plot_rank_heatmap(source: Any, measure: str, *, key: str = "mcpca", ax: Axes
     Parameters
     ----------
     source : RankSelection, MCPCA or AnnData
-        What ``select_rank`` returned with the criterion "holdout"; a model whose ``rank_choice_`` that is; or data for
+        The result of ``select_rank`` with the criterion "holdout", a model with such a ``rank_choice_``, or data for
         which ``mcpca.tl.rank`` was run.
     measure : {"projection similarity", "loading similarity", "context consistency"}
-        The paper's three: share of components with ``|cos| > 0.9`` between the projections of all rows and of nine
-        tenths of them; share with a correlation of loadings above 0.99; Spearman's correlation of the correlations
-        between contexts.
+        The paper's three measures: the share of components with ``|cos| > 0.9`` between the projections of all rows
+        and of nine tenths of them; the share with a correlation of loadings above 0.99; and Spearman's correlation of
+        the correlations between contexts.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
@@ -115,92 +128,97 @@ def plot_rank_heatmap(source: Any, measure: str, *, key: str = "mcpca", ax: Axes
     """
     selection = _selection(source, key)
     if measure not in selection.pairwise:
-        have = ", ".join(map(repr, selection.pairwise)) or "none"
         raise ValueError(
-            f"measure={measure!r} is not among the pairs of ranks that were measured ({have}); run select_rank with "
-            "criteria='all', or with 'holdout' among them."
+            f"measure={measure!r} is not among those that were measured ({quoted(list(selection.pairwise))}); run "
+            "select_rank with criteria='all', or with 'holdout' among them."
         )
     values = selection.pairwise[measure]
-    ax = axes_or_new(ax, (_WIDTH + 0.9, _HEIGHT + 0.5))
+    ax = axes_or_new(ax, (_PANEL_WIDTH + 0.9, _PANEL_HEIGHT + 0.5))
     _add_scale(ax, _draw_heatmap(ax, measure, values, selection), values)
     return ax
 
 
 def _selection(source: Any, key: str) -> RankSelection:
-    found = rank_selection(source, key)
-    if found is None:
+    selection = rank_selection(source, key)
+    if selection is None:
         raise TypeError(
             f"source is a {type(source).__name__} without a RankSelection; pass what select_rank returned, a model "
             "fitted with n_components=None, or an AnnData after mcpca.tl.rank."
         )
-    return found
+    return selection
 
 
 def _with_header(selection: RankSelection, width: float, height: float, figure: Figure | None = None) -> Figure:
-    """Put the recommendation in words above ``width`` x ``height`` inches for panels, or at the top of a figure."""
-    fits = int((width - 2 * _MARGIN) * 72 / (_CHARACTER * FONT_SIZE))
-    lines, title_size = textwrap.wrap(selection.reason, fits, break_on_hyphens=False), FONT_SIZE + 3
+    """Write the recommendation above ``width`` x ``height`` inches for panels, or at the top of ``figure``."""
+    characters_per_line = int((width - 2 * _MARGIN) * 72 / (_TEXT_CHARACTER * FONT_SIZE))
+    lines = textwrap.wrap(selection.reason, characters_per_line, break_on_hyphens=False)
+    title_size = FONT_SIZE + 3
     if height:
         marks = "Orange: the recommended rank. " if selection.rank else ""
         marks += (
             "Ring, number in brackets: what a criterion alone would choose. Grey band: noise. Grey line: threshold."
         )
-        lines += textwrap.wrap(marks, fits)
-    above = _LINE * (title_size + len(lines) * FONT_SIZE) / 72 + _MARGIN
+        lines += textwrap.wrap(marks, characters_per_line)
+    above = _TEXT_LINE * (title_size + len(lines) * FONT_SIZE) / 72 + _MARGIN
     total = above + height + _MARGIN if figure is None else height
     if figure is None:
         figure = require("matplotlib.pyplot", "plot").figure(figsize=(width, total))
     assert figure is not None
-    # The layout knows of one title only, which cannot be part bold.
+    # The text is outside of the layout, which knows only one title, and that cannot be partly bold.
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - above / total), h_pad=0.07, w_pad=0.07)
     title = f"Recommended rank: {selection.rank}" if selection.rank else "Rank 0: nothing above noise"
-    left, top = _MARGIN / width, 1 - _MARGIN / total
+    left = _MARGIN / width
+    top = 1 - _MARGIN / total
     figure.text(left, top, title, fontsize=title_size, fontweight="bold", va="top")
-    below = top - _LINE * title_size / 72 / total
+    below = top - _TEXT_LINE * title_size / 72 / total
     figure.text(left, below, "\n".join(lines), fontsize=FONT_SIZE, va="top", linespacing=1.2)
     return figure
 
 
 def _panels(selection: RankSelection) -> list[Callable[[RankSelection, Any], None]]:
-    """Functions that draw what is known, those that decide first."""
-    columns, found, nothing = selection.columns, selection.replicability, np.array([])
-    curves = [(columns.get(name, nothing), partial(_draw_curve, name)) for name in _LABELS]
+    """Return the functions that draw the panels with numbers, the criteria that decide first."""
+    columns = selection.columns
+    replicability = selection.replicability
+    nothing = np.array([])
+    curves = [(columns.get(name, nothing), partial(_draw_curve, name)) for name in _CURVE_LABELS]
+    # What a panel shows, and the function that draws it.
     candidates: list[tuple[Array, Callable[[RankSelection, Any], None]]] = [
-        (_positive(columns.get("spread", nothing)), _draw_noise_test),
+        (_or_nan(columns.get("spread", nothing)), _draw_noise_test),
         curves[0],
         (columns.get("replicating", nothing), _draw_replicating),
-        (nothing if found is None else found.agreement, _draw_components),
+        (nothing if replicability is None else replicability.agreement, _draw_components),
         (selection.scree.get("singular value", nothing), _draw_scree),
         *curves[1:],
     ]
-    return [draw for values, draw in candidates if _any(values)]
+    return [draw for values, draw in candidates if _any_known(values)]
 
 
-def _any(values: Array) -> bool:
+def _any_known(values: Array) -> bool:
     return bool(np.isfinite(values).any())
 
 
-def _positive(values: Array, least: float = 0) -> Array:
-    """Return what has a place on a log scale, and NaN for the rest."""
-    return np.where(values > least, values, np.nan)
+def _or_nan(values: Array, above: float = 0) -> Array:
+    """Return the values above a bound, which have a place on a log scale, and NaN for the others."""
+    return np.where(values > above, values, np.nan)
 
 
 def _draw_curve(name: str, selection: RankSelection, ax: Axes) -> None:
     values = selection.columns[name]
-    _draw_line(ax, selection, name, selection.ranks, values)
-    if name in (_HALVES, "seed stability"):
+    _draw_marked_curve(ax, selection, name, selection.ranks, values)
+    if name in (_SPLIT_HALF, "seed stability"):
         ax.axhline(selection.threshold, color=_GREY, linewidth=0.8, zorder=0)
-    if name not in _UNBOUNDED:  # one scale, so that panels can be compared
+    if name not in _UNBOUNDED:  # the same scale for all, so that panels can be compared
         ax.set_ylim(min(0, float(np.nanmin(values))) - 0.05, 1.05)
-    ax.set_ylabel(_LABELS[name])
+    ax.set_ylabel(_CURVE_LABELS[name])
 
 
 def _draw_noise_test(selection: RankSelection, ax: Axes) -> None:
     columns = selection.columns
-    mean, margin = columns["noise spread"], STANDARD_DEVIATIONS * columns["noise sd"]
-    # A band that reaches 0, which is nowhere on a log scale, ends at a tenth of its middle.
+    mean = columns["noise spread"]
+    margin = STANDARD_DEVIATIONS * columns["noise sd"]
+    # A band that reaches 0, which no log scale has, ends at a tenth of its middle.
     draw_band(ax, selection.ranks, np.maximum(mean - margin, 0.1 * mean), mean + margin)
-    _draw_line(ax, selection, "noise test", selection.ranks, _positive(columns["spread"]))
+    _draw_marked_curve(ax, selection, "noise test", selection.ranks, _or_nan(columns["spread"]))
     scale_log(ax)
     ax.set_ylabel("spread of what is left")
 
@@ -211,8 +229,9 @@ def _draw_scree(selection: RankSelection, ax: Axes) -> None:
     shown = slice(0, math.ceil(1.15 * last) + 1)
     index = np.arange(1, len(sigma) + 1)[shown]
     draw_band(ax, index, selection.scree["null mean"][shown], selection.scree["null upper"][shown])
-    # A singular value that is 0 but for rounding would stretch the axis to where nothing is to be seen.
-    _draw_line(ax, selection, "scree", index, _positive(sigma, np.finfo(np.float64).eps * sigma[0])[shown])
+    # A singular value that is 0 up to rounding would stretch the log axis over decades of nothing.
+    rounding = np.finfo(np.float64).eps * sigma[0]
+    _draw_marked_curve(ax, selection, "scree", index, _or_nan(sigma, rounding)[shown])
     scale_log(ax)
     ax.set_xlabel("index")
     ax.set_ylabel("singular value")
@@ -220,9 +239,9 @@ def _draw_scree(selection: RankSelection, ax: Axes) -> None:
 
 def _draw_replicating(selection: RankSelection, ax: Axes) -> None:
     values = selection.columns["replicating"]
-    _draw_line(ax, selection, "how many come back", selection.ranks, values)
+    _draw_marked_curve(ax, selection, "how many come back", selection.ranks, values)
     ax.axline((0, 0), slope=1, color=_GREY, linewidth=0.8, linestyle=":", zorder=0)
-    # Where few come back at high ranks the line leaves the panel; else the curve would lie along the bottom.
+    # The limit follows the curve, not the dotted line, beside which the curve might lie flat at the bottom.
     top = max(1.6 * float(np.nanmax(values)), 2)
     ax.set_ylim(-0.05 * top, top)
     ax.yaxis.set_major_locator(_integers())
@@ -230,14 +249,15 @@ def _draw_replicating(selection: RankSelection, ax: Axes) -> None:
 
 
 def _draw_components(selection: RankSelection, ax: Axes) -> None:
-    found = selection.replicability
-    assert found is not None
-    number = np.arange(1, len(found.agreement) + 1)
-    width = 0.8 if len(number) < 40 else 1.0  # gaps of a pixel or less would come and go
-    ax.bar(number, found.agreement, width, color=np.where(found.replicates, BLUE, _PALE).tolist())
-    if len(found.cosines) > 1:
-        ax.errorbar(number, found.agreement, found.spread, fmt="none", ecolor=_GREY, elinewidth=0.8, capsize=1.5)
-    ax.axhline(found.threshold, color=_GREY, linewidth=0.8)
+    replicability = selection.replicability
+    assert replicability is not None
+    agreement = replicability.agreement
+    number = np.arange(1, len(agreement) + 1)
+    width = 0.8 if len(number) < 40 else 1.0  # gaps of a pixel or less would appear at random
+    ax.bar(number, agreement, width, color=np.where(replicability.replicates, BLUE, _PALE).tolist())
+    if len(replicability.cosines) > 1:
+        ax.errorbar(number, agreement, replicability.spread, fmt="none", ecolor=_GREY, elinewidth=0.8, capsize=1.5)
+    ax.axhline(replicability.threshold, color=_GREY, linewidth=0.8)
     ax.set_xlim(0.4, len(number) + 0.6)
     ax.set_ylim(0, 1.05)
     ax.set_title(f"each component at rank {len(number)}")
@@ -245,11 +265,12 @@ def _draw_components(selection: RankSelection, ax: Axes) -> None:
     ax.set_ylabel("mean |cos|, sd of splits")
 
 
-def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array) -> None:
-    """Draw a curve through what is known of it, a ring around the choice of the criterion, and the recommendation."""
-    known, vote = np.isfinite(y), selection.votes.get(name)
+def _draw_marked_curve(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array) -> None:
+    """Draw a curve through its known values; mark the choice of the criterion by a ring, and the recommendation."""
+    known = np.isfinite(y)
+    vote = selection.votes.get(name)
     ax.plot(x[known], y[known], color=BLUE, linewidth=1, marker="o", markersize=3.5)
-    chosen = known & (x == vote)  # none for 0, and for ranks that were not looked at
+    chosen = known & (x == vote)  # none if the vote is 0, or a rank that was not examined
     if chosen.any():
         ax.plot(x[chosen], y[chosen], "o", markersize=9, markerfacecolor="none", color="0.1")
     if selection.rank:
@@ -260,18 +281,19 @@ def _draw_line(ax: Axes, selection: RankSelection, name: str, x: Array, y: Array
 
 
 def _draw_heatmaps(axes: Array, pairwise: dict[str, Array], selection: RankSelection, *, free: bool) -> None:
-    """Draw rank x rank measures on one scale, with its bar beside the last of them; ``free``: there is room for it."""
+    """Draw rank x rank measures on one scale, with a colour bar beside the last; ``free``: there is room beside it."""
     for ax, (name, values) in zip(axes, pairwise.items(), strict=True):
         image = _draw_heatmap(ax, name, values, selection)
     inset = _add_scale(axes[-1], image, np.stack(list(pairwise.values())))
-    inset.set_in_layout(not free)  # else all panels above would keep a margin that is empty but for the bar
+    inset.set_in_layout(not free)  # the layout would reserve the width of the bar in all panels above
 
 
 def _draw_heatmap(ax: Axes, name: str, values: Array, selection: RankSelection) -> AxesImage:
     """Draw one measure of pairs of ranks, with a frame around the recommended rank."""
     colours = require("matplotlib", "plot").colormaps[SEQUENTIAL].with_extremes(bad=_UNKNOWN)
     ranks = selection.ranks
-    ticks = np.arange(0, len(ranks), math.ceil(len(ranks) / (_DIGITS // len(str(ranks.max())))))
+    most_ticks = _TICK_DIGITS // len(str(ranks.max()))
+    ticks = np.arange(0, len(ranks), math.ceil(len(ranks) / most_ticks))
     image = ax.imshow(values, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
     square = require("matplotlib.patches", "plot").Rectangle
     for i in np.flatnonzero(ranks == selection.rank):
@@ -288,7 +310,7 @@ def _draw_heatmap(ax: Axes, name: str, values: Array, selection: RankSelection) 
 
 
 def _add_scale(ax: Axes, image: AxesImage, values: Array) -> Axes:
-    """Put the bar of all ``values`` beside a heatmap; return its axes."""
+    """Add a colour bar for ``values`` beside a heatmap; return its axes."""
     inset = ax.inset_axes((1.06, 0, 0.07, 1))
     bar = ax.figure.colorbar(image, cax=inset, extend="min" if (values < 0).any() else "neither")
     bar.set_label("grey: not known" if np.isnan(values).any() else "", fontsize=FONT_SIZE)
@@ -302,7 +324,7 @@ def _integers() -> Any:
 
 
 def _finish(ax: Axes) -> None:
-    """Give a panel of curves or bars what all of them have."""
+    """Apply the style that all panels of curves and bars share."""
     ax.set_xlabel(ax.get_xlabel() or "rank")
     ax.xaxis.set_major_locator(_integers())
     ax.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,7 @@
-"""How scores on one MCPC are distributed in each context: the paper's Figures 3C and 3I."""
+"""How the scores on one MCPC are distributed in each context, as in the paper's Figures 3C and 3I.
+
+Contexts are rows, at y = 0, -1, -2, ... from the top; the scores come from ``_results.fitted_rows``.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,17 @@ from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.component_names import component_index, context_index
 from .._utils.optional import require
 from .._utils.types import Array
-from ._common import CHARACTER, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten, size_in_points
-from ._labels import name_rows
+from ._common import CHARACTER_WIDTH, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten_all, size_in_points
+from ._labels import name_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_KINDS = {"violin": 0.42, "ridge": 1.5, "box": 0.32}  # what a context takes of its row and of those above
-_SMOOTHED = 2000  # values behind a density
-_GRID = 200  # points of a density
-_LONGEST = 32  # characters of a name
+# Height of a density or a box, in rows: half of a violin or a box, all of a ridge, which rises into the row above.
+_HEIGHTS = {"violin": 0.42, "ridge": 1.5, "box": 0.32}
+_SMOOTHED = 2000  # values behind a density at most: a kernel estimate costs their number times _GRID
+_GRID = 200  # points at which a density is evaluated
+_WHISKER = 1.5  # greatest length of a whisker, in lengths of the box (Tukey's)
 _DARK = "0.25"
 
 
@@ -45,23 +49,23 @@ def plot_scores(
     Parameters
     ----------
     source : MCPCA or AnnData
-        A fitted model; or an AnnData with a fit, whose scores are drawn.
+        A fitted model, or an AnnData with a fit, whose scores are drawn.
     component : int or str
         The MCPC, by column (0 is MCPC 1) or name.
     X, y
-        For a model: rows with their contexts in any form that ``fit`` takes, but Dask. An AnnData brings its own.
+        For a model: rows with their contexts in any form that ``fit`` accepts, except Dask. An AnnData brings its own.
     contexts : sequence of names, optional
-        The contexts to draw, from top to bottom. By default all, the largest loading first; of more than
-        ``max_contexts`` those with the largest and those with the smallest loadings, one half each.
+        The contexts to draw, from top to bottom. By default all, the largest loading first; if there are more than
+        ``max_contexts``, half of these with the largest and half with the smallest loadings.
     kind : {"violin", "ridge", "box"}
         "violin": a smoothed density, with a bar from the lower to the upper quartile and a dot at the median. "ridge":
-        densities on base lines, closer together. "box": boxes from quartile to quartile, whiskers of at most 1.5 times
+        overlapping densities on base lines. "box": boxes from quartile to quartile, whiskers of at most 1.5 times
         their length, and all rows beyond as dots.
     center : {"context", "overall"}
-        "context" takes off the mean of each context, as the model does: the squared widths are what loadings measure.
-        "overall" takes off one mean of all rows, as in the paper's figures, and keeps differences between contexts.
+        "context" subtracts the mean of each context, as the model does: the squared widths are what loadings measure.
+        "overall" subtracts one mean of all rows, as in the paper's figures, and keeps differences between contexts.
     max_contexts : int
-        How many are drawn where ``contexts`` is not given.
+        Number of contexts that are drawn at most if ``contexts`` is None.
     key : str
         Name of the fit in an AnnData.
     ax : matplotlib Axes, optional
@@ -73,8 +77,8 @@ def plot_scores(
 
     Notes
     -----
-    One pass over the rows, none with an AnnData. Fills are darker where loadings are larger. All densities have the
-    same height; their smoothing is that of Scott's rule.
+    One pass over the rows, none with an AnnData. Darker fills mean larger loadings. All densities have the same height
+    and are smoothed by Scott's rule.
 
     Examples
     --------
@@ -87,7 +91,7 @@ def plot_scores(
     """
     fit = fitted(source, key)
     j = component_index(component, fit.names)
-    if kind not in _KINDS:
+    if kind not in _HEIGHTS:
         raise ValueError(f"kind={kind!r}; choose 'violin', 'ridge' or 'box'.")
     if center not in ("context", "overall"):
         raise ValueError(f"center={center!r}; choose 'context' or 'overall'.")
@@ -96,18 +100,19 @@ def plot_scores(
         why = "contexts says which are drawn"
         refuse_without_effect("max_contexts", max_contexts, 20, why, "drop one of the two")
     b = fit.loadings[:, j]
-    chosen, left_out = _choose(contexts, fit.contexts, b, max_contexts)
+    chosen, left_out = _choose_contexts(contexts, fit.contexts, b, max_contexts)
     scores = scores_by_context(source, fit, key, j, X, y, chosen, center)
 
-    names = [shorten(fit.contexts[i], _LONGEST) for i in chosen]
-    # The first context is at the top; those left out are a gap, with room for what rises from the row below it.
-    places, half = -np.arange(len(chosen), dtype=np.float64), (len(chosen) + 1) // 2
+    names = shorten_all([fit.contexts[i] for i in chosen])
+    # The first context is at the top; those left out leave a gap, with room for a ridge that rises from below it.
+    places = -np.arange(len(chosen), dtype=np.float64)
+    half = (len(chosen) + 1) // 2
     if left_out:
         places[half:] -= 2 if kind == "ridge" else 1
     rows = 1 - places[-1]
-    ax = axes_or_new(ax, (4.4 + max(map(len, names)) * CHARACTER * FONT_SIZE / 72, 1.1 + 0.3 * rows))
+    ax = axes_or_new(ax, (4.4 + max(map(len, names)) * CHARACTER_WIDTH * FONT_SIZE / 72, 1.1 + 0.3 * rows))
     top = places[0] + (1.7 if kind == "ridge" else 0.7)
-    small = min(1.0, size_in_points(ax)[1] / (top - places[-1]) / 16)  # marks in narrow rows
+    small = min(1.0, size_in_points(ax)[1] / (top - places[-1]) / 16)  # marks shrink in rows of less than 16 points
     shades = _shades(b[chosen], float(b.max()))
     ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
     for number, (z, place, shade) in enumerate(zip(scores, places, shades, strict=True)):
@@ -116,7 +121,7 @@ def plot_scores(
         else:
             _draw_density(ax, z, place, shade, kind, number, small)
     ax.set_ylim(places[-1] - 0.7, top)
-    name_rows(ax, places, names, top - places[-1] + 0.7)
+    name_places(ax, places, names, top - places[-1] + 0.7)
     _write_loadings(ax, places, b[chosen])
     if left_out:
         ax.annotate(
@@ -136,11 +141,11 @@ def plot_scores(
     return ax
 
 
-def _choose(given: Any, contexts: Sequence[str], b: Array, most: int) -> tuple[list[int], int]:
+def _choose_contexts(wanted: Any, contexts: Sequence[str], b: Array, most: int) -> tuple[list[int], int]:
     """Return the contexts to draw, from top to bottom, and how many are left out between the two halves."""
-    if given is not None:
-        several = [given] if isinstance(given, str) else list(given)
-        chosen = [context_index(name, contexts, "contexts: entry") for name in several]
+    if wanted is not None:
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        chosen = [context_index(name, contexts, "contexts: entry") for name in names]
         if not chosen:
             raise ValueError("contexts is empty; pass at least one name, or None for all.")
         return chosen, 0
@@ -151,21 +156,22 @@ def _choose(given: Any, contexts: Sequence[str], b: Array, most: int) -> tuple[l
 
 
 def _shades(b: Array, largest: float) -> Array:
+    """Return a colour for each loading, neither so light that it looks empty nor so dark that marks vanish."""
     colours = require("matplotlib", "plot").colormaps[SEQUENTIAL]
     return np.asarray(colours(0.12 + 0.68 * b / (largest or 1)))
 
 
 def _draw_density(ax: Any, z: Array, place: float, shade: Any, kind: str, number: int, small: float) -> None:
-    # Ridges rise into the rows above them, and so are drawn after those.
+    # Ridges rise into the rows above them, and so must be drawn after these.
     order = 1 + number * 0.01
     low, median, high = np.quantile(z, [0.25, 0.5, 0.75])
     spread = float(z.std())
     if len(z) > 2 and spread > 1e-9 * (np.abs(z).max() or 1):
         grid, density = _density(z)
-        height = _KINDS[kind] * density / density.max()
+        height = _HEIGHTS[kind] * density / density.max()
         below = place - height if kind == "violin" else np.full_like(grid, place)
         ax.fill_between(grid, below, place + height, facecolor=shade, edgecolor=_DARK, linewidth=0.7, zorder=order)
-    else:  # nothing to smooth
+    else:  # too few values to smooth, or all the same: a tick for each
         ax.plot(z, np.full(len(z), place), "|", color=_DARK, markersize=8 * small, zorder=order)
     if kind == "violin":
         ax.plot([low, high], [place, place], color=_DARK, linewidth=3 * small, solid_capstyle="butt", zorder=3)
@@ -182,19 +188,20 @@ def _draw_density(ax: Any, z: Array, place: float, shade: Any, kind: str, number
 
 
 def _density(z: Array) -> tuple[Array, Array]:
-    """Return a grid and the smoothed density there; many values are first thinned to as many quantiles as count."""
+    """Return a grid and the smoothed density on it; many values are first reduced to evenly spaced quantiles."""
     values = z if len(z) <= _SMOOTHED else np.quantile(z, (np.arange(_SMOOTHED) + 0.5) / _SMOOTHED)
-    # Scott's rule for the values that there are, not for those that were kept.
-    kernel = gaussian_kde(values, bw_method=len(z) ** -0.2)
-    margin = 2 * float(values.std()) * len(z) ** -0.2
+    # Scott's rule, n^(-1/5), for the number of all values, not of those that are left.
+    bandwidth = len(z) ** -0.2
+    kernel = gaussian_kde(values, bw_method=bandwidth)
+    margin = 2 * float(values.std()) * bandwidth
     grid = np.linspace(z.min() - margin, z.max() + margin, _GRID)
     return grid, np.asarray(kernel(grid))
 
 
 def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
-    half = _KINDS["box"]
+    half = _HEIGHTS["box"]
     low, median, high = np.quantile(z, [0.25, 0.5, 0.75])
-    reach = 1.5 * (high - low)
+    reach = _WHISKER * (high - low)
     inside = z[(z >= low - reach) & (z <= high + reach)]
     beyond = z[(z < inside.min()) | (z > inside.max())]
     line = {"color": _DARK, "linewidth": 0.8, "zorder": 2}
@@ -204,7 +211,7 @@ def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
         ax.plot([end, end], [place - half / 2, place + half / 2], **line)
     style = {"facecolor": shade, "edgecolor": _DARK, "linewidth": 0.8, "zorder": 2}
     ax.barh(place, high - low, left=low, height=2 * half, **style)
-    # White below black: a median is seen in dark boxes too.
+    # White under black, so that the median is visible in dark boxes too.
     for width, colour in ((3.5, "white"), (1.6, "black")):
         ends = [place - half, place + half]
         ax.plot([median, median], ends, color=colour, linewidth=width, solid_capstyle="butt", zorder=3)
@@ -212,7 +219,7 @@ def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
 
 
 def _write_loadings(ax: Any, places: Array, b: Array) -> None:
-    """Write the loadings at the right of the rows that are named, and what they are above."""
+    """Write the loadings to the right of the rows that have a name, below the heading "loading"."""
     named = set(ax.get_yticks().tolist())
     size = ax.get_yticklabels()[0].get_fontsize()
     style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center", "fontsize": size}

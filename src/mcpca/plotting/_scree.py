@@ -1,4 +1,7 @@
-"""Scree of the flattening: the singular values behind a choice of rank, beside those of noise."""
+"""Scree of the flattening ``[S_1 ... S_k]``: the singular values behind a choice of rank, with those of noise.
+
+``_ranks`` draws its panels with ``draw_band`` and ``scale_log``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ._common import BAND, BLUE, FONT_SIZE, MARK, axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SAME = 0.01  # relative difference of singular values of the same data; methods that pass over rows round
+_SAME_DATA = 0.01  # relative difference up to which singular values are of the same data: those from passes are inexact
 
 
 def plot_scree(
@@ -28,9 +31,9 @@ def plot_scree(
     source : MCPCA or AnnData
         A fitted model, or data with the fit of ``mcpca.tl.mcpca``.
     selection : RankSelection, optional
-        What ``select_rank`` returned for the same data, with the criterion "scree": from it comes the grey band, the
-        singular values of the same rows under random signs, from their mean to 5 standard deviations above. By default
-        what the model or the AnnData holds (``rank_choice_``, ``mcpca.tl.rank``), where that has them.
+        The result of ``select_rank`` for the same data, with the criterion "scree". It provides the grey band: singular
+        values of the same rows under random signs, from their mean to 5 standard deviations above. By default that of
+        the model (``rank_choice_``) or the AnnData (``mcpca.tl.rank``), if it has them.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
@@ -41,16 +44,18 @@ def plot_scree(
     matplotlib Axes
     """
     fit = fitted(source, key)
-    sigma, r = fit.singular_values, fit.loadings.shape[1]
-    noise = _noise(sigma, selection, rank_selection(source, key))
+    sigma = fit.singular_values
+    r = fit.loadings.shape[1]
+    noise = _noise_band(sigma, selection, rank_selection(source, key))
     ax = axes_or_new(ax, (5.5, 3.4))
     index = np.arange(1, len(sigma) + 1)
     if noise is not None:
         _draw_noise(ax, *noise)
-    # A singular value that is 0 but for rounding would stretch the axis to where nothing is to be seen.
-    seen = sigma > np.finfo(np.float64).eps * sigma[0]
-    ax.plot(index[seen], sigma[seen], color="0.6", linewidth=1, zorder=1)
-    for part, face in ((seen & (index <= r), BLUE), (seen & (index > r), "white")):
+    # A singular value that is 0 up to rounding would stretch the log axis over decades of nothing.
+    not_rounding = sigma > np.finfo(np.float64).eps * sigma[0]
+    ax.plot(index[not_rounding], sigma[not_rounding], color="0.6", linewidth=1, zorder=1)
+    # Filled up to the rank of the model, empty beyond.
+    for part, face in ((not_rounding & (index <= r), BLUE), (not_rounding & (index > r), "white")):
         ax.scatter(index[part], sigma[part], s=26, facecolor=face, edgecolor=BLUE, zorder=2)
     ax.axvline(r + 0.5, color=MARK, linestyle="--", linewidth=1, zorder=0)
     beyond = r > 0.8 * len(sigma)  # no room to the right of the line
@@ -75,19 +80,20 @@ def plot_scree(
 
 
 def draw_band(ax: Axes, x: Array, lower: Array, upper: Array) -> None:
-    """Shade the range of noise, a little beyond both ends: a single rank has a band too."""
+    """Shade the range of noise, slightly beyond both ends so that a single rank has a band too."""
     known = np.isfinite(lower) & np.isfinite(upper) & (lower > 0)
     if known.any():
         x, lower, upper = (np.pad(values[known].astype(np.float64), 1, mode="edge") for values in (x, lower, upper))
-        x[0], x[-1] = x[0] - 0.4, x[-1] + 0.4
+        x[0] -= 0.4
+        x[-1] += 0.4
         ax.fill_between(x, lower, upper, color=BAND, linewidth=0, zorder=0)
 
 
 def scale_log(ax: Axes) -> None:
-    """Make y logarithmic, with plain numbers where it spans less than two decades."""
+    """Make y logarithmic, with plain numbers if it spans less than two decades."""
     ax.set_yscale("log")
     low, high = ax.get_ylim()
-    ax.set_ylim(low, high)
+    ax.set_ylim(low, high)  # fixed: other tick locators would change them
     ticker = require("matplotlib.ticker", "plot")
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
     if high < 100 * low:
@@ -96,11 +102,14 @@ def scale_log(ax: Axes) -> None:
         ax.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def _noise(sigma: Array, selection: Any, choice: RankSelection | None) -> tuple[Array, Array] | None:
-    """Return the band as lower and upper ends at the indices of ``sigma``, or None where there is none."""
+def _noise_band(sigma: Array, selection: Any, stored: RankSelection | None) -> tuple[Array, Array] | None:
+    """Return the lower and upper ends of the band at the indices of ``sigma``, or None if there is none.
+
+    A ``selection`` that does not belong to the data is an error; one that is ``stored`` with the fit is then ignored.
+    """
     if selection is None:
-        if choice is not None and choice.scree and _same(sigma, choice.scree["singular value"]):
-            return _band(choice, len(sigma))
+        if stored is not None and stored.scree and _is_same_scree(sigma, stored.scree["singular value"]):
+            return _band(stored, len(sigma))
         return None
     if not isinstance(selection, RankSelection):
         raise TypeError(
@@ -108,7 +117,7 @@ def _noise(sigma: Array, selection: Any, choice: RankSelection | None) -> tuple[
         )
     if not selection.scree:
         raise ValueError("selection has no scree; run select_rank with criteria='all', or with 'scree' among them.")
-    if not _same(sigma, selection.scree["singular value"]):
+    if not _is_same_scree(sigma, selection.scree["singular value"]):
         raise ValueError(
             f"selection is of other data: its largest singular value is {selection.scree['singular value'][0]:.4g}, "
             f"the model's {sigma[0]:.4g}; run select_rank on the rows that were fitted."
@@ -116,9 +125,9 @@ def _noise(sigma: Array, selection: Any, choice: RankSelection | None) -> tuple[
     return _band(selection, len(sigma))
 
 
-def _same(sigma: Array, other: Array) -> bool:
+def _is_same_scree(sigma: Array, other: Array) -> bool:
     m = min(len(sigma), len(other))
-    return bool((np.abs(sigma[:m] - other[:m]) <= _SAME * sigma[0]).all())
+    return bool((np.abs(sigma[:m] - other[:m]) <= _SAME_DATA * sigma[0]).all())
 
 
 def _band(selection: RankSelection, m: int) -> tuple[Array, Array]:
@@ -126,16 +135,18 @@ def _band(selection: RankSelection, m: int) -> tuple[Array, Array]:
 
 
 def _draw_noise(ax: Axes, lower: Array, upper: Array) -> None:
-    """Draw the band, with an edge that is seen in black and white too, and its name below its first part."""
+    """Draw the band, with an edge that is visible in black and white too, and its name below its middle."""
     index = np.arange(1, len(lower) + 1)
     draw_band(ax, index, lower, upper)
     ax.plot(index, upper, color="0.5", linewidth=0.8, linestyle=":", zorder=0)
     middle = len(lower) // 2
-    style: dict[str, Any] = {
-        "textcoords": "offset points",
-        "ha": "center",
-        "va": "top",
-        "color": "0.35",
-        "fontsize": FONT_SIZE,
-    }
-    ax.annotate("noise", (index[middle], lower[middle]), (0, -3), **style)
+    ax.annotate(
+        "noise",
+        (index[middle], lower[middle]),
+        (0, -3),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+        color="0.35",
+        fontsize=FONT_SIZE,
+    )

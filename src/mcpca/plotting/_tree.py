@@ -1,4 +1,4 @@
-"""Tree of the contexts: which of them have similar loadings."""
+"""Tree of the contexts by the similarity of their loadings; ``mcpca.context_tree`` has the clustering."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list
 
-from .._results.context_tree import context_linkage
 from .._results.fitted import fitted
 from .._utils.optional import require
 from .._utils.types import Array
+from ..context_tree import context_linkage
 from ._annotations import (
     add_legend,
     draw_strips,
@@ -20,13 +20,13 @@ from ._annotations import (
     strips_width,
     write_letters,
 )
-from ._common import CHARACTER, FONT_SIZE, axes_or_new, name_rows, settle, shortened, width_of
+from ._common import CHARACTER_WIDTH, FONT_SIZE, axes_or_new, put_row_names, settle, shorten_all, width_of
 from ._loadings import check_normalize, normalized
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LABELS = {
+_METRIC_LABELS = {
     "correlation": "1 - correlation of loadings",
     "cosine": "1 - cosine of loadings",
     "euclidean": "distance of loadings",
@@ -45,23 +45,22 @@ def plot_context_tree(
 ) -> Axes:
     """Draw the hierarchical clustering of contexts by their loadings as a tree, with its leaves at the right.
 
-    Two branches join where the distance of what they hold is; ``mcpca.context_tree`` has the distances and the linkage
-    as plain functions.
+    Two branches join at the distance of their clusters.
 
     Parameters
     ----------
     source : MCPCA or AnnData
         A fitted model, or data with the fit of ``mcpca.tl.mcpca``; of at least two contexts.
     method : {"average", "complete", "single", "weighted", "ward"}
-        How far two clusters are apart; "ward" needs ``metric="euclidean"``.
+        Distance between two clusters; "ward" needs ``metric="euclidean"``.
     metric : {"correlation", "cosine", "euclidean"}
-        Distance of two contexts. The first two do not depend on how much a context varies in all; "correlation" needs
-        at least two MCPCs.
+        Distance between two contexts. The first two do not depend on the total variance of a context; "correlation"
+        needs at least two MCPCs.
     normalize : {None, "component", "context"}
-        Divide the loadings of each MCPC, or of each context, by their maximum first: without it MCPCs with much
-        variance have the most say.
+        Divide the loadings of each MCPC, or of each context, by their maximum first; otherwise MCPCs with much variance
+        dominate.
     annotations : optional
-        What is known of the contexts, drawn as thin columns beside the leaves; as in ``plot_loadings``.
+        What is known about the contexts, drawn as thin columns beside the leaves; as in ``plot_loadings``.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
@@ -74,7 +73,7 @@ def plot_context_tree(
 
     Notes
     -----
-    Cost O(k^2 r), and O(k^3) more for the best order of leaves where there are at most 500.
+    Cost O(k^2 r), and O(k^3) for the best order of leaves if there are at most 500.
     """
     fit = fitted(source, key)
     check_normalize(normalize)
@@ -84,46 +83,51 @@ def plot_context_tree(
     if metric == "correlation" and r < 2:
         raise ValueError("source has 1 MCPC, and metric='correlation' needs at least 2; pass metric='euclidean'.")
     tree = context_linkage(normalized(fit.loadings, normalize), method=method, metric=metric)
-    known = read_annotations(annotations, fit.contexts, source, key)
+    columns = read_annotations(annotations, fit.contexts, source, key)
     order = leaves_list(tree)
     names = [fit.contexts[i] for i in order]
-    width = 3.2 + width_of(names) + strips_width(known) / 72
+    width = 3.2 + width_of(names) + strips_width(columns) / 72
     height = min(max(0.26 * k, 1.6), 9) + 0.7
-    ax = axes_or_new(ax, (width + legend_width(known, height), height))
+    ax = axes_or_new(ax, (width + legend_width(columns, height), height))
     segments = branches(tree, order)
     lines = require("matplotlib.collections", "plot").LineCollection(segments, colors="0.25", linewidths=_line_width(k))
-    ax.add_collection(lines, autolim=False)
+    ax.add_collection(lines, autolim=False)  # limits are set below
     largest = float(segments[:, :, 0].max()) or 1.0
+    # The root is at the left: distances grow to the left, and the first leaf is at the top.
     ax.set_xlim(1.04 * largest, 0)
     ax.set_ylim(k - 0.5, -0.5)
     ax.yaxis.tick_right()
-    name_rows(ax, names)
+    put_row_names(ax, names)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
     ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot").MaxNLocator(5))
-    ax.set_xlabel(_LABELS[metric], fontsize=FONT_SIZE)
+    ax.set_xlabel(_METRIC_LABELS[metric], fontsize=FONT_SIZE)
     ax.spines[["top", "left", "right"]].set_visible(False)
-    if known:
-        strips = draw_strips(ax, known, order, "right")
-        add_legend(ax, known, strips_width(known) + _names_width(names) + 12)
+    if columns:
+        strips = draw_strips(ax, columns, order, "right")
+        add_legend(ax, columns, strips_width(columns) + _names_width(names) + 12)
         settle(ax)
-        write_letters(strips, known, order)
+        write_letters(strips, columns, order)
     return ax
 
 
 def branches(tree: Array, order: Array) -> Array:
     """Return the segments of a tree (k - 1, 4, 2): child, up, across, down to the other child.
 
-    x is the distance at which clusters join and y the place of leaves in ``order``. Iterative: a chain of thousands of
-    clusters is no deeper than another.
+    x is the distance at which clusters join, y the place of leaves in ``order``. SciPy's ``dendrogram`` is recursive
+    and fails on a chain of thousands of clusters; this is not.
     """
     k = len(order)
-    height, place = np.zeros(2 * k - 1), np.zeros(2 * k - 1)
+    # Clusters are numbered as in a linkage matrix: leaves 0 to k - 1, then one per row of the tree.
+    height = np.zeros(2 * k - 1)
+    place = np.zeros(2 * k - 1)
     place[order] = np.arange(k)
     segments = np.empty((k - 1, 4, 2))
     for m, (a, b, distance, _) in enumerate(tree):
-        first, second = int(a), int(b)
-        height[k + m], place[k + m] = distance, (place[first] + place[second]) / 2
+        first = int(a)
+        second = int(b)
+        height[k + m] = distance
+        place[k + m] = (place[first] + place[second]) / 2
         segments[m] = [
             (height[first], place[first]),
             (distance, place[first]),
@@ -134,10 +138,10 @@ def branches(tree: Array, order: Array) -> Array:
 
 
 def _line_width(k: int) -> float:
-    """Return a width that leaves the branches of many contexts apart."""
+    """Return a line width at which the branches of k contexts do not touch."""
     return 1.0 if k <= 60 else 0.6
 
 
 def _names_width(names: Sequence[str]) -> float:
-    """Points that the longest name takes."""
-    return max(map(len, shortened(names))) * CHARACTER * FONT_SIZE
+    """Return the points that the longest name takes."""
+    return max(map(len, shorten_all(names))) * CHARACTER_WIDTH * FONT_SIZE

@@ -1,6 +1,9 @@
-"""The report: one HTML file to explore a fitted model, that works offline and can be sent by e-mail.
+"""The report: one HTML file for exploring a fitted model, which works offline and can be sent by e-mail.
 
 ``write_report(model, "report.html", X=X, y=y)`` writes it, ``render`` returns its text. Needs the extra ``report``.
+
+``_render`` checks the arguments, ``_rows`` samples rows, ``_content`` gathers all that is shown in one dictionary (with
+sentences from ``_words``, numbers from ``_encode``), and ``_page`` puts it into HTML beside the scripts in ``static``.
 """
 
 from ._render import render, write_report

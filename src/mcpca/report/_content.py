@@ -1,4 +1,8 @@
-"""What a fitted model has to show, as one dictionary of plain lists: the data of the page."""
+"""What the page shows, as one dictionary of plain lists.
+
+Keys are those that ``static/data.js`` and the other scripts read. Numbers are rounded (``_encode.rounded``) or packed;
+names stay as they are, since ``_page`` escapes everything at once.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +18,27 @@ from .._inference.presence import Presence
 from .._inference.replication import Replicability
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._results.context_tree import similar_order
 from .._results.fitted import Fitted
-from .._results.poles import poles
-from .._results.sharing import carrying_contexts
 from .._utils.types import Array
 from .._utils.wording import beside
+from ..context_tree import similar_order
 from ..plotting._loadings import normalized
+from ..poles import poles
+from ..sharing import carrying_contexts
 from ._encode import packed, rounded
-from ._rows import N_AXES, QUANTILES, RowSample
+from ._rows import N_AXES, QUANTILES, ContextSample
 from ._words import GLOSSARY, citation, findings
 
-_CONFIDENCE = 0.95
-_SCREE = 200  # singular values that are shown
-_MOST_CLUSTERED = 5000  # contexts: their distances take 100 MB
-_VERSIONS = ("mcpca", "numpy", "scipy", "scikit-learn")
+_CONFIDENCE = 0.95  # of intervals from standard errors; a bootstrap has its own
+_MOST_SINGULAR_VALUES = 200  # in the scree plot; its end is flat, and the file grows with each
+_MOST_CLUSTERED = 5000  # contexts: their distances take 100 MB, growing with the square
+_PACKAGES = ("mcpca", "numpy", "scipy", "scikit-learn")  # whose versions are in the table at the end
 
 
 def content_of(
     model: Any,
     fit: Fitted,
-    samples: list[RowSample | None] | None,
+    samples: list[ContextSample | None] | None,
     *,
     title: str,
     selection: RankSelection | RankChoice | None,
@@ -44,8 +48,9 @@ def content_of(
     run: Mapping[str, Any],
     n_features: int,
 ) -> dict[str, Any]:
-    """Return all that the page shows; names are as given, and escaped only where they are written."""
-    B, relative = fit.loadings, normalized(fit.loadings, "component")
+    """Return everything that the page shows."""
+    B = fit.loadings
+    relative = normalized(B, "component")  # by the largest loading of each MCPC, as the map of loadings is coloured
     shares = model.explained_share(per="context")
     reason = _reason(model, selection)
     return {
@@ -60,7 +65,7 @@ def content_of(
         "orders": {"contexts": _clustered(relative), "mcpcs": _clustered(relative.T)},
         "features": _poles(fit, n_features),
         "rows": _rows(samples),
-        "scree": rounded(fit.singular_values[:_SCREE]),
+        "scree": rounded(fit.singular_values[:_MOST_SINGULAR_VALUES]),
         "rank": _rank(model, selection, reason),
         "findings": findings(model, fit, shares, reason, replicability),
         "glossary": GLOSSARY,
@@ -70,18 +75,23 @@ def content_of(
 
 
 def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any] | None:
+    """Return confidence intervals of the loadings (k, r), and where they come from."""
     if errors is None:
         return None
     if isinstance(errors, Bootstrap):
-        lower, upper, level = errors.lower, errors.upper, errors.confidence
+        lower = errors.lower
+        upper = errors.upper
+        level = errors.confidence
         source = f"{len(errors.loadings)} bootstrap resamples of the rows"
     else:
-        (lower, upper), level = errors.intervals(B, _CONFIDENCE), _CONFIDENCE
+        lower, upper = errors.intervals(B, _CONFIDENCE)
+        level = _CONFIDENCE
         source = "Fisher's information of the fitted Gaussian model"
     return {"lower": rounded(lower), "upper": rounded(upper), "words": f"{level:.0%} intervals from {source}"}
 
 
 def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
+    """Return one number for each context: its rows, and how well the model fits it."""
     noise = model.noise_variance_
     return {
         "rows": None if fit.n_samples is None else [int(n) for n in fit.n_samples],
@@ -89,6 +99,7 @@ def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
         "error": rounded(1 - shares),
         "correlation": rounded(model.offdiagonal_correlation(per="context", normalized=True)),
         "loss": rounded(model.likelihood_loss(per="context")),
+        # Diagonal noise has one number for each feature and none for a context.
         "noise": None if noise is None or model.noise == "diagonal" else rounded(noise),
     }
 
@@ -96,11 +107,12 @@ def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
 def _of_mcpcs(
     model: Any, fit: Fitted, errors: Precision | Bootstrap | None, replicability: Replicability | None
 ) -> dict[str, Any]:
-    B, A = fit.loadings, fit.components
-    total = B.sum(axis=0)
+    """Return what is known of each MCPC: its variance, its neighbour, its error, whether it replicates."""
+    B = fit.loadings
+    total = B.sum(axis=0)  # variance along each MCPC, summed over contexts
     r = len(total)
-    cosines = A.T @ A
-    np.fill_diagonal(cosines, 0)  # none is its own neighbour
+    cosines = fit.components.T @ fit.components  # A has unit columns
+    np.fill_diagonal(cosines, 0)  # an MCPC is not its own neighbour
     nearest = np.abs(cosines).argmax(axis=1)
     angles = None
     if isinstance(errors, Precision):
@@ -108,6 +120,7 @@ def _of_mcpcs(
     elif isinstance(errors, Bootstrap):
         words = f"angle within which {errors.confidence:.0%} of the resamples stay"
         angles = {"degrees": rounded(errors.angle_bounds), "words": words}
+    # "or 1": shares of nothing are 0, not NaN.
     return {
         "share": rounded(total / (total.sum() or 1)),
         "explained": rounded(model.variance_explained(per="component") / (fit.squared_norms.mean() or 1)),
@@ -115,31 +128,35 @@ def _of_mcpcs(
         "nearest": None if r == 1 else nearest.tolist(),
         "cosine": None if r == 1 else rounded(cosines[np.arange(r), nearest]),
         "angles": angles,
-        "replicability": None
-        if replicability is None
-        else {
-            "cosines": rounded(replicability.cosines.T),
-            "mean": rounded(replicability.agreement),
-            "said": [beside(mean, replicability.threshold, 3, "g") for mean in replicability.agreement],
-            "spread": rounded(replicability.spread),
-            "replicates": replicability.replicates.tolist(),
-            "threshold": replicability.threshold,
-        },
+        "replicability": None if replicability is None else _replicability(replicability),
+    }
+
+
+def _replicability(replicability: Replicability) -> dict[str, Any]:
+    threshold = replicability.threshold
+    return {
+        "cosines": rounded(replicability.cosines.T),
+        "mean": rounded(replicability.agreement),
+        # As text with enough digits to be on the right side of the threshold.
+        "said": [beside(mean, threshold, 3, "g") for mean in replicability.agreement],
+        "spread": rounded(replicability.spread),
+        "replicates": replicability.replicates.tolist(),
+        "threshold": threshold,
     }
 
 
 def _clustered(rows: Array) -> list[int] | None:
-    """Return an order in which rows of similar direction are neighbours; None for more than can be clustered."""
+    """Return an order in which rows of similar direction are neighbours; None for too many to cluster."""
     return similar_order(rows).tolist() if len(rows) <= _MOST_CLUSTERED else None
 
 
 def _poles(fit: Fitted, n_features: int) -> dict[str, Any]:
-    """Return the features at both ends of each MCPC, and their names once."""
-    places: dict[int, int] = {}
-    ends = []
+    """Return the features at both poles of each MCPC; each name is written once, and referred to by its place."""
+    places: dict[int, int] = {}  # of features in the list of names, in the order in which they are first needed
+    both_poles = []
     for j, weights in enumerate(fit.projection):
         negative, positive = poles(fit.components, fit.features, j, n_features)
-        ends.append(
+        both_poles.append(
             {
                 name: {
                     "features": [places.setdefault(i, len(places)) for i in pole.indices.tolist()],
@@ -149,19 +166,18 @@ def _poles(fit: Fitted, n_features: int) -> dict[str, Any]:
                 for name, pole in (("positive", positive), ("negative", negative))
             }
         )
-    return {"count": len(fit.features), "names": [fit.features[i] for i in places], "poles": ends}
+    return {"count": len(fit.features), "names": [fit.features[i] for i in places], "poles": both_poles}
 
 
-def _rows(samples: list[RowSample | None] | None) -> dict[str, Any] | None:
+def _rows(samples: list[ContextSample | None] | None) -> dict[str, Any] | None:
+    """Return the samples of rows, and a sentence that says how many of all rows they are."""
     if samples is None:
         return None
-    given = [sample for sample in samples if sample is not None]
-    shown, total = sum(len(s.scores) for s in given), sum(s.n for s in given)
-    words = (
-        "All rows are in this file."
-        if shown == total
-        else f"{shown:,} rows of {total:,}, drawn at random within contexts, are in this file."
-    )
+    n_shown = sum(len(sample.scores) for sample in samples if sample is not None)
+    n_rows = sum(sample.n for sample in samples if sample is not None)
+    words = "All rows are in this file."
+    if n_shown < n_rows:
+        words = f"{n_shown:,} rows of {n_rows:,}, drawn at random within contexts, are in this file."
     return {
         "words": words,
         "quantiles": list(QUANTILES),
@@ -170,7 +186,7 @@ def _rows(samples: list[RowSample | None] | None) -> dict[str, Any] | None:
     }
 
 
-def _sample(sample: RowSample) -> dict[str, Any]:
+def _sample(sample: ContextSample) -> dict[str, Any]:
     return {
         "n": sample.n,
         "used": sample.n_used,
@@ -184,46 +200,52 @@ def _sample(sample: RowSample) -> dict[str, Any]:
 
 
 def _reason(model: Any, selection: RankSelection | RankChoice | None) -> str:
+    """Say why the model has its rank."""
     r = int(model.n_components_)
     if selection is None:
-        return f"Rank {r} was given by the analyst; no criterion was computed."
+        return f"Rank {r} was set by the analyst; no criterion was computed."
     if selection.rank == r:
         return selection.reason
-    return f"Rank {r} was given by the analyst. What was computed says: {selection.reason}"
+    return f"Rank {r} was set by the analyst. The criteria say: {selection.reason}"
 
 
 def _rank(model: Any, selection: RankSelection | RankChoice | None, reason: str) -> dict[str, Any]:
+    """Return the curves of the criteria for the rank and what each of them recommends."""
     content: dict[str, Any] = {"rank": int(model.n_components_), "reason": reason, "ranks": [], "columns": {}}
     if selection is None:
         return content
     if isinstance(selection, RankChoice):
+        # The paper's rule has a single criterion.
+        columns = {"seed stability": selection.mean_scores}
         votes = {} if selection.rank is None else {"seed stability": selection.rank}
-        columns, scree = {"seed stability": selection.mean_scores}, {}
+        scree: Mapping[str, Array] = {}
     else:
-        columns, votes, scree = selection.columns, selection.votes, selection.scree
-    known = {name: rounded(values) for name, values in columns.items() if np.isfinite(values).any()}
+        columns = selection.columns
+        votes = selection.votes
+        scree = selection.scree
+    curves = {name: rounded(values) for name, values in columns.items() if np.isfinite(values).any()}
     return content | {
         "ranks": [int(r) for r in selection.ranks],
-        "columns": known,
-        "votes": {name: int(vote) for name, vote in votes.items() if name in known},
+        "columns": curves,
+        "votes": {name: int(vote) for name, vote in votes.items() if name in curves},
         "threshold": selection.threshold,
-        "scree": {name: rounded(values[:_SCREE]) for name, values in scree.items()},
+        "scree": {name: rounded(values[:_MOST_SINGULAR_VALUES]) for name, values in scree.items()},
     }
 
 
 def _run(model: Any, run: Mapping[str, Any]) -> list[list[str]]:
-    """Return how the model was made, as pairs of text."""
+    """Return the table at the end of the page: pairs of text that say how the model was made."""
     table = [[str(key), _text(value)] for key, value in run.items()]
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
     table += [[f"parameter {name}", _text(value)] for name, value in parameters.items()]
     table.append(["iterations", str(model.n_iter_)])
     if model.n_passes_ is not None:
         table.append(["passes over the rows", str(model.n_passes_)])
-    return table + [[f"report written with {name}", version(name)] for name in _VERSIONS]
+    return table + [[f"report written with {name}", version(name)] for name in _PACKAGES]
 
 
 def _text(value: Any) -> str:
-    """Write a value without what changes from run to run, such as the address of an object."""
+    """Return a value as text that is the same in every run: no address of an object in memory."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_text(item)}" for key, item in value.items())
     if value is None or isinstance(value, (str, int, float, bool, np.generic)):

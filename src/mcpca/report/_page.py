@@ -1,4 +1,8 @@
-"""One HTML file from the data of the page, our style sheet and scripts, and Plotly."""
+"""One HTML file from the data of the page, our style sheet and scripts, and Plotly.
+
+The last step of ``render``. Nothing is loaded when the page is opened: all scripts are inside it, and its
+Content-Security-Policy allows no others.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import Any
 from .._utils.optional import require
 from ._encode import as_json
 
-# In this order: each uses what is above it.
+# In this order: each script uses those before it.
 _SCRIPTS = ("data.js", "dom.js", "table.js", "charts.js", "map.js", "mcpc.js", "context.js", "rest.js", "main.js")
 
 
@@ -28,11 +32,10 @@ def page_of(content: dict[str, Any]) -> str:
         "ours": ours,
         "plotly": plotly,
     }
-    page = []
-    # Split at the marks, not replaced one by one: what is filled in is never looked at for marks.
-    for i, part in enumerate(_asset("page.html").split("@@")):
-        page.append(pieces[part] if i % 2 else part)
-    return "".join(page)
+    # The template has @@name@@ for each piece, so every other part is a name. It is split once instead of replaced
+    # piece by piece, because names of features could contain such marks too.
+    parts = _asset("page.html").split("@@")
+    return "".join(pieces[part] if i % 2 else part for i, part in enumerate(parts))
 
 
 @cache
@@ -45,14 +48,18 @@ def _asset(name: str) -> str:
 
 
 def _script(text: str) -> str:
-    """Return JavaScript that does not end its element early; browsers hash it with line feeds alone."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    """Return JavaScript that cannot end its script element early, as the browser will hash it.
+
+    Browsers normalise line ends to line feeds before they compare hashes with the policy.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _policy(scripts: list[str]) -> str:
-    """Return a Content-Security-Policy under which these scripts run, no other does, and nothing is loaded.
+    """Return a Content-Security-Policy that allows these scripts and no others, and no loading of anything.
 
-    Plotly sets styles of elements, which is why styles may be inline; its pictures are saved from data: and blob:.
+    Styles may be inline because Plotly sets them on elements; it saves pictures from data: and blob: addresses.
     """
     hashes = [base64.b64encode(hashlib.sha256(s.encode("utf-8")).digest()).decode("ascii") for s in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
@@ -63,5 +70,5 @@ def _policy(scripts: list[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text for HTML in plain ASCII, so that lone surrogates can be written too."""
+    """Return text for HTML in plain ASCII, so that even lone surrogates can be written."""
     return html.escape(text).encode("ascii", "xmlcharrefreplace").decode("ascii")

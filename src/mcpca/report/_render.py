@@ -1,4 +1,7 @@
-"""The two functions of the report: its text, and its file."""
+"""The two public functions of the report: ``render`` returns its text, ``write_report`` writes its file.
+
+Arguments are checked here before any work is done; results such as replicability must be of this very model.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,14 @@ from .._results.pipelines import split_steps, transformed_rows
 from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.atomic_files import replace_file
 from .._utils.optional import require
+from .._utils.printing import counted
 from .._utils.progress import shown
 from ._content import content_of
 from ._page import page_of
-from ._rows import sample_rows
+from ._rows import sample_contexts
 
-MAX_ROWS = 20_000
-N_FEATURES = 25
+MAX_ROWS = 20_000  # in the page: 2 bytes for each score and coordinate, times 4/3 for base64
+N_FEATURES = 25  # at each pole
 
 
 @shown("report")
@@ -43,9 +47,10 @@ def render(
     random_state: Any = 0,
 ) -> str:
     """Return the report of a fitted model as the text of one HTML page; parameters as in ``write_report``."""
-    source, (steps, model) = model, split_steps(model)
+    source = model
+    steps, model = split_steps(source)
     require("plotly", "report")  # before any work is done
-    max_rows = check_integer(max_rows, "max_rows", 0, way_out="0 leaves rows out and keeps their quantiles.")
+    max_rows = check_integer(max_rows, "max_rows", 0, way_out="0 shows no rows, but their quantiles.")
     n_features = check_integer(n_features, "n_features", 1)
     if title is not None and not isinstance(title, str):
         raise TypeError(f"title is a {type(title).__name__}; pass text.")
@@ -58,9 +63,11 @@ def render(
     fit = fitted(source)
     k, r = fit.loadings.shape
     selection = model.rank_choice_ if selection is None else selection
-    plain = model.solver == "mspm" and not model.orthogonal and model.context_weights is None
-    if replicability is None and isinstance(selection, RankSelection) and selection.rank == r and plain:
-        replicability = selection.replicability  # of the columns of this model, which those of others are not
+    # The replicability of a rank selection is that of the MCPCs of MCPCA(rank) with default settings, column by column:
+    # those of another solver, of orthogonal MCPCs or of weighted contexts are others.
+    is_default = model.solver == "mspm" and not model.orthogonal and model.context_weights is None
+    if replicability is None and isinstance(selection, RankSelection) and selection.rank == r and is_default:
+        replicability = selection.replicability
     _check_result("selection", selection, (RankSelection, RankChoice), (k, r))
     _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
     _check_result("replicability", replicability, (Replicability,), (k, r))
@@ -68,12 +75,12 @@ def render(
     rng = as_generator(random_state)
     if steps is not None and X is not None:
         X, y = transformed_rows(steps, X, y)
-    samples = None if X is None else sample_rows(model, X, y, max_rows, rng)
+    samples = None if X is None else sample_contexts(model, X, y, max_rows, rng)
     content = content_of(
         model,
         fit,
         samples,
-        title=f"{_many(r, 'MCPC')} of {_many(k, 'context')}" if title is None else title,
+        title=f"{counted(r, 'MCPC')} of {counted(k, 'context')}" if title is None else title,
         selection=selection,
         standard_errors=standard_errors,
         replicability=replicability,
@@ -101,38 +108,38 @@ def write_report(
     random_state: Any = 0,
     overwrite: bool = False,
 ) -> Path:
-    """Write an explorable report of a fitted model: one HTML file that needs no network.
+    """Write an interactive report of a fitted model: one HTML file that needs no network.
 
     Parameters
     ----------
     model : MCPCA or Pipeline
         A fitted model, alone or at the end of a Pipeline, whose outputs are then the features.
     path : path
-        Where the file goes; its folder must exist. Written as a whole or not at all.
+        Where to write the file; its folder must exist. Written as a whole or not at all.
     X, y : optional
-        Rows and their contexts, in any form that ``MCPCA.transform`` takes, for what is shown of rows: distributions of
-        scores, and rows of a context along its principal components. Without them the report has the model alone.
+        Rows and their contexts, in any form that ``MCPCA.transform`` takes, to show distributions of scores, and rows
+        of a context along its principal components. Without them the report shows the model alone.
     title : str, optional
         By default the numbers of MCPCs and contexts.
     selection : RankSelection or RankChoice, optional
-        What is behind the rank; by default ``model.rank_choice_``.
+        How the rank was chosen; by default ``model.rank_choice_``.
     standard_errors : Precision or Bootstrap, optional
-        What ``model.standard_errors()`` or ``model.bootstrap(X, y)`` returned, for intervals of loadings.
+        Result of ``model.standard_errors()`` or ``model.bootstrap(X, y)``, for intervals of loadings.
     replicability : Replicability, optional
-        What ``model.replicability(X, y)`` returned; by default that of ``selection``, where rank and solver agree.
+        Result of ``model.replicability(X, y)``; by default that of ``selection``, if it is of the same rank and solver.
     presence : Presence, optional
-        What ``model.presence()`` returned, for tests of single loadings.
+        Result of ``model.presence()``, for tests of single loadings.
     run : dict, optional
-        How the model was made: what to put into the table at the end, such as a date, file names or a command.
+        How the model was made: entries for the table at the end, such as a date, file names or a command.
     max_rows : int
-        Rows in the file, at most; drawn at random, the same number from every context and at most 500 of each. The page
-        tells how many there are.
+        Largest number of rows in the file; drawn at random, the same number from every context and at most 500 of each.
+        The page says how many there are.
     n_features : int
-        Features at each pole of an MCPC.
+        Number of features at each pole of an MCPC.
     random_state : int, Generator, RandomState or None
-        Decides which rows are drawn.
+        Determines which rows are drawn.
     overwrite : bool
-        Whether a file that exists may be replaced.
+        Whether an existing file may be replaced.
 
     Returns
     -------
@@ -141,9 +148,9 @@ def write_report(
 
     Notes
     -----
-    The same arguments give the same bytes: the page has no date unless ``run`` does. It takes about 5 MB for Plotly,
-    which is embedded, and up to ``2 max_rows (r + 3)`` bytes, times 4/3, for rows. Names are shown as text whatever
-    they contain, and the page's Content-Security-Policy forbids the network and any script but its own.
+    The same arguments give the same bytes: the page has no date unless ``run`` has one. Plotly, which is embedded,
+    takes about 5 MB; rows take up to ``2 max_rows (r + 3)`` bytes, times 4/3. Names are shown as text whatever they
+    contain, and the page's Content-Security-Policy forbids the network and any script but its own.
 
     Examples
     --------
@@ -179,19 +186,15 @@ def write_report(
     return file
 
 
-def _many(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
 def _check_result(name: str, value: Any, kinds: tuple[type, ...], expected: tuple[int, int]) -> None:
-    """Raise where a result is of another kind, or of another model than one with (k, r) loadings."""
+    """Raise if a result is of the wrong kind, or of a model without (k, r) loadings."""
     if value is None:
         return
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{name} is a {type(value).__name__}; pass a {names}.")
     k, r = expected
-    shape: tuple[int, ...] = expected  # a choice of rank is of no model
+    shape: tuple[int, ...] = expected  # a choice of rank has no shape of its own
     if isinstance(value, Precision):
         shape = value.loadings.shape
     elif isinstance(value, Bootstrap):

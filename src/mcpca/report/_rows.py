@@ -1,4 +1,8 @@
-"""What the report shows of rows: a sample of every context, its scores, and the context's own principal components."""
+"""What the report shows of rows: a sample of every context, its scores, and the context's own principal components.
+
+``render`` calls ``sample_contexts`` once, after the steps of a pipeline; ``_content`` packs the samples into the page.
+Rows may come in any form that ``MCPCA.transform`` takes. Whatever their number, only a sample of each context is held.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +12,42 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 
 from .._data.contexts import Contexts, named_blocks
-from .._data.detect import anndata_parts, is_anndata
+from .._data.detect import has_dask_rows, is_dask
 from .._data.labels import take_labels
-from .._data.sources import is_dask
+from .._data.projection import offset_scores
 from .._data.validation import check_finite
 from .._estimator.mcpca import fitted_model
 from .._model.new_rows import read_new_contexts, with_fitted_features
+from .._results.row_pca import principal_directions
 from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
 from .._utils.types import Array
+from .._utils.wording import quoted
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-N_AXES = 3  # principal components of a context, of which any two are shown
-MOST_SHOWN = 500  # rows of a context
-_MOST_USED, _FEWEST_USED = 1000, 100  # rows of a context behind its quantiles and principal components
-_MOST_NUMBERS = 10**7  # in these, so that wide rows stay within 80 MB
-_NOTHING = 1e-12  # share of squares that is rounding
+N_AXES = 3  # principal components of a context, of which the page shows any two
+MOST_SHOWN = 500  # rows of a context in the page; more make the file larger, and the points hide one another
+# Rows of a context behind its quantiles and principal components. Rows in memory are read one context at a time, all
+# others in one pass that holds those of every context at once: hence the two bounds.
+_MOST_USED = 1000
+_MOST_USED_OF_A_PASS = 100
+_MOST_NUMBERS = (
+    10**7
+)  # in the rows of one context, so that wide rows stay within 80 MB; a pass holds five times as many
+_ROUNDING = 1e-12  # share of the sum of squares below which a variance is rounding error
 
 
 @dataclass(frozen=True)
-class RowSample:
+class ContextSample:
     """Rows of one context; m of them are shown.
 
     Attributes
     ----------
     n : int
-        Rows that were given.
+        Rows of the context in the data.
     n_used : int
         Rows behind the quantiles and the principal components.
     quantiles : ndarray (5, r)
@@ -48,7 +58,7 @@ class RowSample:
     axes : ndarray (r, 3)
         Cosines between MCPCs and these principal components.
     shares : ndarray (3,)
-        Of the context's variance, in these rows.
+        Of the context's variance, in the rows used.
     """
 
     n: int
@@ -60,52 +70,58 @@ class RowSample:
     shares: Array
 
 
-def sample_rows(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Generator) -> list[RowSample | None]:
-    """Return a sample of each fitted context, None where no rows of it were given.
+def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Generator) -> list[ContextSample | None]:
+    """Return a sample of each fitted context, None for those without rows in X.
 
     Notes
     -----
-    Rows in memory are read one context at a time for each thread of BLAS, up to 1,000 of them. All others (on disk, in
-    chunks, on Dask) are read in one pass that takes what is shown, or 100 rows of a context where that is less. Sparse
+    Rows in memory are read one context at a time in each thread, up to 1,000 of them. All others (on disk, in chunks,
+    on Dask) are read in one pass that takes as many rows as are shown, or 100 of a context where that is more. Sparse
     rows stay sparse.
     """
     contexts = _read(model, X, y)
-    index = _places(model, contexts)
+    fitted_index = _fitted_index(model, contexts)
     per_context = min(MOST_SHOWN, max_rows // len(model.contexts_))
     P, A = (np.asarray(to_host(x), dtype=np.float64) for x in (model.projection_, model.components_))
     means = None if model.means_ is None else np.asarray(to_host(model.means_), dtype=np.float64)
     names = contexts.names.tolist()
 
-    def describe(draw: _Draw) -> RowSample:
+    def sample_of(draw: _Draw) -> ContextSample:
         rows = draw.rows()
         _check_finite(rows, f"X, context {names[draw.context]!r},", contexts.feature_names)
-        mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[index[draw.context]]
-        return _describe(rows, draw.shown, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
+        # A model fitted on covariances knows no means: rows are then centred by their own.
+        mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[fitted_index[draw.context]]
+        return _summarised(rows, draw.shown, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
 
-    samples: list[RowSample | None] = [None] * len(model.contexts_)
+    samples: list[ContextSample | None] = [None] * len(model.contexts_)
     draws = _draws(contexts, per_context, rng)
-    for draw, sample in zip(draws, each(describe, draws, n_workers()), strict=True):
-        samples[index[draw.context]] = sample
+    for draw, sample in zip(draws, each(sample_of, draws, n_workers()), strict=True):
+        samples[fitted_index[draw.context]] = sample
     return samples
 
 
 def _read(model: Any, X: Any, y: Any) -> Contexts:
+    """Return the rows by context, with the features of the fit; rows on Dask as chunks, those on a device on the host.
+
+    Dask comes first: ``read_new_contexts`` would keep such rows on the workers, where none can be drawn by number.
+    """
     X, y = take_labels(X, y)
-    if is_anndata(X) and is_dask(anndata_parts(X)[0]):
-        X = with_fitted_features(fitted_model(model), X, "X")[0]
     named = named_blocks(X)
     if named is None:
-        X, y = _chunks_of_dask(model, X, y) if is_dask(X) else (to_host(X), y)
+        X, y = _chunks_of_dask(model, X, y) if has_dask_rows(X) else (to_host(X), y)
     else:
         blocks = [
-            _chunks_of_dask(model, block, None)[0] if is_dask(block) else to_host(block) for block in named.blocks
+            _chunks_of_dask(model, block, None)[0] if has_dask_rows(block) else to_host(block) for block in named.blocks
         ]
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
     return read_new_contexts(fitted_model(model), X, y, min_samples=1)
 
 
 def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
-    """Turn rows on Dask into a function that gives their blocks, computed one after the other; labels into an array."""
+    """Turn rows on Dask, or an AnnData with such rows, into a function that computes their blocks one after the other.
+
+    Labels become an array. Features are put in the order of the fit here, since blocks have no names to find them by.
+    """
     from .._data.dask_rows import whole_rows
 
     X = with_fitted_features(fitted_model(model), X, "X")[0]
@@ -117,15 +133,14 @@ def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
     return chunks, np.asarray(y.compute()) if is_dask(y) else y
 
 
-def _places(model: Any, contexts: Contexts) -> list[int]:
-    """Return the index of each of these contexts among the fitted ones."""
+def _fitted_index(model: Any, contexts: Contexts) -> list[int]:
+    """Return the index of each context of the data among the fitted ones."""
     if contexts.by_name:
         position = {name: i for i, name in enumerate(model.contexts_.tolist())}
         unknown = [name for name in contexts.names.tolist() if name not in position]
         if unknown:
             raise ValueError(
-                f"X has contexts that the model was not fitted on: {unknown[:5]}"
-                f"{f' and {len(unknown) - 5} more' if len(unknown) > 5 else ''}; leave their rows out."
+                f"X has contexts that the model was not fitted on: {quoted(unknown)}; leave their rows out."
             )
         return [position[name] for name in contexts.names.tolist()]
     k = len(model.contexts_)
@@ -138,7 +153,7 @@ def _places(model: Any, contexts: Contexts) -> list[int]:
 
 
 class _Draw(NamedTuple):
-    """Rows of a context, read when they are asked for, and which of these are shown."""
+    """Rows drawn from a context: ``rows()`` reads all that are used, ``shown`` are the numbers of those in the page."""
 
     context: int
     rows: Callable[[], Any]
@@ -146,30 +161,40 @@ class _Draw(NamedTuple):
 
 
 def _draws(contexts: Contexts, per_context: int, rng: np.random.Generator) -> list[_Draw]:
-    """Draw rows of every context that has any."""
-    k, p = len(contexts.names), contexts.n_features
-    here = max(per_context, min(_MOST_USED, _MOST_NUMBERS // p))
-    # Those of all contexts are held at a time.
-    there = max(per_context, min(_FEWEST_USED, 5 * _MOST_NUMBERS // (k * p)))
-    wanted = []
+    """Draw rows of every context that has any. All random numbers are drawn here, in the order of the contexts."""
+    k = len(contexts.names)
+    p = contexts.n_features
+    most_in_memory = max(per_context, min(_MOST_USED, _MOST_NUMBERS // p))
+    most_of_a_pass = max(per_context, min(_MOST_USED_OF_A_PASS, 5 * _MOST_NUMBERS // (k * p)))
+    chosen_rows = []
     for i, n in enumerate(contexts.n_samples.tolist()):
-        m = min(n, here if contexts.sources[i].in_memory else there)
-        wanted.append(np.sort(rng.choice(n, m, replace=False)))
-    drawn = contexts.take(wanted)
-    elsewhere: dict[int, Any] = {}
-    for source in {id(s): s for s in contexts.sources if not s.in_memory}.values():
-        mine = [i for i, s in enumerate(contexts.sources) if s is source]
-        numbers = np.concatenate([np.asarray(drawn.rows[i]) for i in mine])
-        together, start = source.gather(numbers), 0
-        for i in mine:
-            stop = start + len(drawn.rows[i])  # type: ignore[arg-type]  # not a slice: these were taken
-            elsewhere[i], start = together[start:stop], stop
+        m = min(n, most_in_memory if contexts.sources[i].in_memory else most_of_a_pass)
+        chosen_rows.append(np.sort(rng.choice(n, m, replace=False)))
+    drawn = contexts.take(chosen_rows)
+    gathered = _gathered(drawn)
     draws = []
-    for i, chosen in enumerate(wanted):
+    for i, chosen in enumerate(chosen_rows):
         shown = np.sort(rng.choice(len(chosen), min(len(chosen), per_context), replace=False))
         if len(chosen):
-            draws.append(_Draw(i, partial(elsewhere.__getitem__ if i in elsewhere else drawn.block, i), shown))
+            read = gathered.__getitem__ if i in gathered else drawn.block
+            draws.append(_Draw(i, partial(read, i), shown))
     return draws
+
+
+def _gathered(drawn: Contexts) -> dict[int, Any]:
+    """Return the rows of each context that are not in memory, in one pass over each source.
+
+    Several contexts may share a source (a file with rows in any order), which would be read once for each otherwise.
+    """
+    gathered: dict[int, Any] = {}
+    for source in {id(s): s for s in drawn.sources if not s.in_memory}.values():
+        of_source = [i for i, s in enumerate(drawn.sources) if s is source]
+        row_numbers = [np.asarray(drawn.rows[i]) for i in of_source]
+        rows = source.gather(np.concatenate(row_numbers))
+        stops = np.cumsum([len(numbers) for numbers in row_numbers])
+        for i, numbers, stop in zip(of_source, row_numbers, stops, strict=True):
+            gathered[i] = rows[stop - len(numbers) : stop]
+    return gathered
 
 
 def _check_finite(rows: Any, where: str, features: Array | None) -> None:
@@ -179,15 +204,17 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
         check_finite(rows, where, features)
 
 
-def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> RowSample:
-    scores = np.asarray(rows @ P.T, dtype=np.float64) - mean @ P.T
+def _summarised(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> ContextSample:
+    """Return the sample of a context from its rows (m, p), of which those at ``shown`` are in the page."""
+    # Products are centred instead of rows, which stay sparse: (X - 1 mean^T) P^T = X P^T - 1 (P mean)^T.
+    scores = offset_scores(rows, P.T, mean @ P.T)
     V, shares = _principal_axes(rows)
-    return RowSample(
+    return ContextSample(
         n,
         rows.shape[0],
         np.quantile(scores, QUANTILES, axis=0),
         scores[shown],
-        np.asarray(rows[shown] @ V, dtype=np.float64) - mean @ V,
+        offset_scores(rows[shown], V, mean @ V),
         A.T @ V,
         shares,
     )
@@ -196,36 +223,19 @@ def _describe(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) 
 def _principal_axes(rows: Any) -> tuple[Array, Array]:
     """Return the first principal components of rows (p, 3) and their shares of variance; zeros where there are fewer.
 
-    From the smaller of X^T X (p, p) and X X^T (n, n); sparse rows stay sparse, and their products are centred.
-    Signs are those that make the largest entry positive.
+    A direction whose variance is rounding error would be arbitrary, so it counts as absent.
     """
     n, p = rows.shape
-    V, shares = np.zeros((p, N_AXES)), np.zeros(N_AXES)
+    V = np.zeros((p, N_AXES))
+    shares = np.zeros(N_AXES)
     m = min(N_AXES, n - 1, p)
     rows = rows.astype(np.float64)
+    squares = float((rows.multiply(rows) if scipy.sparse.issparse(rows) else rows**2).sum())
     mean = np.asarray(rows.mean(axis=0)).ravel()
-    squares = n * float(mean @ mean)
-    if not scipy.sparse.issparse(rows):
-        rows, mean = rows - mean, np.zeros(p)
-    products = _dense(rows.T @ rows if p <= n else rows @ rows.T)
-    if p <= n:
-        products = products - n * np.outer(mean, mean)
-    else:
-        products = products + products.mean() - products.mean(axis=0) - products.mean(axis=1)[:, None]
-    total = float(np.trace(products))
-    if m < 1 or total <= _NOTHING * squares:
+    if m < 1 or squares - n * float(mean @ mean) <= _ROUNDING * squares:
         return V, shares
-    size = len(products)
-    values, vectors = scipy.linalg.eigh(products, subset_by_index=[size - m, size - 1])
-    values, axes = values[::-1], vectors[:, ::-1]
-    if p > n:
-        axes = np.asarray(rows.T @ axes) - mean[:, None] * axes.sum(axis=0)
-        axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(float).tiny)
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(m)])
-    known = values > _NOTHING * total
-    V[:, :m], shares[:m] = np.where(known, axes, 0), np.where(known, values / total, 0)
+    directions = principal_directions(rows, m)
+    present = directions.variances > _ROUNDING * directions.total
+    V[:, :m] = np.where(present, directions.vectors, 0)
+    shares[:m] = np.where(present, directions.variances / directions.total, 0)
     return V, shares
-
-
-def _dense(X: Any) -> Array:
-    return np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)

@@ -1,7 +1,40 @@
-"""Files of rows: what is in them is told from their content, and read as ``MCPCA.fit`` takes it; tables are written.
+"""Files of rows: recognised by their content, read as ``MCPCA.fit`` takes them, and tables written.
 
-For the command line (extra ``cli``). ``read_data`` reads delimited text, Parquet, AnnData in HDF5 and Zarr, arrays of
-NumPy, and several files or a folder of them; what exceeds a bound of memory stays in the file and is read in blocks.
+For the command line (extra ``cli``). ``read_data`` reads delimited text, Parquet, AnnData in HDF5 and Zarr, and NumPy
+arrays, from one file, several, or a folder of them. Rows that exceed a bound of memory stay in the file and are read in
+blocks, at each pass of a fit again.
+
+From top to bottom:
+
+    ``reading``       ``read_data``: which files, each opened by its format, labels, one ``TableData``
+    ``assembling``    rows of several files one below the other, without those to be left out
+    ``duplicates``    the same rows twice
+    ``options``       options that the files have no use for
+    ``completion``    names of columns for the shell;   ``survey``  one pass over a table, for ``mcpca doctor``
+    ``kinds``         what a file is, from its first bytes
+    ``delimited``, ``dialect``   text: parsed by Arrow, with what the first lines say about delimiter and columns
+    ``parquet``       Parquet;   ``tabular``  the rows of both, batch by batch
+    ``annotated``     AnnData (.h5ad, .zarr);   ``arrays``  .npz and .npy
+    ``label_files``   contexts in a file of their own
+    ``columns``       which column is a feature, a context, a name of the row, or nothing
+    ``labels``        the context of each row, as codes and names
+    ``data``          ``Reading`` (what is asked for), ``FilePart`` (one file), ``TableData`` (all together), ``Budget``
+    ``cells``         text that a spreadsheet would run;   ``writing``  CSV, TSV and Parquet tables
+    ``_errors``       ``UnusableFileError``
+
+How to add a file format
+------------------------
+1. ``kinds``: add its first bytes to ``_MAGIC``, and its name to the docstring of ``FileKind``.
+2. A module that opens it and returns a ``FilePart``: names of features, labels of the columns in ``reading.context``,
+   and the rows, in ``blocks`` if ``budget.take`` allows, otherwise in ``rows`` as anything that ``as_source`` reads.
+   For a table, implement the protocol ``Table`` of ``tabular`` instead (columns, and batches of Arrow), as ``parquet``
+   does; ``read_table``, ``survey``, labels and doctor then work with it.
+3. ``reading``: call it in ``open_part`` (a table: in ``tabular.open_table``), and add its ending to ``_ENDINGS``, so
+   that it is found in folders.
+4. ``options``: which options it has a use for, and what to call it in errors.
+5. ``completion`` and ``cli/_doctor.py``: its columns, and what to say about it.
+6. Tests: ``tests/support/table_files.py`` writes one table in every format, and ``tests/cli/test_tables.py`` checks
+   that all are read alike; add a damaged file to ``make_wrong``. Add a row to the table "Files" of ``docs/cli.md``.
 """
 
 from ._errors import UnusableFileError

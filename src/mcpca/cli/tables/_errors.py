@@ -1,13 +1,14 @@
-"""One error for files that cannot be used, with names shortened for one line."""
+"""The error for files that cannot be used, and names shortened so that it stays on one line."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-_SHOWN, _LENGTH = 5, 60
+from ..._utils.wording import LISTED, close_names, quoted
+
+_NAME_LENGTH = 60  # characters; a name in a file may be a whole page
 
 
 class UnusableFileError(ValueError):
@@ -19,9 +20,9 @@ class UnusableFileError(ValueError):
 
 @contextmanager
 def foreign_bytes(path: Any, format: str) -> Iterator[None]:
-    """Turn whatever a library raises on the bytes of a damaged file into an ``UnusableFileError``.
+    """Turn whatever a library raises on a damaged file into an ``UnusableFileError``.
 
-    Not for text, which is parsed here: a mistake of ours should look like one.
+    Not for text, which is parsed by code of this package: a bug of ours should look like one.
     """
     try:
         yield
@@ -35,26 +36,19 @@ def foreign_bytes(path: Any, format: str) -> Iterator[None]:
         ) from error
 
 
-def some(names: Iterable[Any], shown: int = _SHOWN) -> str:
-    """Return the first few names in quotes, each on one line and of bounded length, and how many more there are."""
-    listed = list(names)
-    text = ", ".join(repr(short(name)) for name in listed[:shown])
-    return text + (f" and {len(listed) - shown:,} more" if len(listed) > shown else "")
-
-
-def short(text: Any, length: int = _LENGTH) -> str:
-    """Return a text in one line, cut where it is long."""
+def short(text: Any, length: int = _NAME_LENGTH) -> str:
+    """Return a text on one line, cut if it is long."""
     line = " ".join(str(text).split())
     return line if len(line) <= length else line[: length - 3] + "..."
 
 
-def plural(n: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where it is not 1."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+def quoted_names(names: Iterable[Any], most: int = LISTED) -> str:
+    """Return the first names in quotes, each shortened, and how many more there are."""
+    all_names = list(names)
+    return quoted([*map(short, all_names[:most]), *all_names[most:]], most)
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    """Return "did you mean ...? " where a name is close to one of ``names``, and an empty text otherwise."""
-    # difflib compares with each name: too slow for all columns of a wide table.
-    close = difflib.get_close_matches(name, names[:2000], n=1) if len(name) < 200 else []
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """Return "did you mean ...? " if a name is close to one of ``names``, and an empty text otherwise."""
+    close = close_names(name, names, 1)
     return f"did you mean {close[0]!r}? " if close else ""

@@ -1,87 +1,139 @@
-"""Arrays of NumPy: .npy as a memory map, .npz by names and shapes of its arrays. What needs pickle is refused."""
+"""NumPy files: .npy as a memory map, .npz by the names and shapes of its arrays. Pickles are refused.
+
+Bytes are read by ``_utils.npz``, which trusts no file; here is what the arrays mean. An .npz holds one matrix of rows,
+dense or sparse, with 1-D arrays beside it for contexts and names, or one 2-D array per context.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.sparse
 
-from ..._utils.npz import ArrayInfo, NpzArchive, NpzError, read_array_header
+from ..._utils.npz import ArrayInfo, NeedsPickleError, NpzArchive, NpzError, map_array
 from ..._utils.types import Array
-from ._errors import UnusableFileError, some
-from .columns import matching
-from .data import Budget, FilePart, Reading, columns_named
+from ..._utils.wording import listed
+from ._errors import UnusableFileError, quoted_names
+from .columns import choose_features
+from .data import Budget, FilePart, Reading, column_positions
 from .labels import Labels, labels_of_texts, same_label, stacked
 
-_SPARSE = {"data", "indices", "indptr", "shape"}
-_MATRICES = ("X", "x", "data", "matrix", "arr_0")
-_TEXT = 64  # bytes of a text in Python, beside its characters
+_SPARSE_PARTS = {"data", "indices", "indptr", "shape"}  # as scipy.sparse.save_npz calls them
+_MATRIX_NAMES = ("X", "x", "data", "matrix", "arr_0")  # the matrix if there are several 2-D arrays; arr_0 is NumPy's
+_TEXT_BYTES = 64  # of a str in Python, besides its characters
 
 
 def read_npy(path: Path) -> Array:
     """Return the array of an .npy as a memory map."""
     try:
-        with path.open("rb") as file:
-            info, _ = read_array_header(file)
-        _refuse_objects({path.name: info}, path)
-        array: Array = np.load(path, mmap_mode="r" if info.nbytes else None, allow_pickle=False)
-    except UnusableFileError:
-        raise
-    except (OSError, EOFError, ValueError, SyntaxError, TypeError, KeyError, RecursionError, OverflowError) as error:
-        raise UnusableFileError(path, f"is an .npy cut short or damaged ({error}); copy it again.") from error
-    return array
+        return map_array(path)
+    except NeedsPickleError as error:
+        raise _needs_pickle([path.name], path) from error
+    except (NpzError, OSError) as error:
+        raise UnusableFileError(path, f"is a truncated or damaged .npy ({error}); copy it again.") from error
 
 
 def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
     """Return the rows of an .npy; its columns have no names."""
     X = read_npy(path)
-    _check_matrix(ArrayInfo(X.shape, X.dtype), str(path), "it")
-    _no_columns(reading, str(path))
-    for option, asked in (("--index", reading.index), ("--context", reading.context and reading.labels is None)):
-        if asked:
+    if X.ndim != 2 or X.dtype.kind not in "biuf" or 0 in X.shape:
+        raise UnusableFileError(
+            path, f"it has shape {X.shape} and type {X.dtype}; rows are a 2-D array of real numbers."
+        )
+    _check_unnamed_columns(X.shape[1], reading, wanted, str(path))
+    for option, value in (("--index", reading.index), ("--context", reading.context and reading.labels is None)):
+        if value:
             raise UnusableFileError(
                 path, f"is an .npy, which has no columns for {option}; drop it. --labels FILE names contexts."
             )
-    if wanted is not None and len(wanted) != X.shape[1]:
-        raise UnusableFileError(path, f"has {X.shape[1]} columns where {len(wanted)} features are needed.")
     return FilePart(str(path), X.shape[0], None, [X])
 
 
 class Npz:
-    """The arrays of an .npz by name; values are read when asked for, as many as there is room for in ``budget``."""
+    """An opened .npz: shapes and types are known, values are read when asked for, within ``budget``.
+
+    Attributes
+    ----------
+    path, where : Path, str
+    arrays : dict of str to ArrayInfo
+    """
 
     def __init__(self, path: Path, budget: Budget) -> None:
-        self.path, self.where, self._budget = path, str(path), budget
+        self.path = path
+        self.where = str(path)
+        self._budget = budget
         try:
             with NpzArchive(path) as archive:
                 self.arrays: dict[str, ArrayInfo] = {name: archive.info(name) for name in archive.names}
         except (NpzError, OSError) as error:
-            raise UnusableFileError(path, f"is an .npz cut short or damaged ({error}); copy it again.") from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> UnusableFileError:
+        return UnusableFileError(self.path, f"is a truncated or damaged .npz ({error}); copy it again.")
+
+    # Which arrays there are
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether there is a sparse matrix, in the layout of ``scipy.sparse.save_npz``."""
+        return self.arrays.keys() >= _SPARSE_PARTS
+
+    def matrices(self) -> list[str]:
+        """Names of 2-D arrays of numbers."""
+        return [n for n, info in self.arrays.items() if len(info.shape) == 2 and info.dtype.kind in "biuf"]
+
+    def matrix_name(self) -> str | None:
+        """Name of the matrix of rows; None if the 2-D arrays are contexts."""
+        matrices = self.matrices()
+        if len(matrices) == 1:
+            return matrices[0]
+        return next((name for name in _MATRIX_NAMES if name in matrices), None)
+
+    def vectors(self, n: int) -> list[str]:
+        """Names of 1-D arrays of length n."""
+        parts_of_matrix = _SPARSE_PARTS | {"format"} if self.is_sparse else set()
+        return [name for name, info in self.arrays.items() if info.shape == (n,) and name not in parts_of_matrix]
+
+    def shape(self) -> tuple[int, int] | None:
+        """Shape of the matrix of rows, sparse or dense; None if the 2-D arrays are contexts."""
+        if self.is_sparse:
+            if self.arrays["shape"].shape != (2,) or self.arrays["shape"].dtype.kind not in "iu":
+                raise UnusableFileError(self.where, "its sparse matrix is not consistent (its shape).")
+            rows, columns = self.load("shape").tolist()
+            return rows, columns
+        name = self.matrix_name()
+        if name is None:
+            return None
+        rows, columns = self.arrays[name].shape
+        return rows, columns
+
+    # Values
 
     def load(self, name: str) -> Array:
         """Return one array."""
-        _refuse_objects({name: self.arrays[name]}, self.path)
-        self._take(self.arrays[name].nbytes, name)
+        info = self.arrays[name]
+        if info.dtype.hasobject:
+            raise _needs_pickle([name], self.path)
+        self._take(info.nbytes, name)
         try:
             with NpzArchive(self.path) as archive:
-                return archive.read(name, self.arrays[name].nbytes)
+                return archive.read(name, info.nbytes)
         except (NpzError, OSError) as error:
-            raise UnusableFileError(self.path, f"is cut short or damaged ({error}); copy the file again.") from error
+            raise self._damaged(error) from error
 
     def labels(self, name: str, na_values: Sequence[str]) -> Labels:
         """Return a 1-D array as labels."""
-        return labels_of_texts(self._texts(name), na_values)
+        return labels_of_texts(self._values(name), na_values)
 
-    def _texts(self, name: str) -> list[Any]:
-        """Return the values of a 1-D array; room that only they take is given back."""
+    def _values(self, name: str) -> list[Any]:
+        """Return the values of a 1-D array as Python objects, which are soon made into codes and free their room."""
         info = self.arrays[name]
-        room = _TEXT * info.shape[0]
-        self._take(room, name)
+        as_objects = _TEXT_BYTES * info.shape[0]
+        self._take(as_objects, name)
         values: list[Any] = self.load(name).tolist()
-        self._budget.give_back(room + info.nbytes)
+        self._budget.give_back(as_objects + info.nbytes)
         return values
 
     def _take(self, n: int, name: str) -> None:
@@ -92,156 +144,104 @@ class Npz:
                 "--max-memory, or save the rows as .npy, which is read in parts.",
             )
 
-    @property
-    def is_sparse(self) -> bool:
-        """Whether a sparse matrix is in it, in the layout of ``scipy.sparse.save_npz``."""
-        return self.arrays.keys() >= _SPARSE
-
-    def matrices(self) -> list[str]:
-        """Names of 2-D arrays of numbers."""
-        return [n for n, info in self.arrays.items() if len(info.shape) == 2 and info.dtype.kind in "biuf"]
-
-    def vectors(self, n: int) -> list[str]:
-        """Names of 1-D arrays of length n."""
-        return [
-            name
-            for name, info in self.arrays.items()
-            if info.shape == (n,) and not (self.is_sparse and name in _SPARSE | {"format"})
-        ]
-
-    def shape(self) -> tuple[int, int] | None:
-        """Shape of the matrix where there is one to take, sparse or dense; None where there are several."""
-        if self.is_sparse:
-            if self.arrays["shape"].shape != (2,) or self.arrays["shape"].dtype.kind not in "iu":
-                raise UnusableFileError(self.where, "its sparse matrix does not hold together (its shape).")
-            rows, columns = self.load("shape").tolist()
-            return rows, columns
-        name = self.matrix_name()
-        if name is None:
-            return None
-        rows, columns = self.arrays[name].shape
-        return rows, columns
-
-    def matrix_name(self) -> str | None:
-        """Name of the one matrix; None where 2-D arrays are contexts."""
-        matrices = self.matrices()
-        if len(matrices) == 1:
-            return matrices[0]
-        return next((name for name in _MATRICES if name in matrices), None)
+    # Rows
 
     def read(self, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
-        """Return the rows: of one matrix, with labels by ``reading.context``, or of one 2-D array per context."""
-        _refuse_objects(self.arrays, self.path)
+        """Return the rows: of the matrix, with labels by ``reading.context``, or of one 2-D array per context."""
+        objects = [name for name, info in self.arrays.items() if info.dtype.hasobject]
+        if objects:
+            raise _needs_pickle(objects, self.path)
         shape = self.shape()
-        if shape is None or (not self.is_sparse and len(self.arrays) == 1 and self.matrix_name() not in _MATRICES):
-            return self._by_context(reading, wanted)
-        X: Any = self._sparse(shape) if self.is_sparse else self.load(str(self.matrix_name()))
+        # A single array of another name than usual is a single context of that name.
+        is_one_context = not self.is_sparse and len(self.arrays) == 1 and self.matrix_name() not in _MATRIX_NAMES
+        if shape is None or is_one_context:
+            return self._read_contexts(reading, wanted)
+        X: Any = self._sparse_matrix(shape) if self.is_sparse else self.load(str(self.matrix_name()))
         columns = [] if reading.labels is not None else list(reading.context)
         vectors = self.vectors(shape[0])
-        columns_named(vectors, columns, self.where, f"1-D array of length {shape[0]:,} (--context)")
+        column_positions(vectors, columns, self.where, f"1-D array of length {shape[0]:,} (--context)")
         if reading.index is not None:
-            columns_named(vectors, [reading.index], self.where, f"1-D array of length {shape[0]:,} (--index)")
-        names = self._feature_names(shape)
-        X, names, others = select_features(X, names, reading, wanted, self.where)
+            column_positions(vectors, [reading.index], self.where, f"1-D array of length {shape[0]:,} (--index)")
+        X, names, others = _select_features(X, self._feature_names(shape), reading, wanted, self.where)
         labels = [self.labels(name, reading.na_values) for name in columns]
-        rows = None if reading.index is None else [str(v) for v in self._texts(reading.index)]
-        return FilePart(self.where, shape[0], names, [X], None, labels, rows, others)
+        row_names = None if reading.index is None else [str(v) for v in self._values(reading.index)]
+        return FilePart(self.where, shape[0], names, [X], None, labels, row_names, others)
 
-    def _by_context(self, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
+    def _read_contexts(self, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
         names = self.matrices()
         if not names:
-            shapes = ", ".join(f"{name} {info.shape}" for name, info in list(self.arrays.items())[:5])
+            shapes = listed([f"{name} {info.shape}" for name, info in self.arrays.items()])
             raise UnusableFileError(self.where, f"has no 2-D array of numbers, only {shapes}; save rows as X (n, p).")
         widths = {self.arrays[name].shape[1] for name in names}
         if len(widths) > 1:
             raise UnusableFileError(
                 self.where, f"has 2-D arrays of different widths {sorted(widths)[:5]}, which cannot be contexts."
             )
-        for option, asked in (("--context", reading.context), ("--index", reading.index)):
-            if asked:
+        for option, value in (("--context", reading.context), ("--index", reading.index)):
+            if value:
                 raise UnusableFileError(
                     self.where,
-                    f"has one array per context ({some(names)}), which takes no {option}; or name the one matrix X.",
+                    f"has one array per context ({quoted_names(names)}), which takes no {option}; or name the one "
+                    "matrix X.",
                 )
         blocks = [self.load(name) for name in names]
         labels = stacked([same_label(name, len(block)) for name, block in zip(names, blocks, strict=True)])
         n = sum(map(len, blocks))
         columns = self._feature_names((n, widths.pop()))
-        taken = [select_features(block, columns, reading, wanted, self.where) for block in blocks]
-        return FilePart(self.where, n, taken[0][1], [X for X, _, _ in taken], None, [labels], None, taken[0][2])
+        selected = [_select_features(block, columns, reading, wanted, self.where) for block in blocks]
+        _, feature_names, others = selected[0]
+        return FilePart(self.where, n, feature_names, [X for X, _, _ in selected], None, [labels], None, others)
 
-    def _sparse(self, shape: tuple[int, int]) -> Any:
-        said = "format" in self.arrays and not self.arrays["format"].shape
-        stored = self.load("format").item() if said else "csr"
+    def _sparse_matrix(self, shape: tuple[int, int]) -> Any:
+        is_named = "format" in self.arrays and not self.arrays["format"].shape
+        stored = self.load("format").item() if is_named else "csr"
         layout = stored.decode() if isinstance(stored, bytes) else str(stored)
         if layout not in ("csr", "csc"):
             raise UnusableFileError(self.where, f"holds a sparse matrix as {layout}; save it as csr.")
-        kind = scipy.sparse.csr_array if layout == "csr" else scipy.sparse.csc_array
+        cls = scipy.sparse.csr_array if layout == "csr" else scipy.sparse.csc_array
         try:
-            X = kind((self.load("data"), self.load("indices"), self.load("indptr")), shape=shape)
-            X.check_format()
+            X = cls((self.load("data"), self.load("indices"), self.load("indptr")), shape=shape)
+            X.check_format()  # indices beyond the shape would be read from foreign memory
         except (ValueError, TypeError, IndexError) as error:
-            raise UnusableFileError(self.where, f"its sparse matrix does not hold together ({error}).") from error
+            raise UnusableFileError(self.where, f"its sparse matrix is not consistent ({error}).") from error
         return scipy.sparse.csr_array(X)
 
     def _feature_names(self, shape: tuple[int, int]) -> list[str] | None:
-        """Names from the one 1-D array of texts that is as long as there are columns."""
+        """Return names from the one 1-D array of text that is as long as there are columns."""
         if shape[0] == shape[1]:
-            return None  # it could be of rows
-        found = [name for name in self.vectors(shape[1]) if self.arrays[name].dtype.kind in "US"]
-        names = [str(v) for v in self._texts(found[0])] if len(found) == 1 else None
-        return names if names is not None and len(set(names)) == len(names) else None
+            return None  # they could as well be names of rows
+        candidates = [name for name in self.vectors(shape[1]) if self.arrays[name].dtype.kind in "US"]
+        if len(candidates) != 1:
+            return None
+        names = [str(value) for value in self._values(candidates[0])]
+        return names if len(set(names)) == len(names) else None
 
 
-def select_features(
+def _select_features(
     X: Any, names: list[str] | None, reading: Reading, wanted: Sequence[str] | None, where: str
 ) -> tuple[Any, list[str] | None, list[str]]:
-    """Return the columns of a matrix in memory that are asked for, their names, and the names that were left."""
+    """Return the columns of a matrix in memory that are asked for, their names, and the names of the others."""
     if names is None:
-        _no_columns(reading, where)
-        if wanted is not None and len(wanted) != X.shape[1]:
-            raise UnusableFileError(where, f"has {X.shape[1]} columns where {len(wanted)} features are needed.")
+        _check_unnamed_columns(X.shape[1], reading, wanted, where)
         return X, None, []
-    chosen = chosen_features(names, reading, wanted, where)
-    if chosen == names:
+    features, others = choose_features(names, reading, wanted, where)
+    if features == names:
         return X, names, []
-    kept = set(chosen)
-    return X[:, columns_named(names, chosen, where, "features")], chosen, [name for name in names if name not in kept]
+    return X[:, column_positions(names, features, where, "features")], features, others
 
 
-def chosen_features(names: list[str], reading: Reading, wanted: Sequence[str] | None, where: str) -> list[str]:
-    """Return the features to take of a matrix whose columns are all numbers."""
-    dropped = set(matching(reading.drop, names, "--drop", where))
-    free = [name for name in names if name not in dropped]
-    if wanted is not None:
-        columns_named(free, wanted, where, "columns for the features")
-        return list(wanted)
-    taken = set(matching(reading.features, names, "--features", where)) if reading.features else set(free)
-    chosen = [name for name in free if name in taken]
-    if not chosen:
-        raise UnusableFileError(where, f"has no feature left; it has {some(names)}.")
-    return chosen
+def _check_unnamed_columns(p: int, reading: Reading, wanted: Sequence[str] | None, where: str) -> None:
+    """Raise if columns that have no names are asked for by name, or are not as many as are needed."""
+    for option, value in (("--features", reading.features), ("--drop", reading.drop)):
+        if value:
+            raise UnusableFileError(where, f"has no names of columns, which {option} needs; drop the option.")
+    if wanted is not None and len(wanted) != p:
+        raise UnusableFileError(where, f"has {p} columns where {len(wanted)} features are needed.")
 
 
-def _no_columns(reading: Reading, where: str) -> None:
-    asked = [("--features", reading.features), ("--drop", reading.drop)]
-    given = [option for option, value in asked if value]
-    if given:
-        raise UnusableFileError(where, f"has no names of columns, which {given[0]} needs; drop the option.")
-
-
-def _check_matrix(info: ArrayInfo, where: str, what: str) -> None:
-    if len(info.shape) != 2 or info.dtype.kind not in "biuf" or 0 in info.shape:
-        raise UnusableFileError(
-            where, f"{what} has shape {info.shape} and type {info.dtype}; rows are a 2-D array of real numbers."
-        )
-
-
-def _refuse_objects(arrays: dict[str, ArrayInfo], path: Path) -> None:
-    needing = [name for name, info in arrays.items() if info.dtype.hasobject]
-    if needing:
-        raise UnusableFileError(
-            path,
-            f"{some(needing)} can only be read by pickle, which can run code: refused; save texts as "
-            "array.astype(str), numbers as array.astype(float).",
-        )
+def _needs_pickle(names: Iterable[str], path: Path) -> UnusableFileError:
+    return UnusableFileError(
+        path,
+        f"{quoted_names(names)} can only be read by pickle, which can run code: refused; save text as "
+        "array.astype(str), numbers as array.astype(float).",
+    )

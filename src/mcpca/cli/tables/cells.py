@@ -1,7 +1,7 @@
-"""Texts in CSV that a spreadsheet would run as a formula: written with an apostrophe in front, read without it.
+"""Text in CSV that a spreadsheet would run as a formula: written with an apostrophe in front, read without it.
 
-A text is risky where it starts with = + - @, a tab or a carriage return, after any number of apostrophes; those that
-are numbers are not. ``plain(guarded(text)) == text`` for every text: one apostrophe comes, and one goes.
+A text is risky if it starts with = + - @, a tab or a carriage return, after any number of apostrophes, unless it is a
+number. ``plain(guarded(text)) == text`` for every text: writing adds one apostrophe, and reading removes one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from ..._utils.optional import require
 
-_RISKY = r"'*[=+\-@\t\r]"
-_risky = re.compile(_RISKY)
+_RISKY_START = r"'*[=+\-@\t\r]"
+_risky = re.compile(_RISKY_START)
 _number = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -27,6 +27,6 @@ def plain(text: str) -> str:
 
 
 def plain_column(column: Any) -> Any:
-    """Return ``plain`` of an Arrow array of texts."""
+    """Return ``plain`` of an Arrow array of strings."""
     compute = require("pyarrow.compute", "cli")
-    return compute.replace_substring_regex(column, pattern=f"^'({_RISKY})", replacement=r"\1")
+    return compute.replace_substring_regex(column, pattern=f"^'({_RISKY_START})", replacement=r"\1")

@@ -1,4 +1,8 @@
-"""What is asked of files, and what comes of them."""
+"""What is asked of files (``Reading``), what one file gives (``FilePart``), and what all give together (``TableData``).
+
+``cli._options`` makes the ``Reading`` of a command; modules by format return a ``FilePart``; ``assembling`` makes one
+``TableData`` of all parts, whose ``source`` and ``labels`` the estimator takes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ import numpy as np
 
 from ..._data.sources import Source, as_source
 from ..._utils.types import Array
-from ._errors import UnusableFileError, nearest, some
+from ..._utils.wording import LISTED
+from ._errors import UnusableFileError, did_you_mean, quoted_names
 from .labels import Labels
 
 
@@ -27,26 +32,26 @@ class Reading:
     labels : Path or None
         A file with the context of each row: one per line, an .npy, or a table with the columns ``context``.
     features, drop : tuple of str
-        Patterns such as ``"emb_*"`` of columns to take and to leave; ``"@FILE"`` has names, one per line.
+        Patterns such as ``"emb_*"`` of columns to take and to leave out; ``"@FILE"`` stands for the names in a file.
     index : str or None
         The column with names of rows.
     header, delimiter, decimal, encoding
-        Of text, where these are not to be guessed.
+        Of text; None is guessed.
     layer, obsm : str or None
-        The matrix of an AnnData that takes the place of ``X``.
+        The matrix of an AnnData to read in place of ``X``.
     mask_var : str or None
-        The column of ``var`` that says which features of an AnnData to take: None is "highly_variable" where there is
-        one and features are not named, "all" takes all.
+        The column of ``var`` that says which features of an AnnData to take; None is "highly_variable" if there is
+        such a column and features are not named, "all" takes all.
     na_values : tuple of str
-        Labels that mean that there is none, beside blank ones; in text, also cells of numbers.
+        Labels that count as missing, besides blank ones; in text also among numbers.
     min_samples : int
         Contexts with fewer rows are left out.
     drop_unlabelled : bool
-        Leave out rows without a context, which are refused otherwise.
+        Leave out rows without a context, which are otherwise an error.
     allow_duplicates : bool
-        Read files although two of them are the same, or have the same content.
+        Accept files that are the same or have the same content.
     max_bytes : int
-        Rows beyond this are not held in memory.
+        Memory for rows; larger data stay on disk and are read in blocks.
     """
 
     context: tuple[str, ...] = ()
@@ -72,9 +77,25 @@ class Reading:
 class FilePart:
     """Rows of one file, in memory or not.
 
-    ``blocks`` are arrays or CSR matrices, one below the other; where it is None, ``rows`` is what ``as_source`` takes.
-    ``labels`` has one entry per column of contexts, ``others`` are columns that could be features and were not asked
-    for, ``counting`` are features that rise by whole numbers from row to row, as numbers of rows do.
+    Attributes
+    ----------
+    where : str
+        The file, for errors.
+    n_rows : int
+    feature_names : list of str or None
+    blocks : list of array or CSR matrix, or None
+        The rows in memory, one block below the other.
+    rows : object
+        If ``blocks`` is None, the rows on disk, as anything that ``as_source`` reads.
+    labels : list of Labels
+        One for each column of contexts.
+    row_names : list of str or None
+    others : list of str
+        Columns that could be features and were not asked for.
+    row_numbers : list of str
+        Features that rise by whole numbers from each row to the next.
+    notes, oddities : list of str
+        As of ``TableData``.
     """
 
     where: str
@@ -85,7 +106,7 @@ class FilePart:
     labels: list[Labels] = field(default_factory=list)
     row_names: list[str] | None = None
     others: list[str] = field(default_factory=list)
-    counting: list[str] = field(default_factory=list)
+    row_numbers: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     oddities: list[str] = field(default_factory=list)
 
@@ -98,17 +119,19 @@ class TableData:
     ----------
     X : array, CSR matrix, dataset, function of blocks, or ``ContextMoments``
     labels : Labels or None
-        The context of each row; None where no column was asked for, and with moments.
+        The context of each row; None for moments, and if none was asked for and none is needed.
     feature_names : list of str or None
     row_names : list of str
         From the index column, or numbers counted from 1.
+    n_features : int
     format : str
     files : list of Path
-        All that was read, labels too.
+        All files that were read, those of labels and lists of columns too.
+    in_memory : bool
     notes : list of str
         What was left out, in words.
     dropped : dict of str to int
-        Contexts that were left out for having few rows, and how many they had.
+        Contexts that were left out because they are small, with their number of rows.
     oddities : list of str
         What looks like a mistake, in words.
     """
@@ -127,44 +150,44 @@ class TableData:
 
     @property
     def n_rows(self) -> int:
-        """Rows that are used."""
+        """Number of rows, without those that were left out."""
         return len(self.row_names)
 
     @cached_property
     def source(self) -> Source:
-        """The rows as a fitted model takes them, whether it knows names of features or not; opened once."""
+        """The rows as the estimator reads them; opened once."""
         return as_source(self.X, "X")
 
 
 class Budget:
-    """Bytes that may still be held in memory, shared by all files that are read."""
+    """Bytes that may still be held in memory, shared by all files of one ``read_data``."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
 
     def take(self, n: int) -> bool:
-        """Take n bytes; False where they are more than what is left."""
+        """Take n bytes; return False, and take none, if fewer are left."""
         if n > self._left:
             return False
         self._left -= n
         return True
 
     def give_back(self, n: int) -> None:
-        """Return bytes that were taken."""
+        """Give back bytes that were taken."""
         self._left += n
 
 
-def columns_named(names: Sequence[str], wanted: Sequence[str], where: str, what: str) -> Array:
-    """Return the positions (m,) of ``wanted`` among ``names``, or raise with those that are missing.
+def column_positions(names: Sequence[str], wanted: Sequence[str], where: str, what: str) -> Array:
+    """Return the positions (m,) of ``wanted`` among ``names``, or raise an error that names those that are missing.
 
-    ``what`` are these names, in the words of the error.
+    ``what`` is what these names are called in the error.
     """
     position = {name: i for i, name in enumerate(names)}
     missing = [name for name in wanted if name not in position]
     if missing:
-        of_all = f" ({len(missing):,} of {len(wanted):,})" if len(wanted) > 5 else ""
-        have = f"it has {some(names, 10)}" if len(names) else "it has none"
+        of_all = f" ({len(missing):,} of {len(wanted):,})" if len(wanted) > LISTED else ""
+        hint = did_you_mean(str(missing[0]), names)
         raise UnusableFileError(
-            where, f"has no {what} {some(missing)}{of_all}; {nearest(str(missing[0]), list(names))}{have}."
+            where, f"has no {what} {quoted_names(missing)}{of_all}; {hint}it has {quoted_names(names, 10)}."
         )
     return np.array([position[name] for name in wanted], dtype=np.intp)

@@ -1,4 +1,7 @@
-"""Delimited text, read in batches by Arrow; where that fails, the line is looked for."""
+"""Delimited text, parsed in batches by Arrow; a ``Table`` for ``tabular``.
+
+Arrow is fast and says little when it fails: the text is then read again with Python's csv, to name the line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from .dialect import DELIMITERS, Dialect, bounded_lines, dialect_of, is_number, 
 from .kinds import damaged_gzip
 from .labels import MISSING
 
-_BATCH, _MOST = 2**22, 2**28  # bytes of text read at a time
+# Bytes of text that Arrow parses at a time: large enough for the threads of its parser, and for 256 lines, unless those
+# are so long that a batch would fill the memory. A batch must hold at least one line.
+_BATCH_BYTES = 2**22
+_MOST_BATCH_BYTES = 2**28
+_LINES_A_BATCH = 256
 
 
 class DelimitedTable:
@@ -26,84 +33,97 @@ class DelimitedTable:
     ----------
     columns : list of str
     text : frozenset of str
-        Columns that are no numbers, judged by the first lines.
+        Columns that are not numbers, judging by the first lines.
     index : str or None
-        The column of names of rows, where it has no name itself.
+        The first column, if it has no name: it has the names of rows.
     nested : frozenset of str
-        Columns of lists, of which text has none.
+        Columns of lists: none.
     dialect : Dialect
     read : float
-        Share of the file that the last pass has come to.
+        Share of the file that the current pass has come to.
     """
 
     def __init__(self, path: Path, compression: str | None, reading: Reading) -> None:
         require("pyarrow.csv", "cli")
         self.nested: frozenset[str] = frozenset()
-        self.path, self.where, self._compression, self.read = path, str(path), compression, 0.0
+        self.path = path
+        self.where = str(path)
+        self._compression = compression
+        self.read = 0.0
         self._missing = MISSING | set(reading.na_values)
         self.dialect: Dialect = dialect_of(path, compression, reading)
-        self.columns, self.text, self.index = self.dialect.columns, self.dialect.text, self.dialect.index
+        self.columns = self.dialect.columns
+        self.text = self.dialect.text
+        self.index = self.dialect.index
 
     @property
     def format(self) -> str:
-        """In words."""
+        """The format in words."""
         packed = ", gzip" if self._compression else ""
         return f"text separated by {DELIMITERS.get(self.dialect.delimiter, repr(self.dialect.delimiter))}{packed}"
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         """Yield Arrow record batches of these columns, ``numbers`` as float64 and ``texts`` as strings.
 
-        Missing values are null. A new pass over the file at each call.
+        Missing values are null. Each call is a new pass over the file.
         """
-        pa, arrow_csv = require("pyarrow", "cli"), require("pyarrow.csv", "cli")
-        dialect = self.dialect
-        block = max(min(max(_BATCH, 256 * dialect.longest), _MOST), 2 * dialect.longest)
-        types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
+        pa = require("pyarrow", "cli")
         try:
             with (
                 pa.OSFile(str(self.path)) as file,
                 pa.CompressedInputStream(file, self._compression) if self._compression else nullcontext(file) as stream,
             ):
                 size = max(file.size(), 1)
-                reader = arrow_csv.open_csv(
-                    stream,
-                    read_options=arrow_csv.ReadOptions(
-                        block_size=block,
-                        column_names=dialect.columns,
-                        skip_rows=dialect.header_lines,
-                        encoding="utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding,
-                    ),
-                    parse_options=arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
-                    convert_options=arrow_csv.ConvertOptions(
-                        column_types=types,
-                        include_columns=[*numbers, *texts],
-                        null_values=sorted(self._missing),
-                        decimal_point=dialect.decimal,
-                        strings_can_be_null=False,
-                    ),
-                )
-                for batch in reader:
-                    self.read = file.tell() / size
-                    texts_at = range(len(numbers), batch.num_columns)
-                    columns = [plain_column(c) if i in texts_at else c for i, c in enumerate(batch.columns)]
+                for batch in self._arrow_reader(stream, numbers, texts):
+                    self.read = file.tell() / size  # of the packed bytes, if it is packed
+                    columns = batch.columns
+                    columns[len(numbers) :] = map(plain_column, columns[len(numbers) :])
                     yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-        except pa.ArrowCancelled:
+        except pa.ArrowCancelled:  # Ctrl-C, which Arrow has caught
             raise KeyboardInterrupt from None
         except pa.ArrowInvalid as error:
             raise self._explained(error, numbers) from error
         except UnicodeDecodeError as error:
             raise UnusableFileError(
-                self.where, f"is not in the encoding {dialect.encoding} throughout ({error.reason}); pass --encoding."
+                self.where,
+                f"is not in the encoding {self.dialect.encoding} throughout ({error.reason}); pass --encoding.",
             ) from error
         except OSError as error:
             if self._compression:
                 raise damaged_gzip(self.path, error) from error
             raise UnusableFileError(self.where, f"cannot be read ({error}).") from error
 
+    def _arrow_reader(self, stream: Any, numbers: Sequence[str], texts: Sequence[str]) -> Any:
+        """Return Arrow's reader of an open file, set to the dialect."""
+        pa = require("pyarrow", "cli")
+        arrow_csv = require("pyarrow.csv", "cli")
+        dialect = self.dialect
+        batch_bytes = min(max(_BATCH_BYTES, _LINES_A_BATCH * dialect.longest), _MOST_BATCH_BYTES)
+        read_options = arrow_csv.ReadOptions(
+            block_size=max(batch_bytes, 2 * dialect.longest),
+            # Names by the dialect: Arrow would not understand R's header, which lacks the name of the first column.
+            column_names=dialect.columns,
+            skip_rows=dialect.header_lines,
+            encoding="utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding,
+        )
+        types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
+        convert_options = arrow_csv.ConvertOptions(
+            column_types=types,
+            include_columns=[*numbers, *texts],
+            null_values=sorted(self._missing),
+            decimal_point=dialect.decimal,
+            strings_can_be_null=False,  # whether "NA" is a missing label is for ``labels`` to decide
+        )
+        # Sentences in quotes may hold line ends.
+        parse_options = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+        return arrow_csv.open_csv(
+            stream, read_options=read_options, parse_options=parse_options, convert_options=convert_options
+        )
+
     def _explained(self, error: Exception, numbers: Sequence[str]) -> UnusableFileError:
-        """Look for the line that Arrow did not take, and name it."""
-        places = {name: i for i, name in enumerate(self.dialect.columns)}
-        columns = [(places[name], name) for name in numbers]
+        """Return an error that names the line on which Arrow has failed."""
+        position = {name: i for i, name in enumerate(self.dialect.columns)}
+        columns = [(position[name], name) for name in numbers]
         width = len(self.dialect.columns)
         with open_text(self.path, self._compression, self.dialect.encoding) as file:
             reader = csv.reader(bounded_lines(file, self.where), delimiter=self.dialect.delimiter)
@@ -114,15 +134,15 @@ class DelimitedTable:
                     return UnusableFileError(
                         self.where,
                         f"has {width} columns and line {reader.line_num} has {len(record)} fields "
-                        f"({short(self.dialect.delimiter.join(record), 40)!r}): another delimiter, a cut line, or a "
-                        "quote too many; put that line right.",
+                        f"({short(self.dialect.delimiter.join(record), 40)!r}): another delimiter, a truncated line, "
+                        "or a stray quote; correct that line.",
                     )
                 for i, name in columns:
                     value = record[i].strip()
                     if value not in self._missing and not is_number(value, self.dialect.decimal):
                         return UnusableFileError(
                             self.where,
-                            f"line {reader.line_num} has {short(record[i], 40)!r} in the column {short(name)!r} of "
-                            "numbers; put it right, or leave the column out with --drop.",
+                            f"line {reader.line_num} has {short(record[i], 40)!r} in column {short(name)!r}, which is "
+                            "otherwise numbers; correct it, or leave the column out with --drop.",
                         )
         return UnusableFileError(self.where, f"cannot be read as a table ({short(error, 200)}).")

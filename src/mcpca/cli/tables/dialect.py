@@ -1,13 +1,15 @@
-"""How a text separates its columns, whether it has a header, which columns are numbers: from its first lines."""
+"""How a text is written, from its first lines: encoding, delimiter, header, and which columns are numbers.
+
+Python's ``csv.Sniffer`` guesses the delimiter from frequencies of characters; here it is the one that gives every line
+the same number of fields, and if there is none, the error names the line that differs.
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ._errors import UnusableFileError, plural, short, some
+from ..._utils.printing import counted
+from ._errors import UnusableFileError, quoted_names, short
 from .cells import plain
-from .columns import MAX_COLUMNS, check_columns, too_many_columns
+from .columns import MAX_COLUMNS, check_column_names, too_many_columns
 from .data import Reading
-from .kinds import damaged_gzip
+from .kinds import open_unpacked
 from .labels import MISSING
 
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
-_HEAD, _LONGEST = 2**18, 2**26  # characters looked at, and of the longest first lines
-_LINES = 100
-_SPARE_LINES = 1000  # beyond those that are needed, before labels are given up
+_HEAD_CHARACTERS = 2**18  # looked at; more if they hold fewer than three lines
+_LONGEST_LINE = 2**26  # characters; a text without line ends is not read into memory
+_HEAD_LINES = 100  # looked at
+_SPARE_LABELS = 1000  # read beyond twice as many as there are rows: it is the wrong file, of whatever size
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
@@ -39,13 +43,13 @@ class Dialect:
     ----------
     delimiter, encoding, decimal : str
     header_lines : int
-        Lines up to the end of the header; 0 without one.
+        Lines up to the end of the header, blank ones before it too; 0 without one.
     columns : list of str
-        One name per column; the unnamed first column of names of rows is "".
+        One name per column; "" for a first column without a name, which has the names of rows.
     text : frozenset of str
-        Columns that are no numbers in the first lines.
+        Columns that are not numbers in these lines.
     longest : int
-        Bytes of the longest of these lines, at least.
+        Bytes of the longest of these lines.
     """
 
     delimiter: str
@@ -58,121 +62,121 @@ class Dialect:
 
     @property
     def index(self) -> str | None:
-        """The column of names of rows that has no name itself."""
+        """The column with names of rows, if it is the first and has no name itself."""
         return "" if self.columns and self.columns[0] == "" else None
 
 
 @contextmanager
 def open_text(path: Path, compression: str | None, encoding: str) -> Iterator[io.TextIOWrapper]:
-    """Open a text, unpacked; what is wrong with it while it is read becomes an ``UnusableFileError``."""
+    """Open a text, unpacked; whatever is wrong with it while it is read becomes an ``UnusableFileError``."""
     try:
-        with gzip.open(path, "rb") if compression else path.open("rb") as raw:
-            yield io.TextIOWrapper(raw, encoding=encoding, newline="")
+        with open_unpacked(path, compression) as raw:
+            yield io.TextIOWrapper(raw, encoding=encoding, newline="")  # csv wants line ends as they are
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise UnusableFileError(
             path,
             f"is not in the encoding {encoding} (byte 0x{byte:02x}); pass --encoding latin-1, say.",
         ) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise damaged_gzip(path, error) from error
     except csv.Error as error:
         raise UnusableFileError(path, f"cannot be read as a table ({error}).") from error
 
 
 def bounded_lines(file: Any, where: Any) -> Iterator[str]:
-    """Yield the lines of an opened text; one that is longer than any line of a table can be raises."""
-    while line := file.readline(_LONGEST):
-        if len(line) == _LONGEST and not line.endswith(("\n", "\r")):
-            raise UnusableFileError(where, f"has a line of more than {_LONGEST:,} characters; it is no table.")
+    """Yield the lines of an opened text; raise at one that is longer than a line of a table can be."""
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE and not line.endswith(("\n", "\r")):
+            raise UnusableFileError(where, f"has a line of more than {_LONGEST_LINE:,} characters; it is not a table.")
         yield line
 
 
 def label_lines(file: Any, path: Path, n: int) -> list[str]:
-    """Return n lines of an opened text, or more but for empty ones at its end; far more are not held, and raise."""
+    """Return the lines of an opened text without surplus blank ones at its end; raise if there are far more than n."""
     lines: list[str] = []
     for line in bounded_lines(file, path):
         lines.append(line.removesuffix("\n").removesuffix("\r"))
-        if len(lines) > 2 * n + _SPARE_LINES:
-            raise UnusableFileError(path, f"has more than {len(lines) - 1:,} labels for {plural(n, 'row')}.")
-    while len(lines) > n and not lines[-1].strip():  # the last labels may be empty, and so may lines at the end
+        if len(lines) > 2 * n + _SPARE_LABELS:
+            raise UnusableFileError(path, f"has more than {len(lines) - 1:,} labels for {counted(n, 'row')}.")
+    # A blank line at the end is a missing label only as long as it is one of the n.
+    while len(lines) > n and not lines[-1].strip():
         lines.pop()
     return lines
 
 
 def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect:
-    """Look at the first lines of a text; options of ``reading`` take the place of guesses."""
+    """Return the dialect of a text; options in ``reading`` take the place of guesses."""
     encoding = reading.encoding or _encoding_of(path, compression)
     lines, whole = _first_lines(path, compression, encoding)
     where = str(path)
     try:
         delimiter = reading.delimiter or _delimiter_of(lines, whole, where)
         reader = csv.reader(lines, delimiter=delimiter)
-        records = [next(record for record in reader if any(record))]
+        records = [next(record for record in reader if any(record))]  # the header, after any blank lines
         header_lines = reader.line_num if reading.header else 0
         records += [record for record in reader if record]
     except csv.Error as error:
         raise UnusableFileError(where, f"cannot be read as a table ({error}).") from error
     if not whole and len(records) > 1:
-        records.pop()  # its end may be missing
+        records.pop()  # it may be cut off
     if len(records[0]) > MAX_COLUMNS:
         raise too_many_columns(len(records[0]), where)
     columns, data = _header_of(records, reading, where)
-    check_columns(columns, where)
+    check_column_names(columns, where)
     text = _text_columns(columns, data, reading, where)
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
     return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)
 
 
 def _encoding_of(path: Path, compression: str | None) -> str:
-    try:
-        with gzip.open(path, "rb") if compression else path.open("rb") as file:
-            head = file.read(4)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise damaged_gzip(path, error) from error
+    """Return the encoding that a byte-order mark names, else UTF-8; that it is not is noticed in decoding."""
+    with open_unpacked(path, compression) as file:
+        head = file.read(4)
     return next((name for bom, name in _BOMS.items() if head.startswith(bom)), "utf-8")
 
 
 def _first_lines(path: Path, compression: str | None, encoding: str) -> tuple[list[str], bool]:
-    """Return some of the first lines, with their ends, and whether these are all there are."""
+    """Return the first lines, with their line ends, and whether these are all."""
     with open_text(path, compression, encoding) as file:
-        text = file.read(_HEAD)
-        while text and len(text) < _LONGEST and (text.count("\n") < 3 and text.count("\r") < 3):
+        text = file.read(_HEAD_CHARACTERS)
+        # A wide table has a header of megabytes: read on until there are a few lines to compare.
+        while text and len(text) < _LONGEST_LINE and (text.count("\n") < 3 and text.count("\r") < 3):
             more = file.read(len(text))
             if not more:
                 break
             text += more
         whole = not file.read(1)
-    if "\0" in text:
-        raise UnusableFileError(path, "is binary, and of no format that is known here; mcpca doctor --help lists them.")
-    lines = list(io.StringIO(text, newline=""))  # by ends of lines alone: texts may hold other separators
-    if not whole and len(text) >= _LONGEST and len(lines) < 2:
-        raise UnusableFileError(path, f"has no end of line in its first {len(text):,} characters; it is no table.")
-    if len(lines) > _LINES:
-        lines, whole = lines[:_LINES], False
+    if "\0" in text:  # UTF-16 without its mark looks like that too
+        raise UnusableFileError(path, "is a binary file of no known format; mcpca --help lists those that are read.")
+    lines = list(io.StringIO(text, newline=""))  # not splitlines, which splits at form feeds and the like too
+    if not whole and len(text) >= _LONGEST_LINE and len(lines) < 2:
+        raise UnusableFileError(path, f"has no end of line in its first {len(text):,} characters; it is not a table.")
+    if len(lines) > _HEAD_LINES:
+        lines = lines[:_HEAD_LINES]
+        whole = False
     if not any(line.strip() for line in lines):
         raise UnusableFileError(path, "has only empty lines.")
     return lines, whole
 
 
 def _delimiter_of(lines: list[str], whole: bool, where: str) -> str:
-    """Return the delimiter that gives every line the same number of fields, or explain which lines differ."""
-    counts = {d: _counts(lines, whole, d) for d in DELIMITERS if any(d in line for line in lines)}
-    fitting = {d: n[-1] for d, n in counts.items() if _consistent(n)}
+    """Return the delimiter that gives every line the same number of fields, or raise with the line that differs."""
+    counts = {d: _field_counts(lines, whole, d) for d in DELIMITERS if any(d in line for line in lines)}
+    fitting = {d: n[-1] for d, n in counts.items() if _is_consistent(n)}
     if not counts:
         return ","  # a single column
     if not fitting:
         raise _ragged(lines, counts, where)
+    # Of several, the one that gives the most fields: commas within text are fewer than the delimiters around it.
     best = max(fitting, key=lambda d: fitting[d])
     if best == " " and any("  " in line.strip() for line in lines):
         raise _runs_of_spaces(where)
     return best
 
 
-def _counts(lines: list[str], whole: bool, delimiter: str) -> list[int]:
-    """Return the number of fields in each record; the last one may be cut, and does not count unless it is alone.
+def _field_counts(lines: list[str], whole: bool, delimiter: str) -> list[int]:
+    """Return the number of fields in each record; the last one may be cut off, and is left out if there are others.
 
-    One each where a field is longer than any can be: that is not the delimiter.
+    With a delimiter that makes a field longer than csv allows, which cannot be the right one, every record has one.
     """
     try:
         counts = [len(record) for record in csv.reader(lines, delimiter=delimiter) if any(record)]
@@ -181,19 +185,26 @@ def _counts(lines: list[str], whole: bool, delimiter: str) -> list[int]:
     return counts if whole or len(counts) < 3 else counts[:-1]
 
 
-def _consistent(counts: list[int]) -> bool:
-    """Whether lines have as many fields as one another; the header may lack a name for names of rows, as R writes."""
-    body = set(counts[1:]) or {counts[0]}
-    return len(body) == 1 and (width := body.pop()) > 1 and counts[0] in (width, width - 1)
+def _is_consistent(counts: list[int]) -> bool:
+    """Whether all lines have the same number of fields; the header may have one fewer, as R writes names of rows."""
+    widths = set(counts[1:]) or {counts[0]}
+    if len(widths) > 1:
+        return False
+    width = widths.pop()
+    return width > 1 and counts[0] in (width, width - 1)
 
 
 def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> UnusableFileError:
+    """Return the error for lines that no delimiter divides alike; it names the first line that differs."""
+    # The most likely delimiter: the one that gives the most lines the same number of fields, more than one.
     common = {d: Counter(n).most_common(1)[0] for d, n in counts.items()}
     best = max(counts, key=lambda d: (common[d][0] > 1, common[d][1]))
     width = counts[best][0]
+    # Position among the records; the last if only the header has another width than the rest.
     odd = next((i for i, n in enumerate(counts[best]) if n != width), len(counts[best]) - 1)
     reader = csv.reader(lines, delimiter=best)
-    number = [reader.line_num for record in reader if any(record)][odd]
+    number = [reader.line_num for record in reader if any(record)][odd]  # of the line in the file
+    # Another delimiter that gives this line the width of the first: the file was pasted together.
     rival = next((d for d in counts if d != best and odd < len(counts[d]) and counts[d][odd] == width), None)
     if rival is not None:
         return UnusableFileError(
@@ -215,22 +226,25 @@ def _runs_of_spaces(where: str) -> UnusableFileError:
 
 
 def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[list[str], list[list[str]]]:
-    """Return the names of columns and the records of data."""
+    """Return the names of the columns, and the records below the header."""
     if not reading.header:
         return [str(i + 1) for i in range(len(records[0]))], records
-    names, data = [plain(name.strip()) for name in records[0]], records[1:]
+    names = [plain(name.strip()) for name in records[0]]
+    data = records[1:]
+    # Whole numbers can be names ("1", "2"), and a single number may be one too ("0.5").
     numbers = [name for name in names if is_number(name, ".") and not name.isdecimal()]
     if len(numbers) > 1 or (numbers and len(numbers) == len(names)):
         raise UnusableFileError(
             where,
-            f"has no header: its first line is numbers ({some(numbers, 3)}); add a line with the names of columns, or "
-            "pass --no-header, which calls them 1, 2, 3 and so on.",
+            f"has no header: its first line is numbers ({quoted_names(numbers, 3)}); add a line with the names of "
+            "columns, or pass --no-header, which calls them 1, 2, 3 and so on.",
         )
     if not data:
-        raise UnusableFileError(where, "has a header and no rows.")
+        raise UnusableFileError(where, "has a header but no rows.")
+    # One field more than names: R does not name the column of names of rows. Or all lines end in a delimiter.
     if len(data[0]) == len(names) + 1:
         if not any(record[-1].strip() for record in data):
-            raise UnusableFileError(where, "has a delimiter at the end of its lines and none in the header; remove it.")
+            raise UnusableFileError(where, "has a delimiter at the end of its lines but not of the header; remove it.")
         names = ["", *names]
     unnamed = [i for i, name in enumerate(names) if not name and i > 0]
     if unnamed:
@@ -241,12 +255,15 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
 
 
 def _text_columns(columns: list[str], data: list[list[str]], reading: Reading, where: str) -> frozenset[str]:
-    """Return the columns that are no numbers; commas within numbers are an error that says what to do about them."""
-    text, decimal, missing = set(), reading.decimal, MISSING | set(reading.na_values)
+    """Return the columns that are not numbers; commas within numbers are an error that says what to do about them."""
+    text = set()
+    decimal = reading.decimal
+    missing = MISSING | set(reading.na_values)
     for i, name in enumerate(columns):
         values = [record[i].strip() for record in data if i < len(record)]
         if all(value in missing or is_number(value, decimal) for value in values):
             continue
+        # Numbers with commas would pass as text, and be dropped by whoever follows the next error's advice.
         known = [value for value in values if value not in missing]
         if decimal == "." and all(_THOUSANDS.fullmatch(v) or is_number(v, ".") for v in known):
             grouped = next(value for value in known if "," in value)
@@ -270,4 +287,4 @@ def is_number(text: str, decimal: str) -> bool:
         float(text.replace(decimal, ".") if decimal != "." else text)
     except ValueError:
         return False
-    return "_" not in text
+    return "_" not in text  # which Python allows between digits

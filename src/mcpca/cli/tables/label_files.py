@@ -1,40 +1,39 @@
-"""Labels in a file of their own: one per line, an .npy, or columns of a table."""
+"""Contexts in a file of their own (``--labels``): one per line, an .npy, or columns of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from ._errors import UnusableFileError, plural
+from ..._utils.printing import counted
+from ._errors import UnusableFileError
 from .arrays import read_npy
 from .cells import plain
-from .data import Reading, columns_named
-from .delimited import DelimitedTable
+from .data import Reading, column_positions
 from .dialect import label_lines, open_text
-from .kinds import kind_of
-from .labels import LabelBuilder, Labels, crossed, labels_of_texts
-from .parquet import ParquetTable
+from .kinds import file_kind
+from .labels import LabelBuilder, Labels, crossed_labels, labels_of_texts
+from .tabular import Table, open_table
 
 
 def labels_from(path: Path, n: int, reading: Reading) -> Labels:
     """Return the labels of n rows."""
-    kind = kind_of(path)
+    kind = file_kind(path)
     if kind.format == "npy":
         values = read_npy(path)
         if values.ndim != 1:
-            raise UnusableFileError(path, f"has shape {values.shape}; labels are 1-D, one for each row.")
+            raise UnusableFileError(path, f"has shape {values.shape}; labels are a 1-D array, one for each row.")
         if reading.context:
             raise UnusableFileError(
-                path, "is an array of labels without columns, of which --context names one; drop it."
+                path, "is an array of labels without columns for --context to name; drop the option."
             )
         labels = labels_of_texts(values.tolist(), reading.na_values)
     elif kind.format not in ("text", "Parquet"):
-        raise UnusableFileError(path, f"is no table of labels ({kind.format}); write one label per line.")
+        raise UnusableFileError(path, f"is not a table of labels ({kind.format}); write one label per line.")
     elif reading.context:
-        # The columns of contexts are all that is read of this table: none is a feature.
-        asked = Reading(context=reading.context, delimiter=reading.delimiter, encoding=reading.encoding)
-        table = DelimitedTable(path, kind.compression, asked) if kind.format == "text" else ParquetTable(path)
-        labels = crossed(_columns_of(table, reading))
+        # Options about features are meant for the file of rows, and not for this one.
+        label_reading = Reading(context=reading.context, delimiter=reading.delimiter, encoding=reading.encoding)
+        labels = crossed_labels(_read_columns(open_table(path, kind, label_reading), reading))
     elif kind.format == "text":
         with open_text(path, kind.compression, reading.encoding or "utf-8-sig") as file:
             lines = label_lines(file, path, n)
@@ -44,14 +43,14 @@ def labels_from(path: Path, n: int, reading: Reading) -> Labels:
     if len(labels.codes) != n:
         raise UnusableFileError(
             path,
-            f"has {plural(len(labels.codes), 'label')} for {plural(n, 'row')}; write one per row"
+            f"has {counted(len(labels.codes), 'label')} for {counted(n, 'row')}; write one per row"
             + (", without a header (or name its column with --context)." if len(labels.codes) == n + 1 else "."),
         )
     return labels
 
 
-def _columns_of(table: DelimitedTable | ParquetTable, reading: Reading) -> Sequence[Labels]:
-    columns_named(table.columns, reading.context, table.where, "column (--context)")
+def _read_columns(table: Table, reading: Reading) -> Sequence[Labels]:
+    column_positions(table.columns, reading.context, table.where, "column (--context)")
     builders = [LabelBuilder(reading.na_values) for _ in reading.context]
     for batch in table.batches([], reading.context):
         for i, builder in enumerate(builders):

@@ -1,4 +1,4 @@
-"""The context of each row: codes and names, crossed where several columns are given."""
+"""The context of each row, as codes and names; several columns are crossed."""
 
 from __future__ import annotations
 
@@ -9,38 +9,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._data import labels
+from ..._data.labels import is_missing_text
 from ..._utils.types import Array
 
-MISSING = frozenset({"", *labels.MISSING_TEXTS})  # in place of a number
-_NUMBER = re.compile(r"(\d+)")
+MISSING = frozenset({"", *labels.MISSING_TEXTS})  # texts that stand for a missing number
+_DIGITS = re.compile(r"(\d+)")
 
 
 class Labels(NamedTuple):
-    """The context of each row, as ``encode_labels`` takes it: -1 in ``codes`` where there is none."""
+    """The context of each row, as ``encode_labels`` takes it: ``codes`` (n,) into ``categories``, -1 for none."""
 
     codes: Array
     categories: list[str]
 
     def counts(self) -> Array:
-        """Rows of each category."""
+        """Return the number of rows of each category."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.categories))
-
-    def take(self, kept: Array) -> Labels:
-        """Return the labels of these rows."""
-        return Labels(self.codes[kept], self.categories)
 
     def names(self) -> Array:
         """Return the name of each row's context, empty where there is none."""
         return np.array([*self.categories, ""], dtype=object)[self.codes]
 
 
-def is_missing(text: str, na_values: Collection[str]) -> bool:
-    """Whether a label is none: blank, or one of the texts that are said to mean that. "NA" alone is a label."""
-    return (bare := text.strip()) == "" or bare in na_values
-
-
 class LabelBuilder:
-    """Collects labels that come in blocks, as texts; missing ones are null, blank, and ``na_values``."""
+    """Collects labels that arrive in blocks of text; null, blank and ``na_values`` are missing."""
 
     def __init__(self, na_values: Collection[str] = ()) -> None:
         self._na_values = na_values
@@ -48,17 +40,18 @@ class LabelBuilder:
         self._known: dict[str, int] = {}
 
     def add(self, column: Any) -> None:
-        """Add an Arrow array of texts."""
+        """Add an Arrow array of strings."""
+        # Only the distinct texts of a block become Python objects. The -1 at the end is for null.
         encoded = column.dictionary_encode()
-        own = encoded.dictionary.to_pylist()
-        to = np.array([*(-1 if text is None else self._code(text) for text in own), -1], dtype=np.int32)
-        self._codes.append(to[encoded.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)])
+        texts = encoded.dictionary.to_pylist()
+        code_of = np.array([*(-1 if text is None else self._code(text) for text in texts), -1], dtype=np.int32)
+        self._codes.append(code_of[encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)])
 
     def _code(self, text: str) -> int:
-        return -1 if is_missing(text, self._na_values) else self._known.setdefault(text, len(self._known))
+        return -1 if is_missing_text(text, self._na_values) else self._known.setdefault(text, len(self._known))
 
     def finish(self) -> Labels:
-        """Return all labels, the names in natural order."""
+        """Return all labels, with the names in natural order."""
         codes = np.concatenate(self._codes) if self._codes else np.zeros(0, dtype=np.int32)
         return _ordered(codes, list(self._known))
 
@@ -69,42 +62,43 @@ def labels_of_texts(texts: Iterable[Any], na_values: Collection[str] = ()) -> La
     codes = []
     for value in texts:
         text = "" if labels.is_missing(value) else str(value)
-        codes.append(-1 if is_missing(text, na_values) else known.setdefault(text, len(known)))
+        codes.append(-1 if is_missing_text(text, na_values) else known.setdefault(text, len(known)))
     return _ordered(np.array(codes, dtype=np.int32), list(known))
 
 
 def same_label(name: str, n: int) -> Labels:
-    """Return one context for n rows."""
+    """Return labels that put n rows into one context."""
     return Labels(np.zeros(n, dtype=np.int32), [name])
 
 
-def crossed(columns: Sequence[Labels]) -> Labels:
-    """Return the labels that combine several: "fiction / 1820". A row is without one where any of them is missing."""
+def crossed_labels(columns: Sequence[Labels]) -> Labels:
+    """Return the labels that combine several columns: "fiction / 1820"; missing if any of them is."""
     if len(columns) == 1:
         return columns[0]
-    found = labels.crossed(columns)
-    return Labels(found.codes.astype(np.int32), found.categories.tolist())
+    combined = labels.cross_labels(columns)
+    return Labels(combined.codes.astype(np.int32), combined.categories.tolist())
 
 
 def stacked(parts: Sequence[Labels]) -> Labels:
-    """Return the labels of several files one after the other."""
+    """Return the labels of several files, one below the other."""
     known: dict[str, int] = {}
     codes = []
     for part in parts:
-        to = np.array([*(known.setdefault(name, len(known)) for name in part.categories), -1], dtype=np.int32)
-        codes.append(to[part.codes])
-    # Files are in the order of their names; categories of one file keep the order they have there.
+        code_of = np.array([*(known.setdefault(name, len(known)) for name in part.categories), -1], dtype=np.int32)
+        codes.append(code_of[part.codes])  # -1 stays -1: it is the last entry
     joined = np.concatenate(codes)
+    # The categories of a single file keep their order, which may be that of an AnnData.
     return Labels(joined, list(known)) if len(parts) == 1 else _ordered(joined, list(known))
 
 
 def natural(text: str) -> list[Any]:
-    """Return a key by which "b2" comes before "b10"."""
-    return [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in _NUMBER.split(text) if t]
+    """Return a sort key by which "b2" comes before "b10"."""
+    return [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in _DIGITS.split(text) if t]
 
 
 def _ordered(codes: Array, names: list[str]) -> Labels:
+    """Return labels with their names in natural order."""
     order = sorted(range(len(names)), key=lambda i: (natural(names[i]), names[i]))
-    to = np.full(len(names) + 1, -1, dtype=np.int32)
-    to[order] = np.arange(len(names))
-    return Labels(to[codes], [names[i] for i in order])
+    new_code = np.full(len(names) + 1, -1, dtype=np.int32)  # the last entry is for -1
+    new_code[order] = np.arange(len(names))
+    return Labels(new_code[codes], [names[i] for i in order])

@@ -1,4 +1,7 @@
-"""Options of reading that a file has no use for are refused: one that is ignored reads as one that was followed."""
+"""Options for reading that the files have no use for are refused: an ignored option reads like one that was obeyed.
+
+The rules that depend on the files; those that follow from the command line alone are in ``cli/_policy.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from pathlib import Path
 
 from ._errors import UnusableFileError
 from .data import Reading
-from .kinds import Kind, kind_of
+from .kinds import FileKind, file_kind
 
 _ANNDATA = frozenset({"h5ad", "zarr"})
 _ROWS = frozenset({"text", "Parquet", "npz", "npy"}) | _ANNDATA
-# The option of each field, the formats that have a use for it, and what these are.
+# For each field of ``Reading``: its option, the formats that have a use for it, and what these are in words.
 _OPTIONS = {
     "context": ("--context", _ROWS, "files of rows"),
     "labels": ("--labels", _ROWS, "files of rows"),
@@ -30,24 +33,26 @@ _OPTIONS = {
     "min_samples": ("--min-samples", _ROWS, "files of rows"),
     "drop_unlabelled": ("--drop-unlabelled", _ROWS, "files of rows"),
 }
-_OF_LABELS = ("na_values", "min_samples", "drop_unlabelled")
+_ABOUT_CONTEXTS = ("na_values", "min_samples", "drop_unlabelled")
 
 
-def given(reading: Reading) -> list[str]:
-    """Return the options of reading that are not at their defaults."""
+def options_given(reading: Reading) -> list[str]:
+    """Return the options for reading that differ from their defaults."""
     return [_OPTIONS[f.name][0] for f in fields(Reading) if f.name in _OPTIONS and _is_given(reading, f.name)]
 
 
-def check_options(reading: Reading, files: Sequence[Path], kinds: Sequence[Kind]) -> None:
-    """Raise where an option has no effect on any of the files."""
+def check_options(reading: Reading, files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
+    """Raise if an option has no effect on any of the files."""
     formats = {kind.format for kind in kinds}
     if not formats & (_ROWS | {"moments"}):
-        return  # what such a file is, is said where it is opened
+        return  # a model, say: the error of opening it says more
     for_labels = _used_by_labels(reading)
     for name, (option, uses, what) in _OPTIONS.items():
         if name in for_labels or not _is_given(reading, name) or formats & uses:
             continue
-        raise UnusableFileError(files[0], f"is {_what(kinds[0])}, and {option} is for {what}; drop the option.")
+        raise UnusableFileError(
+            files[0], f"is {_kind_in_words(kinds[0])}, and {option} is for {what}; drop the option."
+        )
     if reading.obsm is not None and reading.mask_var is not None:
         raise UnusableFileError(
             files[0], f"--mask-var chooses features of var, which --obsm {reading.obsm} does not have; drop one."
@@ -55,31 +60,31 @@ def check_options(reading: Reading, files: Sequence[Path], kinds: Sequence[Kind]
 
 
 def check_for_model(reading: Reading, files: Sequence[Path]) -> None:
-    """Raise where an option chooses features, and a model that has names for its own has chosen them."""
+    """Raise if an option chooses features although a model with named features is applied, which has chosen them."""
     for name in ("features", "mask_var"):
         if _is_given(reading, name):
             raise UnusableFileError(
-                files[0], f"the model takes its features by name, so that {_OPTIONS[name][0]} has no effect; drop it."
+                files[0], f"the model takes its features by name, so {_OPTIONS[name][0]} has no effect; drop it."
             )
 
 
-def check_without_contexts(reading: Reading, files: Sequence[Path], kinds: Sequence[Kind]) -> None:
-    """Raise where an option is about contexts, and nothing says the context of any row."""
-    text = any(kind.format == "text" for kind in kinds)  # whose numbers --na-values is about, too
-    asked = [name for name in _OF_LABELS if _is_given(reading, name) and not (text and name == "na_values")]
-    if asked:
+def check_without_contexts(reading: Reading, files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
+    """Raise if an option is about contexts and the rows have none."""
+    text = any(kind.format == "text" for kind in kinds)  # --na-values is about its numbers too
+    fields_given = [name for name in _ABOUT_CONTEXTS if _is_given(reading, name) and not (text and name == "na_values")]
+    if fields_given:
         raise UnusableFileError(
             files[0],
-            f"{_OPTIONS[asked[0]][0]} has no effect, since nothing says the context of a row; pass --context or "
+            f"{_OPTIONS[fields_given[0]][0]} has no effect, since the rows have no contexts; pass --context or "
             "--labels, or drop the option.",
         )
 
 
 def _used_by_labels(reading: Reading) -> frozenset[str]:
-    """Options that are about the file of labels, where there is one."""
+    """Return the fields that are about the file of labels, if there is one."""
     if reading.labels is None:
         return frozenset()
-    if kind_of(reading.labels).format != "text":
+    if file_kind(reading.labels).format != "text":
         return frozenset()
     return frozenset({"encoding", "delimiter"} if reading.context else {"encoding"})
 
@@ -88,7 +93,7 @@ def _is_given(reading: Reading, name: str) -> bool:
     return bool(getattr(reading, name) != getattr(Reading, name))
 
 
-def _what(kind: Kind) -> str:
-    words = {"text": "a table of text", "Parquet": "a Parquet table", "h5ad": "an .h5ad", "zarr": "a .zarr"}
-    words |= {"npy": "an .npy", "npz": "an .npz", "model": "a fitted model", "moments": "moments of contexts"}
+def _kind_in_words(kind: FileKind) -> str:
+    words = {"text": "a text table", "Parquet": "a Parquet table", "h5ad": "an .h5ad", "zarr": "a .zarr"}
+    words |= {"npy": "an .npy", "npz": "an .npz", "model": "a fitted model", "moments": "a file of moments"}
     return words.get(kind.format, kind.format)

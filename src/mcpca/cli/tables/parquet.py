@@ -1,4 +1,4 @@
-"""Parquet, read in batches by Arrow."""
+"""Parquet, read in batches by Arrow; a ``Table`` for ``tabular``, like ``delimited``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from ..._utils.optional import require
 from ._errors import UnusableFileError, short
-from .columns import check_columns
+from .columns import check_column_names
 
-_BATCH = 2**25  # bytes of rows read at a time, about
-_PANDAS_INDEX = "__index_level_0__"
+_BATCH_BYTES = 2**25  # of rows read at a time, about
+_MOST_BATCH_ROWS = 2**16
+_PANDAS_INDEX = "__index_level_0__"  # how pandas stores an index without a name
 
 
 class ParquetTable:
@@ -22,41 +23,36 @@ class ParquetTable:
     format = "Parquet"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.where, self.read = path, str(path), 0.0
-        pa, parquet = require("pyarrow", "cli"), require("pyarrow.parquet", "cli")
+        self.path = path
+        self.where = str(path)
+        self.read = 0.0
+        pa = require("pyarrow", "cli")
+        parquet = require("pyarrow.parquet", "cli")
         try:
             with parquet.ParquetFile(str(path)) as file:
-                schema, self.n_rows = file.schema_arrow, int(file.metadata.num_rows)
+                schema = file.schema_arrow
+                self.n_rows = int(file.metadata.num_rows)
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
         self.columns = [str(name) for name in schema.names]
-        check_columns(self.columns, self.where)
+        check_column_names(self.columns, self.where)
         if self.n_rows == 0:
             raise UnusableFileError(self.where, "has no rows.")
-        is_number = pa.types
-        self.text = frozenset(
-            name
-            for name, kind in zip(self.columns, schema.types, strict=True)
-            if not (
-                is_number.is_integer(kind)
-                or is_number.is_floating(kind)
-                or is_number.is_boolean(kind)
-                or is_number.is_decimal(kind)
-            )
-        )
-        self.nested = frozenset(
-            name for name, kind in zip(self.columns, schema.types, strict=True) if is_number.is_nested(kind)
-        )
+        types = dict(zip(self.columns, schema.types, strict=True))
+        is_numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+        self.text = frozenset(name for name, kind in types.items() if not any(test(kind) for test in is_numeric))
+        self.nested = frozenset(name for name, kind in types.items() if pa.types.is_nested(kind))
         self.index = _PANDAS_INDEX if _PANDAS_INDEX in self.columns else None
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         """Yield Arrow record batches of these columns; missing values are null."""
-        pa, parquet = require("pyarrow", "cli"), require("pyarrow.parquet", "cli")
-        step = int(np.clip(_BATCH // (8 * max(len(numbers), 1)), 1, 2**16))
+        pa = require("pyarrow", "cli")
+        parquet = require("pyarrow.parquet", "cli")
+        step = int(np.clip(_BATCH_BYTES // (8 * max(len(numbers), 1)), 1, _MOST_BATCH_ROWS))
         wanted = [*numbers, *texts]
         lists = [name for name in texts if name in self.nested]
         if lists:
-            raise UnusableFileError(self.where, f"its column {lists[0]!r} holds lists, which are no texts.")
+            raise UnusableFileError(self.where, f"its column {lists[0]!r} holds lists, which are not text.")
         try:
             with parquet.ParquetFile(str(self.path)) as file:
                 n = 0
@@ -66,19 +62,19 @@ class ParquetTable:
                     chosen = [batch.column(batch.schema.get_field_index(name)) for name in wanted]
                     chosen[len(numbers) :] = [_texts(pa, column) for column in chosen[len(numbers) :]]
                     yield pa.RecordBatch.from_arrays(chosen, names=wanted)
-        except pa.ArrowCancelled:
+        except pa.ArrowCancelled:  # Ctrl-C, which Arrow has caught
             raise KeyboardInterrupt from None
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> UnusableFileError:
         return UnusableFileError(
-            self.where, f"is a Parquet file cut short or damaged ({short(error, 160)}); copy it again."
+            self.where, f"is a truncated or damaged Parquet file ({short(error, 160)}); copy it again."
         )
 
 
 def _texts(pa: Any, column: Any) -> Any:
-    """Return a column as texts; NaN is missing, and not the text "nan"."""
+    """Return a column as strings; NaN becomes null, and not the text "nan"."""
     if pa.types.is_floating(column.type):
         column = pa.array(column.to_numpy(zero_copy_only=False), from_pandas=True)
     return column.cast(pa.string())

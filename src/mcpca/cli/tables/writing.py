@@ -1,4 +1,4 @@
-"""Tables with names, as CSV, TSV or Parquet."""
+"""Tables with names of columns, written as CSV, TSV or Parquet by Arrow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from ..._utils.optional import require
 from ..._utils.types import Array
 from .cells import guarded
 
-FORMATS = ("csv", "tsv", "parquet")
-
 
 def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") -> None:
     """Write columns of equal length.
@@ -21,25 +19,25 @@ def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") ->
     Parameters
     ----------
     columns : mapping of str to array or list (n,)
-        Numbers are written with as many digits as tell them apart, so that reading gives the same numbers back;
-        missing ones (NaN) are left empty. Texts that a spreadsheet would run (``=1+1``) get an apostrophe in front in
-        CSV and TSV, which our reader takes away again.
+        Numbers are written with all their digits, so that reading gives the same numbers back; NaN is left empty.
+        Text that a spreadsheet would run (``=1+1``) gets an apostrophe in front in CSV and TSV, which our reader
+        removes again.
     target : path or binary file
     format : {"csv", "tsv", "parquet"}
     """
     pa = require("pyarrow", "cli")
     if format != "parquet":
-        columns = {guarded(name): _guarded(values) for name, values in columns.items()}
-    table = pa.table({name: _column(pa, values) for name, values in columns.items()})
+        columns = {guarded(name): _guarded_values(values) for name, values in columns.items()}
+    table = pa.table({name: _arrow_column(pa, values) for name, values in columns.items()})
     if isinstance(target, (str, Path)):
-        # By a file of Python's: its errors say what is wrong in the words of the system.
+        # Opened by Python and not by Arrow: its errors have the words of the system, and ``strerror``.
         with open(target, "wb") as file:
-            _write(table, file, format)
+            _write_arrow(table, file, format)
     else:
-        _write(table, target, format)
+        _write_arrow(table, target, format)
 
 
-def _write(table: Any, target: Any, format: str) -> None:
+def _write_arrow(table: Any, target: Any, format: str) -> None:
     if format == "parquet":
         require("pyarrow.parquet", "cli").write_table(table, target)
         return
@@ -55,14 +53,14 @@ def matrix_columns(prefix: str, names: Any, matrix: Array, column_names: Any) ->
     return columns
 
 
-def _guarded(values: Any) -> Any:
+def _guarded_values(values: Any) -> Any:
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OUS":
         return values
     return [guarded(value) if isinstance(value, str) else value for value in values]
 
 
-def _column(pa: Any, values: Any) -> Any:
+def _arrow_column(pa: Any, values: Any) -> Any:
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-        # Arrow writes nothing for null, and "nan" for NaN, which not every reader takes.
+        # As null: Arrow writes nothing for that, and "nan" for NaN, which not every reader takes.
         return pa.array(np.ascontiguousarray(values), from_pandas=True)
     return pa.array(values.tolist() if isinstance(values, np.ndarray) else values)

@@ -1,8 +1,8 @@
 // One context: what it is made of, how well it is fitted, which others are like it; and two contexts side by side.
 {
   const { el, data, byId, number, percent, count } = mcpca;
-  const MOST_BARS = 30,
-    MOST_ALIKE = 8;
+  const MOST_BARS = 30, // MCPCs in a chart; tables have all
+    MOST_ALIKE = 8; // similar contexts in the table
   const facts = data.ofContexts;
   let chooser, parts;
   const chart = {};
@@ -25,6 +25,7 @@
     byId("compare").append(el("h2", { id: "compare-title" }, "Compare two contexts"), parts.compare);
   };
 
+  // 1 for the largest; contexts without a value do not count.
   const place = (values, i) => values.filter((v) => v !== null && v > values[i]).length + 1;
 
   mcpca.context.show = () => {
@@ -51,6 +52,7 @@
     compare();
   };
 
+  // Its loadings, the largest first.
   const made = (i) => {
     const order = mcpca.sortedBy(mcpca.range(mcpca.r), (j) => data.loadings[i][j]),
       top = order.slice(0, MOST_BARS);
@@ -120,6 +122,7 @@
     );
   };
 
+  // Its share explained among those of all contexts; with one or two contexts the sentence above says it all.
   const fit = (i) => {
     if (mcpca.k < 3) return parts.fit.replaceChildren();
     const order = mcpca.sortedBy(
@@ -157,6 +160,7 @@
     parts.fit.replaceChildren(el("h3", {}, "How well it is fitted, among all contexts"), chart.fit);
   };
 
+  // The contexts with the most similar loadings by their cosine, which ignores the total variance.
   const alike = (i) => {
     if (mcpca.k < 3) return parts.alike.replaceChildren();
     const cosines = data.loadings.map((row) => mcpca.cosine(row, data.loadings[i]));
@@ -182,6 +186,7 @@
     );
   };
 
+  // Loadings of the chosen context and of another one, by the size of their difference.
   const compare = () => {
     if (mcpca.k < 2) return parts.compare.replaceChildren(el("p", { class: "muted" }, "There is only one context."));
     const [a, b] = [mcpca.chosen.context, mcpca.chosen.other];
@@ -213,6 +218,7 @@
           showlegend: false,
           line: { color: mcpca.colour("line"), width: 3 },
         };
+        // One trace for all lines between the two dots of an MCPC: null ends a line.
         line.x = top.flatMap((j) => [data.loadings[a][j], data.loadings[b][j], null]);
         line.y = top.flatMap((_, at) => [at, at, null]);
         return {

@@ -3,8 +3,8 @@
 {
   const { el, data, byId, number, percent, count } = mcpca;
   const MOST_BARS = 10; // features at each pole in the chart; the table has all
-  const MOST_CONTEXTS = 25,
-    MOST_BOXES = 12;
+  const MOST_CONTEXTS = 25, // in the chart of loadings, likewise
+    MOST_BOXES = 12; // contexts in the chart of scores
   let chooser, parts;
   const pair = { x: 0, y: 1, context: null }; // null: the context with the largest loading that has rows
 
@@ -29,6 +29,7 @@
     parts.rowChart = mcpca.chart("chart-rows");
   };
 
+  // From the map: a click on a cell chooses the context whose rows are shown, too.
   mcpca.mcpc.showRowsOf = (i) => (pair.context = i);
   mcpca.mcpc.show = () => {
     const j = mcpca.chosen.mcpc;
@@ -43,6 +44,7 @@
     back(j);
   };
 
+  // Two paragraphs: how much of the variance and which contexts; then its neighbour and its error.
   const words = (j, carrying) => {
     const { share, explained, nearest, cosine, angles } = data.ofMcpcs;
     const first = el(
@@ -64,6 +66,7 @@
     return [first, second.length ? el("p", { class: "muted" }, second.join(" ")) : null].filter(Boolean);
   };
 
+  // Bars from the most positive entry down to the most negative one; the table has all features of both poles.
   const features = (j) => {
     const ends = data.features.poles[j],
       all = [];
@@ -119,6 +122,7 @@
     );
   };
 
+  // Whether a loading is shown to be above 0; all are where no tests were passed to the report.
   const present = (i, j) => !data.presence || data.presence.adjusted[i][j] <= data.presence.alpha;
 
   const loadings = (j, order) => {
@@ -186,8 +190,10 @@
     );
   };
 
+  // The sample of rows of a context, null where there is none; see ContextSample in _rows.py.
   const samples = (i) => (data.rows ? data.rows.contexts[i] : null);
 
+  // Boxes are drawn from quantiles, which come from more rows than are in the file.
   const scores = (j, order, carrying) => {
     const shown = carrying.filter((i) => samples(i)).slice(0, MOST_BOXES);
     if (!shown.length) {
@@ -256,6 +262,7 @@
     );
   };
 
+  // Rows of one context in the plane of two of its principal components. Called again when a picker changes.
   const rows = (j, order) => {
     const possible = order.filter((i) => samples(i) && samples(i).shown);
     const head = el("h3", {}, "Rows of a context along two principal components");
@@ -265,6 +272,7 @@
     }
     const i = pair.context !== null && possible.includes(pair.context) ? pair.context : possible[0],
       sample = samples(i);
+    // A context with few rows has fewer than three principal components; the pair chosen before may be gone.
     const axes = mcpca.range(data.rows.axes).filter((a) => sample.shares[a] > 0);
     if (axes.length > 1 && (!axes.includes(pair.x) || !axes.includes(pair.y) || pair.x === pair.y))
       [pair.x, pair.y] = axes;
@@ -276,6 +284,7 @@
       });
     const coordinates = mcpca.columns(sample.coordinates),
       colours = mcpca.columns(sample.scores)[j];
+    // Two standard deviations along the MCPC, projected: sample.axes has its cosines with the principal components.
     const end = 2 * Math.sqrt(data.loadings[i][j]),
       [dx, dy] = [pair.x, pair.y].map((a) => end * sample.axes[j][a]);
     mcpca.draw(
@@ -283,7 +292,7 @@
       `Rows of ${mcpca.contextName(i)} along PC ${pair.x + 1} and PC ${pair.y + 1}, coloured by their scores on ` +
         `${mcpca.mcpcName(j)}, with its axis.`,
       () => {
-        const most = colours.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
+        const most = colours.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1; // 0 is the middle of the colours
         return {
           height: 380,
           traces: [
@@ -321,6 +330,7 @@
         };
       },
     );
+    // The share of its length that the projection of a unit vector keeps.
     const seen = Math.hypot(sample.axes[j][pair.x], sample.axes[j][pair.y]);
     parts.rows.replaceChildren(
       head,
@@ -364,14 +374,16 @@
     );
   };
 
+  // Whether it comes back in halves of the rows.
   const back = (j) => {
-    const found = data.ofMcpcs.replicability;
-    let text = "It was not computed whether this MCPC comes back in other rows.";
-    if (found) {
-      const [each, good] = [found.cosines[j].map((c) => number(c, 3)), found.replicates[j]];
+    const replicability = data.ofMcpcs.replicability;
+    let text = "Whether this MCPC comes back in other rows was not computed.";
+    if (replicability) {
+      const each = replicability.cosines[j].map((c) => number(c, 3));
+      const good = replicability.replicates[j];
       text =
-        `In halves of the rows it comes back with |cos| ${found.said[j]} (mean of ${each.length} splits: ` +
-        `${each.join(", ")}), which is ${good ? "above" : "not above"} ${found.threshold}: ` +
+        `In halves of the rows it comes back with |cos| ${replicability.said[j]} (mean of ${each.length} splits: ` +
+        `${each.join(", ")}), which is ${good ? "above" : "not above"} ${replicability.threshold}: ` +
         `it ${good ? "replicates" : "does not replicate"}.`;
     }
     parts.back.replaceChildren(el("h3", {}, "Replicability"), el("p", { id: "replicability" }, text));

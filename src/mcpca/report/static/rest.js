@@ -27,6 +27,7 @@
     about();
   };
 
+  // Findings come in words from _words.py, the gravest first; the table has the numbers behind them.
   const diagnostics = () => {
     const LEVELS = { warning: "Warning", note: "Note", good: "Good" };
     const columns = [
@@ -42,7 +43,7 @@
       {
         title: "likelihood loss",
         value: (i) => facts.loss[i],
-        text: (i) => (facts.loss[i] === null ? "infinite" : number(facts.loss[i])),
+        text: (i) => (facts.loss[i] === null ? "infinite" : number(facts.loss[i])), // JSON has no infinity
       },
       facts.noise && { title: "noise variance", value: (i) => facts.noise[i] },
     ].filter(Boolean);
@@ -67,10 +68,11 @@
     );
   };
 
+  // Why the model has its rank: one curve at a time of those criteria that were computed, and a scree plot.
   const rank = () => {
-    const found = data.rank,
-      known = Object.keys(CRITERIA).filter((name) => name in found.columns);
-    const nodes = [el("h2", { id: "rank-title" }, "Rank"), el("p", {}, found.reason)];
+    const { ranks, columns, reason } = data.rank,
+      known = Object.keys(CRITERIA).filter((name) => name in columns);
+    const nodes = [el("h2", { id: "rank-title" }, "Rank"), el("p", {}, reason)];
     if (known.length) {
       nodes.push(
         el(
@@ -89,10 +91,10 @@
           caption: "All criteria",
           file: "ranks.csv",
           columns: [
-            { title: "rank", value: (at) => found.ranks[at] },
-            ...Object.keys(found.columns).map((name) => ({ title: name, value: (at) => found.columns[name][at] })),
+            { title: "rank", value: (at) => ranks[at] },
+            ...Object.keys(columns).map((name) => ({ title: name, value: (at) => columns[name][at] })),
           ],
-          rows: mcpca.range(found.ranks.length),
+          rows: mcpca.range(ranks.length),
         }),
       );
     }
@@ -102,6 +104,7 @@
     scree();
   };
 
+  // Lines across a chart: at a rank, and at a threshold.
   const mark = (x) => ({
     type: "line",
     x0: x,
@@ -153,6 +156,7 @@
     }));
   };
 
+  // Singular values, with the upper end of what noise gives where the rank was selected by comparison with it.
   const scree = () => {
     const of = data.rank.scree ?? {},
       upper = of["null upper"];
@@ -193,6 +197,7 @@
             xaxis: mcpca.axis("index", { tickformat: "d" }),
             yaxis: mcpca.axis(
               "singular value",
+              // Values of 0, as of exactly low-rank covariances, have no logarithm.
               data.scree.every((v) => v > 0) ? { type: "log", exponentformat: "power" } : {},
             ),
             shapes: [mark(mcpca.r + 0.5)],

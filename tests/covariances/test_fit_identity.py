@@ -1,9 +1,12 @@
-"""A checkpoint goes on with the fit that it is of and with no other: rows, labels, parameters are compared in full."""
+"""A checkpoint resumes its own fit and no other: rows, labels, parameters and code are compared in full."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
+import zipfile
+from importlib.metadata import version
 
 import h5py
 import numpy as np
@@ -11,13 +14,17 @@ import pytest
 import scipy.sparse
 from test_checkpoint import RANK, Blocks, by_passes, problem, same  # noqa: F401  (a fixture)
 
+import mcpca
 from mcpca import MCPCA
 from mcpca._covariances import checkpoint
-from mcpca._data.fingerprints import digest, marks_of
+from mcpca._covariances import code_digest as code_digests
+from mcpca._covariances.checkpoint import Checkpoint
+from mcpca._covariances.code_digest import code_digest
+from mcpca._covariances.fit_identity import digest
 from mcpca._utils.array_files import write_file
 from mcpca.datasets import make_contexts
 
-ANOTHER = r"is of another fit: it differs in {}.*another path, or delete the file"
+ANOTHER = r"belongs to another fit: it differs in {}.*another path, or delete the file"
 
 
 def stop():
@@ -30,75 +37,17 @@ def interrupted(X, y, path, when, **parameters):
     assert path.exists()
 
 
-def slow_marks(X, codes, k):
-    """Python's integers, a value at a time."""
-
-    def mixed(x):
-        x = (x + 0x9E3779B97F4A7C15) % 2**64
-        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-        return x ^ x >> 31
-
-    marks = [0] * k
-    for row, code in zip(X, codes, strict=True):
-        total = 0
-        for j, value in enumerate(row):
-            bits = int.from_bytes(value.tobytes(), sys.byteorder)
-            bits = bits ^ bits >> 32 if value.dtype == np.float64 else bits
-            total += bits * (mixed(j) | 1)
-        marks[code] = (marks[code] + mixed(total % 2**64)) % 2**64
-    return marks
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_marks_depend_on_rows_alone(rng, monkeypatch, dtype):
-    """Not on their order, on blocks, on the layout in memory, or on whether zeros are stored."""
-    monkeypatch.setattr("mcpca._data.fingerprints._AT_A_TIME", 40)
-    X = rng.standard_normal((30, 7)).astype(dtype)
-    X[rng.random(X.shape) < 0.4] = 0
-    X[[3, 20]] = 0
-    codes = rng.integers(3, size=30)
-    expected = slow_marks(X, codes, 3)
-    assert marks_of(X, codes, 3).tolist() == expected
-    assert marks_of(np.asfortranarray(X), codes, 3).tolist() == expected
-    assert marks_of(np.repeat(X, 2, axis=1)[:, ::2], codes, 3).tolist() == expected
-    sparse, order = scipy.sparse.csr_array(X), rng.permutation(30)
-    assert marks_of(sparse, codes, 3).tolist() == expected
-    assert marks_of(sparse[order], codes[order], 3).tolist() == expected
-    assert (marks_of(X[:11], codes[:11], 3) + marks_of(sparse[11:], codes[11:], 3)).tolist() == expected
-
-
-CHANGES = {
-    "one value by its last bit": lambda X: X.__setitem__((333, 17), np.nextafter(X[333, 17], np.inf)),
-    "two features negated": lambda X: X.__setitem__((slice(None), [3, 4]), -X[:, [3, 4]]),
-    "two features exchanged": lambda X: X.__setitem__((slice(None), [3, 4]), X[:, [4, 3]]),
-    "doubled": lambda X: np.multiply(X, 2, out=X),
-    "negated": lambda X: np.negative(X, out=X),
-    "a feature shuffled": lambda X: X.__setitem__((slice(None), 5), np.random.default_rng(0).permutation(X[:, 5])),
-    "rows of two contexts exchanged": lambda X: X.__setitem__([0, 399], X[[399, 0]]),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_every_change_of_rows_has_another_mark(change):
-    data = problem()
-    for dtype in (np.float32, np.float64):
-        X = data.X.astype(dtype)
-        before = marks_of(X, data.y, 4)
-        CHANGES[change](X)
-        assert (marks_of(X, data.y, 4) != before).any()
-
-
 @pytest.mark.parametrize("when", [21, 40, 52])
 def test_rows_that_have_changed_are_refused_before_any_product(by_passes, tmp_path, when):  # noqa: F811
     """Within the first pass, after it, and within later ones; wherever the rows are."""
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     interrupted(data.X, data.y, path, when)
     content = path.read_bytes()
     other = data.X.copy()
     other[150:] *= 3
     stages = []
-    model = MCPCA(RANK, random_state=0, verbose=lambda *told: stages.append(told[0]))
+    model = MCPCA(RANK, random_state=0, verbose=lambda *progress: stages.append(progress[0]))
     with pytest.raises(ValueError, match=ANOTHER.format(r"the rows \(context 1, context 2")):
         model.fit(Blocks(other), data.y, checkpoint=path)
     assert not any(stage.startswith("pass 2") for stage in stages)
@@ -109,14 +58,15 @@ def test_rows_that_have_changed_are_refused_before_any_product(by_passes, tmp_pa
 
 @pytest.mark.parametrize("form", ["array", "sparse", "hdf5", "memory map"])
 def test_ten_thousand_rows_tripled_from_row_six_thousand_on(by_passes, tmp_path, form):  # noqa: F811
-    data, path = make_contexts(5, 12, RANK, n_samples=2000, noise=0.3, random_state=0), tmp_path / "fit.ckpt"
+    data = make_contexts(5, 12, RANK, n_samples=2000, noise=0.3, random_state=0)
+    path = tmp_path / "fit.ckpt"
     order = np.random.default_rng(0).permutation(len(data.X))
     X, y = data.X[order], data.y[order]
     changed = X.copy()
     changed[6000:] *= 3
     with h5py.File(tmp_path / "rows.h5", "w") as file:
 
-        def given(rows, name):
+        def stored(rows, name):
             if form == "hdf5":
                 return file.create_dataset(name, data=rows, chunks=(100, 12))
             if form == "memory map":
@@ -129,16 +79,17 @@ def test_ten_thousand_rows_tripled_from_row_six_thousand_on(by_passes, tmp_path,
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            MCPCA(RANK, random_state=0, verbose=tell).fit(given(X, "X"), y, checkpoint=path)
+            MCPCA(RANK, random_state=0, verbose=tell).fit(stored(X, "X"), y, checkpoint=path)
         with pytest.raises(
             ValueError, match=ANOTHER.format(r"the rows \(context 0, context 1, context 2 and 2 more\)")
         ):
-            MCPCA(RANK, random_state=0).fit(given(changed, "changed"), y, checkpoint=path)
+            MCPCA(RANK, random_state=0).fit(stored(changed, "changed"), y, checkpoint=path)
 
 
 def test_rows_that_were_not_read_yet_may_change(by_passes, tmp_path):  # noqa: F811
     """A first pass that was under way has seen nothing of them: the answer is that of the rows as they are now."""
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     interrupted(data.X, data.y, path, 13)
     other = data.X.copy()
     other[350:] *= 3
@@ -148,7 +99,8 @@ def test_rows_that_were_not_read_yet_may_change(by_passes, tmp_path):  # noqa: F
 
 @pytest.mark.parametrize("blocks", [3, 5])
 def test_the_same_rows_in_other_blocks_are_told(by_passes, tmp_path, blocks):  # noqa: F811
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     interrupted(data.X, data.y, path, 13)
     with pytest.raises(ValueError, match=ANOTHER.format("the blocks that rows come in")):
         MCPCA(RANK, random_state=0).fit(lambda: iter(np.array_split(data.X, blocks)), data.y, checkpoint=path)
@@ -159,7 +111,8 @@ def test_the_same_rows_in_other_blocks_are_told(by_passes, tmp_path, blocks):  #
 def test_parameters_are_compared_in_full(by_passes, tmp_path):  # noqa: F811
     """Not by what is printed of a long array."""
     data = make_contexts(1200, 6, RANK, n_samples=3, noise=0.3, random_state=0)
-    path, weights = tmp_path / "fit.ckpt", np.ones(1200)
+    path = tmp_path / "fit.ckpt"
+    weights = np.ones(1200)
     interrupted(data.X, data.y, path, 150, context_weights=weights)
     other = weights.copy()
     other[600] = 1.0001
@@ -189,7 +142,8 @@ def test_digests_tell_values_apart():
 
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_a_generator_is_known_by_its_state(by_passes, tmp_path, kind):  # noqa: F811
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     options = {"solver": "lsq"}
     expected = MCPCA(RANK, random_state=kind(7), **options).fit(Blocks(data.X), data.y)
     generator = kind(7)
@@ -204,7 +158,8 @@ def test_a_generator_is_known_by_its_state(by_passes, tmp_path, kind):  # noqa: 
 
 
 def test_a_second_fit_on_the_same_path_is_refused(by_passes, tmp_path):  # noqa: F811
-    data, path = problem(), tmp_path / "fit.ckpt"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
     refused = []
 
     def second():
@@ -244,11 +199,13 @@ def test_what_a_killed_fit_left_is_no_obstacle_and_goes(by_passes, tmp_path):  #
 
 
 def test_a_link_to_a_checkpoint_is_followed(by_passes, tmp_path):  # noqa: F811
-    data, path, link = problem(), tmp_path / "fit.ckpt", tmp_path / "link"
+    data = problem()
+    path = tmp_path / "fit.ckpt"
+    link = tmp_path / "link"
     link.symlink_to(path)
     interrupted(data.X, data.y, link, 40)
     assert link.is_symlink()
-    with checkpoint.Checkpoint(path, {}), pytest.raises(ValueError, match="is in use by another fit"):
+    with Checkpoint(path, {}), pytest.raises(ValueError, match="is in use by another fit"):
         MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
     MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
     assert [p.name for p in tmp_path.iterdir()] == ["link"]
@@ -256,42 +213,139 @@ def test_a_link_to_a_checkpoint_is_followed(by_passes, tmp_path):  # noqa: F811
 
 def test_a_folder_that_takes_no_files(tmp_path):
     data = problem()
-    with pytest.raises(OSError, match=r"checkpoint=.*its folder takes no files \(File name too long\); pass another"):
+    with pytest.raises(
+        OSError, match=r"checkpoint=.*no file can be created in its folder \(File name too long\); pass another"
+    ):
         MCPCA(RANK).fit(data.X, data.y, checkpoint=tmp_path / ("x" * 250))
 
 
 def header_of(**changed):
-    return {"identity": {}, "seed": 1, "sizes": [1], "groups": 0, "rows": 0, "sums": 0} | changed
+    header = {"code": {"digest": code_digest(), "version": "0"}, "identity": {}, "seed": 1, "under_way": None}
+    return header | {"finished": [{"stage": "means", "shapes": [[3]]}]} | changed
+
+
+def under_way(**changed):
+    return {"stage": "basis", "shapes": [[2]], "groups": 1, "rows": 7} | changed
 
 
 @pytest.mark.parametrize(
     ("arrays", "header", "message"),
     [
-        ({}, header_of(), "tells of pass_0_0, which the file does not have"),
-        ({"pass_0_0": np.full(3, np.nan)}, header_of(), "array 'pass_0_0' is not of finite numbers"),
-        ({"pass_0_0": np.array(["a"])}, header_of(), "array 'pass_0_0' is not of finite numbers"),
-        ({"pass_0_0": np.ones(3), "marks": np.ones(2)}, header_of(), "its marks are float64"),
-        ({}, header_of(sizes=[10**12]), "does not say how many passes"),
-        ({}, header_of(sizes=None), "does not say how many passes"),
-        ({}, header_of(sums=-1), "does not say how many passes"),
-        ({}, header_of(sizes=[], seed="1"), "lacks what a fit is known by"),
-        ({}, header_of(sizes=[], identity=[]), "lacks what a fit is known by"),
+        ({}, header_of(), "header lists pass_0_0, which the file lacks"),
+        ({"pass_0_0": np.full(3, np.nan)}, header_of(), "array 'pass_0_0' has values that are not finite numbers"),
+        ({"pass_0_0": np.array(list("abc"))}, header_of(), "array 'pass_0_0' has values that are not finite numbers"),
+        ({"pass_0_0": np.ones(2)}, header_of(), r"array 'pass_0_0' has shape \(2,\), and the header says \(3,\)"),
+        ({"pass_0_0": np.ones(3), "marks": np.ones(2)}, header_of(), "marks are float64"),
+        ({"pass_0_0": np.ones(3)}, header_of(under_way=under_way()), "header lists sum_0, which the file lacks"),
+        (
+            {"pass_0_0": np.ones(3), "sum_0": np.ones(1)},
+            header_of(under_way=under_way()),
+            r"array 'sum_0' has shape \(1,\), and the header says \(2,\)",
+        ),
+        ({}, header_of(finished=[{"stage": "means", "shapes": [[]] * 10**6}]), "does not list the passes"),
+        ({}, header_of(finished=None), "does not list the passes"),
+        ({}, header_of(finished=[{"stage": None, "shapes": []}]), "does not list the passes"),
+        ({}, header_of(finished=[{"stage": "means", "shapes": [[-1]]}]), "does not list the passes"),
+        ({}, header_of(finished=[{"stage": "means", "shapes": 3}]), "does not list the passes"),
+        ({}, header_of(under_way=under_way(groups=-1)), "does not list the passes"),
+        ({}, header_of(under_way={}), "does not list the passes"),
+        ({}, header_of(finished=[], seed="1"), "does not identify a fit"),
+        ({}, header_of(finished=[], identity=[]), "does not identify a fit"),
     ],
 )
 def test_damaged_checkpoints_are_refused_by_what_is_wrong(tmp_path, arrays, header, message):
     path = tmp_path / "fit.ckpt"
     write_file(path, checkpoint.FORMAT, arrays, header)
-    with pytest.raises(ValueError, match=f"{message}.*delete the file"), checkpoint.Checkpoint(path, {}):
+    with pytest.raises(ValueError, match=f"is damaged: its .*{message}.*delete the file"), Checkpoint(path, {}):
         pass
     assert [p.name for p in tmp_path.iterdir()] == ["fit.ckpt"]
 
 
-def test_passes_of_another_shape_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("stage", "shape", "message"),
+    [
+        ("means", 3, r"pass 1, 'means', has shapes \[\(1,\)\] where \[\(3,\)\] are needed"),
+        ("core", 1, "pass 1 is 'means' on file and 'core' in this fit"),
+    ],
+)
+def test_finished_passes_that_do_not_fit_are_refused(tmp_path, stage, shape, message):
     """Also where NumPy would stretch them to the shape that is needed."""
     path = tmp_path / "fit.ckpt"
-    write_file(path, checkpoint.FORMAT, {"pass_0_0": np.ones(1)}, header_of())
+    finished = [{"stage": "means", "shapes": [[1]]}]
+    write_file(path, checkpoint.FORMAT, {"pass_0_0": np.ones(1)}, header_of(finished=finished))
     with (
-        checkpoint.Checkpoint(path, {}) as saved,
-        pytest.raises(ValueError, match=r"shapes \[\(1,\)\] where \[\(3,\)\]"),
+        Checkpoint(path, {}) as saved,
+        pytest.raises(
+            ValueError, match=f"does not match: {message}.*Delete the file to start afresh, or pass another path"
+        ),
     ):
-        saved.recall([np.zeros(3)])
+        saved.recall(stage, [np.zeros(shape)])
+
+
+@pytest.mark.parametrize(
+    ("stage", "shape", "message"),
+    [
+        ("basis", 3, r"pass 2, 'basis', has shapes \[\(2,\)\] where \[\(3,\)\] are needed"),
+        ("core", 2, "pass 2 is 'basis' on file and 'core' in this fit"),
+    ],
+)
+def test_a_pass_under_way_that_does_not_fit_is_refused(tmp_path, stage, shape, message):
+    path = tmp_path / "fit.ckpt"
+    arrays = {"pass_0_0": np.ones(3), "sum_0": np.ones(2)}
+    write_file(path, checkpoint.FORMAT, arrays, header_of(under_way=under_way()))
+    with Checkpoint(path, {}) as saved:
+        assert saved.recall("means", [np.zeros(3)])
+        with pytest.raises(
+            ValueError, match=f"does not match: {message}.*Delete the file to start afresh, or pass another"
+        ):
+            saved.resume(stage, [np.zeros(shape)])
+    with Checkpoint(path, {}) as saved:
+        saved.recall("means", [np.zeros(3)])
+        totals = [np.zeros(2)]
+        assert saved.resume("basis", totals) == (1, 7)
+        np.testing.assert_array_equal(totals[0], 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "writer"),
+    [
+        ({"digest": "0" * 32, "version": "0.1"}, r"mcpca 0\.1, 0{32}"),
+        (None, "an earlier version"),
+    ],
+)
+def test_a_checkpoint_of_other_code_is_refused(tmp_path, code, writer):
+    """Before anything else is asked of the file, whose layout may be another one."""
+    path = tmp_path / "fit.ckpt"
+    header = {name: value for name, value in header_of(code=code, finished=None).items() if value is not None}
+    write_file(path, checkpoint.FORMAT, {}, header)
+    content = path.read_bytes()
+    states = rf"written by different code \({writer}\) from that running now \(mcpca .*, {code_digest()}\)"
+    way_out = r"\. Resume with that code, pass another path, or delete the file"
+    with pytest.raises(ValueError, match=states + way_out), Checkpoint(path, {}):
+        pass
+    assert path.read_bytes() == content
+
+
+def test_the_digest_of_the_code_is_of_its_source_files(tmp_path, monkeypatch):
+    """One changed file changes it, wherever the package is; without source files it is the version, and says so."""
+    package = tmp_path / "copy" / "mcpca"
+    shutil.copytree(os.path.dirname(mcpca.__file__), package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def digest_in(folder):
+        monkeypatch.setattr(code_digests.resources, "files", lambda name: folder)
+        return code_digest.__wrapped__()
+
+    assert digest_in(package) == code_digest()
+    with zipfile.ZipFile(tmp_path / "mcpca.zip", "w") as archive:
+        for path in package.rglob("*.py"):
+            archive.write(path, path.relative_to(package.parent))
+    with zipfile.ZipFile(tmp_path / "mcpca.zip") as archive:
+        assert digest_in(zipfile.Path(archive, "mcpca/")) == code_digest()
+    for name, counts in (("_solvers/mspm.py", True), ("_linalg/new.py", True), ("report/__init__.py", False)):
+        before = digest_in(package)
+        with (package / name).open("a") as file:
+            file.write("# changed\n")
+        assert (digest_in(package) != before) == counts
+    for path in package.rglob("*.py"):
+        path.unlink()
+    assert digest_in(package) == f"version {version('mcpca')}, without source files"

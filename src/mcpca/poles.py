@@ -1,4 +1,7 @@
-"""The two poles of an MCPC: the features with the most negative and the most positive entries."""
+"""The two poles of an MCPC: the features with the most negative and the most positive entries.
+
+Bar plots, cards, reports and gene set tests all take their features from here, so that they agree on order and ties.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.arguments import check_integer
-from .._utils.array_api import to_host
-from .._utils.types import Array
+from ._utils.arguments import check_integer
+from ._utils.array_api import to_host
+from ._utils.types import Array
 
 
 class Pole(NamedTuple):
-    """Features at one end, the strongest first: ``indices`` (m,), ``names`` of them and their ``values`` (m,)."""
+    """Features at one end, the strongest first: their ``indices`` (m,), ``names`` and ``values`` (m,)."""
 
     indices: Array
     names: list[str]
@@ -21,7 +24,7 @@ class Pole(NamedTuple):
 
 
 class Poles(NamedTuple):
-    """Both ends of an MCPC. Its sign is a convention, so neither is more than the other's opposite."""
+    """Both ends of an MCPC. The sign of an MCPC is a convention, so which end is positive carries no meaning."""
 
     negative: Pole
     positive: Pole
@@ -33,12 +36,12 @@ def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Pole
     Parameters
     ----------
     components : array-like (p, r)
-        A; or ``projection_.T``, for the weights that make scores.
+        A, or ``projection_.T`` for the weights of the scores.
     features : sequence of p names
     j : int
         Column of ``components``.
     n : int
-        Features at each pole. Fewer where fewer have that sign: a feature with an entry of 0 is at no pole.
+        Number of features at each pole; fewer if fewer have that sign. A feature with an entry of 0 is at no pole.
 
     Returns
     -------
@@ -63,10 +66,12 @@ def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Pole
         raise ValueError(f"features has {len(features)} names, but components has {len(A)} rows; pass one for each.")
     j = check_integer(j, "j", 0, A.shape[1] - 1, "MCPCs count from 0, as columns.")
     n = check_integer(n, "n", 1)
-    return Poles(_pole(-A[:, j], A[:, j], features, n), _pole(A[:, j], A[:, j], features, n))
+    a = A[:, j]
+    return Poles(_strongest(-a, a, features, n), _strongest(a, a, features, n))
 
 
-def _pole(size: Array, a: Array, features: Sequence[Any], n: int) -> Pole:
-    order = np.argsort(-size, kind="stable")[:n]
+def _strongest(size: Array, a: Array, features: Sequence[Any], n: int) -> Pole:
+    """Return the n features of largest ``size`` (p,), which is ``a`` or ``-a``."""
+    order = np.argsort(-size, kind="stable")[:n]  # stable: ties in the order of the features
     order = order[size[order] > 0]
     return Pole(order, [str(features[i]) for i in order], a[order])

@@ -1,4 +1,7 @@
-"""Contexts by the likeness of their loadings: distances, hierarchical clustering, an order with like beside like."""
+"""Distances between contexts by their loadings, hierarchical clustering, and an order with similar ones side by side.
+
+Trees and the heatmap of loadings are drawn from it, and ``analysis.trees`` compares its trees with others.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import pdist, squareform
 
-from .._utils.array_api import to_host
-from .._utils.types import Array
+from ._utils.array_api import to_host
+from ._utils.types import Array
 
-METRICS = ("correlation", "cosine", "euclidean")
-METHODS = ("average", "complete", "single", "weighted", "ward")
-_MOST_ORDERED = 500  # leaves; their best order costs O(k^3)
+DISTANCE_METRICS = ("correlation", "cosine", "euclidean")
+LINKAGE_METHODS = ("average", "complete", "single", "weighted", "ward")
+_MOST_ORDERED = 500  # contexts up to which leaves are put into their best order, which costs O(k^3)
 
 
 def context_distances(B: Any, metric: str = "correlation") -> Array:
@@ -24,9 +27,9 @@ def context_distances(B: Any, metric: str = "correlation") -> Array:
     B : array-like (k, r)
         Loadings.
     metric : {"correlation", "cosine", "euclidean"}
-        The first two are 1 - correlation and 1 - cosine, which do not depend on how much a context varies in all. A row
-        that has no correlation (it is constant) or no cosine (it is zero) is at distance 1 from all others, and at 0
-        from those of its kind. With a single MCPC every row is constant.
+        The first two are 1 - correlation and 1 - cosine, which do not depend on the total variance of a context. A row
+        without a correlation (constant) or a cosine (zero) is at distance 1 from all others, and at 0 from rows of
+        its kind. With a single MCPC every row is constant.
 
     Notes
     -----
@@ -35,16 +38,17 @@ def context_distances(B: Any, metric: str = "correlation") -> Array:
     B = np.asarray(to_host(B), dtype=np.float64)
     if B.ndim != 2 or 0 in B.shape or not np.isfinite(B).all():
         raise ValueError(f"B must be a (k, r) matrix of finite loadings, got shape {B.shape}.")
-    if metric not in METRICS:
-        raise ValueError(f"metric={metric!r} is unknown; choose one of {list(METRICS)}.")
+    if metric not in DISTANCE_METRICS:
+        raise ValueError(f"metric={metric!r} is unknown; choose one of {list(DISTANCE_METRICS)}.")
     if metric == "euclidean":
         return np.asarray(pdist(B))
+    # Neither metric depends on the size of a row: scaled to at most 1, squares neither overflow nor vanish.
     largest = np.abs(B).max(axis=1, keepdims=True)
     Z = B / np.where(largest > 0, largest, 1)
     if metric == "correlation":
         Z = Z - Z.mean(axis=1, keepdims=True)
     size = np.linalg.norm(Z, axis=1)
-    varies = size > np.finfo(float).eps * np.sqrt(B.shape[1])  # else what is left of a constant row is rounding
+    varies = size > np.finfo(float).eps * np.sqrt(B.shape[1])  # a constant row leaves rounding, not zeros
     Z = np.where(varies[:, None], Z / np.where(varies, size, 1)[:, None], 0)
     D = np.clip(1 - Z @ Z.T, 0, 2)
     D[np.ix_(~varies, ~varies)] = 0
@@ -60,17 +64,17 @@ def context_linkage(B: Any, *, method: str = "average", metric: str = "correlati
     B : array-like (k, r)
         Loadings of at least two contexts.
     method : {"average", "complete", "single", "weighted", "ward"}
-        How far two clusters are apart; "ward" needs ``metric="euclidean"``.
+        Distance between two clusters; "ward" needs ``metric="euclidean"``.
     metric : {"correlation", "cosine", "euclidean"}
         See ``context_distances``.
 
     Notes
     -----
-    Leaves are in the order that has the least sum of distances between neighbours, for up to 500 contexts: cost
-    O(k^2 r + k^3). Beyond that in the order of the clustering: O(k^2 r).
+    For up to 500 contexts, leaves are in the order with the smallest sum of distances between neighbours: cost
+    O(k^2 r + k^3). Beyond that they are in the order of the clustering: O(k^2 r).
     """
-    if method not in METHODS:
-        raise ValueError(f"method={method!r} is unknown; choose one of {list(METHODS)}.")
+    if method not in LINKAGE_METHODS:
+        raise ValueError(f"method={method!r} is unknown; choose one of {list(LINKAGE_METHODS)}.")
     if method == "ward" and metric != "euclidean":
         raise ValueError(f"method='ward' needs metric='euclidean', got metric={metric!r}; change one of them.")
     distances = context_distances(B, metric)
@@ -83,7 +87,7 @@ def context_linkage(B: Any, *, method: str = "average", metric: str = "correlati
 
 
 def similar_order(B: Array) -> Array:
-    """Return an order of the rows of B in which neighbours are alike: the leaves of average linkage by cosine."""
+    """Return an order of the rows of B in which neighbours are similar: the leaves of average linkage by cosine."""
     if len(B) < 3:
         return np.arange(len(B))
     return np.asarray(leaves_list(context_linkage(B, metric="cosine")))

@@ -1,4 +1,8 @@
-"""How widely each MCPC is shared: specific to one context, shared by some, or broad."""
+"""How widely each MCPC is shared: specific to one context, shared by some, or broad.
+
+The labels group the columns of the loadings heatmap and stand on cards; ``carrying_contexts`` names the contexts that
+texts mention.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.arguments import check_real
-from .._utils.array_api import to_host
-from .._utils.printing import Shown, counted, mcpcs
-from .._utils.types import Array
+from ._utils.arguments import check_real
+from ._utils.array_api import to_host
+from ._utils.printing import Shown, counted, mcpcs
+from ._utils.types import Array
 
-KINDS = ("specific", "shared", "broad", "none")
-_FEWEST = 3  # contexts that can be broad, unless there are fewer
+SHARING_KINDS = ("specific", "shared", "broad", "none")
+_FEWEST_BROAD = 3  # contexts that an MCPC must be in to be broad, unless there are fewer in all
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,14 +30,15 @@ class Sharing(Shown):
     labels : ndarray (r,) of str
         "specific", "shared", "broad", or "none" for an MCPC without loadings.
     effective : ndarray (r,)
-        Effective number of contexts, between 1 and k; 0 for an MCPC without loadings.
+        Effective number of contexts of each MCPC, between 1 and k; 0 for an MCPC without loadings.
     """
 
     labels: Array
     effective: Array
 
     def _words(self) -> list[str]:
-        kinds = ", ".join(f"{int((self.labels == kind).sum())} {kind}" for kind in dict.fromkeys(self.labels.tolist()))
+        occurring = dict.fromkeys(self.labels.tolist())
+        kinds = ", ".join(f"{int((self.labels == kind).sum())} {kind}" for kind in occurring)
         return [f"{counted(len(self.labels), 'MCPC')}: {kinds}."]
 
     def _rows(self) -> dict[str, Any]:
@@ -41,12 +46,12 @@ class Sharing(Shown):
 
 
 def how_shared(B: Any, *, groups: Sequence[Hashable] | None = None, broad: float = 1 / 3) -> Sharing:
-    """Say of each MCPC whether one context carries it, some, or many.
+    """Say for each MCPC whether one context, some or many carry it.
 
-    The effective number of contexts of MCPC j is ``(sum_i b_ij^2)^2 / sum_i b_ij^4``: it is m where m contexts have
-    equal loadings and the others none. Loadings are squared since ``||b_ij a_j a_j^T||_F^2 = b_ij^2``, and so that
+    The effective number of contexts of MCPC j is ``(sum_i b_ij^2)^2 / sum_i b_ij^4``: it is m if m contexts have
+    equal loadings and the others none. Loadings are squared because ``||b_ij a_j a_j^T||_F^2 = b_ij^2``, and so that
     small loadings in many contexts, which real data always have, count for little. Rounded to a whole number, 1 is
-    "specific"; "broad" is at least the share ``broad`` of all contexts, and at least 3 of them (or all, where there are
+    "specific"; "broad" is at least the share ``broad`` of all contexts, and at least 3 of them (or all, if there are
     fewer); "shared" is in between.
 
     Parameters
@@ -54,9 +59,9 @@ def how_shared(B: Any, *, groups: Sequence[Hashable] | None = None, broad: float
     B : array-like (k, r)
         Loadings, >= 0.
     groups : sequence of k labels, optional
-        Contexts with the same label count as one, with the largest of their loadings: cancer types of one organ say.
+        Contexts with the same label count as one, with the largest of their loadings: cancer types of one organ, say.
     broad : float
-        Share of the contexts (or groups) from which on an MCPC is broad.
+        Share of the contexts (or groups) from which an MCPC counts as broad.
 
     Returns
     -------
@@ -82,7 +87,7 @@ def how_shared(B: Any, *, groups: Sequence[Hashable] | None = None, broad: float
         B = _largest_of_groups(B, groups)
     effective = _effective(B)
     whole = np.round(effective)
-    many = min(len(B), max(_FEWEST, broad * len(B)))
+    many = min(len(B), max(_FEWEST_BROAD, broad * len(B)))
     labels = np.select([whole == 0, whole == 1, whole >= many], ["none", "specific", "broad"], "shared")
     return Sharing(labels, effective)
 
@@ -95,7 +100,8 @@ def carrying_contexts(b: Array) -> Array:
 
 def _effective(B: Array) -> Array:
     largest = B.max(axis=0)
-    squares = (B / np.where(largest > 0, largest, 1)) ** 2  # of at most 1: fourth powers neither overflow nor vanish
+    # The number is free of the unit: scaled to at most 1, fourth powers neither overflow nor vanish.
+    squares = (B / np.where(largest > 0, largest, 1)) ** 2
     return np.asarray(squares.sum(axis=0) ** 2 / np.where(largest > 0, (squares**2).sum(axis=0), 1))
 
 

@@ -1,0 +1,131 @@
+"""Kernels: what one block of rows contributes to the totals of a pass. Those for the basis are in ``gram.py``.
+
+A kernel takes rows X (n, p), dense or CSR, and ``codes`` (n,), the index of each row's context, and returns ``Sum``
+items to be added to the totals. It may run in any thread and on any machine, so it holds nothing but arrays, bound to
+its first arguments by ``functools.partial``. ``StreamedCovariances`` turns totals into products with covariances.
+
+Centring rows would make sparse ones dense. Wherever possible, their scores on a few directions are centred instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._data import context_sums
+from .._data.context_sums import Sum
+from .._data.contexts import Contexts
+from .._data.projection import offset_scores
+from .._utils.types import Array
+
+# Numbers in a dense, centred copy of rows (8 MB per thread), which is needed if all entries of covariances are. With
+# more, the copy only takes memory; with far fewer, it has too few rows for BLAS to be efficient.
+_CENTRED_NUMBERS = 2**20
+# With more contexts than this a block has few rows of each. Sums of sparse rows are then added entry by entry, which is
+# three times as fast as forming sums by context first.
+_MANY_CONTEXTS = 200
+
+
+@dataclass(frozen=True)
+class CentredScores:
+    """Centred scores ``(x - m_i)^T A``, from the directions A (p, m) and the scores ``offsets`` (k, m) of the means.
+
+    Both are in the precision of the rows.
+    """
+
+    directions: Array
+    offsets: Array
+
+    def of(self, X: Any, codes: Array) -> Array:
+        """Return the scores (n, m)."""
+        return offset_scores(X, self.directions, self.offsets[codes])
+
+
+def adds_by_entry(contexts: Contexts) -> bool:
+    """Whether to add sparse rows entry by entry; not on other machines, where that would be more data to send."""
+    many = len(contexts.names) > _MANY_CONTEXTS
+    return bool(contexts.engine is None and many and contexts.sparse.all())
+
+
+def row_sums(by_entry: bool, X: Any, codes: Array) -> list[Sum]:
+    """Return the sums of rows, to total 0, (k, p)."""
+    sums = context_sums.entries_by_context if by_entry else context_sums.sums_by_context
+    return [Sum(0, *sums(X, codes))]
+
+
+def row_sums_and_sketch(by_entry: bool, directions: Array, mixture: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return ``row_sums``, and ``sum_i w_il X_i^T X_i x_l`` for directions x and weights w (k, s), to total 1, (p, s).
+
+    Means are not known yet, so the caller has to subtract ``n_i w_il m_i m_i^T x_l`` from the latter.
+    """
+    # In a single product whatever the contexts: row t is multiplied by the weights of its context, w[codes[t]].
+    scores = X @ directions
+    return [*row_sums(by_entry, X, codes), Sum(1, ..., X.T @ (scores * mixture[codes]))]
+
+
+def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
+    """Return ``Z_i^T Z_i``, to total 0, (k, m, m)."""
+    # Scores are sorted by context, and not the rows: they are far smaller.
+    Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
+    m = Z.shape[1]
+    out = np.empty((len(present), m, m))
+    for j in range(len(present)):
+        Zi = Z[bounds[j] : bounds[j + 1]]
+        out[j] = Zi.T @ Zi
+    return [Sum(0, present, out)]
+
+
+def score_squares(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
+    """Return the diagonals of ``Z_i^T Z_i``, to total 0, (k, m)."""
+    Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
+    return [Sum(0, present, np.add.reduceat(Z**2, bounds[:-1], axis=0, dtype=np.float64))]
+
+
+def combined_products(scores: CentredScores, W: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return ``sum_i X_i^T Z_i W_i``, to total 0, (p, m), and the sums of the ``Z_i W_i``, to total 1, (k, m).
+
+    W holds matrices (k, m, m) or their diagonals (k, m). The caller needs the second total to centre the first.
+    """
+    Z = scores.of(X, codes)
+    if W.ndim == 2:
+        Z *= W[codes]
+    else:
+        Z = context_sums.multiplied(Z, codes, W)
+    ordered, present, bounds = context_sums.by_context(Z, codes)
+    sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
+    # X^T Z takes rows in the order in which they came: sorting X by context would copy it.
+    return [Sum(0, ..., context_sums.transposed(X, Z)), Sum(1, present, sums)]
+
+
+def feature_squares(means: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return sums of ``(x - m_i)^2``, or of ``(x - m_i)^2 - m_i^2`` for sparse rows, to total 0, (k, p)."""
+    present, squares = context_sums.squares_by_context(X, codes, means)
+    return [Sum(0, present, squares)]
+
+
+def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return ``(X_i - 1 m_i^T)^T (X_i - 1 m_i^T)``, to total 0, (k, p, p), and its rows' sums, to total 1, (k, p).
+
+    ``means`` (k, p) are in the precision of the rows. If they were exact the sums would be 0; the caller uses them to
+    undo the effect of their rounding. Rows are not centred if ``X^T X`` can be corrected without losing digits.
+    """
+    p = means.shape[1]
+    present, rows = context_sums.rows_of(codes, 0, len(means))
+    scatters = np.zeros((len(present), p, p))
+    centred_sums = np.zeros((len(present), p))
+    step = max(1, _CENTRED_NUMBERS // p)
+    for j, i in enumerate(present.tolist()):
+        Xi = X[rows[j]]
+        uncentred = context_sums.scatter_uncentred(Xi, means[i])
+        if uncentred is not None:
+            scatters[j] = uncentred
+            continue
+        for start in range(0, Xi.shape[0], step):
+            Z = Xi[start : start + step]
+            Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[i]
+            centred_sums[j] += Z.sum(axis=0, dtype=np.float64)
+            scatters[j] += Z.T @ Z
+    return [Sum(0, present, scatters), Sum(1, present, centred_sums)]

@@ -1,0 +1,80 @@
+"""A sample of the rows on disk, loaded into memory.
+
+``StreamedCovariances`` takes its first look at one: the leading directions of the sample are a good start for those of
+all rows, for a fraction of a pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._data.contexts import Contexts
+from .._data.labels import rows_by_context
+from .._data.sources import Source, as_source
+from .._utils.types import Array
+from .row_groups import ON_DISK, memory_limit
+
+# Consecutive rows in each run of a sample. Longer runs are faster to read; shorter ones spread the sample more evenly
+# over a file that is sorted, and so over its contexts.
+_RUN_ROWS = 64
+# A sample takes at most this share of the memory for rows. With more, less is left for the work on it.
+_SHARE_OF_MEMORY = 1 / 4
+
+
+class RowSample(NamedTuple):
+    """Indices of the contexts with two or more rows in the sample, and their rows as ``Contexts`` in this order."""
+
+    chosen: list[int]
+    contexts: Contexts
+
+
+def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
+    """Return a share of the rows on disk, in equally spaced runs, which costs about that share of a reading.
+
+    None if rows are in memory, if single rows cannot be read, if the sample would have fewer than ``least`` rows, or if
+    some of its values are not finite.
+    """
+    sources = list({id(source): source for source in contexts.sources}.values())
+    if contexts.resampled or not all(isinstance(source, ON_DISK) for source in sources):
+        return None
+    n_bytes = sum(source.nbytes for source in sources)
+    share = min(share, _SHARE_OF_MEMORY * memory_limit() / max(n_bytes, 1))
+    blocks: dict[int, Source] = {}
+    rows: list[slice | Array] = [slice(0, 0)] * len(contexts.names)
+    for source in sources:
+        codes = contexts.codes(source)
+        wanted = np.flatnonzero(_in_sample(len(codes), share) & (codes >= 0))
+        if not len(wanted):
+            continue
+        block: Any = source.gather(wanted)
+        if not np.isfinite((block.data if source.sparse else block).sum(dtype=np.float64)):
+            return None  # the pass over all rows will name the row
+        blocks[id(source)] = as_source(block, "X")
+        present, index = np.unique(codes[wanted], return_inverse=True)
+        for i, places in zip(present.tolist(), rows_by_context(index), strict=True):
+            rows[i] = places
+    counts = np.array([_n_rows(places) for places in rows])
+    chosen = np.flatnonzero(counts > 1).tolist()  # a covariance needs two
+    if counts[chosen].sum() < least:
+        return None
+    sample = replace(
+        contexts,
+        names=contexts.names[chosen],
+        sources=[blocks[id(contexts.sources[i])] for i in chosen],
+        rows=[rows[i] for i in chosen],
+        n_samples=counts[chosen],
+    )
+    return RowSample(chosen, sample)
+
+
+def _in_sample(n: int, share: float) -> Array:
+    """Return which of n rows are sampled: run t is if ``share`` times t passes a whole number on the way to t + 1."""
+    run = np.arange(n) // _RUN_ROWS
+    return np.asarray(np.floor((run + 1) * share) > np.floor(run * share))
+
+
+def _n_rows(rows: slice | Array) -> int:
+    return int(rows.stop - rows.start) if isinstance(rows, slice) else len(rows)

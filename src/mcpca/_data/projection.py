@@ -1,0 +1,57 @@
+"""Scores of rows on directions, with an offset instead of centred rows.
+
+For rows x (p,), their mean m and a projection P (r, p),
+
+    (x - m) P^T = x P^T - m P^T,
+
+so the mean is taken off the r scores and not off the p features: sparse rows stay sparse, and dense ones are not
+copied. The price is cancellation: the error of a score grows from ``eps |x - m|`` to ``eps (|x| + |m|)``, times the
+norm of P. It matters only where means are many orders of magnitude larger than deviations from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._utils.types import Array
+from .blocks import SCAN_BYTES, Source, check_block
+
+
+def offset_scores(X: Any, directions: Array, offset: Array) -> Array:
+    """Return ``X W - offset`` for rows X (n, p), dense or CSR, and directions W (p, r), which is ``P^T``.
+
+    ``offset`` is (r,), or (n, r) where rows have different ones.
+    """
+    return np.asarray(X @ directions - offset)
+
+
+def scores_by_context(
+    X: Any, codes: Array, projections: Sequence[Array], offsets: Array, dtype: np.dtype[Any]
+) -> Array:
+    """Return ``x P^T - offset`` (n, r) of rows X (n, p), with P and offset of each row's context ``codes`` (n,).
+
+    ``projections`` are one matrix (r, p) for all contexts or one for each, ``offsets`` (1, r) or (k, r) likewise.
+    """
+    if len(projections) == 1:
+        offset = offsets[codes] if len(offsets) > 1 else offsets[0]
+        return np.asarray(offset_scores(X, projections[0].T, offset), dtype=dtype)
+    Z = np.empty((len(codes), offsets.shape[1]), dtype=dtype)
+    for i in np.unique(codes).tolist():
+        rows = np.flatnonzero(codes == i)
+        Z[rows] = offset_scores(X[rows], projections[i].T, offsets[i])
+    return Z
+
+
+def projected_rows(source: Source, directions: Array, dtype: Any = np.float64) -> Array:
+    """Return ``X W`` (n, r) of all rows of a source, for W (p, r), or (n,) for W (p,).
+
+    One pass, which raises for values that are not finite. Memory: the result and a block of rows.
+    """
+    Z = np.empty((source.shape[0], *directions.shape[1:]), dtype=dtype)
+    for first, block in source.scan(SCAN_BYTES):
+        check_block(block, first, "X")
+        Z[first : first + block.shape[0]] = block @ directions
+    return Z

@@ -1,0 +1,182 @@
+"""Diagonal noise for ``ml``: ``Sigma_i = A B_i A^T + diag(psi)``, one variance per feature, shared by all contexts.
+
+Features divided by ``sqrt(psi)`` ("white" features below) have noise I, which is isotropic noise with s = 1 held fixed.
+So A and B take a few steps of ``scoring`` in white features, psi takes a scoring step given A and B, and so on in turn.
+With one context this is factor analysis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._covariances.interface import Covariances, project
+from .._covariances.subspace import ALL_FEATURES, compress, orthonormal
+from .._utils.progress import Search
+from .._utils.types import Array
+from .interface import Settings
+from .likelihood import Likelihood, likelihood_of, unit_columns
+from .ml_estimate import NOISE_FLOOR, Estimate, largest_decrement
+from .scoring import ScoringData, maximise_likelihood, outside_gradient_in_features
+
+_MOST_ROUNDS = 100
+_WHITE_STEPS = 5  # for A and B between two steps of psi; more would polish what the next psi moves
+_MOST_INVERTED_FEATURES = 4000  # whose pooled covariance is inverted for a first guess: O(p^3)
+_FEATURE_FLOOR = 1e-4  # of the variance of a feature: less noise is a Heywood case, a likelihood without bound
+_GUESS_RIDGE = 1e-3  # of the variance of a feature, in that inverse
+_BACKTRACKS = 12
+_LARGEST_LOG_STEP = 1.0  # of log psi in one step
+_SUFFICIENT_GAIN = 1e-4  # Armijo's share of what the step promises
+
+
+def guess_unique_variances(S: Covariances, n: Array, r: int) -> Array:
+    """Return a first guess of psi (p,): the variance of each feature that the others do not predict.
+
+    It is Joreskog's start of factor analysis, ``(1 - r / 2p) / (S^-1)_jj``, for the pooled covariance. With very many
+    features, all of the variance.
+    """
+    p = S.n_features
+    variances = n @ S.variances() / n.sum()
+    shrink = 1 - r / (2 * p)
+    if p > _MOST_INVERTED_FEATURES:
+        return np.asarray(np.maximum(variances, variances.max() * NOISE_FLOOR) * shrink)
+    pooled = S.pooled(n / n.sum())
+    ridge = np.maximum(variances, variances.max() * NOISE_FLOOR) * _GUESS_RIDGE
+    unique = 1 / np.diag(np.linalg.inv(pooled + np.diag(ridge)))
+    return np.asarray(np.maximum(unique * shrink, ridge))
+
+
+def _noise_floor(S: Covariances, unit: float, n: Array) -> Array:
+    """Return the smallest psi (p,) allowed."""
+    variances = n @ S.variances() / n.sum() / unit
+    return np.asarray(np.maximum(_FEATURE_FLOOR * variances, NOISE_FLOOR))
+
+
+def fit_diagonal_noise(S: Covariances, unit: float, A: Array, B: Array, psi: Array, settings: Settings) -> Estimate:
+    """Alternate between A, B given the noise of each feature, and the noise given A, B."""
+    n = settings.degrees_of_freedom
+    tol = largest_decrement(settings)
+    floor = _noise_floor(S, unit, n)
+    change = np.zeros((len(A), 0))
+    n_iter = 0
+    decrement = np.inf
+    progress = Search(settings.report, "likelihood", _MOST_ROUNDS)
+    for _ in range(_MOST_ROUNDS):
+        progress.step()
+        try:
+            moved = _climb_in_white(S, unit, A, B, psi, change, n, tol)
+            psi_new, gain = noise_step(S, unit, moved.A, moved.B, psi, floor, n)
+        except np.linalg.LinAlgError:  # components have become collinear: stay with those before
+            break
+        n_iter += moved.n_iter
+        change = moved.A - A
+        A = moved.A
+        B = moved.B
+        decrement = moved.decrement + gain / (A.size + B.size + len(psi))
+        if psi_new is None or decrement <= tol:
+            break
+        psi = psi_new
+    progress.finish()
+    return Estimate(A, B, psi, decrement, n_iter)
+
+
+def _climb_in_white(
+    S: Covariances, unit: float, A: Array, B: Array, psi: Array, change: Array, n: Array, tol: float
+) -> Estimate:
+    """Take a few steps for A and B in features divided by their noise.
+
+    With many features the steps are in a core of A, the gradient in all features and the last change of A.
+    """
+    p, r = A.shape
+    scale = 1 / np.sqrt(psi)
+    ones = np.ones(S.n_contexts)
+    white, B = unit_columns(scale[:, None] * A, B)
+    basis = np.eye(p)
+    if p > max(ALL_FEATURES, 3 * r):
+        model = likelihood_of(S, white, B, ones, n, scale=scale, unit=unit)
+        gradient, _ = outside_gradient_in_features(S, unit, scale, white, model)
+        basis = orthonormal(np.hstack([white, gradient, scale[:, None] * change]))
+    # U^T diag(scale) S_i diag(scale) U, without a scaled copy of the covariances.
+    T = project(S, scale[:, None] * basis) / unit
+    trace = S.variances() @ scale**2 / unit
+    data = ScoringData(T, trace, n, p, ones, "fixed")
+    point, inside, steps = maximise_likelihood(data, basis.T @ white, B, ones, tol / 2, _WHITE_STEPS)
+    white = basis @ point.A
+    _, outside = outside_gradient_in_features(S, unit, scale, white, point.model)
+    A, B = unit_columns(white / scale[:, None], point.model.B)
+    return Estimate(A, B, psi, inside + outside, steps)
+
+
+def noise_step(
+    S: Covariances, unit: float, A: Array, B: Array, psi: Array, floor: Array, n: Array
+) -> tuple[Array | None, float]:
+    """Take a scoring step for log psi given A and B; return the new psi and twice the log-likelihood promised.
+
+    The first is None if the likelihood does not rise. With C_i the inverse of Sigma_i in white features, the gradient
+    is half of ``sum_i n_i diag(C_i - C_i S_i C_i)``. Only the diagonal of the information is used, which is
+    ``(sum_i n_i diag C_i)^2 / (2 sum_i n_i)`` if contexts are alike.
+    """
+    scale = 1 / np.sqrt(psi)
+    white = scale[:, None] * A
+    model = likelihood_of(S, white, B, np.ones(S.n_contexts), n, scale=scale, unit=unit)
+    precision, fitted = _precision_diagonals(S, unit, white, scale, model)
+    gradient = (precision - fitted) / 2
+    information = precision**2 / (2 * n.sum())
+    step = -gradient / np.maximum(information, np.finfo(float).tiny)
+    step = np.where((psi <= floor) & (step < 0), 0, np.clip(step, -_LARGEST_LOG_STEP, _LARGEST_LOG_STEP))
+    gain = -float(gradient @ step)
+    # Dividing features by sqrt(psi) changes the density by its determinant: n/2 sum log psi.
+    value = model.value + n.sum() / 2 * np.log(psi).sum()
+    for t in 0.5 ** np.arange(_BACKTRACKS):
+        trial = np.maximum(psi * np.exp(t * step), floor)
+        scale = 1 / np.sqrt(trial)
+        moved = likelihood_of(S, scale[:, None] * A, B, np.ones(S.n_contexts), n, scale=scale, unit=unit)
+        if moved.value + n.sum() / 2 * np.log(trial).sum() < value - _SUFFICIENT_GAIN * t * gain:
+            return trial, gain
+    return None, gain
+
+
+def _precision_diagonals(
+    S: Covariances, unit: float, white: Array, scale: Array, model: Likelihood
+) -> tuple[Array, Array]:
+    """Return the diagonals (p,) of ``sum_i n_i C_i`` and ``sum_i n_i C_i S_i C_i``, in white features.
+
+    ``C_i = I + A J_i A^T`` with J_i (r, r), so the second expands to ``S_i + A J_i (A^T S_i A) J_i A^T`` and twice the
+    cross term ``S_i A J_i A^T``: one pass over the covariances, no p x p array.
+    """
+    n = model.n
+    J = model.N @ model.P @ model.N - model.N
+    precision = n.sum() + np.einsum("pa,ab,pb->p", white, np.tensordot(n, J, axes=1), white, optimize=True)
+    cross = model.G @ model.R @ model.G  # A^T S_i A
+    fitted = np.einsum("pa,ab,pb->p", white, np.einsum("k,kab->ab", n, J @ cross @ J), white, optimize=True)
+    fitted += n @ S.variances() * scale**2 / unit
+    SAJ = S.combine(scale[:, None] * white, n[:, None, None] * J) * (scale[:, None] / unit)
+    fitted += 2 * np.einsum("pa,pa->p", white, SAJ)
+    return precision, fitted
+
+
+def factor_analysis(S: Covariances, unit: float, r: int, settings: Settings) -> Estimate:
+    """One context: psi by scoring steps, and A by probabilistic PCA in white features, where it has a closed form."""
+    p = S.n_features
+    n = settings.degrees_of_freedom
+    floor = _noise_floor(S, unit, n)
+    psi = guess_unique_variances(S, n, r) / unit
+    progress = Search(settings.report, "likelihood", _MOST_ROUNDS)
+    steps = 0
+    for _ in range(_MOST_ROUNDS):
+        progress.step()
+        steps += 1
+        scale = 1 / np.sqrt(psi)
+        part = compress(S.scaled(scale), r)
+        w, C = np.linalg.eigh(part.tensor[0] / unit)
+        w = w[::-1]
+        V = part.lift(C[:, ::-1][:, :r])
+        # In white features the noise is 1, and the rest of an eigenvalue is the component's.
+        # Dividing by scale takes A back from white features to those of the data.
+        A, B = unit_columns(V / scale[:, None], np.maximum(w[None, :r] - 1.0, 0))
+        better, gain = noise_step(S, unit, A, B, psi, floor, n)
+        decrement = gain / (A.size + B.size + p)
+        if better is None or decrement <= largest_decrement(settings):
+            break
+        psi = better
+    progress.finish()
+    return Estimate(A, B, psi, decrement, steps)

@@ -1,0 +1,281 @@
+"""The commands: arguments, options, help and examples. What they do is in ``run_NAME`` of the modules beside this one.
+
+Each command function gets its parameters as a dict, takes out what is not meant for ``run_NAME``, and prints the result
+as JSON if that was asked for. Modules that compute are imported when a command runs, so that help is quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .._rank.selection import CRITERIA
+from . import _policy as policy
+from ._console import Console
+from ._help import CommandWithExamples
+from ._options import (
+    FILE,
+    common_options,
+    data_argument,
+    force_option,
+    format_option,
+    model_options,
+    out_file_options,
+    reading_options,
+    seed_option,
+    take_reading,
+)
+
+
+def _console(params: dict[str, Any]) -> Console:
+    """Take the options of ``common_options`` out of ``params``."""
+    params.pop("debug")  # read by ``_errors``, before options are parsed
+    return Console(params.pop("as_json"), params.pop("quiet"))
+
+
+def _typed_words() -> list[str]:
+    """Return the command line as it was typed, for the record of a run."""
+    return list(click.get_current_context().obj)
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=(
+        "mcpca fit cells.h5ad --context cell_type",
+        "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
+        "mcpca fit regions/*.csv --out regions-mcpca",
+    ),
+)
+@data_argument
+@reading_options
+@model_options
+@click.option(
+    "-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="For results."
+)
+@force_option
+@format_option
+@click.option(
+    "--center", type=click.Choice(["overall", "context"]), default="overall", help="Mean subtracted from rows."
+)
+@click.option("--scores/--no-scores", default=True, help="Write the scores of all rows.")
+@click.option("--report/--no-report", default=None, help="Write report.html; by default if plotly is installed.")
+@click.option("--picture/--no-picture", default=True, help="Draw loadings.png if Matplotlib is installed.")
+@click.option("--title", metavar="TEXT", help="Title of the report.")
+@click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
+@common_options
+def fit(**params: Any) -> None:
+    """Fit a model: tables, model file, report and a record of the run."""
+    from ._fitting import run_fit
+    from ._record import FitOptions
+
+    console = _console(params)
+    policy.check_fit(params)
+    out = params.pop("out")
+    force = params.pop("force")
+    checkpoint = params.pop("checkpoint")
+    params["noise"] = None if params["noise"] == "none" else params["noise"]
+    options = FitOptions(reading=take_reading(params), **params)
+    console.result("fit", run_fit(options, out, force, console, _typed_words(), checkpoint))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=(
+        "mcpca rank cells.h5ad --context cell_type --out rank-output",
+        "mcpca rank embeddings.csv --context genre --ranks 1-15 --criteria none",
+    ),
+)
+@data_argument
+@reading_options
+@click.option("--ranks", metavar="A-B", help="Ranks to look at: 1-20, or 2,4,8.")
+@click.option(
+    "--criteria",
+    multiple=True,
+    type=click.Choice(["all", "none", *CRITERIA]),
+    default=["all"],
+    help="What to report besides the noise test and the halves, which decide.",
+)
+@seed_option
+@click.option("-o", "--out", type=FILE, metavar="DIR", help="Where results go.")
+@force_option
+@format_option
+@common_options
+def rank(**params: Any) -> None:
+    """Choose the rank: is anything above noise, and does it come back."""
+    from ._ranking import run_rank
+
+    console = _console(params)
+    policy.check_criteria(params["criteria"])
+    policy.check_needs_out(params["out"], force=params["force"], format=params["format"] != "csv")
+    ranks = _parse_ranks(params.pop("ranks"))
+    data = params.pop("data")
+    console.result("rank", run_rank(data, take_reading(params), ranks, console=console, **params))
+
+
+def _parse_ranks(text: str | None) -> list[int] | None:
+    """Return the ranks that "1-20" or "2,4,8" stands for."""
+    if text is None:
+        return None
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()) or int(first) < 1:
+            raise click.BadParameter(f"{text!r} is not a list of ranks; write 1-20 or 2,4,8.", param_hint="--ranks")
+        ranks += range(int(first), int(last or first) + 1)
+    if not ranks:
+        raise click.BadParameter(f"{text!r} has no rank in it; write 1-20 or 2,4,8.", param_hint="--ranks")
+    return sorted(set(ranks))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=("mcpca transform mcpca-output new-cells.h5ad --out scores.parquet",),
+)
+@click.argument("model", type=FILE)
+@data_argument
+@reading_options
+@click.option(
+    "--center",
+    type=click.Choice(["overall", "context", "own"]),
+    default="overall",
+    show_default=True,
+    help="Mean subtracted from rows: of all fitted rows, of the row's context as fitted, or of its context in DATA.",
+)
+@click.option("--posterior", is_flag=True, help="With --solver ml: expected scores given the noise.")
+@out_file_options("Table of scores, .csv, .tsv or .parquet; stdout otherwise.")
+@common_options
+def transform(**params: Any) -> None:
+    """Compute scores of rows on a fitted model; MODEL is a model file or a folder of results."""
+    from ._applying import run_transform
+
+    console = _console(params)
+    reading = take_reading(params)
+    policy.check_context(reading, len(params["data"]) > 1, params["center"])
+    policy.check_needs_out(params["out"], force=params["force"])
+    model = params.pop("model")
+    data = params.pop("data")
+    console.result("transform", run_transform(model, data, reading, console=console, **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=("mcpca loadings mcpca-output new-patients.csv --context patient",),
+)
+@click.argument("model", type=FILE)
+@data_argument
+@reading_options
+@out_file_options("Table of loadings, .csv, .tsv or .parquet; stdout otherwise.")
+@common_options
+def loadings(**params: Any) -> None:
+    """Compute loadings of new contexts on a fitted model."""
+    from ._applying import run_loadings
+
+    console = _console(params)
+    policy.check_needs_out(params["out"], force=params["force"])
+    model = params.pop("model")
+    data = params.pop("data")
+    console.result("loadings", run_loadings(model, data, take_reading(params), console=console, **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=("mcpca moments patients.csv --context diagnosis --min-samples 50 --out site-a.moments",),
+)
+@data_argument
+@reading_options
+@click.option("-o", "--out", type=FILE, metavar="FILE", required=True, help="For the moments.")
+@force_option
+@common_options
+def moments(**params: Any) -> None:
+    """Sum up rows without sharing them: counts, means and scatters of contexts."""
+    from ._applying import run_moments
+
+    console = _console(params)
+    data = params.pop("data")
+    console.result("moments", run_moments(data, take_reading(params), console=console, **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=(
+        "mcpca merge site-a.moments site-b.moments --out all.moments",
+        "mcpca fit all.moments --rank 10",
+    ),
+)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("-o", "--out", type=FILE, metavar="FILE", required=True, help="For the moments of all rows.")
+@force_option
+@click.option("--allow-duplicates", is_flag=True, help="Merge the same rows twice; they then count twice.")
+@common_options
+def merge(**params: Any) -> None:
+    """Put moments of several sites together; mcpca fit takes the result."""
+    from ._applying import run_merge
+
+    console = _console(params)
+    console.result("merge", run_merge(params.pop("files"), console=console, **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=("mcpca report mcpca-output cells.h5ad --context cell_type",),
+)
+@click.argument("model", type=FILE)
+@click.argument("data", nargs=-1, type=FILE)
+@reading_options
+@click.option("--title", metavar="TEXT", help="Title of the report.")
+@click.option(
+    "-o", "--out", type=FILE, default=Path("report.html"), show_default=True, metavar="FILE", help="HTML file."
+)
+@force_option
+@common_options
+def report(**params: Any) -> None:
+    """Write the report of a fitted model: one HTML file that can be sent; with DATA, also with its rows."""
+    from ._applying import run_report
+
+    console = _console(params)
+    model = params.pop("model")
+    data = params.pop("data")
+    reading = take_reading(params)
+    if not data:
+        policy.check_no_rows(reading)
+    console.result("report", run_report(model, data, reading, console=console, **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=("mcpca repeat mcpca-output/run.json",),
+)
+@click.argument("run", type=FILE)
+@click.option(
+    "-o", "--out", type=FILE, default=Path("mcpca-repeated"), show_default=True, metavar="DIR", help="Results."
+)
+@force_option
+@common_options
+def repeat(**params: Any) -> None:
+    """Repeat the run that RUN, a run.json or the folder it is in, has recorded, and compare the results."""
+    from ._fitting import run_repeat
+
+    console = _console(params)
+    console.result("repeat", run_repeat(params.pop("run"), console=console, command=_typed_words(), **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=("mcpca doctor cells.h5ad",),
+)
+@click.argument("file", type=FILE)
+@reading_options
+@common_options
+def doctor(**params: Any) -> None:
+    """Say what is in FILE, whether MCPCA can use it, and with which command."""
+    from ._doctor import run_doctor
+
+    console = _console(params)
+    file = params.pop("file")
+    console.result("doctor", run_doctor(file, take_reading(params), console))
+
+
+# In the order of ``mcpca --help``; ``_app`` adds "completion" and the modules.
+COMMANDS = (fit, rank, transform, loadings, moments, merge, report, repeat, doctor)

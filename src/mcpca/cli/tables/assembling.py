@@ -1,0 +1,212 @@
+"""Rows of several files one below the other, without those to be left out: from ``FilePart`` to ``TableData``.
+
+If all parts are in memory, so is the result. Otherwise it is an iterable of blocks that reads the files again at each
+pass, which is what ``_data.sources.as_source`` expects of rows that do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ..._data.sources import as_source
+from ..._data.validation import check_finite
+from ..._utils.printing import counted
+from ..._utils.types import Array
+from ..._utils.wording import listed
+from ._errors import UnusableFileError, quoted_names, short
+from .data import FilePart, Reading, TableData
+from .kinds import FileKind
+from .labels import Labels
+
+_SCAN_BYTES = 2**26  # of rows read from disk at a time
+_CHECKED_NUMBERS = 2**22  # looked at at a time, so that the check for gaps needs little memory beside the rows
+
+
+def assembled(
+    parts: list[FilePart],
+    labels: Labels | None,
+    reading: Reading,
+    files: list[Path],
+    kinds: list[FileKind],
+    notes: list[str],
+) -> TableData:
+    """Return the rows of all parts with their labels; ``notes`` say what was left out so far."""
+    is_kept = np.ones(sum(part.n_rows for part in parts), dtype=bool)
+    dropped: dict[str, int] = {}
+    if labels is not None:
+        is_kept, labels, dropped = _leave_out(labels, reading, str(files[0]), notes)
+    row_names = _row_names(parts)
+    if not is_kept.all():
+        row_names = [name for name, keep in zip(row_names, is_kept.tolist(), strict=True) if keep]
+    in_memory = all(part.blocks is not None for part in parts)
+    feature_names = parts[0].feature_names
+    n_features = width_of(parts[0])
+    oddities = _oddities(parts, labels)
+    notes += dict.fromkeys(text for part in parts for text in part.notes)
+    files_read = [*files, *([] if reading.labels is None else [reading.labels])]
+    files_read += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
+    return TableData(
+        X=_stack(parts, is_kept, feature_names) if in_memory else _stream(parts, is_kept),
+        labels=labels,
+        feature_names=feature_names,
+        row_names=row_names,
+        n_features=n_features,
+        format=" and ".join(dict.fromkeys(kind.format for kind in kinds)),
+        files=files_read,
+        in_memory=in_memory,
+        notes=notes,
+        dropped=dropped,
+        oddities=oddities,
+    )
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without folder and endings: the name of the context it holds."""
+    name = path.name.removesuffix(".gz")
+    return name.rsplit(".", 1)[0] if "." in name.lstrip(".") else name
+
+
+def width_of(part: FilePart) -> int:
+    """Return the number of features of a part."""
+    if part.feature_names is not None:
+        return len(part.feature_names)
+    return int(part.blocks[0].shape[1] if part.blocks is not None else part.rows.shape[1])
+
+
+def _oddities(parts: Sequence[FilePart], labels: Labels | None) -> list[str]:
+    """Say what looks like a mistake."""
+    row_numbers = [name for name in parts[0].row_numbers if all(name in part.row_numbers for part in parts)]
+    oddities = [
+        f"the column {name!r} looks like row numbers; if it is not a measurement, leave it out with --drop."
+        for name in row_numbers
+    ]
+    oddities += dict.fromkeys(text for part in parts for text in part.oddities)
+    if labels is not None and len(labels.categories) == 1:
+        oddities.append(f"there is only one context, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
+    return oddities
+
+
+def _row_names(parts: list[FilePart]) -> list[str]:
+    """Return the names of all rows; rows of a file without names are numbered from 1."""
+    names: list[str] = []
+    for part in parts:
+        if part.row_names is not None:
+            names += part.row_names
+        else:
+            prefix = f"{stem_of(Path(part.where))}:" if len(parts) > 1 else ""
+            names += [f"{prefix}{i + 1}" for i in range(part.n_rows)]
+    return names
+
+
+def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -> tuple[Array, Labels, dict[str, int]]:
+    """Return which rows are kept (n,), their labels, and the contexts that were too small."""
+    n_unlabelled = int((labels.codes < 0).sum())
+    if n_unlabelled and not reading.drop_unlabelled:
+        raise UnusableFileError(
+            where,
+            f"{n_unlabelled:,} of {counted(len(labels.codes), 'row')} have no context (empty, or one of "
+            "--na-values); give them one, or leave them out with --drop-unlabelled.",
+        )
+    if n_unlabelled:
+        notes.append(f"{counted(n_unlabelled, 'row')} without a context.")
+    counts = labels.counts()
+    # A category without rows (of an AnnData, say) is always left out, but not worth a note.
+    is_large = counts >= max(reading.min_samples, 1)
+    dropped = {labels.categories[i]: int(counts[i]) for i in np.flatnonzero(~is_large & (counts > 0)).tolist()}
+    if dropped:
+        shown = listed([f"{short(name)!r} ({n})" for name, n in dropped.items()])
+        notes.append(f"{counted(len(dropped), 'context')} with fewer than {reading.min_samples} rows: {shown}.")
+    if not is_large.any():
+        raise UnusableFileError(where, f"no context has {reading.min_samples} rows or more; lower --min-samples.")
+    new_code = np.full(len(counts) + 1, -1, dtype=np.int32)  # the last entry is for -1
+    new_code[:-1][is_large] = np.arange(is_large.sum())
+    codes = new_code[labels.codes]
+    is_kept = codes >= 0
+    categories = [name for name, large in zip(labels.categories, is_large.tolist(), strict=True) if large]
+    return is_kept, Labels(codes[is_kept], categories), dropped
+
+
+# In memory ---------------------------------------------------------------------------------------------------------
+
+
+def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None) -> Any:
+    """Return all kept rows as one array or CSR matrix; a copy only if there is something to put together."""
+    blocks: list[Any] = []
+    first = 0
+    for part in parts:
+        for block in part.blocks or []:
+            kept_here = is_kept[first : first + block.shape[0]]
+            first += block.shape[0]
+            _check_block(block, part.where, names)
+            blocks.append(block if kept_here.all() else block[np.flatnonzero(kept_here)])
+        part.blocks = None  # so that a block is freed as soon as it has been copied below
+    if len(blocks) == 1:
+        return blocks[0]
+    if any(scipy.sparse.issparse(block) for block in blocks):
+        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr"))
+    return np.concatenate(blocks)
+
+
+def _check_block(block: Any, where: str, names: list[str] | None) -> None:
+    """Raise if rows in memory have missing or infinite values; the error names their columns."""
+    if block.dtype.kind not in "f":
+        return
+    if scipy.sparse.issparse(block):
+        if not np.isfinite(block.data).all():
+            columns = np.unique(block.indices[~np.isfinite(block.data)])
+            named = [str(c + 1) if names is None else names[c] for c in columns.tolist()]
+            raise UnusableFileError(
+                where, f"has missing or infinite values in the features {quoted_names(named)}; drop them."
+            )
+        return
+    step = max(1, _CHECKED_NUMBERS // max(block.shape[1], 1))
+    features = None if names is None else np.array([short(name) for name in names], dtype=object)
+    for i in range(0, len(block), step):
+        try:
+            check_finite(np.asarray(block[i : i + step]), f"rows {i + 1} to {min(i + step, len(block))}", features)
+        except ValueError as error:
+            raise UnusableFileError(where, str(error)) from error
+
+
+# On disk -----------------------------------------------------------------------------------------------------------
+
+
+def _stream(parts: list[FilePart], is_kept: Array) -> Any:
+    """Return the kept rows as something that can be read again and again."""
+    if len(parts) == 1 and is_kept.all():
+        return parts[0].rows
+    return _KeptBlocks(parts, is_kept)
+
+
+class _KeptBlocks:
+    """The kept rows of several parts, block by block, from the start at each iteration."""
+
+    def __init__(self, parts: list[FilePart], is_kept: Array) -> None:
+        self._parts = [replace(part) for part in parts]
+        self._is_kept = is_kept
+
+    def __iter__(self) -> Iterator[Any]:
+        first = 0
+        for part in self._parts:
+            for block in _blocks_of(part):
+                kept_here = self._is_kept[first : first + block.shape[0]]
+                first += block.shape[0]
+                if kept_here.any():
+                    yield block if kept_here.all() else block[np.flatnonzero(kept_here)]
+
+
+def _blocks_of(part: FilePart) -> Iterator[Any]:
+    if part.blocks is not None:
+        yield from part.blocks
+    elif hasattr(part.rows, "scan"):  # a source already
+        yield from (block for _, block in part.rows.scan(_SCAN_BYTES))
+    elif hasattr(part.rows, "__iter__"):  # blocks of a table
+        yield from part.rows
+    else:  # a dataset
+        yield from (block for _, block in as_source(part.rows, part.where).scan(_SCAN_BYTES))

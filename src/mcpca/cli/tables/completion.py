@@ -1,0 +1,29 @@
+"""Names that ``--context`` could take, from the first lines of a file: for completion in a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .annotated import Annotated
+from .arrays import Npz
+from .data import Budget, Reading
+from .kinds import file_kind
+from .tabular import open_table
+
+
+def context_names(paths: Sequence[Path]) -> list[str]:
+    """Return the columns of the first file; for an AnnData those of ``obs``, for an .npz its 1-D arrays."""
+    if not paths:
+        return []
+    path = paths[0]
+    kind = file_kind(path)
+    if kind.format in ("text", "Parquet"):
+        return [name for name in open_table(path, kind, Reading()).columns if name]
+    if kind.format in ("h5ad", "zarr"):
+        return [str(name) for name in Annotated(path, kind.format).obs.columns]
+    if kind.format == "npz":
+        npz = Npz(path, Budget(Reading().max_bytes))
+        shape = npz.shape()
+        return [] if shape is None else npz.vectors(shape[0])
+    return []
