@@ -312,7 +312,7 @@ def test_a_residual_larger_than_the_data_is_told(monkeypatch):
         return lambda *rest: (found := solve(*rest)) and replace(found, loadings=10 * found.loadings)
 
     monkeypatch.setattr(mcpca._model.decomposition, "get_solver", inflated)
-    with pytest.warns(ConvergenceWarning, match=r"leaves of the covariances is \d+ times as large.*take solver='lsq'"):
+    with pytest.warns(ConvergenceWarning, match=r"residual of the model is \d+ times as large.*choose solver='lsq'"):
         model("ml").fit(rows(0), DATA.y)
 
 

@@ -189,7 +189,7 @@ def test_standard_errors_match_the_spread_over_samples():
 
 def test_presence_equals_an_explicit_likelihood_ratio(fitted):
     data, model = fitted
-    found = model.presence()
+    presence = model.presence()
     i, j = 2, int(np.argmax(model.loadings_[2]))
     S = np.cov(data.X[data.y == data.y[600]], rowvar=False)
     A = model.components_
@@ -201,13 +201,15 @@ def test_presence_equals_an_explicit_likelihood_ratio(fitted):
 
     start = np.append(np.sqrt(model.loadings_[i]) + 0.05, np.log(0.16))
     best = [minimize(loss, start, args=(skip,), method="BFGS").fun for skip in (-1, j)]
-    np.testing.assert_allclose(found.statistics[i, j], 299 * (best[1] - best[0]), rtol=1e-3)
-    np.testing.assert_allclose(found.p_values, np.where(found.statistics > 0, chi2.sf(found.statistics, 1) / 2, 1))
+    np.testing.assert_allclose(presence.statistics[i, j], 299 * (best[1] - best[0]), rtol=1e-3)
+    np.testing.assert_allclose(
+        presence.p_values, np.where(presence.statistics > 0, chi2.sf(presence.statistics, 1) / 2, 1)
+    )
     match = match_components(A, data.components)
     strong = data.loadings > 0.2
-    assert found.present[:, match.indices][strong].all()
-    assert found.present[:, match.indices][data.loadings == 0].mean() < 0.2
-    assert (model.presence(method="holm").adjusted >= found.adjusted - 1e-15).all()
+    assert presence.present[:, match.indices][strong].all()
+    assert presence.present[:, match.indices][data.loadings == 0].mean() < 0.2
+    assert (model.presence(method="holm").adjusted >= presence.adjusted - 1e-15).all()
 
 
 def test_holm_equals_its_definition():
@@ -269,9 +271,9 @@ def test_presence_at_full_rank_is_that_of_every_form():
     """With r = p noise may have shrunk to nothing, and without a component has to grow from there."""
     data = make_contexts(n_contexts=4, n_features=5, n_components=3, n_samples=80, noise=0.3, random_state=1)
     forms = [(data.X, data.y), (data.X[::-1], data.y[::-1]), (scipy.sparse.csr_array(data.X), data.y)]
-    found = [MCPCA(5, solver="ml", random_state=0).fit(*form).presence() for form in forms]
+    by_form = [MCPCA(5, solver="ml", random_state=0).fit(*form).presence() for form in forms]
     # What 320 rows can tell of a loading, and not 1e11.
-    assert found[0].statistics.max() < 1e3
-    for other in found[1:]:
-        np.testing.assert_allclose(other.statistics, found[0].statistics, rtol=1e-4, atol=1e-4)
-        np.testing.assert_array_equal(other.present, found[0].present)
+    assert by_form[0].statistics.max() < 1e3
+    for other in by_form[1:]:
+        np.testing.assert_allclose(other.statistics, by_form[0].statistics, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(other.present, by_form[0].present)

@@ -27,8 +27,8 @@ def test_parts_share_no_row_and_lose_none(planted, shuffled):
             rows = [part.block(i) for part in parts]
             assert [len(r) for r in rows] == [int(200 * share), 200 - int(200 * share)]
             together = np.vstack(rows)
-            own = X[y == i]
-            np.testing.assert_array_equal(together[np.lexsort(together.T)], own[np.lexsort(own.T)])
+            context = X[y == i]
+            np.testing.assert_array_equal(together[np.lexsort(together.T)], context[np.lexsort(context.T)])
 
 
 def test_small_contexts_keep_two_rows(rng):
@@ -55,24 +55,24 @@ def test_agreement_is_in_the_order_of_the_whole(rng):
 
 def test_planted_components_come_back_and_the_surplus_does_not(planted):
     model = MCPCA(4, random_state=0).fit(planted.X, planted.y)
-    found = model.replicability(planted.X, planted.y, 3, random_state=0)
-    assert found.cosines.shape == (3, 4)
+    replicability = model.replicability(planted.X, planted.y, 3, random_state=0)
+    assert replicability.cosines.shape == (3, 4)
     true = match_components(model.components_, planted.components).indices
-    assert sorted(np.flatnonzero(found.replicates)) == sorted(true)
-    assert found.n_replicating == 3
-    np.testing.assert_allclose(found.agreement, found.cosines.mean(axis=0))
+    assert sorted(np.flatnonzero(replicability.replicates)) == sorted(true)
+    assert replicability.n_replicating == 3
+    np.testing.assert_allclose(replicability.agreement, replicability.cosines.mean(axis=0))
 
 
 @pytest.mark.parametrize("solver", ["lsq", "ml"])
 def test_the_models_own_solver_is_used(planted, solver):
     model = MCPCA(3, solver=solver, random_state=0).fit(planted.X, planted.y)
-    found = model.replicability(planted.X, planted.y, 1, random_state=0)
+    replicability = model.replicability(planted.X, planted.y, 1, random_state=0)
     halves = split_rows(read_contexts(planted.X, planted.y), 0.5, np.random.default_rng(0).spawn(1)[0])
     refitted = [
         MCPCA(3, solver=solver, random_state=1).fit([half.block(i) for i in range(len(half.names))]) for half in halves
     ]
     expected = agreement_of_halves(refitted[0].components_, refitted[1].components_, model.components_)
-    np.testing.assert_allclose(found.cosines[0], expected, atol=1e-5)
+    np.testing.assert_allclose(replicability.cosines[0], expected, atol=1e-5)
 
 
 def test_reproducible_with_progress_and_names(planted):

@@ -47,7 +47,7 @@ def fits(X, y, **options):
 def test_a_fit_that_is_one_column_says_so(table, options):
     (warning,) = fits(table.drop(columns=["n_counts", "stage", "visit"]), "type", **options)
     assert "The feature 'depth' is nearly all of" in str(warning)
-    assert "Leave it out of X if it is no measurement, or bring features to one scale" in str(warning)
+    assert "Leave it out of X if it is not a measurement, or bring features to one scale" in str(warning)
     assert warning.dominance.weight > 0.99
     clean = table.drop(columns=["n_counts", "stage", "visit", "depth"])
     assert fits(clean, "type", **options) == []
@@ -83,11 +83,11 @@ def test_one_or_two_features_are_no_alarm():
     assert fits(X, y, n_components=1) == []
 
 
-def test_one_mcpc_of_several_is_only_told_where_its_feature_is_all_variance():
+def test_one_mcpc_of_several_is_dominated_only_if_its_feature_has_all_variance():
     A = np.eye(5)[:, :3]
     assert dominant_feature(A, lambda: np.array([[200.0, 1, 1, 1, 1]])) is None
-    found = dominant_feature(A, lambda: np.array([[900.0, 1, 1, 1, 1]]))
-    assert (found.feature, found.n_components, found.rank) == (0, 1, 3)
+    dominance = dominant_feature(A, lambda: np.array([[900.0, 1, 1, 1, 1]]))
+    assert (dominance.feature, dominance.n_components, dominance.rank) == (0, 1, 3)
 
 
 def test_doctor_leaves_out_what_is_no_feature_and_its_command_is_clean(table, tmp_path, capsys):
@@ -95,20 +95,20 @@ def test_doctor_leaves_out_what_is_no_feature_and_its_command_is_clean(table, tm
     table.to_csv(path, index=False)
     fit = ["fit", str(path), "-c", "type", "-r", "3", "--no-report", "--no-picture", "--no-scores", "-q"]
     assert main([*fit, "-o", str(tmp_path / "all")]) == 0
-    told = capsys.readouterr().err
-    assert "mcpca: warning: the feature 'depth' is nearly all of 3 of 3 MCPCs (|weight| 0.99" in told
-    assert "Leave it out with --drop depth if it is not a measurement" in told
+    printed = capsys.readouterr().err
+    assert "mcpca: warning: the feature 'depth' is nearly all of 3 of 3 MCPCs (|weight| 0.99" in printed
+    assert "Leave it out with --drop depth if it is not a measurement" in printed
     assert "depth" in str(json.loads((tmp_path / "all" / "run.json").read_text())["warnings"])
     assert main(["doctor", str(path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    reasons = {name: reason.split(" times")[0] for name, reason in found["no_features"].items()}
+    diagnosis = json.loads(capsys.readouterr().out)
+    reasons = {name: reason.split(" times")[0] for name, reason in diagnosis["no_features"].items()}
     assert reasons.pop("depth").startswith("its variance is ")
     assert reasons == {
         "n_counts": "a name of metadata",
         "visit": "whole numbers in order",
         "stage": "few whole numbers among measurements",
     }
-    words = shlex.split(found["command"])
+    words = shlex.split(diagnosis["command"])
     assert [words[i + 1] for i, word in enumerate(words) if word == "--drop"] == ["n_counts", "stage", "visit", "depth"]
     out = tmp_path / "clean"
     assert main([*words[1:], "-r", "3", "--no-report", "--no-picture", "-q", "-o", str(out)]) == 0
@@ -125,9 +125,9 @@ def test_doctor_looks_into_folders(table, tmp_path, capsys):
     for name, part in table.groupby("type"):
         part.drop(columns=["type", "depth", "visit", "stage"]).to_csv(folder / f"{name}.csv", index=False)
     assert main(["doctor", str(folder), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["no_features"] == {"n_counts": "a name of metadata"}
-    assert found["command"].endswith("--drop n_counts")
+    diagnosis = json.loads(capsys.readouterr().out)
+    assert diagnosis["no_features"] == {"n_counts": "a name of metadata"}
+    assert diagnosis["command"].endswith("--drop n_counts")
 
 
 @pytest.mark.parametrize("kind", ["counts", "answers", "family", "spread"])
@@ -143,6 +143,6 @@ def test_doctor_has_no_suspects_among_features_of_one_kind(tmp_path, capsys, kin
     frame = pd.DataFrame(columns, columns=names).assign(who=list("xyz") * 40)
     frame.to_csv(tmp_path / "x.csv", index=False)
     assert main(["doctor", str(tmp_path / "x.csv"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["no_features"] == {}
-    assert "--drop" not in found["command"]
+    diagnosis = json.loads(capsys.readouterr().out)
+    assert diagnosis["no_features"] == {}
+    assert "--drop" not in diagnosis["command"]

@@ -138,14 +138,14 @@ def test_likelihood_loss_is_infinite_where_scores_are_singular(rng):
 def test_full_rank_likelihood_is_bounded_by_hadamard(rng):
     """sum_i log det(A Diag(A^-1 S_i A^-T) A^T) >= sum_i log det S_i, with equality at common axes only."""
     _A, _B, S = random_problem(rng, 2, 5, 5)
-    found = decompose(S, 5, random_state=0).components
+    components = decompose(S, 5, random_state=0).components
 
     def objective(M):
         W = np.linalg.inv(M)
         return sum(np.linalg.slogdet(M @ np.diag(np.diag(W @ Si @ W.T)) @ M.T)[1] for Si in S)
 
     bound = np.linalg.slogdet(S)[1].sum()
-    assert objective(found) == pytest.approx(bound)
+    assert objective(components) == pytest.approx(bound)
     assert objective(np.eye(5)) > bound + 1e-3
 
 

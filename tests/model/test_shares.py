@@ -46,11 +46,11 @@ def test_loadings_held_at_zero_are_in_the_account():
     S = np.stack([np.outer(v, v) for v in ([1, 0.5, 0.2], [1, -0.3, 0.1])])
     B = nonnegative_loadings(S, A)
     assert (B[1] == 0).tolist() == [False, True]
-    found = facets(S, A, B)
-    assert (found.variance_shares >= 0).all()
+    measured = facets(S, A, B)
+    assert (measured.variance_shares >= 0).all()
     left = np.linalg.norm(S - np.einsum("pj,kj,qj->kpq", A, B, A), axis=(1, 2)) ** 2
-    np.testing.assert_allclose(found.reconstruction_errors, left, rtol=1e-12)
-    np.testing.assert_allclose(found.variance_shares.sum(axis=1) + left, found.squared_norms, rtol=1e-12)
+    np.testing.assert_allclose(measured.reconstruction_errors, left, rtol=1e-12)
+    np.testing.assert_allclose(measured.variance_shares.sum(axis=1) + left, measured.squared_norms, rtol=1e-12)
 
 
 def test_estimated_shares_are_within_their_errors(monkeypatch):

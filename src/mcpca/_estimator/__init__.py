@@ -1,1 +1,8 @@
-"""``MCPCA`` itself: fitting from every form of input, and its file."""
+"""``MCPCA`` itself: fitting from every form of input, and its file.
+
+- ``mcpca``: the class, its fitted attributes, and ``fitted_model``, by which other rooms get at what was fitted.
+- ``parameters``: the parameters of the constructor as one value, checked as a whole before any row is read.
+- ``fitting``: from rows, moments or covariances to a ``FittedModel``.
+- ``chunks_of_rows``: ``partial_fit``.
+- ``persistence``: the file of a model, and the arrays and JSON that also go into AnnData.
+"""

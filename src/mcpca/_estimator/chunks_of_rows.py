@@ -1,7 +1,7 @@
-"""``partial_fit``: rows that come in chunks, of which only moments are kept.
+"""``partial_fit``: rows that come in chunks, of which only the moments are kept.
 
-Moments of chunks add up to those of all rows, whatever the order, so that the model after the last chunk is the one
-that ``fit`` finds on all rows at once.
+The moments of chunks add up to those of all rows, in whatever order they come, so the model after the last chunk is the
+one that ``fit`` finds on all rows at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .parameters import Parameters
 
 
 class AddedChunk(NamedTuple):
-    """The moments of all rows so far, the columns that were labels, and the fit; None while rows are too few."""
+    """The moments of all rows so far, the columns that held labels, and the fit, or None while rows are too few."""
 
     moments: ContextMoments
     label_columns: tuple[str, ...]
@@ -37,11 +37,15 @@ def add_chunk(
     allow_duplicates: bool,
     report: Report,
 ) -> AddedChunk:
-    """Add a chunk to the moments of those before it, and fit all; a chunk that is refused changes nothing."""
+    """Add a chunk to the moments ``before`` it, and fit all rows; a chunk that is refused changes nothing.
+
+    ``columns_before`` are the columns of earlier chunks that held labels.
+    """
     columns = tuple(label_columns(X, y)) or columns_before
     X, y = take_labels(X, y)
     if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
         check_n_features(X.shape[1], before.means.shape[1])
+    # A copy, so that the moments of the estimator stay as they were if the chunk or the fit fails.
     moments = copy.copy(before) if before is not None else ContextMoments()
     moments._add(moments_of(X, y, report), allow_duplicates)
     label_names = remembered_columns(X, columns)

@@ -1,8 +1,9 @@
 """From each form of input to a fitted model: rows, moments, covariances.
 
-The three entrances differ in how they come to a ``FitData`` (covariances behind one interface, names, means, counts);
-``fit_to`` then does the same for all: choose the rank if it is not given, decompose, measure, and scale back to the
-units of the data. Nothing here touches the estimator: a fit that fails leaves it as it was.
+``fit_rows``, ``fit_moments`` and ``fit_covariances`` differ in how they arrive at a ``FitData`` (covariances behind one
+interface, names, means, counts). ``fit_to`` then does the same for all: choose the rank if it is not given, decompose,
+measure, and scale back to the units of the data. Nothing here touches the estimator, so a fit that fails leaves it as
+it was.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array, take_labels
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
 from .._model.dominance import Dominance, dominant_feature
+from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._rank.automatic import automatic_rank
@@ -41,7 +43,7 @@ from .parameters import Parameters
 
 
 class Fit(NamedTuple):
-    """A fitted model, what is behind its rank if that was chosen, and the feature that dominates it, if one does."""
+    """A fitted model, the evidence behind its rank if that was chosen, and the feature that dominates it, if any."""
 
     model: FittedModel
     rank_choice: RankSelection | RankChoice | None
@@ -49,25 +51,27 @@ class Fit(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The names of the features (p,), None where they have none, and the columns that were labels."""
+    """The names of the features (p,), or None if they have none, and the columns that held labels."""
 
     names: Array | None
     label_columns: tuple[str, ...] = ()
 
 
 def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report) -> Fit:
-    """Fit rows in any form that ``MCPCA.fit`` documents."""
+    """Fit rows in any of the forms that ``MCPCA.fit`` documents."""
     columns = label_columns(X, y)
     X, y = take_labels(X, y)
     contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
+    # Before the first pass over the rows, which may take long: a rank above p needs none to be refused.
     if parameters.n_components is not None:
         check_rank(parameters.n_components, contexts.n_features)
     features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
     tol = check_tolerance(parameters.tol)
+    # A fingerprint of rows, labels and parameters, by which a checkpoint of another fit is recognised.
     identity = {} if checkpoint is None else identity_of(contexts, vars(parameters))
     with Checkpoint(checkpoint, identity, parameters.random_state) as saved:
         data = fit_data_of_rows(contexts, parameters.n_components, tol, report, saved)
-        # Without a random_state a fit that is resumed has to go on with the seed that it began with.
+        # Without a random_state, a resumed fit has to continue with the seed that it began with.
         seed = saved.seed if checkpoint is not None else None
         fit = fit_to(parameters, data, features, report, seed)
         saved.finish()
@@ -75,7 +79,7 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
 
 
 def fit_moments(parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report) -> Fit:
-    """Fit moments of contexts, whoever computed them."""
+    """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of."""
     covariances = moments.covariances()
     if parameters.n_components is not None:
         check_rank(parameters.n_components, covariances.covariances.shape[1])
@@ -86,7 +90,7 @@ def fit_moments(parameters: Parameters, moments: ContextMoments, columns: Sequen
 def fit_covariances(
     parameters: Parameters, S: Any, n_samples: Any, names_of_features: Any, names_of_contexts: Any, report: Report
 ) -> Fit:
-    """Fit covariances as an array, a list or a dict; names given apart go before those of tables."""
+    """Fit covariances as an array, a list or a dict; names that are passed override those of tables."""
     S, table_columns, table_keys = covariance_tables(S)
     S = check_stack(S)
     k, p, _ = S.shape
@@ -100,13 +104,13 @@ def fit_covariances(
     if names_of_contexts is not None:
         n_samples = by_name(n_samples, contexts.tolist(), "n_samples", "contexts")
     counts = None if n_samples is None else check_counts(n_samples, k)
+    # Covariances alone have neither means nor counts of rows: both are empty.
     moments = ContextCovariances(S, np.zeros((0, p)), np.zeros(0), contexts, features)
     return fit_to(parameters, fit_data_of_covariances(moments, counts), Features(feature_names(features)), report)
 
 
 def fit_to(parameters: Parameters, data: FitData, features: Features, report: Report, seed: int | None = None) -> Fit:
-    """Fit data that were read and checked. ``seed`` takes the place of a ``random_state`` that was not given."""
-    S = data.covariances
+    """Fit data that have been read and checked; ``seed`` replaces a ``random_state`` that is None."""
     rng = as_generator(seed if parameters.random_state is None else parameters.random_state)
     weights = None
     if parameters.context_weights is not None:
@@ -124,7 +128,7 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         )
         rank = choice.rank
     result, facets = decompose_checked(
-        S,
+        data.covariances,
         int(rank),
         **check_solver(parameters.solver, parameters.orthogonal, parameters.noise),
         counts=data.counts,
@@ -136,30 +140,41 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         tol=parameters.tol,
         max_iter=parameters.max_iter,
     )
-    assert facets is not None  # which with_facets asked for
-    # Replicability is told of the model's own components where these are of the power method that judged the rank.
-    is_plain = parameters.solver == "mspm" and not parameters.orthogonal and weights is None
+    assert facets is not None  # because of with_facets
     rank_choice = None
     if choice is not None:
-        rank_choice = choice.told(to_host(result.components) if is_plain else None).times_power(data.exponent)
-    dominance = dominant_feature(result.components, S.variances)
-    score_moments = _score_moments(data, result, parameters.noise)
-    scaled = result.times_power(data.exponent)
+        # The power method judged which components replicate; the verdict names the model's own if they are its, too.
+        is_power_method = parameters.solver == "mspm" and not parameters.orthogonal and weights is None
+        rank_choice = choice.told(to_host(result.components) if is_power_method else None).times_power(data.exponent)
+    dominance = dominant_feature(result.components, data.covariances.variances)
+    model = _model_in_units(parameters, data, features, result, facets)
+    return Fit(model, rank_choice, dominance)
+
+
+def _model_in_units(
+    parameters: Parameters, data: FitData, features: Features, result: Decomposition, facets: Facets
+) -> FittedModel:
+    """Return the model in the units of the data and on their device; ``result`` is of data times ``2^-exponent``."""
+    score_moments = _score_moments(
+        data, result, parameters.noise
+    )  # may be a pass over the rows, which is counted below
+    in_units = result.times_power(data.exponent)
     on_device = {
         "components": result.components,
         "projection": np.linalg.pinv(result.components),
-        "loadings": scaled.loadings,
+        "loadings": in_units.loadings,
         "means": data.means,
-        "noise_variance": scaled.noise,
-        "singular_values": scaled.singular_values,
+        "noise_variance": in_units.noise,
+        "singular_values": in_units.singular_values,
     }
-    model = FittedModel(
+    return FittedModel(
         **{name: like(array, data.home) for name, array in on_device.items()},
         contexts=data.names,
         n_samples=data.counts,
-        n_iter=max(1, result.n_iter),
+        n_iter=max(1, result.n_iter),  # scikit-learn's checks expect at least 1
         n_passes=data.n_passes,
         basis_residual=result.basis_residual,
+        # Facets stay scaled: they are fourth powers of the data, which may be out of range in its units.
         facets=replace(facets, exponent=data.exponent),
         score_moments=score_moments,
         feature_names=features.names,
@@ -167,30 +182,39 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         noise=parameters.noise,
         orthogonal=parameters.orthogonal,
     )
-    return Fit(model, rank_choice, dominance)
 
 
 def _score_moments(data: FitData, result: Decomposition, noise: str | None) -> tuple[Array, Array] | None:
-    """Return what tests of presence need of the data, in their units; None without a model of the noise."""
+    """Return the moments that tests of presence need, in the units of the data; None without a model of the noise.
+
+    They are ``W S_i W^T`` (k, r, r) and the variance outside the span of A (k,). From them the likelihood can be
+    computed without the covariances, which the model does not keep.
+    """
     if result.noise is None:
         return None
-    A, B, variances = (array.astype(np.float64) for array in (result.components, result.loadings, result.noise))
-    gaussian = GaussianModel(A, B, variances, noise == "diagonal")
+    gaussian = GaussianModel(
+        A=result.components.astype(np.float64),
+        B=result.loadings.astype(np.float64),
+        noise=result.noise.astype(np.float64),
+        diagonal=noise == "diagonal",
+    )
+    # The weights of contexts do not enter the moments.
     likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))
     return np.ldexp(likelihood.R, 2 * data.exponent), np.ldexp(likelihood.rest, 2 * data.exponent)
 
 
 def feature_names(names: Array | None) -> Array | None:
-    """Return names of features as scikit-learn keeps them; columns called 0, 1, ..., p - 1 have none."""
+    """Return feature names as scikit-learn keeps them; None for columns called 0, 1, ..., p - 1."""
     return None if names is None or are_positions(names.tolist()) else names.astype(object)
 
 
 def remembered_columns(X: Any, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return columns of a DataFrame that were labels; those of an AnnData are in ``obs`` and never among features."""
+    """Return the columns of a DataFrame that held labels; those of an AnnData are in ``obs``, never among features."""
     return () if is_anndata(X) else tuple(columns)
 
 
 def _distinct(names: Any, n: int, argument: str) -> Array:
+    """Return ``n`` distinct names as an array."""
     values = list(names)
     if len(values) != n or len(set(values)) < n:
         raise ValueError(

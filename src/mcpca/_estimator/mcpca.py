@@ -1,13 +1,12 @@
 """``MCPCA``, the estimator: parameters in, fitted attributes out, and every method a few lines over a plain function.
 
-The functions take a ``FittedModel`` (``_model.fitted_model``): an estimator is taken apart by ``fitted_model`` and put
-together by ``_publish``, here and nowhere else, so that no other module reads its private attributes. Fitting is in
-``fitting``, parameters are checked in ``parameters``, files are in ``persistence``.
+The functions take a ``FittedModel`` (``_model.fitted_model``). ``fitted_model`` reads one off an estimator and
+``_publish`` sets an estimator's attributes from one, here and nowhere else, so that no other module touches private
+attributes. ``fitting`` fits, ``parameters`` checks parameters, ``persistence`` reads and writes files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -45,87 +44,93 @@ Estimator = TypeVar("Estimator", bound="MCPCA")
 class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """Multi-context principal component analysis.
 
-    Finds axes that explain variation in subsets of contexts, and how much of each axis every context carries:
-    ``Cov(X_i) ~ A diag(b_i) A^T`` for contexts i = 1..k, with A shared (unit columns, not orthogonal) and b_i >= 0.
+    Finds axes that explain variance in subsets of contexts, and how much variance each axis has in every context:
+    ``Cov(X_i) ~ A diag(b_i) A^T`` for contexts i = 1..k. The columns of A, the MCPCs, are shared by all contexts; they
+    have unit length and need not be orthogonal. The loadings b_i >= 0 are those of context i.
 
     Parameters
     ----------
     n_components : int or None
-        Rank r, 1 <= r <= n_features. None chooses it as ``select_rank`` does, and raises ``NothingAboveNoiseError``
-        where nothing is above noise. Contexts with fewer than 4 rows have no say in it (``SmallContextsWarning``).
-        Where rows are too few to tell anything from noise the rank is 1, and where halves of the rows agree at no rank
-        it is that at which they agree best, both with an ``UncertainRankWarning``. With ``rank_range`` the paper's
-        rule, ``choose_rank``, takes its place; covariances without ``n_samples`` need that, or a rank.
+        Rank r, 1 <= r <= n_features. None chooses the rank as ``select_rank`` does, and raises
+        ``NothingAboveNoiseError`` if nothing rises above the noise. Contexts with fewer than 4 rows are left out of the
+        choice (``SmallContextsWarning``). The rank is 1 if there are too few rows to tell anything from noise, and the
+        one at which halves of the rows agree best if they agree at no rank; both come with an
+        ``UncertainRankWarning``. With ``rank_range`` the paper's rule, ``choose_rank``, is used instead. Covariances
+        without ``n_samples`` need ``rank_range`` or a rank.
     solver : {"mspm", "lsq", "ml"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
-        ``docs/solvers.md`` says when to prefer which.
+        ``docs/solvers.md`` explains when to prefer which.
     orthogonal : bool
-        Orthonormal MCPCs: by least squares with "mspm" and "lsq", by likelihood with "ml".
+        Make the MCPCs orthonormal: by least squares with "mspm" and "lsq", by likelihood with "ml".
     noise : {"isotropic", "pooled", "diagonal", None}
-        For "ml": one variance per context, one for all, one per feature shared by all contexts, or none. Refused with
-        other solvers: a grid over both is a list of dicts, one without ``noise`` and one with ``solver=["ml"]``.
+        For "ml": one variance per context, one for all contexts, one per feature shared by all contexts, or none. Other
+        solvers raise an error if it is set; to search a grid over both, pass a list of two dicts, one without ``noise``
+        and one with ``solver=["ml"]``.
     context_weights : array-like (k,) or dict {context: weight}, optional
-        Positive weights of contexts in the squared error; with "ml", whose weights are the numbers of rows, they
-        multiply those. In the order of ``contexts_``.
+        Positive weights of the contexts in the squared error. With "ml", which weights contexts by their numbers of
+        rows, they multiply these. An array is in the order of ``contexts_``.
     rank_range : iterable of int, optional
-        Candidates for the paper's rule, ``choose_rank``, with ``n_components=None``; refused with a rank.
+        Candidate ranks for the paper's rule, ``choose_rank``; only with ``n_components=None``.
     n_seed_pairs, cos_sim_threshold : int, float
-        The paper's rule; the second also of ``select_rank``, for agreement between halves of the rows. Refused where no
-        rule asks for them.
+        Parameters of the paper's rule; ``select_rank`` also uses the second, for the agreement between halves of the
+        rows. Setting one that the rule in use does not need is an error.
     random_state : int, Generator, RandomState or None
-        Decides every random number. NumPy's global generator is never touched.
+        Determines every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
-        Convergence of the solver (see ``decompose``), and its second-order steps.
+        Tolerance of the solver (see ``decompose``), and the most second-order steps it takes.
     verbose : None, bool or callable
-        Progress on stderr, of ``fit`` and of what the model does later. None: on a terminal and in a notebook, from the
-        third second of a call on. True: always. False: never. A function is called with (stage, done, total), ``done``
-        never falling in a stage. For ``clone`` it must be one that can be copied, as functions can and objects with a
-        stream cannot; for worker processes one of a module.
+        Progress on stderr, for ``fit`` and for later methods of the model. None shows it in terminals and notebooks,
+        from the third second of a call on; True always; False never. A function is called with (stage, done, total),
+        where ``done`` never decreases within a stage. For ``clone`` the function must be copyable, which an object that
+        holds a stream is not; for worker processes it must be defined in a module.
 
     Attributes
     ----------
     components_ : ndarray (n_features, r)
-        A, the MCPCs: unit columns, ordered by total variance over contexts, the largest entry of each positive.
-        (The paper's orientation; ``projection_`` is what scikit-learn's PCA calls ``components_``.)
+        A, the MCPCs: unit columns in decreasing order of total variance over contexts, the largest entry of each
+        positive. This is the paper's orientation; what scikit-learn's PCA calls ``components_`` is ``projection_``.
     loadings_ : ndarray (k, r)
         B >= 0, the variance of each MCPC in each context.
     projection_ : ndarray (r, n_features)
-        ``pinv(A)``, which turns a centred row into scores.
+        ``pinv(A)``, which maps a centred row to its scores.
     n_components_, r_ : int
         The rank.
     rank_choice_ : RankSelection, RankChoice or None
-        What is behind the rank when it was chosen, by ``select_rank`` or by ``choose_rank``.
+        The evidence behind a rank that was chosen by ``select_rank`` or by ``choose_rank``; None for a given rank.
     contexts_ : ndarray (k,)
-        Names of the contexts, the rows of ``loadings_``.
+        Names of the contexts, in the order of the rows of ``loadings_``.
     means_ : ndarray (k, n_features) or None
         Mean of each context; None after ``fit_covariances``.
     n_samples_per_context_ : ndarray (k,) or None
+        Rows of each context; None if ``fit_covariances`` was called without them.
     moments_ : ContextMoments
-        After ``partial_fit``: what is known of all rows so far.
+        After ``partial_fit``: the moments of all rows so far.
     noise_variance_ : ndarray or None
-        With ``solver="ml"``: the variance beside the MCPCs, (k,) for isotropic and pooled noise (then all alike), (p,)
-        for diagonal noise.
+        With ``solver="ml"``: the variance not due to the MCPCs, (k,) for isotropic and pooled noise (all equal if
+        pooled), (p,) for diagonal noise.
     singular_values_ : ndarray
-        The scree: singular values of ``[S_1 ... S_k]``.
+        The scree: singular values of ``[S_1 ... S_k]``, the covariances side by side.
     n_iter_ : int
+        Iterations of the solver.
     n_passes_ : int or None
-        Passes over the rows, where the fit went by passes; None where covariances were an array.
+        Passes over the rows, if the fit read them in passes; None if it worked on the covariances themselves.
     basis_residual_ : float
-        How well the leading directions are known after these passes: the largest residual of an eigenvector of
-        ``sum_i S_i S_i``, as a share of the smallest eigenvalue that counts; 0 where they were computed exactly.
+        How accurately the leading directions are known after these passes: the largest residual of an eigenvector of
+        ``sum_i S_i S_i``, relative to the smallest of the leading eigenvalues; 0 if they were computed exactly.
     n_features_in_ : int
+        Number of features.
     feature_names_in_ : ndarray (n_features,)
-        When the input has names, of columns or of an AnnData's ``var``: features go by them wherever rows are met
-        again. Columns called 0, 1, ..., p - 1 have none.
+        If the input has feature names (of columns, or an AnnData's ``var``); later rows are then matched by name.
+        Columns called 0, 1, ..., p - 1 count as unnamed.
     label_columns_ : list of str
-        When labels were columns of a DataFrame: these are left out wherever they are met again.
+        If labels were columns of a DataFrame; these columns are ignored in later rows.
 
     Notes
     -----
-    Cost O(n p^2) for the covariances, O(k p^3) for the basis; memory the (k, p, p) stack and little more. float32
-    rows keep the stack in float32; the basis, the solver and the loadings work in float64, and the results are float32.
-    One context gives PCA's answer, up to sign.
+    Cost O(n p^2) for the covariances and O(k p^3) for the basis; memory for the (k, p, p) stack and little more.
+    float32 rows keep the stack in float32; the basis, the solver and the loadings are computed in float64, and the
+    results are float32. With a single context the answer is PCA's, up to sign.
 
     References
     ----------
@@ -173,27 +178,27 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     # Fitting
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None) -> Self:
-        """Fit the model.
+        """Fit the model to rows, moments or covariances.
 
         Parameters
         ----------
         X : list or tuple of arrays; dict or Series {name: array}; one matrix; (k, p, p) stack; ``ContextMoments``
-            Rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of rows,
-            with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or memory
-            map, DataFrame, SciPy sparse matrix, AnnData (also backed), dataset of HDF5 or Zarr, a function that
-            returns an iterator of blocks of rows, or a Dask array or DataFrame, whose rows stay on the workers. Arrays
-            of PyTorch, CuPy or JAX stay on their device (extra ``devices``), and the fitted arrays are of their kind.
+            The rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of
+            rows, with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or
+            memory map, a DataFrame, a SciPy sparse matrix, an AnnData (also backed), an HDF5 or Zarr dataset, a
+            function that returns an iterator over blocks of rows, or a Dask array or DataFrame, whose rows stay on the
+            workers. PyTorch, CuPy and JAX arrays stay on their device (extra ``devices``), and the fitted arrays are of
+            the same kind.
         y : array-like (n,), str or list of str, optional
-            Context label of each row of one matrix; with Dask also a Dask array or Series. A Series of pandas goes by
-            its index where the rows have one (a DataFrame's, an AnnData's ``obs_names``). The name of a
-            column of a DataFrame (pandas, polars, Dask), which is then no feature, or of an AnnData's ``obs``; a list
-            of names crosses columns, and contexts are then called "a / b". Labels are text, numbers, dates, bytes, or
-            tuples of these. Without it ``X`` is one context.
+            Context label of each row of one matrix; for Dask rows also a Dask array or Series. A pandas Series is
+            aligned by its index if the rows have one (that of a DataFrame, or the ``obs_names`` of an AnnData). A
+            string names a column of a DataFrame (pandas, polars, Dask), which is then not a feature, or of an AnnData's
+            ``obs``; a list of names crosses these columns, and the contexts are called "a / b". Labels are text,
+            numbers, dates, bytes, or tuples of these. Without ``y``, one matrix is one context.
         checkpoint : path, optional
-            A file for what has been done, where the fit goes by passes over the rows: a fit that was killed goes on
-            from there when called again with the same arguments, and gives the same answer; other rows, labels or
-            parameters are refused. The file is deleted at the end. Where data are so small that there are no passes it
-            is not needed, and none is written.
+            A file that keeps the progress of a fit that reads the rows in passes. If the fit is interrupted, calling it
+            again with the same arguments resumes it and gives the same answer; other rows, labels or parameters are
+            refused. The file is deleted at the end. Data small enough to need no passes write none.
         """
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             _refuse_rows_options(f"X has shape {X.shape}, a stack of covariances,", "covariances", y, checkpoint)
@@ -209,15 +214,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
     ) -> Self:
-        """Fit from second moments only.
+        """Fit the model to covariances alone.
 
         Parameters
         ----------
         S : array-like (k, p, p), list or dict {context: covariance}
-            Covariances: finite, symmetric, positive semi-definite. Tables of pandas are aligned by name.
+            Covariances: finite, symmetric, positive semi-definite. pandas DataFrames are aligned by name.
         n_samples : int or array-like (k,), optional
-            Rows behind each; kept as ``n_samples_per_context_``. A Series goes by the names of contexts.
+            Rows behind each covariance, kept as ``n_samples_per_context_``. A Series is aligned by context name.
         feature_names, context_names : sequences of length p and k, optional
+            Names; they override those of DataFrames and dicts.
         """
         parameters = self._checked_parameters()
         with reporting(self.verbose, "fit") as report:
@@ -226,17 +232,18 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def partial_fit(self, X: Any, y: Any = None, *, allow_duplicates: bool = False) -> Self:
         """Add a chunk of rows to those seen so far, and fit the model to all of them.
 
-        Only moments are kept (``moments_``, O(k p^2)), so that rows come in any number of chunks, in any order, and the
-        model is that of ``fit`` on all of them. Contexts may appear later. While a context has a single row, or the
-        rows vary in fewer directions than ``n_components``, chunks are only added. Every call costs O(n p^2) for its
-        chunk and a decomposition; to add many chunks first, update a ``ContextMoments`` and pass it to ``fit``.
+        Only moments are kept (``moments_``, O(k p^2)), so the rows may come in any number of chunks and in any order,
+        and the model is the one that ``fit`` finds on all of them at once. New contexts may appear later. As long as a
+        context has a single row, or the rows vary in fewer directions than ``n_components``, chunks are added without a
+        fit. Each call costs O(n p^2) for its chunk plus a decomposition; to add many chunks before the first fit,
+        update a ``ContextMoments`` and pass it to ``fit``.
 
         Parameters
         ----------
         X, y
-            As for ``fit``; a chunk that is refused changes nothing.
+            As for ``fit``. A chunk that is refused changes nothing.
         allow_duplicates : bool
-            Whether rows that were added before may be added again; they then count twice.
+            Whether rows that were added before may be added again, to count twice.
         """
         parameters = self._checked_parameters()
         before = getattr(self, "moments_", None)
@@ -248,14 +255,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             else:
                 self._set_features(added.moments.means.shape[1], feature_names(added.moments.feature_names))
                 self._set_label_columns(added.label_columns)
+            # Last, because publishing a fit removes all fitted attributes, moments_ among them.
             self.moments_ = added.moments
         return self
 
     def _checked_parameters(self) -> Parameters:
+        """Return the parameters as one value; raise before any row is read if they are invalid."""
         return Parameters(**self.get_params(deep=False)).checked()
 
     def _finish(self, fit: Fit) -> Self:
-        """Become the fitted model, and warn of what makes it doubtful."""
+        """Set the fitted attributes, and warn of what makes the fit doubtful."""
         self._publish(fit.model, fit.rank_choice)
         model = fit.model
         names = component_names(self)
@@ -264,8 +273,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         return self
 
     def _publish(self, model: FittedModel, rank_choice: RankSelection | RankChoice | None) -> None:
-        """Set all fitted attributes; those of an earlier fit are gone, also where this one has none of the kind."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+        """Set all fitted attributes, and remove those of an earlier fit that this one does not have."""
+        fitted_before = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
+        for name in fitted_before:
             delattr(self, name)
         self._set_features(model.n_features, model.feature_names)
         self._set_label_columns(model.label_columns)
@@ -286,7 +296,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self._score_moments = model.score_moments
 
     def _set_features(self, p: int, names: Array | None) -> None:
-        """Set what scikit-learn's ``validate_data`` would set; unlike it, names need not be strings."""
+        """Set what scikit-learn's ``validate_data`` would set, except that names need not be strings."""
         self.n_features_in_ = p
         if names is not None:
             self.feature_names_in_ = names
@@ -314,56 +324,55 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     # Scores
 
     def transform(self, X: Any, y: Any = None, *, center: Any = None, posterior: bool = False) -> Any:
-        """Return the scores of rows on the MCPCs: ``(x - mean) @ pinv(A).T``.
+        """Return the scores of rows on the MCPCs, ``(x - mean) @ pinv(A).T``.
 
         Parameters
         ----------
         X : one matrix, in any form that ``fit`` takes; or a list or dict of contexts
-            A list must have one entry per fitted context, in their order; a dict goes by name. They give a list or
-            dict of scores.
+            A list must have one entry per fitted context, in their order; a dict is matched by name. The result is then
+            a list or dict of scores.
         y : array-like (n,), str or list of str, optional
-            Context label of each row, or the name of a column with them, as in ``fit`` (also by index): rows are
-            centred by the mean of their own context, looked up by label.
+            Context label of each row, or the name of a column of labels, as in ``fit`` (also aligned by index). Each
+            row is centred by the mean of its own context, looked up by label.
         center : None, "overall", "own", array (n_features,) or dict {label: array}
-            None is the context's fitted mean where contexts are known (by ``y``, list or dict), and the overall mean
-            of the fitted rows otherwise, which keeps differences between contexts visible. "own" centres each context
-            by its mean in ``X``: the way for contexts that ``fit`` has not seen, as is an explicit mean.
+            None takes the fitted mean of the context if contexts are known (from ``y``, a list or a dict), and
+            otherwise the overall mean of the fitted rows, which keeps differences between contexts visible. "own"
+            centres each context by its mean in ``X``; contexts that ``fit`` has not seen need this or an explicit mean.
         posterior : bool
-            With ``solver="ml"``: the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - mean)``, which shrink
-            towards 0 by the noise as in probabilistic PCA; without ``y``, by the average loadings and noise.
+            With ``solver="ml"``: return the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - mean)``, which the
+            noise shrinks towards 0 as in probabilistic PCA; without ``y``, for the average loadings and noise.
 
         Returns
         -------
-        ndarray (n, r), or a list or dict of them; for rows on a device arrays of the same kind there, for rows on Dask
-        a Dask array that is computed when asked for
+        ndarray (n, r), or a list or dict of them; for rows on a device, arrays of the same kind on that device; for
+        Dask rows, a lazy Dask array
         """
         model = fitted_model(self)
 
         def scores_of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
-            in_container = _InContainer(lambda X: scores(model, X, labels, mean, posterior, report), self)
-            return in_container.transform(rows)
+            return _InContainer(scores(model, rows, labels, mean, posterior, report), self).transform(rows)
 
         with reporting(self.verbose, "scores") as report:
             return over_contexts(model, X, y, center, scores_of_matrix, report, labels_needed=posterior)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what ``transform`` returns scores in.
+        """Choose the container in which ``transform`` returns scores.
 
         Parameters
         ----------
         transform : {"default", "pandas", "polars"}, optional
-            Arrays, or DataFrames of pandas or polars; for a list or dict of contexts one for each. None leaves the
-            choice as it is.
+            Arrays, or pandas or polars DataFrames; one per context for a list or dict of contexts. None leaves the
+            choice unchanged.
         """
         if transform is not None:
-            # The attribute that scikit-learn's own set_output has, and that ``clone`` copies.
+            # The attribute that scikit-learn's own set_output sets, and that ``clone`` copies.
             self._sklearn_output_config = {"transform": transform}
         return self
 
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
-        """Return rows with the given scores: ``z @ A.T + mean``; ``y`` and ``center`` as in ``transform``.
+        """Return the rows that have given scores, ``z @ A.T + mean``, with ``y`` and ``center`` as in ``transform``.
 
-        Scores on Dask give a Dask array, which is computed when asked for.
+        Scores on Dask give a lazy Dask array.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "scores") as report:
@@ -387,15 +396,15 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         X : rows (n, p), covariance (p, p), stack (k, p, p), or a list or dict of contexts
             A symmetric, positive semi-definite (p, p) matrix is read as a covariance, any other matrix as rows.
         y : array-like (n,), str or list of str, optional
-            Context label of each row, or the name of a column with them, as in ``fit``.
+            Context label of each row, or the name of a column of labels, as in ``fit``.
 
         Returns
         -------
-        ndarray (r,) for one context, (k, r) for several (in the order given; sorted by label with ``y``)
+        ndarray (r,) for one context, (k, r) for several (in the order given; with ``y``, sorted by label)
 
         Notes
         -----
-        By non-negative least squares, or with ``solver="ml"`` by likelihood, each new context with a noise of its own
+        By non-negative least squares; with ``solver="ml"`` by likelihood, where each new context has its own noise
         (diagonal noise stays as fitted).
         """
         model = fitted_model(self)
@@ -408,16 +417,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Parameters
         ----------
         X, y : as in ``fit``
-            Without ``y``, where the model has several contexts, ``X`` is a new context, centred by its own mean, on
-            which the loadings (and isotropic noise) are fitted.
+            Without ``y``, and if the model has several contexts, ``X`` is a new context: it is centred by its own mean,
+            and its loadings (and isotropic noise) are fitted to these rows.
         metric : {"covariance", "likelihood"}, optional
-            "covariance" is the share of squared covariance that is predicted, 1 at best:
-            ``1 - sum_i ||S_i - C_i||_F^2 / sum_i ||S_i||_F^2``, with ``S_i`` the second moment of the given rows about
-            the fitted mean of their context and ``C_i`` the covariance of the model, ``A diag(b_i) A^T`` and, where it
-            has noise, the noise as fitted: on new rows an honest test, also with one row in a context, and one number
-            by which models of any solver compare. "likelihood" is the mean log-likelihood of a row, given the fitted
-            mean, loadings and noise of its context; for ``solver="ml"`` with noise. None takes "likelihood" there and
-            "covariance" elsewhere: two quantities.
+            "covariance" is the share of squared covariance that is predicted, at most 1:
+            ``1 - sum_i ||S_i - C_i||_F^2 / sum_i ||S_i||_F^2``. Here ``S_i`` is the second moment of the rows about the
+            fitted mean of their context, and ``C_i`` the covariance of the model, ``A diag(b_i) A^T`` plus the fitted
+            noise if it has any. On new rows this is an honest test, even with one row per context, and models of all
+            solvers can be compared by it. "likelihood" is the mean log-likelihood of a row, given the fitted mean,
+            loadings and noise of its context; it needs ``solver="ml"`` with noise. None means "likelihood" for such a
+            model and "covariance" for any other: two different quantities.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "score") as report:
@@ -428,63 +437,64 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def reconstruction_error(self, per: str | None = None) -> Any:
         """Return the average reconstruction error ``(1/k) sum_i ||S_i - A B_i A^T||_F^2`` of the fitted covariances.
 
-        Minimising it is finding the closest rank-r partially symmetric tensor. ``per="context"`` gives the k terms
-        ``||S_i - A B_i A^T||_F^2``; divide by ``squared_norms()`` for relative ones.
+        Minimising it is finding the closest rank-r partially symmetric tensor. ``per="context"`` returns the k terms
+        ``||S_i - A B_i A^T||_F^2``; divide them by ``squared_norms()`` for relative errors.
         """
         return facet_measures.reconstruction_error(self._measured(), per)
 
     def squared_norms(self) -> Array:
-        """Return ``||S_i||_F^2`` of each context: the yardstick for the error and the variance explained.
+        """Return ``||S_i||_F^2`` of each context, the yardstick for the error and the variance explained.
 
-        Where the fit went by passes over the rows (``n_passes_``) these are estimates from random directions, with the
-        standard errors ``squared_norm_errors()``, and so is what is made of them, the reconstruction error.
+        If the fit read the rows in passes (``n_passes_``), these are estimates from random directions with the standard
+        errors ``squared_norm_errors()``, and the reconstruction error, which is computed from them, is an estimate too.
         """
         return self._measured().in_units("squared_norms")
 
     def squared_norm_errors(self) -> Array:
-        """Return the standard error of each of ``squared_norms()``; 0 where they are exact."""
+        """Return the standard error of each of ``squared_norms()``; 0 if they are exact."""
         return self._measured().in_units("squared_norm_errors")
 
     def variance_explained(self, per: str | None = None) -> Any:
         """Return the average squared variance explained, ``(1/k) sum_i ||S_i||_F^2 - ||S_i - A B_i A^T||_F^2``.
 
-        Where the loadings are those of least squares and none is held at 0, this is the paper's ``||P(S_i)||_F^2``, P
-        being the projection on ``span{a_j a_j^T}``; it adds up with ``reconstruction_error`` to ``squared_norms``
-        always. ``per="context"`` gives the k terms. ``per="component"`` gives r shares that add up to the average:
-        MCPC j has the average over contexts of ``b_ij a_j^T S_i a_j``, for orthogonal MCPCs ``(a_j^T S_i a_j)^2``.
-        (With ``solver="ml"``, whose loadings are not those of least squares,
-        ``b_ij (2 a_j^T S_i a_j - sum_l b_il (a_j . a_l)^2)``, which may be negative.)
+        If the loadings are those of least squares and none is held at 0, this is the paper's average of
+        ``||P(S_i)||_F^2``, P being the projection onto ``span{a_j a_j^T}``. Together with ``reconstruction_error`` it
+        always adds up to the average of ``squared_norms``. ``per="context"`` returns the k terms. ``per="component"``
+        returns r shares that add up to the average: the share of MCPC j is the average over contexts of
+        ``b_ij a_j^T S_i a_j``, or ``(a_j^T S_i a_j)^2`` for orthogonal MCPCs. (With ``solver="ml"``, whose loadings are
+        not those of least squares, it is ``b_ij (2 a_j^T S_i a_j - sum_l b_il (a_j . a_l)^2)``, which may be negative.)
         """
         return facet_measures.variance_explained(self._measured(), per)
 
     def explained_share(self, per: str | None = None) -> Any:
-        """Return the share of squared covariance that is explained: of all contexts, or ``per="context"`` of each (k,).
+        """Return the share of squared covariance explained: in all contexts, or with ``per="context"`` in each (k,).
 
-        ``1 - ||S_i - A B_i A^T||_F^2 / ||S_i||_F^2``, in total with sums above and below; NaN for what does not vary.
-        An estimate with the standard error ``explained_share_error`` where the fit went by passes over the rows.
+        ``1 - ||S_i - A B_i A^T||_F^2 / ||S_i||_F^2``, for all contexts with both norms summed over them; NaN if nothing
+        varies. If the fit read the rows in passes, this is an estimate with the standard error
+        ``explained_share_error``.
         """
         return facet_measures.explained_share(self._measured(), per)[0]
 
     def explained_share_error(self, per: str | None = None) -> Any:
-        """Return the standard error of ``explained_share``; 0 where that is exact."""
+        """Return the standard error of ``explained_share``; 0 if that is exact."""
         return facet_measures.explained_share(self._measured(), per)[1]
 
     def offdiagonal_correlation(self, per: str | None = None, *, normalized: bool = False) -> Any:
-        """Return the correlation left after projection, ``sum_i ||offdiag(A^+ S_i A^+T)||_F^2``.
+        """Return the correlation that projection leaves, ``sum_i ||offdiag(A^+ S_i A^+T)||_F^2``.
 
-        Zero when the scores are uncorrelated in every context. ``per="context"`` gives the k terms. ``normalized=True``
-        gives instead the root mean square correlation between two different scores (average over contexts), which has
-        no units.
+        It is zero if the scores are uncorrelated in every context. ``per="context"`` returns the k terms.
+        ``normalized=True`` returns instead the root mean square correlation between two different scores, averaged over
+        contexts, which has no units.
         """
         return facet_measures.offdiagonal_correlation(self._measured(), per, normalized)
 
     def likelihood_loss(self, per: str | None = None) -> Any:
         """Return the common log-likelihood loss, ``sum_i log det Diag(A^+ S_i A^+T) - log det(A^+ S_i A^+T)``.
 
-        Twice the Kullback-Leibler divergence between the Gaussian models of the scores with and without correlations;
-        0 when they are uncorrelated in every context. Infinite where the scores of a context have a singular
-        covariance, as with fewer than r + 1 samples or an MCPC that does not vary there. ``per="context"`` gives the k
-        terms.
+        Each term is twice the Kullback-Leibler divergence between the Gaussian models of the scores with and without
+        correlations, and 0 if the scores are uncorrelated in that context. It is infinite if the covariance of the
+        scores is singular, as with fewer than r + 1 samples or an MCPC that does not vary in the context.
+        ``per="context"`` returns the k terms.
         """
         return facet_measures.likelihood_loss(self._measured(), per)
 
@@ -492,10 +502,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         return fitted_model(self).facets
 
     def proportional_loadings(self, max_degrees: float = DEFAULT_DEGREES) -> list[ProportionalPair]:
-        """Return pairs of MCPCs whose loadings are proportional up to ``max_degrees``: not identifiable apart.
+        """Return the pairs of MCPCs that the contexts cannot tell apart: their loadings are proportional.
 
-        With ``orthogonal=True`` only those whose loadings are equal are, by the paper's proposition on the orthogonal
-        model, and proportional ones are not listed. An MCPC without loadings is paired with itself.
+        Loadings within ``max_degrees`` count as proportional. With ``orthogonal=True`` only equal loadings are
+        ambiguous, by the paper's proposition on the orthogonal model, and only such MCPCs are listed. An MCPC without
+        loadings is paired with itself.
         """
         model = fitted_model(self)
         return indistinct_loadings(
@@ -507,9 +518,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def standard_errors(self) -> Precision:
         """Return standard errors from Fisher's information of the fitted model.
 
-        For each MCPC the root mean square angle to the truth, in degrees; for each loading its standard error. They
-        hold for ``solver="ml"`` (others are less accurate than that), for many samples, and as far as the Gaussian
-        model does; ``bootstrap`` asks the rows instead. Diagonal noise is taken as known.
+        For each MCPC, the root mean square angle to the truth, in degrees; for each loading, its standard error. They
+        hold for ``solver="ml"`` (other solvers are less accurate), for many samples, and as far as the Gaussian model
+        holds; ``bootstrap`` relies on the rows alone. Diagonal noise is taken as known.
 
         Notes
         -----
@@ -520,17 +531,23 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             return standard_errors_of(model)
 
     def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
-        """Test for every MCPC and context whether the MCPC is there at all.
+        """Test for every MCPC and context whether the MCPC is present there at all.
 
-        A likelihood-ratio test of a zero loading, the end of its range, with the other loadings and the noise of the
-        context fitted anew and the MCPCs as they are; corrected for the number of tests. Needs ``solver="ml"``.
+        A likelihood-ratio test of the hypothesis that the loading is zero, which is the end of its range. The MCPCs
+        stay as they are; the other loadings and the noise of the context are fitted again. p-values are corrected for
+        the number of tests. Needs ``solver="ml"`` with noise.
 
         Parameters
         ----------
         alpha : float
-            Level at which ``present`` is told.
+            Level of ``present``: an MCPC is present if its corrected p-value is at most this.
         method : {"fdr", "holm"}
-            Correction: the share of false discoveries (Benjamini and Hochberg), or the chance of a single one (Holm).
+            Correction: controls the false discovery rate (Benjamini and Hochberg), or the probability of any false
+            discovery (Holm).
+
+        Returns
+        -------
+        Presence
         """
         model = fitted_model(self)
         with reporting(self.verbose, "tests of MCPCs") as report:
@@ -546,30 +563,30 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         random_state: Any = None,
         verbose: Any = None,
     ) -> Bootstrap:
-        """Resample the rows of each context, fit again, and see how far the answer moves.
+        """Resample the rows of each context, fit again, and measure how far the answer moves.
 
         Parameters
         ----------
         X, y
             The rows that the model was fitted on.
         n : int
-            Resamples. Intervals need some hundreds.
+            Number of resamples; intervals need some hundreds.
         confidence : float
             Level of the intervals.
         random_state : int, Generator, RandomState or None
-            Decides the resamples; the answer does not depend on the number of threads.
+            Determines the resamples. The answer does not depend on the number of threads.
         verbose : None, bool or callable
             Progress, as in ``MCPCA``.
 
         Returns
         -------
         Bootstrap
-            Intervals for the loadings, and for each MCPC the angle within which it stays. Fits are matched to this
-            model's MCPCs.
+            Intervals for the loadings, and for each MCPC the angle within which it stays. The MCPCs of each fit are
+            matched to those of this model.
 
         Notes
         -----
-        n times the cost of ``fit``, as many fits at a time as BLAS has threads. The rank stays as it is.
+        Costs n times as much as ``fit``, with as many fits at a time as BLAS has threads. The rank is not chosen again.
         """
         model = fitted_model(self)
         with reporting(verbose, "resamples") as report:
@@ -587,17 +604,17 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     ) -> Replicability:
         """Split the rows of each context into halves, fit both, and see which MCPCs both find.
 
-        An MCPC that comes back in the other half would come back in as many new samples as a half has. At a rank that
-        is too high some do not, and the more samples, the more do.
+        An MCPC that both halves find would be found again in as many new samples as a half has. At a rank that is too
+        high some MCPCs are not; with more samples, more of them are.
 
         Parameters
         ----------
         X, y
             The rows that the model was fitted on; at least 4 in every context.
         n_splits : int
-            Random splits.
+            Number of random splits.
         threshold : float
-            ``|cos|`` between the halves from which on an MCPC counts as replicating.
+            ``|cos|`` between the halves above which an MCPC counts as replicating.
         random_state, verbose
             As in ``bootstrap``.
 
@@ -608,35 +625,36 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Notes
         -----
-        ``2 n_splits`` fits of half the rows with this model's parameters, as many at a time as BLAS has threads.
+        Takes ``2 n_splits`` fits to half of the rows, with the parameters of this model and as many at a time as BLAS
+        has threads.
         """
         model = fitted_model(self)
         with reporting(verbose, "halves") as report:
             return replicate(model, self._unfitted(), X, y, n_splits, threshold, random_state, report)
 
     def _unfitted(self) -> Self:
-        """Return a model with the same parameters and this rank, to be fitted to other rows in silence."""
+        """Return an unfitted model with the same parameters, the rank found here, and no progress shown."""
         rank = {**RANK_RULE_DEFAULTS, "n_components": self.n_components_}
         return type(self)(**{**self.get_params(deep=False), **rank, "verbose": False})
 
     # Files
 
     def save(self, path: Any) -> None:
-        """Write the fitted model to one file, atomically: a crash on the way leaves the old file.
+        """Write the fitted model to one file, atomically: a crash on the way leaves the old file intact.
 
-        The file holds arrays and JSON and no pickle, so loading it can run no code. A ``random_state`` or ``verbose``
-        that is an object is not kept.
+        The file holds arrays and JSON, no pickle, so loading it cannot run code. A ``random_state`` or ``verbose`` that
+        is an object is not saved.
         """
         save_model(saved_model(self), path)
 
     @classmethod
     def load(cls, path: Any) -> Self:
-        """Read a model that ``save`` wrote."""
+        """Return the model in a file that ``save`` wrote."""
         return load_model(path, lambda saved: restored(cls, saved, check=True))
 
 
 def fitted_model(estimator: MCPCA) -> FittedModel:
-    """Return what an estimator was fitted to, or raise where it was not: the one way to a model's insides."""
+    """Return the fitted model of an estimator; raise ``NotFittedError`` if it has none."""
     check_is_fitted(estimator)
     return FittedModel(
         components=estimator.components_,
@@ -660,13 +678,16 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
 
 
 def saved_model(estimator: MCPCA) -> SavedModel:
-    """Return all of a fitted estimator that files and AnnData keep."""
+    """Return everything about a fitted estimator that files and AnnData keep."""
     model = fitted_model(estimator)
     return SavedModel(estimator.get_params(deep=False), model, estimator.rank_choice_)
 
 
 def restored(cls: type[Estimator], saved: SavedModel, *, check: bool = False) -> Estimator:
-    """Return the estimator that ``saved_model`` was given; parameters of later versions are left out."""
+    """Return the estimator that ``saved_model`` was called with; ``check`` also checks its parameters.
+
+    Parameters that this version does not have, from a file of a later one, are left out.
+    """
     known = cls().get_params(deep=False)
     estimator = cls(**{name: value for name, value in saved.parameters.items() if name in known})
     estimator._publish(saved.model, saved.rank_choice)
@@ -676,21 +697,22 @@ def restored(cls: type[Estimator], saved: SavedModel, *, check: bool = False) ->
 
 
 class _InContainer(TransformerMixin, BaseEstimator):
-    """Puts the scores of one matrix into the container that ``set_output`` or scikit-learn's configuration names.
+    """Returns the scores of one matrix in the container that ``set_output`` or scikit-learn's configuration names.
 
-    scikit-learn wraps the method ``transform`` of every transformer once, for one matrix in and one out. ``MCPCA``, of
-    which a list of contexts gives a list of scores, opts out (``auto_wrap_output_keys=None``) and sends each matrix
-    through this one, so that the wrapping itself stays scikit-learn's.
+    scikit-learn wraps the ``transform`` of every transformer, for one matrix in and one matrix out. ``MCPCA``, which
+    also turns a list of contexts into a list of scores, opts out (``auto_wrap_output_keys=None``) and passes each
+    matrix through this transformer, so that the wrapping itself remains scikit-learn's.
     """
 
-    def __init__(self, compute: Callable[[Any], Any], model: MCPCA) -> None:
-        self.compute = compute
+    def __init__(self, scores: Any, model: MCPCA) -> None:
+        self.scores = scores
         self.model = model
         config = getattr(model, "_sklearn_output_config", {})
         self.set_output(transform=config.get("transform"))
 
     def transform(self, X: Any) -> Any:
-        return self.compute(X)
+        """Return the scores of ``X``, which is only there for the wrapping: it has the index of the rows."""
+        return self.scores
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         names: Array = self.model.get_feature_names_out(input_features)
@@ -698,7 +720,7 @@ class _InContainer(TransformerMixin, BaseEstimator):
 
 
 def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any) -> None:
-    """Raise for options of rows beside input that has none."""
+    """Raise if options that concern rows are set for input that has no rows."""
     if y is not None:
         verb = "takes" if kind == "covariances" else "take"
         raise ValueError(f"{what} which {verb} no y; drop y.")

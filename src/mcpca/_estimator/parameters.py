@@ -1,7 +1,7 @@
 """The parameters of ``MCPCA`` as one value, checked as a whole before any row is read.
 
-scikit-learn wants ``__init__`` to store and nothing else; ``fit`` therefore starts by asking for ``Parameters``, which
-either hold together or raise with the name of what does not.
+scikit-learn wants ``__init__`` to store parameters and do nothing else; every kind of fit therefore starts with
+``Parameters(...).checked()``, which raises with the name of what is wrong.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .._utils.progress import check_verbose
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the constructor of ``MCPCA`` was given; the names and meanings are documented there.
+    """The arguments of the constructor of ``MCPCA``, which documents them.
 
-    The three defaults are those of the constructor: an option that has no effect beside a given rank is refused unless
-    it was left alone.
+    The three defaults repeat those of the constructor: options that only a choice of the rank uses are refused with a
+    given rank, unless they are at their defaults.
     """
 
     n_components: int | None
@@ -38,7 +38,7 @@ class Parameters:
     cos_sim_threshold: float = 0.8
 
     def checked(self) -> Parameters:
-        """Return these parameters, or raise where they contradict one another or one of them means nothing."""
+        """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""
         check_solver(self.solver, self.orthogonal, self.noise)
         check_verbose(self.verbose)
         if self.n_components is not None:
@@ -49,12 +49,13 @@ class Parameters:
             reason = "select_rank compares halves of the rows and not seeds"
             default = RANK_RULE_DEFAULTS["n_seed_pairs"]
             refuse_without_effect("n_seed_pairs", self.n_seed_pairs, default, reason, "drop it, or pass rank_range")
-        # Making a Generator of a RandomState draws from it, which a check must not.
-        as_generator(self.random_state if not isinstance(self.random_state, np.random.RandomState) else None)
+        # A RandomState is valid; turning it into a Generator would draw from it, which a check must not do.
+        if not isinstance(self.random_state, np.random.RandomState):
+            as_generator(self.random_state)
         return self
 
 
-# Parameters that only a choice of the rank has a use for.
+# Parameters that only a choice of the rank uses, with their defaults.
 RANK_RULE_DEFAULTS = {
     field.name: field.default
     for field in fields(Parameters)

@@ -1,4 +1,9 @@
-"""One file for one fitted model: arrays and JSON in NumPy's npz container, no pickle, written atomically."""
+"""One file for one fitted model: arrays and JSON in NumPy's npz container, no pickle, written atomically.
+
+``to_state`` turns a model into arrays and a JSON header, ``from_state`` turns them back; AnnData keeps the same state
+(``_results.anndata_layout``). A file may come from anywhere, so ``load_model`` checks that it holds everything, that
+shapes and types fit together, and that the parameters are valid.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,12 @@ from .._rank.selection import RankSelection
 from .._utils.array_api import to_host
 from .._utils.array_files import read_file, write_file
 from .._utils.types import Array
+from .._utils.wording import quoted
 
 T = TypeVar("T")
 
-FORMAT = "mcpca-model"
-# Arrays in the file, which are called as the fitted attributes are, and the fields of ``FittedModel`` that they hold.
+MODEL_FORMAT = "mcpca-model"
+# Arrays in the file, which have the names of fitted attributes, and the fields of ``FittedModel`` that they hold.
 _ARRAYS = {
     "components_": "components",
     "loadings_": "loadings",
@@ -31,22 +37,32 @@ _ARRAYS = {
     "noise_variance_": "noise_variance",
 }
 _OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
-_BY_CONTEXT = "by context"  # a dict in JSON
+# Marks a parameter that is a dict by context: keys of JSON objects are text, and names of contexts need not be.
+_BY_CONTEXT = "by context"
 _FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
-# Shapes, with k contexts, p features and r components; none where the length is free.
+# Shapes, with k contexts, p features and r components; alternatives are separated by a space, and an empty
+# text leaves the length free.
 _SHAPES = {
-    **{"components_": "pr", "loadings_": "kr", "projection_": "rp", "means_": "kp", "singular_values_": ""},
-    **{"n_samples_per_context_": "k", "noise_variance_": "k p", "score_covariances": "krr", "variance_outside": "k"},
+    "components_": "pr",
+    "loadings_": "kr",
+    "projection_": "rp",
+    "means_": "kp",
+    "singular_values_": "",
+    "n_samples_per_context_": "k",
+    "noise_variance_": "k p",
+    "score_covariances": "krr",
+    "variance_outside": "k",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
-_POSITIVE = ("loadings_", "singular_values_", "n_samples_per_context_", "noise_variance_", "facet_squared_norms")
+# Arrays without negative values, and arrays of integers; all others are of floats.
+_NONNEGATIVE = ("loadings_", "singular_values_", "n_samples_per_context_", "noise_variance_", "facet_squared_norms")
 _UNSETTLED = "choice_unsettled"
-_WHOLE = ("n_samples_per_context_", "choice_ranks", _UNSETTLED)
+_INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED)
 
 
 class SavedModel(NamedTuple):
-    """What a file holds: parameters of the constructor, the fitted model, and what is behind its rank."""
+    """The content of a file: parameters of the constructor, the fitted model, and the evidence behind its rank."""
 
     parameters: dict[str, Any]
     model: FittedModel
@@ -55,11 +71,11 @@ class SavedModel(NamedTuple):
 
 def save_model(saved: SavedModel, path: Any) -> None:
     """Write a fitted MCPCA to ``path``; see ``MCPCA.save``."""
-    write_file(path, FORMAT, *to_state(saved))
+    write_file(path, MODEL_FORMAT, *to_state(saved))
 
 
 def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return all that a fitted MCPCA is: arrays by name, and what can be JSON."""
+    """Return everything that makes a fitted MCPCA: arrays by name, and a header that can be JSON."""
     model = saved.model
     by_name = {name: getattr(model, field) for name, field in _ARRAYS.items()}
     arrays = {name: to_host(array) for name, array in by_name.items() if array is not None}
@@ -89,45 +105,50 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def load_model(path: Any, check: Callable[[SavedModel], T]) -> T:
-    """Read what ``save_model`` wrote, and return what ``check`` makes of it: it raises where parameters do not fit."""
+    """Read what ``save_model`` wrote, and return what ``check`` makes of it; it raises if parameters are invalid."""
     known = [*_SHAPES, *_CHOICE, _UNSETTLED]
-    arrays, header = read_file(path, FORMAT, "MCPCA model", "MCPCA.save", lambda header: known)
+    arrays, header = read_file(path, MODEL_FORMAT, "MCPCA model", "MCPCA.save", lambda header: known)
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
     required += _CHOICE if "choice" in header else []
     missing = [name for name in required if name not in arrays]
     missing += [name for name in ("parameters", "contexts", "feature_names", "n_iter") if name not in header]
     if missing:
-        raise ValueError(f"path={str(path)!r} lacks {missing}; it is not a complete MCPCA model.")
+        raise ValueError(f"path={str(path)!r} lacks {quoted(missing)}; it is not a complete MCPCA model.")
     try:
         _check_arrays(arrays, header)
         return check(from_state(arrays, header))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(
-            f"path={str(path)!r} is no MCPCA model that holds together: {error}. Save it again where it was fitted."
+            f"path={str(path)!r} is not a consistent MCPCA model: {error}. Save it again where it was fitted."
         ) from error
 
 
 def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
-    """Raise where arrays do not have the shapes of one model, or values that no model has."""
+    """Raise if arrays do not have the shapes of one model, or have values that no model has."""
     sizes = {"k": len(checked_names(header["contexts"], "contexts"))}
     if arrays["components_"].ndim != 2:
-        raise ValueError(f"components_ has shape {arrays['components_'].shape} and not (p, r)")
+        raise ValueError(f"components_ has shape {arrays['components_'].shape}, not (p, r)")
     sizes["p"], sizes["r"] = arrays["components_"].shape
     for name, values in arrays.items():
         shapes = [tuple(sizes[letter] for letter in letters) for letters in _SHAPES.get(name, "").split()]
         if shapes and values.shape not in shapes:
             raise ValueError(f"{name} has shape {values.shape} where {' or '.join(map(str, shapes))} is needed")
-        if values.dtype.kind not in ("iu" if name in _WHOLE else "f"):
+        if values.dtype.kind not in ("iu" if name in _INTEGER else "f"):
             raise ValueError(f"{name} is of type {values.dtype}")
-        # A loss is infinite where scores are singular.
+        # The likelihood loss is infinite for contexts whose scores are singular.
         bad = np.isnan(values) if name == "facet_likelihood_losses" else ~np.isfinite(values)
         if bad.any():
             raise ValueError(f"{name} has values that are NaN or infinite")
-        if name in _POSITIVE and values.size and values.min() < 0:
+        if name in _NONNEGATIVE and values.size and values.min() < 0:
             raise ValueError(f"{name} has values below 0 (the smallest is {values.min():.3g})")
     if 0 in sizes.values():
         raise ValueError(f"it has {sizes['k']} contexts, {sizes['p']} features and {sizes['r']} components")
-    for name, kinds in (("n_iter", int), ("n_passes", (int, type(None))), ("basis_residual", (int, float, type(None)))):
+    kinds_of_numbers: dict[str, Any] = {
+        "n_iter": int,
+        "n_passes": (int, type(None)),
+        "basis_residual": (int, float, type(None)),
+    }
+    for name, kinds in kinds_of_numbers.items():
         if not isinstance(header.get(name), kinds):
             raise ValueError(f"{name} is {str(header.get(name))[:40]!r}")
     features = header["feature_names"]
@@ -136,8 +157,8 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
 
 
 def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
-    """Return the model that ``to_state`` was given."""
-    # None stands for what was not kept (a generator, a function), and is the default wherever that can be.
+    """Return the model that ``to_state`` was called with."""
+    # None stands for what was not kept (a generator, a function), and is the default of every such parameter.
     parameters = {name: _parameter_from_json(value) for name, value in header["parameters"].items()}
     features = header["feature_names"]
     facets: dict[str, Any] = {name: arrays[f"facet_{name}"] for name in _FACETS}
@@ -162,6 +183,7 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
 
 
 def _rank_choice(arrays: dict[str, Array], header: dict[str, Any]) -> RankSelection | RankChoice | None:
+    """Return the evidence behind the rank: of the paper's rule, of ``select_rank``, or None for a given rank."""
     if "choice" in header:
         rank, outcome, reason, threshold = header["choice"]
         ranks, scores, scree = (arrays[name] for name in _CHOICE)
@@ -172,12 +194,12 @@ def _rank_choice(arrays: dict[str, Array], header: dict[str, Any]) -> RankSelect
 
 
 def _parameter_to_json(value: Any) -> Any:
-    """Return a constructor parameter as JSON, or None for what only the run needed (generators, functions)."""
+    """Return a parameter of the constructor as JSON, or None for what only a run needs (generators, functions)."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (range, tuple, np.ndarray)):
         value = [_parameter_to_json(v) for v in value]
-    if isinstance(value, Mapping):  # by context, whose names need not be text
+    if isinstance(value, Mapping):
         return {_BY_CONTEXT: [labels_to_json(value), [_parameter_to_json(v) for v in value.values()]]}
     return value if isinstance(value, (str, int, float, bool, list, type(None))) else None
 

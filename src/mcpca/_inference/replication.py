@@ -83,7 +83,8 @@ class Replicability(Shown):
         if n < 2:
             return np.ones(self.cosines.shape[1], dtype=bool)
         spread = np.maximum(self.spread, np.sqrt(np.mean(self.spread**2)))
-        return np.asarray(~(np.abs(self.agreement - self.threshold) > 2 * spread / np.sqrt(n)))
+        is_decided = np.abs(self.agreement - self.threshold) > 2 * spread / np.sqrt(n)
+        return np.asarray(~is_decided)  # NaN, of halves that could not be compared, is not decided
 
     def in_words(self, what: str = "") -> str:
         """Return how many of ``what`` come back, from the fewest to the most in a split, as part of a sentence."""

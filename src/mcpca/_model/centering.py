@@ -74,6 +74,7 @@ class ContextMeans:
 
         ``rows`` are an array, in memory or on a device, or a ``Source``. A group is a slice or an array of indices.
         """
+        # One mean for all rows makes one group, even of labelled rows, and a slice needs no copy of them.
         names: list[Any] | None = None
         groups: list[Any] = [slice(None)]
         is_own = isinstance(center, str) and center == "own"
@@ -161,6 +162,7 @@ def scores_of(
         return _scores_of_source(rows, groups, projections, dtype, report)
     Z = np.empty((len(rows), len(projections[0])), dtype=np.result_type(rows, dtype))
     for (group, mean), P in zip(groups, projections, strict=True):
+        # The mean in the dtype of the rows: float32 rows would otherwise be copied to float64 as a whole.
         Z[group] = (rows[group] - mean.astype(rows.dtype, copy=False)) @ P.T
     return Z
 
@@ -189,10 +191,12 @@ def _scores_of_source(
     all_shared = all(P is shared for P in projections)
     Z = np.empty((n, len(shared)), dtype=np.result_type(source.dtype, dtype))
     for first, block in source.scan(_ROW_BLOCK_BYTES):
+        # Stored rows are checked as they are read; there is no earlier pass over them.
         check_block(block, first, "X")
         part = slice(first, first + block.shape[0])
         group_of = group_of_row[part]
         report("scores", part.stop, n)
+        # One product for the whole block unless expected scores give each context a projection of its own.
         if all_shared:
             Z[part] = block @ shared.T - offsets[group_of]
             continue

@@ -42,8 +42,8 @@ from .._utils.wording import quoted
 from ..exceptions import RankExceedsDataError
 from .facets import Facets, complete, score_moments
 
-# Degrees of freedom of every context if nobody says how many rows are behind the covariances. Only ratios matter for
-# where the likelihood is largest; the level only matters for convergence, which is judged in standard errors.
+# Degrees of freedom of every context if the number of rows behind the covariances is unknown. For the place of the
+# maximum only ratios matter; the level matters for convergence, which is judged in standard errors.
 _ASSUMED_FREEDOM = 1000.0
 
 
@@ -233,7 +233,7 @@ def decompose_checked(
     result = _solve(S_weighted, core, r, solver, orthogonal, settings)
     if not result.converged:
         warn(result.message, ConvergenceWarning)
-    # From here on S itself: weights decide which A is found, loadings and facets are of the data.
+    # From here on S itself: weights decide which A is found, but loadings and facets describe the data.
     report("loadings", 0, 1)
     A, B, facets = _loadings_and_facets(S, result, with_facets)
     report("loadings", 1, 1)
@@ -254,7 +254,7 @@ def decompose_checked(
 
 
 def _leading_subspace(S: Covariances, r: int, report: Report) -> Core:
-    """Return the core for rank ``r``; its basis is most of the cost of a fit, hence a stage of progress of its own."""
+    """Return the core for rank ``r``. Its basis takes O(k p^3) of a stack, hence a stage of progress of its own."""
     report("basis", 0, 1)
     core = compress(S, r)
     report("basis", 1, 1)
@@ -262,8 +262,8 @@ def _leading_subspace(S: Covariances, r: int, report: Report) -> Core:
 
 
 def _warn_of_uncertain_directions(core: Core, r: int, tol: float, dtype: np.dtype[Any]) -> None:
-    """Warn if iterating on rows stopped before the leading directions were known well beyond the tolerance."""
-    # The residual is relative to an eigenvalue, and the solver's tolerance to a step: two digits are left between them.
+    """Warn if the leading directions are not known to within a hundred times the tolerance, or the data's rounding."""
+    # A stack in memory certifies its directions and reports 0; only a bounded number of passes over rows leaves more.
     if core.residual <= max(100 * tol, 100 * float(np.finfo(dtype).eps)):
         return
     warn(
@@ -298,7 +298,7 @@ def _degrees_of_freedom(counts: Array | None, weights: Array | None, k: int) -> 
 
 
 def _solve(S: Covariances, core: Core, r: int, solver: str, orthogonal: bool, settings: Settings) -> SolverResult:
-    """Run the solver for these choices; where its linear algebra fails, say which rank it failed at."""
+    """Run the solver for these choices; a failure of its linear algebra becomes an error that names the rank."""
     run = get_solver(solver, orthogonal, S.n_contexts)
     try:
         return run(S, core, r, settings)
@@ -325,7 +325,7 @@ def _loadings_and_facets(S: Covariances, result: SolverResult, with_facets: bool
     A, B, order = canonical_order(A, B)
     if moments is None:
         return A, B, None
-    # The other moments are sums over all components, which their order leaves as they are.
+    # The other moments are sums over all components, and do not depend on their order and signs.
     moments = moments._replace(variances=variances[:, order])
     return A, B, complete(moments, A, B)
 

@@ -73,4 +73,4 @@ def warn_of_dominance(dominance: Dominance | None, names: Array | None) -> None:
         return
     j = dominance.feature
     name = f"Feature {j} (counted from 0)" if names is None else f"The feature {str(names[j])!r}"
-    warn(DominantFeatureWarning(dominance.sentence(name, "Leave it out of X if it is no measurement"), dominance))
+    warn(DominantFeatureWarning(dominance.sentence(name, "Leave it out of X if it is not a measurement"), dominance))

@@ -22,7 +22,7 @@ def reconstruction_error(facets: Facets, per: str | None) -> Any:
 
 def variance_explained(facets: Facets, per: str | None) -> Any:
     """Return ``||S_i||_F^2 - ||S_i - A B_i A^T||_F^2``, averaged over contexts, for each, or by component (r,)."""
-    shares = facets.in_units("variance_shares")
+    shares = facets.in_units("variance_shares")  # (k, r); a row adds up to what is explained of that context
     if per == "component":
         return shares.mean(axis=0)
     return _aggregate(shares.sum(axis=1), per, np.mean, also=" or 'component'")
@@ -49,6 +49,7 @@ def likelihood_loss(facets: Facets, per: str | None) -> Any:
 
 
 def _aggregate(values: Array, per: str | None, total: Callable[[Array], Any], also: str = "") -> Any:
+    """Return ``total`` of the values (k,) or the values; ``also`` completes the error by what else ``per`` may be."""
     if per is None:
         return float(total(values))
     if per == "context":

@@ -92,9 +92,13 @@ class FittedModel:
                 f"{purpose} needs a model of the noise; fit with solver='ml' and noise='isotropic', 'pooled' or "
                 "'diagonal'."
             )
-        arrays = (self.components, self.loadings, self.noise_variance)
-        A, B, variances = (to_host(array).astype(np.float64) for array in arrays)
-        return GaussianModel(A, B, variances, self.noise == "diagonal")
+        # float64 also for float32 data: precisions and determinants lose too many digits in single precision.
+        return GaussianModel(
+            A=to_host(self.components).astype(np.float64),
+            B=to_host(self.loadings).astype(np.float64),
+            noise=to_host(self.noise_variance).astype(np.float64),
+            diagonal=self.noise == "diagonal",
+        )
 
     def counts(self, purpose: str) -> Array:
         """Return the number of rows of each context (k,); raise, naming ``purpose``, if they are not known."""

@@ -50,6 +50,7 @@ def check_new_rows(model: FittedModel, X: Any) -> Any:
         return source
     if not by_name and hasattr(X, "shape") and len(X.shape) == 2:
         _warn_of_names_on_one_side(model, X)
+    # Shapes are checked on a stand-in without values: rows on a device are not copied to the host for that.
     rows = check_rows(stand_in(X), "X")
     check_n_features(rows.shape[1], model.n_features)
     _check_not_empty(rows.shape)
@@ -58,6 +59,7 @@ def check_new_rows(model: FittedModel, X: Any) -> Any:
 
 def read_new_contexts(model: FittedModel, X: Any, y: Any, min_samples: int) -> Contexts:
     """Return rows in any form that ``fit`` takes as contexts with the features of the fit."""
+    # Labels first: they may be a column of X, which is no feature.
     X, y = take_labels(X, y)
     if not isinstance(X, Contexts):
         blocks = named_blocks(X)
@@ -77,11 +79,13 @@ def read_fitted_contexts(model: FittedModel, X: Any, y: Any) -> Contexts:
             f"Resampling needs the rows that the model was fitted on: X has the contexts {quoted(names)}, and the "
             f"model was fitted on {quoted(fitted)}."
         )
+    # Loadings of refitted models are compared with the fitted ones row by row.
     return contexts.in_order(fitted)
 
 
 def _blocks_with_fitted_features(model: FittedModel, named: NamedBlocks) -> Any:
     names = named.names.tolist()
+    # Each block by itself: tables of different contexts may have their columns in different orders.
     blocks = [
         with_fitted_features(model, block, f"X, context {name!r},")[0]
         for name, block in zip(names, named.blocks, strict=True)

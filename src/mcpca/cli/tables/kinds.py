@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._covariances.moments import MOMENTS_FORMAT
-from ..._estimator.persistence import FORMAT as MODEL_FORMAT
+from ..._estimator.persistence import MODEL_FORMAT
 from ..._utils.array_files import read_header
 from ..._utils.npz import NpzArchive, NpzError
 from ._errors import UnusableFileError, did_you_mean
