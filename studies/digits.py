@@ -17,8 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.digits import best_correlations, composites
 from mcpca import MCPCA, IdentifiabilityWarning, choose_rank, plotting
-from mcpca.paper.digits import RECOVERED, draw_images, measure_method
-from mcpca.paper.problems import DATA_FILES, DIGITS
+from mcpca.paper.digits import RECOVERED, draw_data, measure_method
+from mcpca.paper.problems import DATA_FILES, PLANTED_DIGITS
 from mcpca.paper.running import LABELS
 from mcpca.sharing import carrying_contexts
 
@@ -83,7 +83,7 @@ def _compare(
     records = []
     curve = []
     for draw in range(draws):
-        data = draw_images(folder, n, draw)
+        data = draw_data(folder, n, draw)
         # The same data in another unit: cosines are the same but for rounding, since 3 is no power of two.
         ways = ((data.covariances, "authors"), (data.covariances, "greedy"), (3 * data.covariances, "authors"))
         with warnings.catch_warnings():
@@ -99,7 +99,7 @@ def _compare(
         for name, r in runs:
             found = measure_method(name, data, r, draw, None)
             row: dict[str, Any] = {"draw": draw + 1, "method": LABELS[name], "rank": r}
-            for i, d in enumerate(DIGITS):
+            for i, d in enumerate(PLANTED_DIGITS):
                 row[f"corr {d}"] = found["correlations"][i] if "correlations" in found else np.nan
             records.append(row | {"recovered": sum(found.get("recovered", ())), "failed": found.get("failed", "")})
     return pd.DataFrame(records), pd.DataFrame(curve)
@@ -111,7 +111,7 @@ def _add_methods(report: Report, records: pd.DataFrame) -> None:
     report.table("methods", pd.DataFrame([{"method": name} | _over_draws(own) for name, own in rows.items()]))
     ours = rows.pop(LABELS["mspm"])
     report.add(recovered=_with_all(ours))
-    for d in DIGITS:
+    for d in PLANTED_DIGITS:
         corr = ours[f"corr {d}"]
         report.add(**{f"corr_{d}": corr.mean(), f"corr_{d}_least": corr.min(), f"corr_{d}_most": corr.max()})
     others = {name: times for name, own in rows.items() if (times := _with_all(own))}
@@ -166,13 +166,13 @@ def _chosen_ranks(curve: pd.DataFrame, column: str, threshold: float) -> list[st
 
 def _over_draws(records: pd.DataFrame) -> dict[str, Any]:
     """Return the mean and the range of correlations over draws, and in how many of them all digits are recovered."""
-    corr = {f"corr {d}": _range(records[f"corr {d}"]) for d in DIGITS}
+    corr = {f"corr {d}": _range(records[f"corr {d}"]) for d in PLANTED_DIGITS}
     recovered = float(records["recovered"].mean())
     return corr | {"digits recovered": recovered, "draws with all three": f"{_with_all(records)} of {len(records)}"}
 
 
 def _with_all(records: pd.DataFrame) -> int:
-    return int((records["recovered"] == len(DIGITS)).sum())
+    return int((records["recovered"] == len(PLANTED_DIGITS)).sum())
 
 
 def _range(values: pd.Series) -> str:
@@ -186,7 +186,7 @@ def _other_digits(folder: Path) -> Array:
     with np.load(folder / "mnist.npz") as file:
         images = file["x_train"]
         labels = file["y_train"]
-    others = [d for d in np.unique(labels) if d not in DIGITS]
+    others = [d for d in np.unique(labels) if d not in PLANTED_DIGITS]
     return np.stack([images[labels == d].mean(axis=0).ravel() / 255 for d in others])
 
 
@@ -207,7 +207,7 @@ def _compare_with_chance(
     observed, in_place = found(model)
     null = permuted_fits(Z, y, rank, permutations, found, seed=1)
     chance = np.array([one[0] for one in null])
-    for i, d in enumerate(DIGITS):
+    for i, d in enumerate(PLANTED_DIGITS):
         report.add(**Chance(float(observed[i]), chance[:, i]).numbers(f"digit_{d}"))
     report.add(**Chance(in_place, np.array([one[1] for one in null])).numbers("in_place"))
     absent = best_correlations(axes.components_.T @ model.components_, others)
@@ -219,7 +219,7 @@ def _in_place(model: MCPCA, pictures: Array, means: Array) -> int:
     likeness = np.abs(np.corrcoef(means, pictures.T)[: len(means), len(means) :])
     best = likeness.argmax(axis=1)
     good = 0
-    for i, d in enumerate(DIGITS):
+    for i, d in enumerate(PLANTED_DIGITS):
         j = best[i]
         carried = set(carrying_contexts(np.asarray(model.loadings_)[:, j]).tolist())
         good += bool(likeness[i, j] >= RECOVERED and (best == j).sum() == 1 and carried == PLANTED[d])
@@ -232,7 +232,7 @@ def _draw(report: Report, model: MCPCA, means: Array) -> None:
     correlations = np.corrcoef(means, model.components_.T)[: len(means), len(means) :]
     best = np.abs(correlations).argmax(axis=1)
     figure, axes = plt.subplots(2, len(means), figsize=(6.2, 4.8), constrained_layout=True)
-    for i, d in enumerate(DIGITS):
+    for i, d in enumerate(PLANTED_DIGITS):
         image = model.components_[:, best[i]] * np.sign(correlations[i, best[i]])
         carried = ", ".join(f'"{CONTEXTS[c]}"' for c in carrying_contexts(np.asarray(model.loadings_)[:, best[i]]))
         for row, picture, title in (
