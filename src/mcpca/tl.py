@@ -35,6 +35,7 @@ from ._utils.arguments import as_generator, check_integer, refuse_without_effect
 from ._utils.component_names import component_names
 from ._utils.optional import require
 from ._utils.types import Array
+from ._utils.user_warnings import warn
 from ._utils.wording import nearest
 
 __all__ = ["loadings_for", "mcpca", "model", "rank"]
@@ -147,8 +148,8 @@ def mcpca(
     if fitted.context_weights is not None:
         fitted.context_weights = _weights(fitted.context_weights, contexts)
     # Warnings are stored with the fit as well, so that whoever opens the file later sees them.
-    notes = [*contexts.warn(min_samples, stacklevel=2)]
-    counts_note = warn_of_counts(space, layer, stacklevel=2)
+    notes = [*contexts.warn_of_dropped(min_samples)]
+    counts_note = warn_of_counts(space, layer)
     if counts_note is not None:
         notes.append(counts_note)
     rows = contexts.with_rows(space)
@@ -160,7 +161,7 @@ def mcpca(
         scores = _scores(fitted, space, contexts, center)
     for item in caught:  # issued again, now subject to the caller's filters and at the caller's line
         notes.append(str(item.message))
-        warnings.warn(item.message, item.category, stacklevel=2)
+        warn(item.message, item.category)
     params = _params(fitted, context_key, n_comps, layer, obsm, space, key_added, min_samples, missing, center)
     # Everything that may fail has been done: adata is changed, or copied, only now.
     target = adata.copy() if copy else adata
@@ -207,13 +208,13 @@ def rank(
     _check_target(adata, False)
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
-    contexts.warn(min_samples, stacklevel=2)
-    warn_of_counts(space, layer, stacklevel=2)
+    contexts.warn_of_dropped(min_samples)
+    warn_of_counts(space, layer)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         selection = select_rank(contexts.with_rows(space), random_state=random_state, **options)
     for item in caught:
-        warnings.warn(item.message, item.category, stacklevel=2)
+        warn(item.message, item.category)
     key = _stored_key(context_key)
     chosen = {"context_key": key, "layer": layer, "obsm": obsm, "mask_var": space.mask_var, "min_samples": min_samples}
     # A fit under the same key stays, and so does anything else that the user has put there.
@@ -289,7 +290,7 @@ def loadings_for(
         contexts = ObsContexts(np.array(["all"]), np.zeros(adata.n_obs, dtype=np.intp), [], [], 0)
     else:
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
-        contexts.warn(min_samples, stacklevel=2)
+        contexts.warn_of_dropped(min_samples)
     B = fitted.loadings_for(contexts.with_rows(FeatureSpace(source, None, None, None, False, None)))
     return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
 

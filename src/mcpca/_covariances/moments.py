@@ -41,6 +41,10 @@ _MOST_ROWS = 10**12
 _FILE_ROUNDING = 1e-5
 
 
+# The attributes that moments consist of, each an array or None.
+_STATE = ("contexts", "counts", "means", "scatters", "feature_names", "fingerprints")
+
+
 class ContextMoments(Shown):
     """Second moments of contexts that can be updated by chunks of rows, merged, saved and loaded.
 
@@ -106,7 +110,9 @@ class ContextMoments(Shown):
     def _add(self, chunk: ContextMoments, allow_duplicates: bool) -> None:
         """Replace these moments by those with ``chunk``; nothing changes if that raises."""
         fingerprints = union(self.fingerprints, _current(chunk))
-        self.__dict__.update(self._together(chunk, fingerprints, allow_duplicates).__dict__)
+        together = self._together(chunk, fingerprints, allow_duplicates)
+        for name in _STATE:
+            setattr(self, name, getattr(together, name))
 
     def merge(self, other: ContextMoments, *, allow_duplicates: bool = False) -> ContextMoments:
         """Return the moments of both sets of rows together; neither changes.
@@ -309,8 +315,9 @@ def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
 def _copy(moments: ContextMoments) -> ContextMoments:
     """Return moments that share no array with these."""
     copy = ContextMoments()
-    # All attributes are arrays or None.
-    copy.__dict__.update({name: None if value is None else value.copy() for name, value in vars(moments).items()})
+    for name in _STATE:
+        values = getattr(moments, name)
+        setattr(copy, name, None if values is None else values.copy())
     return copy
 
 

@@ -10,13 +10,13 @@ pandas calls those of an array, so they count as positions.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
 from .columns import dask_columns, frame_columns, positions_of
@@ -104,10 +104,9 @@ def in_fitted_order(
     if extra and kind is not InputKind.ANNDATA:
         fitted = set(known)
         others = [name for name in names if name not in fitted]
-        warnings.warn(
+        warn(
             f"{where} has {extra} features that the fit does not have; they are left out: {quoted(others)}.",
             ExtraFeaturesWarning,
-            stacklevel=2,
         )
     return with_columns(matrix, places, where).X, True
 

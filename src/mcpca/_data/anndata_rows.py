@@ -7,7 +7,6 @@ the two to the ``Contexts`` that every fit takes. Where results are stored is in
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ import scipy.sparse
 from .._utils.arguments import check_integer, check_unmasked
 from .._utils.optional import require
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from .._utils.wording import listed, quoted
 from ..exceptions import DroppedContextsWarning, RawCountsWarning
 from .alignment import NamedMatrix, column_names, with_columns
@@ -201,7 +201,7 @@ def counts_in(source: Any) -> tuple[int, float] | None:
     return int(block.shape[0]), largest
 
 
-def warn_of_counts(space: FeatureSpace, layer: str | None, stacklevel: int) -> str | None:
+def warn_of_counts(space: FeatureSpace, layer: str | None) -> str | None:
     """Warn if the first rows look like raw counts, and return the text of the warning."""
     if not space.in_var:
         return None
@@ -214,7 +214,7 @@ def warn_of_counts(space: FeatureSpace, layer: str | None, stacklevel: int) -> s
         "rows), of which the largest variation is the total count of a row. Normalise it first, with "
         "sc.pp.normalize_total(adata) and sc.pp.log1p(adata), or pass a normalised layer."
     )
-    warnings.warn(text, RawCountsWarning, stacklevel=stacklevel + 1)
+    warn(text, RawCountsWarning)
     return text
 
 
@@ -251,7 +251,7 @@ class ObsContexts:
             return coded_contexts(space.source, Coded(self.codes, self.names), space.names, "adata")
         return contexts_of_codes(space.source, self.codes, self.names, space.names)
 
-    def warn(self, min_samples: int, stacklevel: int) -> list[str]:
+    def warn_of_dropped(self, min_samples: int) -> list[str]:
         """Warn of contexts and rows that are left out, and return the texts of the warnings."""
         texts = []
         if self.dropped:
@@ -264,7 +264,7 @@ class ObsContexts:
         if self.n_missing:
             texts.append(f"{self.n_missing} of {len(self.codes)} rows have no context and are left out.")
         for text in texts:
-            warnings.warn(text, DroppedContextsWarning, stacklevel=stacklevel + 1)
+            warn(text, DroppedContextsWarning)
         return texts
 
 

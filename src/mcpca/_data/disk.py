@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -20,6 +19,7 @@ import scipy.sparse
 
 from .._utils.parallel import each, n_workers
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from .blocks import (
     Room,
     RowBlock,
@@ -133,11 +133,10 @@ class DenseDiskSource:
             )
         if missing:
             # Only a warning: Zarr can leave out chunks of zeros on purpose.
-            warnings.warn(
+            warn(
                 f"{where}: {missing} of {total} chunks are not in the store, and are read as {dataset.fill_value}. "
                 "That is right if they were left out because they are empty (write_empty_chunks=False); otherwise the "
                 "store is incomplete: copy it again.",
-                stacklevel=2,
             )
 
     def gather(self, rows: slice | Array, room: Room | None = None) -> RowBlock:

@@ -6,10 +6,10 @@ The names are kept as they are, since only the user knows. ``read_contexts`` and
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from .._utils.user_warnings import warn
 from .._utils.wording import listed, quoted
 from ..exceptions import DoubtfulLabelsWarning
 from .labels import MISSING_TEXTS, SEPARATOR
@@ -36,15 +36,14 @@ def told_alike(groups: list[list[str]]) -> str:
     return f"contexts that differ only by blanks or case are kept apart: {shown}; write them alike if they are one"
 
 
-def warn_of_doubtful(names: Iterable[Any], stacklevel: int = 4) -> None:
+def warn_of_doubtful(names: Iterable[Any]) -> None:
     """Issue a ``DoubtfulLabelsWarning`` for names that may be the same context, or a missing label."""
     names = list(names)
     if groups := alike(names):
-        warnings.warn(f"y: {told_alike(groups)}.", DoubtfulLabelsWarning, stacklevel=stacklevel)
+        warn(f"y: {told_alike(groups)}.", DoubtfulLabelsWarning)
     if missing := missing_by_name(names):
-        warnings.warn(
+        warn(
             f"y: {quoted(missing)} reads as a missing label and is kept as a context of its own; "
             "make it None or NaN, or drop its rows, if it is one.",
             DoubtfulLabelsWarning,
-            stacklevel=stacklevel,
         )

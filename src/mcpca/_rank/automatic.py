@@ -43,7 +43,6 @@ def automatic_rank(
     cos_sim_threshold: Any,
     rng: np.random.Generator,
     report: Report,
-    stacklevel: int = 2,
 ) -> AutomaticRank:
     """Choose the rank as ``select_rank`` does, or by the paper's rule where candidates are given."""
     if rank_range is not None:
@@ -68,7 +67,7 @@ def automatic_rank(
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
     examined = rank_data(data, data.counts, report)
     recommendation = recommend(examined, threshold=threshold, rng=rng, report=report)
-    recommendation.warn(stacklevel + 1)
+    recommendation.issue_warnings()
     if recommendation.rank == 0:
         selection = selection_from(recommendation, None)
         raise NothingAboveNoiseError(

@@ -7,7 +7,6 @@ public function, ``automatic_rank`` calls it if ``rank_range`` is set, and of th
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from .._utils.arguments import as_generator, check_integer, check_real
 from .._utils.printing import Shown, around, counted, span
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
+from .._utils.user_warnings import warn
 from .._utils.wording import beside
 
 # Runs go to convergence. Stopped after 100 steps, or at a tolerance of 1e-4, scores measure how early runs were stopped
@@ -209,7 +209,7 @@ def choose_rank_checked(
     choice = _largest_stable(candidates, scores, threshold, core.singular_values)
     not_converged = _not_converged(candidates, unsettled, 2 * n_seed_pairs, tol, max_iter)
     if not_converged:
-        warnings.warn(not_converged, ConvergenceWarning, stacklevel=3)
+        warn(not_converged, ConvergenceWarning)
     reason = f"{choice.reason} {not_converged}".strip()
     return replace(choice, reason=reason, unsettled=unsettled, matching=matching), core
 

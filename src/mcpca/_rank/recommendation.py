@@ -8,7 +8,6 @@ requested, which do not decide; and returns a ``Recommendation``, which ``select
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ import numpy as np
 from .._inference.replication import MIN_ROWS, Replicability
 from .._utils.parallel import n_workers, one_thread_each
 from .._utils.types import Array, Report
+from .._utils.user_warnings import warn
 from .._utils.wording import beside, listed
 from ..exceptions import SmallContextsWarning, UncertainRankWarning
 from .criteria import Sweep
@@ -66,10 +66,10 @@ class Recommendation:
             replicating = [_sentence(of_sweep.in_words(" components of the power method"))]
         return " ".join([*self.words, *replicating, *self.last])
 
-    def warn(self, stacklevel: int) -> None:
+    def issue_warnings(self) -> None:
         """Issue the warnings in ``notes``."""
         for note in self.notes:
-            warnings.warn(note, stacklevel=stacklevel + 1)
+            warn(note)
 
 
 def _sentence(clause: str) -> str:

@@ -286,7 +286,7 @@ def _select(
     assert whole.counts is not None
     data = rank_data(whole, whole.counts, report)
     recommendation = recommend(data, rng=rng, report=report, **options)
-    recommendation.warn(stacklevel=3)
+    recommendation.issue_warnings()
     # Replicability is reported for the model that the user will fit, which need not be the sweep's less exact one.
     # Halves of some features cannot be compared with a model of all.
     A = None

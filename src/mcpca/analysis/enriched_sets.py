@@ -7,7 +7,6 @@ Scores come from ``features.scores_table``, sets from ``gene_sets.membership``; 
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.optional import require
 from .._utils.progress import shown
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from .._utils.wording import listed, quoted
 from ..poles import poles
 from ._tables import ANALYSIS_EXTRA, chosen_components, false_discoveries, pandas
@@ -258,11 +258,9 @@ def _enrichr(table: Any, chosen: list[int], libraries: Any, n: int, organism: st
     results = pandas().concat(parts, ignore_index=True) if parts else pandas().DataFrame(columns=_ENRICHR_COLUMNS)
     empty = [name for name in names if name not in set(results["collection"])]
     if empty:
-        warnings.warn(
+        warn(
             f"Enrichr has nothing for {listed(empty)}: either it has no library of that name, or none of the features "
             "is in it.",
-            UserWarning,
-            stacklevel=3,
         )
     return results
 

@@ -23,6 +23,7 @@ from .._utils.optional import require
 from .._utils.printing import NAMED, Shown, counted, span
 from .._utils.progress import shown
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from .._utils.wording import listed
 from ._rows import per_row, scores_of_rows, table_in_row_order
 from ._tables import ANALYSIS_EXTRA, bonferroni, chosen_components, false_discoveries, pandas
@@ -178,7 +179,7 @@ def survival(
     if len(failed) == len(chosen):  # a table of NaN alone would look like a result
         raise failed[0]
     for failure in failed:
-        warnings.warn(str(failure), UserWarning, stacklevel=2)
+        warn(str(failure))
     names = [fit.names[j] for j in chosen]
     table = pd.DataFrame(models, index=names)
     p = table["p"].to_numpy()
@@ -194,7 +195,7 @@ def survival(
         try:
             joint = _cox(frame[columns], strata, ", ".join(significant))
         except _NoSolutionError as error:
-            warnings.warn(f"joint is None: {error}", UserWarning, stacklevel=2)
+            warn(f"joint is None: {error}")
     return Survival(table, pd.concat(curves, ignore_index=True), joint)
 
 

@@ -7,7 +7,6 @@ and the least similar pairs are called, and recall is the share of known links a
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from .._utils.arguments import check_integer, check_integers, check_real
 from .._utils.progress import shown
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from .._utils.wording import quoted
 from ..context_tree import context_distances
 from ._rows import read_rows, same_contexts
@@ -223,10 +223,8 @@ def _known(
             name if len(empty_sizes) == len(sizes) else f"{name} (sets of at most {', '.join(map(str, empty_sizes))})"
             for name, empty_sizes in empty.items()
         ]
-        warnings.warn(
+        warn(
             f"links has no pair of contexts in {', '.join(without)}; these are not in the table.",
-            UserWarning,
-            stacklevel=3,
         )
     return known
 
