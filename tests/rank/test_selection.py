@@ -26,7 +26,7 @@ from mcpca import (
 from mcpca._covariances.context_covariances import covariances_of
 from mcpca._data.contexts import read_contexts
 from mcpca._inference.replication import split_rows
-from mcpca._rank.criteria import Fit, context_consistency
+from mcpca._rank.criteria import FitAtRank, context_consistency
 from mcpca._rank.rank_curves import default_ranks, thinned
 from mcpca.datasets import make_contexts
 
@@ -366,13 +366,13 @@ def test_held_out_numbers_are_their_definitions(planted):
 
 def test_context_consistency_is_spearmans(rng):
     loadings = [rng.random((7, r)) for r in (1, 3, 4, 6)]
-    found = context_consistency([Fit(np.zeros((9, B.shape[1])), B) for B in loadings])
+    found = context_consistency([FitAtRank(np.zeros((9, B.shape[1])), B) for B in loadings])
     assert np.isnan(found[0]).all()
     pairs = np.triu_indices(7, 1)
     vectors = [np.corrcoef(B)[pairs] for B in loadings[1:]]
     expected = [[spearmanr(v, w).statistic for v in vectors] for w in vectors]
     np.testing.assert_allclose(found[1:, 1:], expected, atol=1e-12)
-    assert np.isnan(context_consistency([Fit(np.zeros((9, 3)), rng.random((2, 3)))])).all()
+    assert np.isnan(context_consistency([FitAtRank(np.zeros((9, 3)), rng.random((2, 3)))])).all()
 
 
 def test_pairwise_measures_have_the_curves_as_diagonals(selection):

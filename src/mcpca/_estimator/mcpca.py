@@ -25,7 +25,7 @@ from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings, warn_if_proportional
 from .._model.new_contexts import loadings_for, predictive_score
-from .._model.scores import over_contexts, rows_from_scores, scores
+from .._model.scores import for_each_context, rows_from_scores, scores
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._utils.arguments import refuse_without_effect
@@ -353,7 +353,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             return _InContainer(scores(model, rows, labels, mean, posterior, report), self).transform(rows)
 
         with reporting(self.verbose, "scores") as report:
-            return over_contexts(model, X, y, center, scores_of_matrix, report, labels_needed=posterior)
+            return for_each_context(model, X, y, center, scores_of_matrix, report, labels_needed=posterior)
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the container in which ``transform`` returns scores.
@@ -376,7 +376,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "scores") as report:
-            return over_contexts(
+            return for_each_context(
                 model,
                 X,
                 y,

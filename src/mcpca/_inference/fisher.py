@@ -47,7 +47,7 @@ def covariance_of_X(model: Likelihood, inverse: Array, without_noise: bool, pool
         full[: r * r, r * r] = with_noise
         full[r * r, r * r] = model.context_information()[:, r, r].sum()
     # Schur's complement: less what the unknowns of each context take, C_i^T I_i^-1 C_i.
-    for part in context_chunks(k, r):
+    for part in information_chunks(k, r):
         C = cross_information(model, part, without_noise, pooled)
         full -= np.tensordot(C, np.matmul(inverse[part], C), axes=([0, 1], [0, 1]))
     # X_jj = 0, the scale of a column being that of b_j: only the other entries are unknowns.
@@ -108,7 +108,7 @@ def covariance_of_rotations(model: Likelihood, inverse: Array, pooled: bool) -> 
     return full
 
 
-def context_chunks(k: int, r: int) -> Iterator[slice]:
+def information_chunks(k: int, r: int) -> Iterator[slice]:
     """Yield contexts in chunks whose cross-information, r^2 (r + 1) numbers each, stays within the memory bound."""
     step = max(1, _CROSS_CHUNK_NUMBERS // (r * r * (r + 1)))
     for start in range(0, k, step):

@@ -25,7 +25,7 @@ from .._utils.component_names import mcpc_name
 from .._utils.printing import Shown, counted, extremes, mcpcs, span
 from .._utils.types import Array
 from .._utils.wording import listed
-from .fisher import context_chunks, covariance_of_rotations, covariance_of_X, cross_information
+from .fisher import covariance_of_rotations, covariance_of_X, cross_information, information_chunks
 
 # A loading is clearly positive if its standard error is below this share of it: its interval is then symmetric in the
 # logarithm, as fits a variance. If this were larger, upper ends b exp(z se / b) would run away; if smaller, more
@@ -284,7 +284,7 @@ def _loading_variances(
     along[np.arange(r), :, np.arange(r)] = G
     along = np.concatenate([along.reshape(r, r * r), np.zeros((r, int(pooled)))], axis=1)
     out = np.empty((k, r))
-    for part in context_chunks(k, r):
+    for part in information_chunks(k, r):
         C = cross_information(likelihood, part, without_noise, pooled)
         response = np.matmul(inverse[part], C)[:, :r]
         coefficients = 2 * model.B[part][:, :, None] * along - response  # (k', r, r^2 (+ 1)), of X in b_ij

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._covariances.device_rows import map_rows
 from .._data.labels import encode_labels, rows_by_context
+from .._data.projection import offset_scores_by_context
 from .._data.sources import Source, check_block
 from .._utils.arguments import check_unmasked
 from .._utils.array_api import is_device_array, namespace, take_rows, to_host
@@ -185,22 +186,16 @@ def _scores_of_source(
     group_of_row = np.empty(n, dtype=np.intp)
     for number, (members, _) in enumerate(groups):
         group_of_row[members] = number
-    # (x - m) P^T = x P^T - m P^T: scores are centred and rows are not, so that sparse rows stay sparse.
+    # Scores are centred and rows are not, so that sparse rows stay sparse; see ``offset_scores``.
     offsets = np.array([mean @ P.T for (_, mean), P in zip(groups, projections, strict=True)])
-    shared = projections[0]
-    all_shared = all(P is shared for P in projections)
-    Z = np.empty((n, len(shared)), dtype=np.result_type(source.dtype, dtype))
+    # One product for a whole block unless expected scores give each context a projection of its own.
+    is_shared = all(P is projections[0] for P in projections)
+    distinct = projections[:1] if is_shared else projections
+    Z = np.empty((n, len(projections[0])), dtype=np.result_type(source.dtype, dtype))
     for first, block in source.scan(_ROW_BLOCK_BYTES):
         # Stored rows are checked as they are read; there is no earlier pass over them.
         check_block(block, first, "X")
         part = slice(first, first + block.shape[0])
-        group_of = group_of_row[part]
         report("scores", part.stop, n)
-        # One product for the whole block unless expected scores give each context a projection of its own.
-        if all_shared:
-            Z[part] = block @ shared.T - offsets[group_of]
-            continue
-        for number in np.unique(group_of).tolist():
-            members = np.flatnonzero(group_of == number)
-            Z[first + members] = block[members] @ projections[number].T - offsets[number]
+        Z[part] = offset_scores_by_context(block, group_of_row[part], distinct, offsets, Z.dtype)
     return Z

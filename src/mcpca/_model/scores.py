@@ -3,7 +3,7 @@
 ``z = pinv(A) (x - m)`` takes a row x of a context with mean m to its r scores, and ``x = A z + m`` takes scores back.
 In the Gaussian model the first may be replaced by the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - m)``.
 
-``MCPCA.transform`` and ``inverse_transform`` call ``over_contexts``, which calls ``scores`` or ``rows_from_scores`` for
+``MCPCA.transform`` and ``inverse_transform`` call ``for_each_context``, which calls ``scores`` or ``rows_from_scores`` for
 one matrix, or once for each context of a list or dict. The function for one matrix is passed in, because each result
 has to go through scikit-learn's ``set_output`` by itself. ``centering`` has the arithmetic.
 """
@@ -31,7 +31,7 @@ from .fitted_model import FittedModel
 from .new_rows import check_new_rows, read_new_contexts
 
 
-def over_contexts(
+def for_each_context(
     model: FittedModel,
     X: Any,
     y: Any,

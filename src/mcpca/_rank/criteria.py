@@ -83,7 +83,7 @@ class Sweep:
         return np.random.default_rng((self.seed, *key))
 
 
-class Fit(NamedTuple):
+class FitAtRank(NamedTuple):
     """Components (p, r) and loadings (k, r)."""
 
     A: Array
@@ -105,7 +105,7 @@ class SampleFits:
         self.core = compress(S, sweep.largest)
         self.rank = numerical_rank(self.core.singular_values, S)
         self.squared_norm = float(S.squared_norms().sum())
-        self.fits: dict[int, Fit | None] = {}
+        self.fits: dict[int, FitAtRank | None] = {}
 
     def moments(self) -> ContextCovariances:
         """Return the covariances, computed anew if they were not passed."""
@@ -134,7 +134,7 @@ class SampleFits:
         fits = self.sweep.over(progress, self._fit, missing, self.core)
         self.fits |= dict(zip(missing, fits, strict=True))
 
-    def _fit(self, r: int) -> Fit | None:
+    def _fit(self, r: int) -> FitAtRank | None:
         if r > self.rank:
             return None
         k = self.core.n_contexts
@@ -143,7 +143,7 @@ class SampleFits:
         A = get_solver("mspm", False, k)(self.products, self.core, r, settings).components
         # Normal equations of the loadings: <aa', bb'> = (a'b)^2.
         B = solve_loadings((A.T @ A) ** 2, self.variances_along(A))
-        return Fit(*canonical_order(A, B)[:2])
+        return FitAtRank(*canonical_order(A, B)[:2])
 
 
 class Halves:
@@ -187,7 +187,7 @@ class Halves:
                 part.fit([r], progress)
         progress.finish()
 
-    def pairs(self, r: int) -> list[tuple[Fit | None, Fit | None]]:
+    def pairs(self, r: int) -> list[tuple[FitAtRank | None, FitAtRank | None]]:
         """Return the fits of both halves, for all splits that were fitted at rank ``r``."""
         return [
             (first.fits[r], second.fits[r])
@@ -325,7 +325,7 @@ def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dic
     return {"projection similarity": projection, "loading similarity": loading}
 
 
-def context_consistency(fits: Sequence[Fit | None]) -> Array:
+def context_consistency(fits: Sequence[FitAtRank | None]) -> Array:
     """Return for every pair of ranks (m, m) Spearman's correlation of the context-context correlations of loadings.
 
     NaN where fewer than three contexts, or a single component, leave nothing to correlate.
@@ -348,7 +348,7 @@ def context_consistency(fits: Sequence[Fit | None]) -> Array:
     return consistency
 
 
-def _projection_rows(fit: Fit | None) -> Array | None:
+def _projection_rows(fit: FitAtRank | None) -> Array | None:
     """Return the rows of ``pinv(A)`` with unit length (r, p): the directions along which scores are measured."""
     return None if fit is None else _unit_rows(np.linalg.pinv(fit.A))
 

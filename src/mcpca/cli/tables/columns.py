@@ -108,7 +108,7 @@ def matching_columns(patterns: Sequence[str], names: Sequence[str], option: str,
     return [name for name in names if name in matched]
 
 
-def check_column_names(names: Sequence[str], where: str) -> None:
+def check_table_columns(names: Sequence[str], where: str) -> None:
     """Raise if there are too many columns, or two of one name."""
     if len(names) > MAX_COLUMNS:
         raise too_many_columns(len(names), where)

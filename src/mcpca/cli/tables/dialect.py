@@ -20,7 +20,7 @@ from typing import Any
 from ..._utils.printing import counted
 from ._errors import UnusableFileError, quoted_names, short
 from .cells import plain
-from .columns import MAX_COLUMNS, check_column_names, too_many_columns
+from .columns import MAX_COLUMNS, check_table_columns, too_many_columns
 from .data import Reading
 from .kinds import open_unpacked
 from .labels import MISSING
@@ -121,7 +121,7 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
     if len(records[0]) > MAX_COLUMNS:
         raise too_many_columns(len(records[0]), where)
     columns, data = _header_of(records, reading, where)
-    check_column_names(columns, where)
+    check_table_columns(columns, where)
     text = _text_columns(columns, data, reading, where)
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
     return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._utils.optional import require
 from ._errors import UnusableFileError, short
-from .columns import check_column_names
+from .columns import check_table_columns
 
 _BATCH_BYTES = 2**25  # of rows read at a time, about
 _MOST_BATCH_ROWS = 2**16
@@ -35,7 +35,7 @@ class ParquetTable:
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
         self.columns = [str(name) for name in schema.names]
-        check_column_names(self.columns, self.where)
+        check_table_columns(self.columns, self.where)
         if self.n_rows == 0:
             raise UnusableFileError(self.where, "has no rows.")
         types = dict(zip(self.columns, schema.types, strict=True))
