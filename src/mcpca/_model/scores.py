@@ -3,8 +3,8 @@
 ``z = pinv(A) (x - m)`` takes a row x of a context with mean m to its r scores, and ``x = A z + m`` takes scores back.
 In the Gaussian model the first may be replaced by the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - m)``.
 
-``MCPCA.transform`` and ``inverse_transform`` call ``for_each_context``, which calls ``scores`` or ``rows_from_scores`` for
-one matrix, or once for each context of a list or dict. The function for one matrix is passed in, because each result
+``MCPCA.transform`` and ``inverse_transform`` call ``for_each_context``, which calls ``scores`` or ``rows_from_scores``
+for one matrix, or once for each context of a list or dict. The function for one matrix is passed in, as each result
 has to go through scikit-learn's ``set_output`` by itself. ``centering`` has the arithmetic.
 """
 
