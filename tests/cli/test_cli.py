@@ -13,6 +13,7 @@ from table_files import FEATURES, frame, planted, write_all, write_folder
 
 import mcpca
 from mcpca import MCPCA, ContextMoments
+from mcpca._solvers import SOLVERS
 from mcpca.cli import main
 
 R = 2
@@ -636,7 +637,7 @@ def test_nothing_and_wrong_arguments_end_with_2(capsys, tmp_path):
         (["fti"], "mcpca: No such command 'fti'"),
         (["fit"], "mcpca: Missing argument 'DATA...'. See: mcpca fit --help"),
         (["fit", "x.csv", "--rank", "0"], "'0' is neither 'auto' nor a whole number from 1 on"),
-        (["fit", "x.csv", "--solver", "als"], "'als' is not one of 'mspm', 'lsq', 'ml'"),
+        (["fit", "x.csv", "--solver", "sumed"], f"'sumed' is not one of {', '.join(map(repr, SOLVERS))}"),
         (["fit", "x.csv", "--colour"], "No such option"),
         (["fit", "x.csv", "--delimiter", "ab"], "'ab' is not one character"),
         (["fit", "x.csv", "--encoding", "klingon"], "'klingon' is not an encoding"),

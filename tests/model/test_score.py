@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mcpca import MCPCA
+from mcpca._solvers import SOLVERS
 from mcpca.datasets import make_contexts
 
 
@@ -45,7 +46,7 @@ def test_one_score_compares_solvers(data):
     """The noise is a part of these covariances, and ml predicts it too."""
     half = np.arange(len(data.X)) % 2 == 0
     shares = {}
-    for solver in ("mspm", "lsq", "ml"):
+    for solver in SOLVERS:
         model = MCPCA(3, solver=solver, random_state=0).fit(data.X[half], data.y[half])
         shares[solver] = model.score(data.X[~half], data.y[~half], metric="covariance")
         assert shares[solver] <= 1

@@ -8,7 +8,8 @@ import pytest
 from pages import ROOT
 
 import mcpca
-from mcpca import MCPCA, ascore, decompose
+from mcpca import MCPCA, ascore, decompose, nonnegative_loadings
+from mcpca._covariances import fit_data
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress
 from mcpca._solvers import SOLVERS, Settings, Solver, SolverResult, get_solver, mspm
@@ -74,6 +75,7 @@ def test_the_result_keeps_the_contract(solver, orthogonal, k, rng):
         assert last[0] <= done <= total == last[1]
         stages[stage] = (done, total)
     assert all(done == total for done, total in stages.values())
+    assert not stages.keys() & {"basis", "loadings"}, "stages of the caller: a stage would start again"
 
 
 @every_way
@@ -107,6 +109,33 @@ def test_scale_does_not_matter(solver, orthogonal, scale, rng):
     plain, scaled = decompose(S, 4, **options), decompose(S * scale, 4, **options)
     np.testing.assert_allclose(scaled.components, plain.components, atol=1e-6)
     np.testing.assert_allclose(scaled.loadings / scale, plain.loadings, atol=1e-6 * plain.loadings.max())
+
+
+@every_way
+def test_passes_over_rows_give_the_answer_of_the_array(solver, orthogonal, monkeypatch):
+    """Only the first r directions of a core are certified: what a solver takes from the others must not matter."""
+    data = make_contexts(6, 40, 4, n_samples=200, noise=0.2, random_state=2)
+    options = {"solver": solver, "orthogonal": orthogonal, "random_state": 0}
+    options |= {"tol": 1e-9} if SOLVERS[solver].models_noise else {}
+    explicit = MCPCA(4, **options).fit(data.X, data.y)
+    monkeypatch.setattr(fit_data, "by_passes", lambda *_: True)
+    passing = MCPCA(4, **options).fit(data.X, data.y)
+    assert passing.n_passes_ > 3
+    np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
+    np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
+
+
+@every_way
+def test_weights_of_contexts_are_not_in_the_loadings(solver, orthogonal, rng):
+    """Least squares sees ``sqrt(w_i) S_i``; the loadings are those of the covariances themselves."""
+    _, _, S = sampled_problem(rng, 4, 12, 3, 400, 0.2)
+    weights = np.array([1.0, 4.0, 9.0, 16.0])
+    options = {"solver": solver, "orthogonal": orthogonal, "random_state": 0}
+    result = decompose(S, 3, context_weights=weights, **options)
+    if not SOLVERS[solver].models_noise:
+        np.testing.assert_allclose(result.loadings, nonnegative_loadings(S, result.components), atol=1e-9)
+    scaled = decompose(S, 3, context_weights=7 * weights, **options)
+    np.testing.assert_allclose(scaled.loadings, result.loadings, rtol=1e-6, atol=1e-6)
 
 
 @every_way
@@ -200,8 +229,10 @@ def test_documentation_names_every_solver(name):
 def test_pages_name_every_solver():
     when, how = ((ROOT / "docs" / page).read_text() for page in ("solvers.md", "method.md"))
     for solver in SOLVERS:
-        assert f'- **`"{solver}"`**' in when, f"docs/solvers.md does not say when to use {solver}"
-        assert f'`solver="{solver}"`' in how, f"docs/method.md does not say how {solver} works"
+        entry = f'- **`"{solver}"`**'
+        assert entry in when, f"docs/solvers.md does not say when to use {solver}: a paragraph with {entry}"
+        entry = f'`solver="{solver}"`'
+        assert entry in how, f"docs/method.md does not say how {solver} works: a paragraph with {entry}"
 
 
 def test_every_setting_is_explained():
