@@ -30,6 +30,7 @@ def code_digest() -> str:
     for name in _SUBPACKAGES:
         for path, file in _sources(package / name, name):
             text = file.read_bytes().replace(b"\r\n", b"\n")  # as a checkout on Windows may have it
+            # Path and length first: text that moves from one file to the next must not give the same bytes.
             content.update(f"{path} {len(text)}\n".encode())
             content.update(text)
             n_files += 1
@@ -38,8 +39,10 @@ def code_digest() -> str:
 
 def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Yield the path and the content of every Python file below a folder, in the same order on every system."""
+    # File systems list entries in any order, and the digest depends on it.
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _sources(entry, f"{path}/{entry.name}")
+        # Compiled files and caches differ between machines that run the same code.
         elif entry.name.endswith(".py"):
             yield f"{path}/{entry.name}", entry

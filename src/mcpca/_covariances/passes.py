@@ -124,8 +124,8 @@ def run_pass(
     heading = passes.ledger.enter(stage)
     if checkpoint.recall(stage, totals):
         return
-    # The totals of an interrupted pass cover its first groups, which come in the same order again.
-    # (0, 0) unless this is the pass that was under way when the file was last written.
+    # The totals of an interrupted pass cover its first groups, which come in the same order again. Both numbers are 0
+    # unless this is the pass that was under way when the file was last written.
     skipped, skipped_rows = checkpoint.resume(stage, totals)
     rows = _wanted_rows(contexts, passes.room, whole, only)
     # In the first pass only. It reads all rows of all contexts, whatever its stage, so its marks cover everything.
@@ -140,10 +140,9 @@ def run_pass(
             marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
             # Totals are saved between groups and never within one: in a resumed pass no row is counted twice, or lost.
             checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
-        # In later passes nothing is done for a group on file: ``group.pieces``, which loads rows, is not even called.
-        # ``check_rows_on_file`` has compared them by then.
         elif marking:
-            # The totals on file cover this group already. Its rows are read only to check that they are the same.
+            # The totals on file cover this group already. Its rows are read only to check that they are the same; in
+            # later passes ``check_rows_on_file`` has done so, and a group on file is passed over.
             marks = marks + _marks_of_group(group, len(marks))
         if number == skipped:
             # A function that returns blocks of rows may cut them differently the second time.
@@ -260,8 +259,8 @@ def _over_pieces(call: Callable[[Piece], Any], pieces: list[Piece]) -> Iterator[
 
 def _explain(contexts: Contexts) -> None:
     """Raise for sums that are not finite: name the rows with NaN or infinite values, or report an overflow."""
-    # Contexts of one matrix share their source, which is read once.
-    # The sums tell that something is wrong but not where, so rows are read again until the first bad block.
+    # The sums tell that something is wrong but not where, so rows are read again, up to the first bad block. Contexts
+    # of one matrix share their source, which is read once.
     for source in {id(source): source for source in contexts.sources}.values():
         for first, block in source.scan(_EXPLAIN_BYTES):
             check_block(block, first, "X")
