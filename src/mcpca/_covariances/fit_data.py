@@ -82,7 +82,7 @@ class FitData:
 
     def on_host(self) -> FitData:
         """Return the same with copies of covariances and rows on the host, where a choice of rank resamples rows."""
-        # Rows in passes and arrays of NumPy are on the host already.
+        # Arrays of NumPy are on the host already, and products by passes are made there.
         if self.moments is None or not is_device_array(self.home):
             return self
         contexts = None if self.contexts is None else rows_on_host(self.contexts)

@@ -24,7 +24,7 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
 
     Rows on other machines have to be read for it, since passes there make no marks.
     """
-    # Rows in this process are marked by the first pass, which reads them anyway; here only labels are compared.
+    # Rows in this process are marked by the first pass, which reads them anyway; only labels are needed here.
     if contexts.engine is None:
         rows = {}
         labels = _digest_of_row_numbers(contexts)
@@ -46,7 +46,7 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
 
 
 def digest(value: Any) -> Any:
-    """Return JSON that is equal for equal parameters only: arrays go by their bytes, random generators by state."""
+    """Return JSON that is equal for equal parameters only: arrays go by their bytes, generators by their state."""
     # The type goes into each digest, so that 0, 0.0, False and "0" differ.
     if isinstance(value, np.random.Generator):
         return ["Generator", digest(value.bit_generator.state)]

@@ -42,6 +42,7 @@ class GramBlock(NamedTuple):
     directions : ndarray (p, m)
         The s columns of V, then the probes.
     s : int
+        Number of columns of V.
     seen : ndarray (p, t)
         The basis U of the core, which ends with V; t = 0 if the core would be too large to keep.
     n_excluded : int
@@ -158,8 +159,8 @@ def _with_large_context(
 
     parts = [np.zeros(Y.shape), np.zeros(gram.s)]
     run_pass(contexts, passes, "basis", product_parts, parts, only=i)
-    # Over all rows the scores sum to 0 but for rounding, which a large mean would multiply. A new array, for the
-    # checkpoint again.
+    # Over all rows the scores sum to 0 but for rounding, which a large mean would multiply. Not in place, since a
+    # checkpoint may hold ``totals.product`` as well.
     return GramTotals(totals.product + (parts[0] - np.outer(gram.means[i], parts[1])), lengths, core)
 
 

@@ -61,8 +61,7 @@ class Covariances(Protocol):
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A`` for A (p, m) as (k', m, m), some contexts at a time."""
 
-    # The diagonals of the congruences, (k, m) and not (k, m, m): all that the least-squares loadings need beside
-    # ``(A^T A)**2``.
+    # The diagonals of the congruences. Beside ``(A^T A)**2`` they are all that least-squares loadings depend on.
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m)."""
 

@@ -122,8 +122,7 @@ class PassResults:
             self,
             inside=inside,
             n_inside=width,
-            # ||S_i||^2 = ||S_i U||^2 + ||S_i (I - U U^T)||^2: the first term is known, the second an average over
-            # probes.
+            # ||S_i||^2 = ||S_i U||^2 + ||S_i (I - U U^T)||^2, of which only the second term is an estimate.
             squared_norms=inside + probes.mean(axis=1),
             norm_errors=probes.std(axis=1, ddof=1) / np.sqrt(probes.shape[1]),
         )

@@ -76,11 +76,11 @@ def all_rows(contexts: Contexts) -> Iterator[Group]:
             continue
         read.append(source)
         codes = contexts.codes(source)
-        # Files are read by the one thread that asks for groups; pieces of a block are only multiplied in others.
+        # The file is read in order, as groups are asked for; what threads share is the work on each block.
         for first, block in source.scan(_SCAN_BYTES):
             block_codes = codes[first : first + block.shape[0]]
             yield Group(partial(_split, block, block_codes), int((block_codes >= 0).sum()))
-    # Rows in memory may come in any order at no cost, so they come by context, and their pieces need no sorting.
+    # The others come by context, so that kernels need not sort them.
     gathered = [i for i, source in enumerate(contexts.sources) if not _read_in_order(contexts, source)]
     yield from _grouped(contexts, _segments(contexts, gathered, cut=True))
 
@@ -99,8 +99,8 @@ def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Gr
     for i in wanted.tolist():
         if contexts.sources[i].in_memory:
             continue
-        # Contexts are taken in their order and not packed: a panel is as large as the next context allows. ``multiply``
-        # sends none here that is larger than the limit by itself.
+        # A panel is closed where the next context would not fit. One that is larger than the limit by itself would be
+        # read all the same, alone; ``multiply`` keeps those away.
         if panel:
             same_source = contexts.sources[panel[0]] is contexts.sources[i]
             if not same_source or sizes[panel].sum() + sizes[i] > memory_limit():
@@ -118,7 +118,7 @@ def one_context(contexts: Contexts, i: int) -> Iterator[Group]:
 
 def _read_in_order(contexts: Contexts, source: Source) -> bool:
     """Whether to read a source from beginning to end: it is not in memory, and each row is needed once."""
-    # A bootstrap sample has some rows twice and others not at all: these have to be asked for by number.
+    # A resample may have some rows twice and others not at all: they have to be asked for by number.
     return not source.in_memory and not contexts.resampled
 
 
@@ -160,7 +160,7 @@ def _grouped(contexts: Contexts, pieces: Iterator[list[_Segment]]) -> Iterator[G
 
 
 def _group_of(pieces: list[Piece]) -> Group:
-    # In a function of its own: in ``_grouped`` the lambda would see the variable after it is bound to the next list.
+    # In a function of its own: a lambda in ``_grouped`` would refer to the variable there, and so to later lists.
     return Group(lambda: pieces, sum(piece.n_rows for piece in pieces))
 
 
@@ -209,8 +209,8 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
         counts = contexts.n_samples[chosen]
         numbers = [contexts.row_numbers(i, 0, int(contexts.n_samples[i])) for i in chosen]
         rows = _joined(numbers)
-        # ``places`` are the rows of each context within the block that is gathered: runs, if that is one stretch of the
-        # file.
+        # ``places``: the rows of each context within the block that is gathered. If that is one stretch of the file,
+        # they are runs, in the order of the contexts.
         ends = np.cumsum(counts)
         places: list[slice | Array] = [slice(e - n, e) for e, n in zip(ends.tolist(), counts.tolist(), strict=True)]
         if not isinstance(rows, slice):

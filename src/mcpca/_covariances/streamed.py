@@ -75,7 +75,7 @@ class StreamedCovariances:
 
     Notes
     -----
-    Products change nothing that can be seen from outside, but for the count of passes: results that may be needed again
+    Products change nothing that can be seen from outside except the count of passes: results that may be needed again
     go to ``_memory``.
     """
 
@@ -175,8 +175,7 @@ class StreamedCovariances:
             eps=_SAMPLE_TOL,
             most=_SAMPLE_PRODUCTS,
         )
-        # A context enters column l by its variance along direction l, so that the column is dominated by contexts that
-        # have that component.
+        # Weighted by their variance along direction l, the contexts that vary there dominate column l.
         variances = rows.variances_along(leading.vectors)
         # Contexts without rows in the sample get the average of the others.
         mixture = np.tile(variances.mean(axis=0), (len(contexts.names), 1))
@@ -362,8 +361,7 @@ class StreamedCovariances:
 
     def most_variable(self, m: int) -> Array:
         """Return the indices of the ``m`` features with most variance in total, in ascending order: one pass."""
-        # sum_i (n_i - 1) S_i is the scatter within contexts. The sort is stable: ties go to the first feature
-        # everywhere.
+        # sum_i (n_i - 1) S_i is the scatter within contexts. The sort is stable, so ties go to the first feature.
         pooled = (self.contexts.n_samples - 1) @ self.variances()
         return np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
 
