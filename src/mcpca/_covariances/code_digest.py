@@ -22,7 +22,7 @@ _SUBPACKAGES = ("_linalg", "_data", "_covariances", "_solvers", "_model", "_rank
 def code_digest() -> str:
     """Return the digest, computed once per process. It also works for a package inside a zip file.
 
-    An installation without source files (with compiled ones only) gets the package version instead, and the digest says so.
+    Without source files, in an installation of compiled ones only, it is the package version, and says so.
     """
     package = resources.files(__package__.partition(".")[0])
     content = hashlib.blake2b(digest_size=16)
