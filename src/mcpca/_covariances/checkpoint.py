@@ -78,12 +78,14 @@ class Checkpoint:
     def __init__(self, path: Any, identity: dict[str, Any], draws: Any = None) -> None:
         self.path = None if path is None else Path(path)
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it will come back from a file
+        # From the entropy of the system, unless a file brings the seed that the fit began with.
         self.seed = int(np.random.SeedSequence().generate_state(1)[0])
         # Marks of the rows of each context (k,), uint64: None before the first pass, of the rows so far during it.
         self.marks: Array | None = None
         self._finished: list[FinishedPass] = []
         self._under_way: PassUnderWay | None = None
         self._next = 0  # index of the finished pass that ``recall`` returns next
+        # Monotonic, since the system clock may be set back.
         self._written = time.monotonic()
         self._draws = draws
         self._draws_state: Any = None
@@ -109,18 +111,21 @@ class Checkpoint:
                 f"checkpoint={str(self.path)!r} is in use by another fit ({error}); wait for it, or pass another path."
             ) from error
         try:
+            # Nobody else writes while this lock is held, so unfinished files of this name are of fits that were killed.
             remove_leftovers(target)
             if target.exists():
                 self._read(self.path)
         except BaseException:  # __exit__ is not called if __enter__ raises
             self._lock.give_back()
             raise
+        # The state that ``identity`` describes: nothing has been drawn since.
         self._draws_state = _state_of(self._draws)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
         if self._lock is not None:
             self._lock.give_back()
+        # Only after a failure: a fit that succeeds has used its draws.
         if kind is not None and self._draws_state is not None:
             _set_state(self._draws, self._draws_state)
 
@@ -131,13 +136,14 @@ class Checkpoint:
 
     @property
     def resumed(self) -> bool:
-        """Whether finished passes were read from the file, with marks of all rows, and none is used yet."""
+        """Whether finished passes were read from the file, with marks of all rows, and none has been used yet."""
         return bool(self._finished) and self._next == 0
 
     def recall(self, stage: str, totals: list[Array]) -> bool:
         """Fill ``totals`` from the next finished pass on file; False if there is none."""
         if self._next >= len(self._finished):
             return False
+        # In the order in which they were made: a fit that runs again asks for the same passes one after the other.
         finished = self._finished[self._next]
         self._fill(stage, totals, finished.stage, finished.totals)
         self._next += 1
@@ -149,6 +155,7 @@ class Checkpoint:
             return 0, 0
         under_way = self._under_way
         self._fill(stage, totals, under_way.stage, under_way.totals)
+        # Used once: the passes that follow start at their first group.
         self._under_way = None
         return under_way.groups, under_way.rows
 
@@ -168,6 +175,7 @@ class Checkpoint:
         """Save the totals of a finished pass, and make them read-only: every later save writes them again."""
         if self.path is None:
             return
+        # Kept without a copy, so they must not change before the next save.
         for total in totals:
             total.flags.writeable = False
         self._finished.append(FinishedPass(stage, list(totals)))
@@ -190,15 +198,18 @@ class Checkpoint:
         """Raise if these marks (k,) of the contexts ``names`` are not those on file."""
         if self.marks is None or self.marks.shape != marks.shape:
             raise self._damaged("marks", f"are not of {len(marks):,} contexts")
+        # Marks are by context, so that the error can say where rows have changed.
         others = [f"context {name!r}" for name in names[self.marks != marks].tolist()]
         if others:
             raise self.differs(f"the rows ({listed(others, _SHOWN)})")
 
     def _target(self) -> Path:
         """Return the path of the file itself: links are followed."""
+        # Two paths to one file must share one lock, and unlinking a link would leave the file behind.
         return Path(os.path.realpath(str(self.path)))
 
     def _fill(self, stage: str, totals: list[Array], stage_on_file: str, on_file: list[Array]) -> None:
+        # For errors; the pass under way follows the finished ones, all of which have been recalled by then.
         number = self._next + 1
         if stage_on_file != stage:
             raise self._does_not_match(f"pass {number} is {stage_on_file!r} on file and {stage!r} in this fit")
@@ -226,6 +237,8 @@ class Checkpoint:
             for i, finished in enumerate(self._finished)
             for j, total in enumerate(finished.totals)
         }
+        # Everything that ``_read`` compares goes into the file each time: ``write_file`` replaces it as a whole, so
+        # that a crash leaves the previous one.
         header: dict[str, Any] = {
             "code": {"digest": code_digest(), "version": version("mcpca")},
             "identity": self.identity,
@@ -256,12 +269,14 @@ class Checkpoint:
         identity = header.get("identity")
         if not isinstance(identity, dict) or not _is_count(header.get("seed")):
             raise self._damaged("header", "does not identify a fit")
+        # Files of the same code have the same names in their identity, so those of this fit are enough.
         differences = [_difference(name, value, identity.get(name)) for name, value in self.identity.items()]
         if any(differences):
             raise self.differs(", ".join(sorted(filter(None, differences))))
         if not _lists_passes(header):
             raise self._damaged("header", "does not list the passes in the file")
         self._check_arrays(arrays, header)
+        # Nothing is taken over before every check has passed.
         self.seed = header["seed"]
         self.marks = arrays.get(_MARKS)
         self._finished = [
@@ -328,6 +343,7 @@ def _shapes(header: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 def _lists_passes(header: dict[str, Any]) -> bool:
     """Whether a header lists its passes in the way this module writes them, and not more than a fit can have."""
     finished = header.get("finished")
+    # None if no pass was under way; {}, which is no record, if the header does not say.
     under_way = header.get("under_way", {})
     if not isinstance(finished, list) or not all(map(_is_record, finished)):
         return False
@@ -336,6 +352,7 @@ def _lists_passes(header: dict[str, Any]) -> bool:
         if not _is_record(under_way) or not all(_is_count(under_way.get(name)) for name in ("groups", "rows")):
             return False
         records.append(under_way)
+    # Counted from the header, before a single array is read or named.
     return len(records) + sum(len(record["shapes"]) for record in records) <= _MOST_ARRAYS
 
 
@@ -348,6 +365,7 @@ def _is_record(record: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
+    # JSON has no bound on integers, and True is an int to Python. 2^63 is where lengths of arrays end.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
@@ -357,10 +375,12 @@ def _difference(name: str, value: Any, on_file: Any) -> str | None:
         return None
     if not isinstance(value, dict) or not isinstance(on_file, dict):
         return name
+    # The keys of both, since either may lack some.
     return f"{name} ({listed([key for key in {**value, **on_file} if value.get(key) != on_file.get(key)], _SHOWN)})"
 
 
 def _state_of(draws: Any) -> Any:
+    # A copy, which later draws leave alone. A seed or None has no state to restore.
     if isinstance(draws, np.random.Generator):
         return draws.bit_generator.state
     return draws.get_state(legacy=False) if isinstance(draws, np.random.RandomState) else None

@@ -22,7 +22,7 @@ _SUBPACKAGES = ("_linalg", "_data", "_covariances", "_solvers", "_model", "_rank
 def code_digest() -> str:
     """Return the digest, computed once per process. It also works for a package inside a zip file.
 
-    An installation without source files (with compiled ones only) gets the package version instead, and says so.
+    Without source files, in an installation of compiled ones only, it is the package version, and says so.
     """
     package = resources.files(__package__.partition(".")[0])
     content = hashlib.blake2b(digest_size=16)
@@ -30,6 +30,7 @@ def code_digest() -> str:
     for name in _SUBPACKAGES:
         for path, file in _sources(package / name, name):
             text = file.read_bytes().replace(b"\r\n", b"\n")  # as a checkout on Windows may have it
+            # Path and length first: text that moves from one file to the next must not give the same bytes.
             content.update(f"{path} {len(text)}\n".encode())
             content.update(text)
             n_files += 1
@@ -38,8 +39,10 @@ def code_digest() -> str:
 
 def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Yield the path and the content of every Python file below a folder, in the same order on every system."""
+    # File systems list entries in any order, and the digest depends on it.
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _sources(entry, f"{path}/{entry.name}")
+        # Compiled files and caches differ between machines that run the same code.
         elif entry.name.endswith(".py"):
             yield f"{path}/{entry.name}", entry

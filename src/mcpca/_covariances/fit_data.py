@@ -82,6 +82,7 @@ class FitData:
 
     def on_host(self) -> FitData:
         """Return the same with copies of covariances and rows on the host, where a choice of rank resamples rows."""
+        # Arrays of NumPy are on the host already, and products by passes are made there.
         if self.moments is None or not is_device_array(self.home):
             return self
         contexts = None if self.contexts is None else rows_on_host(self.contexts)
@@ -96,7 +97,9 @@ def fit_data_of_covariances(
 
     They are those of rows times ``2^-exponent``, and are scaled further if they are not in range.
     """
+    # Covariances that a user passes have no means: the array is (0, p).
     means = np.ldexp(moments.means, exponent) if len(moments.means) else None
+    # S is times 4^-e, which is the same as rows times 2^-e; both exponents together lead back to the user's units.
     S, e = stack_in_range(moments.covariances)
     if e:
         # A power of two changes the exponents of floats and not their digits.
@@ -116,6 +119,7 @@ def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Repo
     q = width(rank, len(contexts.names))
     sketch_width = max(rank + eigenbasis.SPARE, -(-q // 2))
     passes = Passes(report, checkpoint, tol)
+    # Before the first pass, which would take its totals from the file without a look at the rows.
     check_rows_on_file(contexts, passes)
     return _after_first_pass(StreamedCovariances.of(contexts, sketch_width, passes), e)
 
@@ -143,11 +147,12 @@ def by_passes(contexts: Contexts, r: int | None) -> bool:
     """Whether products with covariances should be passes over the rows.
 
     They should if the covariances would have more than ``MOST_NUMBERS`` entries, or if forming and squaring them,
-    O(n p^2 + k p^3), costs far more than some ten passes, O(nnz r) each.
+    O(n p^2 + k p^3), costs far more than about ten passes, O(nnz r) each.
     """
     k = len(contexts.names)
     p = contexts.n_features
     n = int(contexts.n_samples.sum())
+    # Memory first: beyond the bound covariances cannot be formed, however fast that would be.
     if k * p * p > MOST_NUMBERS:
         return True
     # A stored entry of sparse rows has an index too. For each column a pass uses every entry four times, at two
@@ -163,5 +168,6 @@ def by_passes(contexts: Contexts, r: int | None) -> bool:
 def _after_first_pass(rows: StreamedCovariances, e: int) -> FitData:
     """Return the data of a fit by passes, where ``rows`` are the user's times ``2^-e``."""
     contexts = rows.contexts
+    # Means are reported in the units and in the precision of the user's rows; passes keep theirs in float64.
     means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
     return FitData(rows, contexts.names, means, contexts.n_samples, contexts, exponent=e)

@@ -24,6 +24,7 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
 
     Rows on other machines have to be read for it, since passes there make no marks.
     """
+    # Rows in this process are marked by the first pass, which reads them anyway; only labels are needed here.
     if contexts.engine is None:
         rows = {}
         labels = _digest_of_row_numbers(contexts)
@@ -45,20 +46,25 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
 
 
 def digest(value: Any) -> Any:
-    """Return JSON that is equal for equal parameters only: arrays go by their bytes, random generators by state."""
+    """Return JSON that is equal for equal parameters only: arrays go by their bytes, generators by their state."""
+    # The type goes into each digest, so that 0, 0.0, False and "0" differ.
     if isinstance(value, np.random.Generator):
         return ["Generator", digest(value.bit_generator.state)]
     if isinstance(value, np.random.RandomState):
         return ["RandomState", digest(value.get_state(legacy=False))]
+    # np.int64(3) and 3 are the same parameter.
     if isinstance(value, np.generic):
         value = value.item()
+    # The bytes of an array of objects are addresses, which change with every process: it goes item by item below.
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return ["array", value.dtype.str, list(value.shape), _digest_of_bytes(value)]
     if isinstance(value, Mapping) or (hasattr(value, "items") and hasattr(value, "index")):  # a Series
+        # Sorted, since the order of a mapping means nothing; by repr, since keys of different types do not compare.
         pairs = ([digest(name), digest(item)] for name, item in value.items())
         return ["mapping", sorted(pairs, key=repr)]
     if isinstance(value, (list, tuple, range, np.ndarray)):
         return ["sequence", [digest(item) for item in value]]
+    # Arrays of other libraries, on the host or on a device.
     if hasattr(value, "__array__"):
         return digest(np.asarray(value))
     return [type(value).__name__, repr(value)]
@@ -72,6 +78,7 @@ def _digest_of_row_numbers(contexts: Contexts) -> str:
     """Return a digest of which rows belong to which context."""
     content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for rows in contexts.rows:
+        # int64 everywhere, so that the digest is the same on systems whose default integer is shorter.
         numbers = np.asarray([rows.start, rows.stop] if isinstance(rows, slice) else rows)
         content.update(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())
     return content.hexdigest()

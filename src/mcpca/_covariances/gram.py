@@ -76,12 +76,14 @@ class Gram:
 
     def squares(self, Y: Array) -> Array:
         """Return the squared column lengths (m,) of D S D V, given Y = D^2 S D V."""
+        # Y (p, m) carries one factor D too many, which it needs for the second product and lengths must not have.
         Y = Y if self.scale is None else Y / self.scale[:, None]
         return np.asarray(np.einsum("pm,pm->m", Y, Y))
 
     def core(self, Y: Array) -> Array:
         """Return ``U^T D S D V`` (t, s), given Y = D^2 S D V."""
         Y = Y if self.scale is None or not self.seen.size else Y / self.scale[:, None]
+        # (t, p) @ (p, s): small next to the products with rows.
         return np.asarray(self.seen.T @ Y.astype(self.dtype, copy=False))
 
     def whole(self, X: Any, codes: Array) -> list[Sum]:
@@ -89,8 +91,10 @@ class Gram:
         # One large product for all contexts of the block. Scores are centred by their own means afterwards, since the
         # mean of X_i V over all rows of context i is m_i^T V: the m_i are not needed.
         Z = X @ self.directions
+        # X (n, p), Z (n, m), T (n, s): scores of the images, filled context by context below.
         T = np.empty((len(codes), self.s), dtype=Z.dtype)
         present, bounds = context_sums.runs(codes)
+        # Zeros without probes: nobody asks for lengths then, and the total has to keep its shape.
         lengths = np.zeros((len(present), Z.shape[1]))
         # In the precision of the rows, which halves its memory: each context is added once, so no error accumulates.
         core = np.empty((len(present), self.seen.shape[1], self.s), dtype=self.dtype)
@@ -104,9 +108,11 @@ class Gram:
             Y = Y if squared_scale is None else Y * squared_scale
             if self.probing:
                 lengths[j] = self.squares(Y)
+                # Probes end here, after one product instead of two.
                 Y = np.ascontiguousarray(Y[:, : self.s])
             Y = Y.astype(self.dtype, copy=False)  # sums over many float32 rows are float64
             core[j] = self.core(Y)
+            # S_i Y_i = f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i, where again only the scores have to be centred.
             T[part] = context_sums.centred(Xi @ Y, factor)
         # The sum of X_i^T T_i over the contexts of the block is one large product again.
         return [Sum(0, ..., context_sums.transposed(X, T)), Sum(1, present, lengths), Sum(2, present, core)]
@@ -135,6 +141,7 @@ class GramInParts(Gram):
 
     def scores(self, X: Any, Y: Array, i: int) -> Array:
         """Return the centred scores of some rows of context i on its image Y, times its factor."""
+        # m_i^T Y in float64 before it is rounded: the two terms of a score cancel where means are large.
         T = offset_scores(X, Y.astype(self.dtype, copy=False), (self.means[i] @ Y).astype(self.dtype))
         T *= self.dtype.type(self.factors[i])
         return T
@@ -142,6 +149,7 @@ class GramInParts(Gram):
     def parts(self, X: Any, codes: Array, start: int, stop: int) -> list[Sum]:
         """Return ``X_i^T Z_i`` (total 0) and the sums of Z_i (total 1) of contexts ``start`` to ``stop`` in X."""
         present, rows = context_sums.rows_of_contexts(codes, start, stop)
+        # (k', p, m) in float64, since the parts of all blocks are added up; ``start`` and ``stop`` bound its size.
         products = np.empty((len(present), *self.directions.shape))
         sums = np.empty((len(present), self.directions.shape[1]))
         for j, i in enumerate(present.tolist()):
@@ -155,16 +163,19 @@ class GramInParts(Gram):
     def images(self, parts: list[Sum]) -> CovarianceImages:
         """Return ``S_i V`` from ``parts`` that were added up over all rows of their contexts."""
         products, sums = parts
+        # In the precision of the rows that they will be multiplied with: (p, s) a context, sent to every block.
         values = np.empty((len(products.key), len(self.directions), self.s), dtype=self.dtype)
         squares = np.empty((len(products.key), self.directions.shape[1]))
         for j, i in enumerate(products.key.tolist()):
             Y = self.image(i, products.value[j], sums.value[j])
+            # The squared lengths are of all m columns, the probes included; only V is multiplied again.
             values[j] = Y[:, : self.s]
             squares[j] = self.squares(Y)
         return CovarianceImages(products.key, values, squares)
 
     def sums(self, X: Any, codes: Array, images: CovarianceImages) -> list[Sum]:
         """Return the contribution to the product of those rows in X whose contexts are in ``images``."""
+        # ``present`` is sorted, and holds every context between its ends that has rows anywhere, so no lookup fails.
         position = {i: j for j, i in enumerate(images.present.tolist())}
         present, rows = context_sums.rows_of_contexts(codes, int(images.present[0]), int(images.present[-1]) + 1)
         total = np.zeros((len(self.directions), self.s))
@@ -177,5 +188,6 @@ class GramInParts(Gram):
 
     def norms(self, images: CovarianceImages) -> list[Sum]:
         """Return the contribution of ``images`` to squared lengths and core, for which no rows are needed."""
+        # A context is in one set of images only, so its rows of both totals are added once, and not once per block.
         core = np.stack([self.core(Y) for Y in images.values])
         return [Sum(1, images.present, images.squares), Sum(2, images.present, core)]

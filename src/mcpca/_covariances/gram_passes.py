@@ -42,6 +42,7 @@ class GramBlock(NamedTuple):
     directions : ndarray (p, m)
         The s columns of V, then the probes.
     s : int
+        Number of columns of V.
     seen : ndarray (p, t)
         The basis U of the core, which ends with V; t = 0 if the core would be too large to keep.
     n_excluded : int
@@ -76,8 +77,10 @@ def block_for(V: Array, known: PassResults, k: int) -> GramBlock:
     U = seen if seen.size else V  # without a core, earlier blocks are not at hand
     directions = V
     if known.norms_are_rough(_ROUGH_NORMS):
-        # The seed is fixed, so that a resumed fit multiplies the directions that the totals on file are of.
+        # The seed is fixed, so that a resumed fit multiplies the directions that the totals on file are of. The same x
+        # in every pass does no harm: a new estimate replaces the one before, and they are not averaged.
         x = np.random.default_rng(2).standard_normal((len(V), _PROBES))
+        # With P = I - U U^T and E x x^T = I, E ||S_i P x||^2 = tr(P S_i S_i P) = ||S_i P||^2.
         directions = np.hstack([V, x - U @ (U.T @ x)])
     return GramBlock(directions, V.shape[1], seen, U.shape[1])
 
@@ -87,8 +90,10 @@ def learned(known: PassResults, block: GramBlock, totals: GramTotals) -> PassRes
 
     The core covers all blocks so far, so products within their span need no pass later.
     """
+    # totals.lengths (k, m): the first s columns are of V, the others of the probes.
     s = block.s
     if block.directions.shape[1] > s:
+        # ||S_i V||^2, exact. Without a core U is V alone, and earlier blocks count as unseen.
         lengths = totals.lengths[:, :s].sum(axis=1)
         wider = block.n_excluded > s
         known = known.with_norms(lengths, totals.lengths[:, s:], block.n_excluded, wider_than_block=wider)
@@ -104,6 +109,7 @@ def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotal
     large = contexts.context_bytes() > memory_limit()
     run_pass(contexts, passes, "basis", gram.whole, sums, whole=np.flatnonzero(~large))
     totals = GramTotals(*sums)
+    # One at a time: the image (p, m) of a single context is held beside the totals.
     for i in np.flatnonzero(large).tolist():
         totals = _with_large_context(totals, i, contexts, passes, gram)
     return totals
@@ -121,6 +127,7 @@ def multiply_and_sum_rows(contexts: Contexts, passes: Passes, gram: Gram) -> tup
 def _zeros(gram: Gram) -> list[Array]:
     p, m = gram.directions.shape
     k = len(gram.factors)
+    # float64 for what is summed over many blocks. A context adds to its core once, so that may be less precise.
     core = np.zeros((k, gram.seen.shape[1], gram.s), dtype=gram.dtype)
     return [np.zeros((p, gram.s)), np.zeros((k, m)), core]
 
@@ -130,17 +137,20 @@ def _with_large_context(
 ) -> GramTotals:
     """Return the totals with context i added, which does not fit into memory: its rows are read twice."""
 
+    # Local functions will do as kernels here: rows on other machines, which would need to pickle them, do not get here.
     def image_parts(X: Any, codes: Array) -> list[Sum]:
         Z = offset_scores(X, gram.directions, gram.offsets[i].astype(gram.dtype))
         return _products_and_sums(X, Z)
 
     parts = [np.zeros(gram.directions.shape), np.zeros(gram.directions.shape[1])]
     run_pass(contexts, passes, "basis", image_parts, parts, only=i)
+    # (p, m): the image of V and of the probes, from all rows of the context.
     Y = gram.image(i, *parts)
     lengths = totals.lengths.copy()  # a checkpoint may hold the totals of the finished pass
     lengths[i] += gram.squares(Y)
     Y = Y[:, : gram.s]
     core = totals.core.copy()
+    # Rows i of lengths and core are still 0, since the context was in none of the blocks.
     core[i] = gram.core(Y)
 
     # The second reading, now that the image S_i V is complete.
@@ -149,6 +159,8 @@ def _with_large_context(
 
     parts = [np.zeros(Y.shape), np.zeros(gram.s)]
     run_pass(contexts, passes, "basis", product_parts, parts, only=i)
+    # Over all rows the scores sum to 0 but for rounding, which a large mean would multiply. Not in place, since a
+    # checkpoint may hold ``totals.product`` as well.
     return GramTotals(totals.product + (parts[0] - np.outer(gram.means[i], parts[1])), lengths, core)
 
 

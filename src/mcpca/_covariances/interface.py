@@ -23,6 +23,7 @@ class Basis(NamedTuple):
     the r-th eigenvalue of G. It is 0 where they come from a decomposition that is exact up to rounding.
     """
 
+    # (p, q), orthonormal; singular values (q,) in descending order.
     vectors: Array
     singular_values: Array
     residual: float
@@ -49,18 +50,22 @@ class Covariances(Protocol):
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]``, of which ``r`` are certified."""
 
+    # For solvers that are faster with entries at hand; all of them have to work without.
     def array_or_none(self) -> Array | None:
         """Return all entries (k, p, p), in the precision of the data, if they are in NumPy's memory; else None."""
 
     def whole(self) -> Array:
         """Return all entries (k, p, p); only for few features. It may be the data itself: do not write to it."""
 
+    # An iterator, since callers may reduce each (k', m, m) at once, and need not hold k m^2 numbers.
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A`` for A (p, m) as (k', m, m), some contexts at a time."""
 
+    # The diagonals of the congruences. Beside ``(A^T A)**2`` they are all that least-squares loadings depend on.
     def variances_along(self, A: Array) -> Array:
         """Return ``a_j^T S_i a_j`` (k, m)."""
 
+    # With W_i = diag(b_i), the part of the gradient of ``sum_i ||S_i - A diag(b_i) A^T||^2`` that depends on the S_i.
     def combine(self, A: Array, weights: Array) -> Array:
         """Return ``sum_i S_i A W_i`` (p, m), ``weights`` being the W_i (k, m, m) or their diagonals (k, m)."""
 
@@ -70,12 +75,14 @@ class Covariances(Protocol):
     def squared_norms(self) -> Array:
         """Return ``||S_i||_F^2`` (k,)."""
 
+    # Without entries the squared norms can only be estimated, from products with random directions.
     def norm_errors(self) -> Array:
         """Return the standard errors of ``squared_norms`` (k,), 0 where those are exact."""
 
     def pooled(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p); only for few features."""
 
+    # ``scaled`` and ``weighted`` return new covariances and leave these as they are: a solver may need both.
     def scaled(self, scale: Array) -> Covariances:
         """Return the covariances of features multiplied by ``scale`` (p,)."""
 

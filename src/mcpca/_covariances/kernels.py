@@ -42,12 +42,14 @@ class CentredScores:
 
     def of(self, X: Any, codes: Array) -> Array:
         """Return the scores (n, m)."""
+        # X (n, p) @ A (p, m), less one row of offsets for each row of X: O(n m) more, and no copy of X.
         return offset_scores(X, self.directions, self.offsets[codes])
 
 
 def adds_by_entry(contexts: Contexts) -> bool:
     """Whether to add sparse rows entry by entry; not on other machines, where that would be more data to send."""
     many = len(contexts.names) > _MANY_CONTEXTS
+    # All contexts have to be sparse: ``entries_by_context`` reads the arrays of a CSR block.
     return bool(contexts.engine is None and many and contexts.sparse.all())
 
 
@@ -63,6 +65,8 @@ def row_sums_and_sketch(by_entry: bool, directions: Array, mixture: Array, X: An
     Means are not known yet, so the caller has to subtract ``n_i w_il m_i m_i^T x_l`` from the latter.
     """
     # In a single product whatever the contexts: row t is multiplied by the weights of its context, w[codes[t]].
+    # X (n, p), directions (p, s), scores (n, s). The second product is a plain one, without the care that
+    # ``context_sums.transposed`` takes of single precision: a sketch only has to point roughly the right way.
     scores = X @ directions
     return [*row_sums(by_entry, X, codes), Sum(1, ..., X.T @ (scores * mixture[codes]))]
 
@@ -72,6 +76,7 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
     # Scores are sorted by context, and not the rows: they are far smaller.
     Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
     m = Z.shape[1]
+    # For contexts of this block only: with many contexts a total (k, m, m) for every block would be mostly zeros.
     out = np.empty((len(present), m, m))
     for j in range(len(present)):
         Zi = Z[bounds[j] : bounds[j + 1]]
@@ -82,6 +87,8 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
 def score_squares(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
     """Return the diagonals of ``Z_i^T Z_i``, to total 0, (k, m)."""
     Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
+    # Only the diagonal: O(n m) where ``score_scatters`` takes O(n m^2). Runs are never empty, for which reduceat would
+    # return a row and not 0.
     return [Sum(0, present, np.add.reduceat(Z**2, bounds[:-1], axis=0, dtype=np.float64))]
 
 
@@ -91,11 +98,14 @@ def combined_products(scores: CentredScores, W: Array, X: Any, codes: Array) -> 
     W holds matrices (k, m, m) or their diagonals (k, m). The caller needs the second total to centre the first.
     """
     Z = scores.of(X, codes)
+    # Z (n, m) is a new array, so it may be overwritten. With a diagonal W_i, row t is multiplied by the weights of its
+    # context wherever it stands; matrices need the rows of a context together.
     if W.ndim == 2:
         Z *= W[codes]
     else:
         Z = context_sums.multiplied(Z, codes, W)
     ordered, present, bounds = context_sums.by_context(Z, codes)
+    # Centred scores sum to 0 over all rows of a context, but not over those of one block, nor exactly after rounding.
     sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
     # X^T Z takes rows in the order in which they came: sorting X by context would copy it.
     return [Sum(0, ..., context_sums.transposed(X, Z)), Sum(1, present, sums)]
@@ -103,6 +113,8 @@ def combined_products(scores: CentredScores, W: Array, X: Any, codes: Array) -> 
 
 def feature_squares(means: Array, X: Any, codes: Array) -> list[Sum]:
     """Return sums of ``(x - m_i)^2``, or of ``(x - m_i)^2 - m_i^2`` for sparse rows, to total 0, (k, p)."""
+    # ``means`` are in float64 whatever the rows are: for sparse ones the caller adds n m_i^2 to the sum, and much of it
+    # cancels where a mean is large beside the deviations from it.
     present, squares = context_sums.squares_by_context(X, codes, means)
     return [Sum(0, present, squares)]
 
@@ -113,6 +125,7 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
     ``means`` (k, p) are in the precision of the rows. If they were exact the sums would be 0; the caller uses them to
     undo the effect of their rounding. Rows are not centred if ``X^T X`` can be corrected without losing digits.
     """
+    # X (n, p), scatters (k', p, p) of the k' contexts in this block.
     p = means.shape[1]
     present, rows = context_sums.rows_of_contexts(codes, 0, len(means))
     scatters = np.zeros((len(present), p, p))
@@ -122,6 +135,8 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
         Xi = X[rows[j]]
         uncentred = context_sums.scatter_uncentred(Xi, means[i])
         if uncentred is not None:
+            # Its row of ``centred_sums`` stays 0. Only float64 comes here, with means that are not large beside the
+            # deviations, so that the correction, quadratic in the rounding of m_i, would change no digit.
             scatters[j] = uncentred
             continue
         for start in range(0, Xi.shape[0], step):

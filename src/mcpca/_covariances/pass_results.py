@@ -59,6 +59,7 @@ class PassResults:
     def product(self, V: Array) -> Array | None:
         """Return ``G V`` if V is in the span of what has been multiplied, else None."""
         C = _coefficients(self.multiplied, V)
+        # G (V C) = (G V) C: O(p s^2) instead of a pass.
         return None if C is None or self.products is None else self.products @ C
 
     def congruences(self, A: Array) -> Iterator[Array] | None:
@@ -67,6 +68,7 @@ class PassResults:
         C = _coefficients(self.basis, A)
         if C is None or core is None:
             return None
+        # core (k, t, t), C (t, m). A generator: the results, in float64, may be twice as large as the core.
         return (np.matmul(C.T, np.matmul(core[part], C)) for part in context_chunks(core))
 
     def basis_with(self, V: Array, k: int) -> Array:
@@ -78,6 +80,7 @@ class PassResults:
         before = nothing if self.basis is None else self.basis
         if before.shape[1] and np.abs(before.T @ V).max() > _IN_SPAN:
             before = nothing  # Lanczos has restarted from its Ritz vectors
+        # Earlier directions first: ``with_columns`` takes the last s of them to be V.
         wider = np.hstack([before, V])
         return wider if k * wider.shape[1] ** 2 <= _MOST_CORE_NUMBERS else nothing
 
@@ -85,6 +88,8 @@ class PassResults:
         """Whether the sum of squared norms is unknown, or has a relative standard error above ``tolerance``."""
         if self.squared_norms is None or self.norm_errors is None:
             return True
+        # Of the sum, since that is what shares are taken of. Its variance is the sum of variances as if contexts were
+        # independent, though they share the probes.
         return bool(np.sqrt((self.norm_errors**2).sum()) > tolerance * self.squared_norms.sum())
 
     def with_products(self, V: Array, products: Array) -> PassResults:
@@ -117,6 +122,7 @@ class PassResults:
             self,
             inside=inside,
             n_inside=width,
+            # ||S_i||^2 = ||S_i U||^2 + ||S_i (I - U U^T)||^2, of which only the second term is an estimate.
             squared_norms=inside + probes.mean(axis=1),
             norm_errors=probes.std(axis=1, ddof=1) / np.sqrt(probes.shape[1]),
         )
@@ -128,6 +134,8 @@ class PassResults:
         ``U^T S_i V``, complete it.
         """
         t, s = columns.shape[1:]
+        # With U = [U0 V] the core is [[U0^T S U0, U0^T S V], [V^T S U0, V^T S V]]: the last columns are given, the last
+        # rows are their transposes, and the first block is the core so far.
         core = np.empty((len(columns), t, t), dtype=columns.dtype)
         core[:, :, t - s :] = columns
         core[:, t - s :, : t - s] = columns[:, : t - s].transpose(0, 2, 1)
@@ -158,6 +166,7 @@ def _coefficients(U: Array | None, A: Array) -> Array | None:
     if U is None:
         return None
     # The largest part outside against the shortest column: strict for columns of different lengths, and cheap.
+    # U (p, t), A (p, m), C (t, m), from U^T U = I.
     C = U.T @ A
     outside = np.linalg.norm(A - U @ C, axis=0).max()
     return C if outside <= _IN_SPAN * np.linalg.norm(A, axis=0).min() else None

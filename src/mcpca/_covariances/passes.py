@@ -116,6 +116,7 @@ def run_pass(
         Read only this context, in pieces.
     """
     if contexts.engine is not None:
+        # The kernel goes to the rows, and only totals come back.
         run_pass_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
         return
     checkpoint = passes.checkpoint
@@ -123,20 +124,25 @@ def run_pass(
     heading = passes.ledger.enter(stage)
     if checkpoint.recall(stage, totals):
         return
-    # The totals of an interrupted pass cover its first groups, which come in the same order again.
+    # The totals of an interrupted pass cover its first groups, which come in the same order again. Both numbers are 0
+    # unless this is the pass that was under way when the file was last written.
     skipped, skipped_rows = checkpoint.resume(stage, totals)
     rows = _wanted_rows(contexts, passes.room, whole, only)
+    # In the first pass only. It reads all rows of all contexts, whatever its stage, so its marks cover everything.
     marking = checkpoint.marking
     marks = np.zeros(len(contexts.names), dtype=np.uint64)  # sums of these wrap, as marks are meant to
     passes.report(heading, 0, rows.n_rows)
+    # Set here, as the comparison after the loop needs ``number`` even if there are no groups.
     number = done = 0
     for number, group in enumerate(rows.groups, start=1):
         done += group.n_rows
         if number > skipped:
             marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
+            # Totals are saved between groups and never within one: in a resumed pass no row is counted twice, or lost.
             checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
         elif marking:
-            # The totals on file cover this group already. Its rows are read only to check that they are the same.
+            # The totals on file cover this group already. Its rows are read only to check that they are the same; in
+            # later passes ``check_rows_on_file`` has done so, and a group on file is passed over.
             marks = marks + _marks_of_group(group, len(marks))
         if number == skipped:
             # A function that returns blocks of rows may cut them differently the second time.
@@ -145,6 +151,7 @@ def run_pass(
             if marking:
                 checkpoint.compare_marks(marks, contexts.names)
         passes.report(heading, done, rows.n_rows)
+    # Fewer groups than the totals on file cover: again, rows were cut differently.
     if number < skipped:
         raise checkpoint.differs("the blocks that rows come in")
     checkpoint.after(stage, totals)
@@ -154,6 +161,8 @@ def run_pass_on_workers(
     contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
 ) -> None:
     """Run a pass on the machines that hold the rows; ``add`` adds its result to ``totals``."""
+    # No ``resume`` and no marks here: the pass is a single computation, so a file has all of it or nothing, and the
+    # marks of rows on other machines are in the identity of the fit.
     heading = passes.ledger.enter(stage)
     if passes.checkpoint.recall(stage, totals):
         return
@@ -179,6 +188,7 @@ def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
     marks = np.zeros(len(contexts.names), dtype=np.uint64)
     done = 0
     passes.report(heading, 0, n_rows)
+    # Marks are sums mod 2^64, so the order does not matter: rows come as is fastest, however the first pass took them.
     for group in all_rows(contexts):
         marks += _marks_of_group(group, len(marks))
         done += group.n_rows
@@ -201,6 +211,7 @@ class _WantedRows(NamedTuple):
 
 
 def _wanted_rows(contexts: Contexts, room: Room, whole: Array | None, only: int | None) -> _WantedRows:
+    # Groups are generated as they are read, so the number of rows for progress has to come from the contexts.
     if whole is not None:
         return _WantedRows(whole_contexts(contexts, whole, room), int(contexts.n_samples[whole].sum()))
     if only is not None:
@@ -221,8 +232,11 @@ def _add_group(group: Group, contexts: Contexts, kernel: Kernel, totals: list[Ar
     marks = np.zeros(k, dtype=np.uint64)
     # Pieces are not kept in a variable: their rows must be released before the next group is read.
     for sums, piece_marks in _over_pieces(of_piece, group.pieces()):
+        # Results come in the order of the pieces, whichever thread is done first: floating-point addition is not
+        # associative, and totals must not depend on timing.
         for item in sums:
-            # Before they are added, so that no checkpoint ever holds totals that are not finite.
+            # Before they are added, so that no checkpoint ever holds totals that are not finite. One NaN or infinity
+            # makes the sum of all values NaN or infinite, so that a single number has to be tested.
             if not np.isfinite(item.value.sum(dtype=np.float64)):
                 _explain(contexts)
             context_sums.add(totals, item)
@@ -245,7 +259,8 @@ def _over_pieces(call: Callable[[Piece], Any], pieces: list[Piece]) -> Iterator[
 
 def _explain(contexts: Contexts) -> None:
     """Raise for sums that are not finite: name the rows with NaN or infinite values, or report an overflow."""
-    # Contexts of one matrix share their source, which is read once.
+    # The sums tell that something is wrong but not where, so rows are read again, up to the first bad block. Contexts
+    # of one matrix share their source, which is read once.
     for source in {id(source): source for source in contexts.sources}.values():
         for first, block in source.scan(_EXPLAIN_BYTES):
             check_block(block, first, "X")

@@ -69,15 +69,18 @@ def memory_limit() -> int:
 
 def all_rows(contexts: Contexts) -> Iterator[Group]:
     """Yield all rows once, in any order."""
+    # Identity and not equality: contexts of one labelled matrix share the object, and the file is read once for all.
     read: list[Source] = []
     for source in contexts.sources:
         if not _read_in_order(contexts, source) or any(source is other for other in read):
             continue
         read.append(source)
         codes = contexts.codes(source)
+        # The file is read in order, as groups are asked for; what threads share is the work on each block.
         for first, block in source.scan(_SCAN_BYTES):
             block_codes = codes[first : first + block.shape[0]]
             yield Group(partial(_split, block, block_codes), int((block_codes >= 0).sum()))
+    # The others come by context, so that kernels need not sort them.
     gathered = [i for i, source in enumerate(contexts.sources) if not _read_in_order(contexts, source)]
     yield from _grouped(contexts, _segments(contexts, gathered, cut=True))
 
@@ -87,6 +90,7 @@ def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Gr
 
     Rows that are not in memory are gathered in ``room``, so a group must be finished before the next is loaded.
     """
+    # Of rows in memory a piece is gathered when its turn comes, so no panels are needed.
     in_memory = [i for i in wanted.tolist() if contexts.sources[i].in_memory]
     yield from _grouped(contexts, _segments(contexts, in_memory, cut=False))
     # A panel has contexts from one source that fit into memory together, and takes one reading of the file.
@@ -95,6 +99,8 @@ def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Gr
     for i in wanted.tolist():
         if contexts.sources[i].in_memory:
             continue
+        # A panel is closed where the next context would not fit. One that is larger than the limit by itself would be
+        # read all the same, alone; ``multiply`` keeps those away.
         if panel:
             same_source = contexts.sources[panel[0]] is contexts.sources[i]
             if not same_source or sizes[panel].sum() + sizes[i] > memory_limit():
@@ -112,6 +118,7 @@ def one_context(contexts: Contexts, i: int) -> Iterator[Group]:
 
 def _read_in_order(contexts: Contexts, source: Source) -> bool:
     """Whether to read a source from beginning to end: it is not in memory, and each row is needed once."""
+    # A resample may have some rows twice and others not at all: they have to be asked for by number.
     return not source.in_memory and not contexts.resampled
 
 
@@ -121,12 +128,15 @@ def _segments(contexts: Contexts, wanted: list[int], *, cut: bool) -> Iterator[l
     size = 0.0
     source = None
     for i in wanted:
+        # An average over the source: rows of sparse matrices differ, and a piece need not be exact.
         row_bytes = contexts.row_bytes(i)
         n = int(contexts.n_samples[i])
         step = max(1, int(_PIECE_BYTES // max(row_bytes, 1))) if cut else n
         for start in range(0, n, step):
             stop = min(start + step, n)
             added = (stop - start) * row_bytes
+            # A piece is one ``gather``, so it cannot span two sources. Small contexts share a piece; without ``cut`` a
+            # context larger than the bound is a piece by itself.
             if piece and (contexts.sources[i] is not source or size + added > _PIECE_BYTES):
                 yield piece
                 piece = []
@@ -150,6 +160,7 @@ def _grouped(contexts: Contexts, pieces: Iterator[list[_Segment]]) -> Iterator[G
 
 
 def _group_of(pieces: list[Piece]) -> Group:
+    # In a function of its own: a lambda in ``_grouped`` would refer to the variable there, and so to later lists.
     return Group(lambda: pieces, sum(piece.n_rows for piece in pieces))
 
 
@@ -157,12 +168,14 @@ def _gather(contexts: Contexts, segments: list[_Segment]) -> tuple[Any, Array]:
     """Return the rows of segments of one source, and the index of each row's context."""
     rows = [contexts.row_numbers(segment.context, segment.start, segment.stop) for segment in segments]
     lengths = [segment.stop - segment.start for segment in segments]
+    # One code for each row, (n,), as kernels need them; the rows of a context stand together.
     codes = np.repeat([segment.context for segment in segments], lengths)
     return contexts.sources[segments[0].context].gather(_joined(rows)), codes
 
 
 def _joined(rows: list[slice | Array]) -> slice | Array:
     """Return one slice if the rows are consecutive, which sources return without a copy; else their numbers."""
+    # Contexts that stand one after the other in the matrix, such as rows that are sorted by label, join up again.
     slices = [part for part in rows if isinstance(part, slice)]
     if len(slices) == len(rows) and all(a.stop == b.start for a, b in pairwise(slices)):
         return slice(slices[0].start, slices[-1].stop)
@@ -179,6 +192,7 @@ def _split(block: Any, codes: Array) -> list[Piece]:
     if not wanted.all():
         block = block[np.flatnonzero(wanted)]
         codes = codes[wanted]
+    # Rounded up, so that there are at most so many parts; without any wanted rows there is none.
     step = max(1, -(-len(codes) // _PIECES_PER_BLOCK))
     parts = [slice(start, min(start + step, len(codes))) for start in range(0, len(codes), step)]
     return [Piece(partial(_part, block, codes, part), part.stop - part.start) for part in parts]
@@ -195,18 +209,23 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
         counts = contexts.n_samples[chosen]
         numbers = [contexts.row_numbers(i, 0, int(contexts.n_samples[i])) for i in chosen]
         rows = _joined(numbers)
+        # ``places``: the rows of each context within the block that is gathered. If that is one stretch of the file,
+        # they are runs, in the order of the contexts.
         ends = np.cumsum(counts)
         places: list[slice | Array] = [slice(e - n, e) for e, n in zip(ends.tolist(), counts.tolist(), strict=True)]
         if not isinstance(rows, slice):
-            # Read in the order of the file, which is fastest; pieces then pick the rows of their contexts.
+            # Read in the order of the file, which is fastest; pieces then pick the rows of their contexts. Rows that a
+            # resampled context has twice are read once.
             rows = np.unique(rows)
             places = [np.searchsorted(rows, _numbers(part)) for part in numbers]
         source = contexts.sources[chosen[0]]
+        # Only these sources can gather into a given buffer.
         block = as_source(source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows), "X")
         # The contexts of the panel, with the gathered rows as their source.
         inside = replace(
             contexts, sources=[block] * len(chosen), rows=places, n_samples=counts, names=contexts.names[chosen]
         )
+        # Positions in ``chosen`` are contexts here; ``_gather_as`` turns them back into contexts of the fit.
         pieces = _segments(inside, list(range(len(chosen))), cut=False)
         codes = np.array(chosen)
         return [Piece(partial(_gather_as, codes, inside, segments), _count_rows(segments)) for segments in pieces]

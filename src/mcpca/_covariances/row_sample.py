@@ -1,7 +1,7 @@
 """A sample of the rows on disk, loaded into memory.
 
 ``StreamedCovariances`` takes its first look at one: the leading directions of the sample are a good start for those of
-all rows, for a fraction of a pass.
+all rows, at a fraction of the cost of a pass.
 """
 
 from __future__ import annotations
@@ -37,15 +37,19 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
     None if rows are in memory, if single rows cannot be read, if the sample would have fewer than ``least`` rows, or if
     some of its values are not finite.
     """
+    # Contexts of one matrix share their source. Rows in memory need no sample: passes over them are cheap.
     sources = list({id(source): source for source in contexts.sources}.values())
     if contexts.resampled or not all(isinstance(source, ON_DISK) for source in sources):
         return None
     n_bytes = sum(source.nbytes for source in sources)
+    # The sample stays in memory while its leading directions are found.
     share = min(share, _SHARE_OF_MEMORY * memory_limit() / max(n_bytes, 1))
     blocks: dict[int, Source] = {}
+    # Rows of each context within the block that is gathered from its source; empty unless the sample has some.
     rows: list[slice | Array] = [slice(0, 0)] * len(contexts.names)
     for source in sources:
         codes = contexts.codes(source)
+        # Code -1 marks rows that belong to no context.
         wanted = np.flatnonzero(_in_sample(len(codes), share) & (codes >= 0))
         if not len(wanted):
             continue
@@ -53,6 +57,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
         if not np.isfinite((block.data if source.sparse else block).sum(dtype=np.float64)):
             return None  # the pass over all rows will name the row
         blocks[id(source)] = as_source(block, "X")
+        # ``rows_by_context`` wants codes without gaps, and not all contexts are in the sample.
         present, index = np.unique(codes[wanted], return_inverse=True)
         for i, places in zip(present.tolist(), rows_by_context(index), strict=True):
             rows[i] = places
@@ -71,7 +76,8 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
 
 
 def _in_sample(n: int, share: float) -> Array:
-    """Return which of n rows are sampled: run t is if ``share`` times t passes a whole number on the way to t + 1."""
+    """Return which of n rows are sampled: run t is if a whole number lies between ``share t`` and ``share (t + 1)``."""
+    # Spread evenly and without a random generator, so that a resumed fit takes the same sample.
     run = np.arange(n) // _RUN_ROWS
     return np.asarray(np.floor((run + 1) * share) > np.floor(run * share))
 

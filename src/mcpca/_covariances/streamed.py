@@ -75,7 +75,7 @@ class StreamedCovariances:
 
     Notes
     -----
-    Products change nothing that can be seen from outside, but for the count of passes: results that may be needed again
+    Products change nothing that can be seen from outside except the count of passes: results that may be needed again
     go to ``_memory``.
     """
 
@@ -97,10 +97,13 @@ class StreamedCovariances:
         directions of a sample and w the variances along them, which saves a pass or two later. If in addition every
         context fits into memory, the sketch is ``sum_i S_i S_i x_l``, and this is also the first pass for the basis.
         """
+        # More columns than features would depend on each other.
         width = min(width, contexts.n_features)
         guess = cls._first_look(contexts, width, passes)
         if guess is None:
             return cls._with_sketch(contexts, _random_guess(contexts, width), passes)
+        # ``S_i x`` has to be complete before it is multiplied by S_i again. With all rows of a context in memory, that
+        # is possible within a single pass, and without its mean (``Gram.whole``).
         if (contexts.context_bytes() <= memory_limit()).all():
             return cls._with_first_product(contexts, guess.directions, passes)
         return cls._with_sketch(contexts, guess, passes)
@@ -115,11 +118,14 @@ class StreamedCovariances:
     def _with_first_product(cls, contexts: Contexts, V: Array, passes: Passes) -> StreamedCovariances:
         """Find the means and ``G V`` for an orthonormal V in one pass. Every context has to fit into memory."""
         ones = np.ones(len(contexts.names))
+        # V (p, s) is followed by probes for the norms, since nothing is known of them yet. Scale and weights come
+        # later, by ``scaled`` and ``weighted``: this pass is of the rows as they are.
         block = block_for(V, PassResults(), len(ones))
         dtype = contexts.dtype
         factors = _scatter_factors(contexts, ones)
         gram = Gram(block.directions.astype(dtype), block.s, factors, None, block.seen.astype(dtype))
         totals, row_sums = multiply_and_sum_rows(contexts, passes, gram)
+        # Both the product, which ``basis`` need not repeat, and the core of V.
         results = learned(PassResults(), block, totals).with_products(V, totals.product)
         passes.room.clear()
         means = row_sums / contexts.n_samples[:, None]
@@ -130,7 +136,9 @@ class StreamedCovariances:
         """Find the means and ``sum_i w_il S_i x_l`` in one pass over rows in any order."""
         k = len(contexts.names)
         p = contexts.n_features
+        # directions x (p, s), mixture w (k, s), means (k, p), sketch (p, s)
         directions = guess.directions
+        # A context with a single row has scatter 0, whatever it is divided by.
         mixture = guess.mixture / np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
         kernel = partial(
             kernels.row_sums_and_sketch,
@@ -155,6 +163,8 @@ class StreamedCovariances:
             return None
         passes.report("a first look", 0, 1)
         rows = cls.of(sample.contexts, width, Passes.silent())  # rows in memory: no further sample is taken
+        # Of sum_i S_i and not of G: under the model both have the span of A, and the former takes one product for rows
+        # in any order. Lanczos narrows its blocks on the way, and the weights with them.
         equal_weights = np.ones((len(sample.chosen), width))
         leading = eigenbasis.top_eigenvectors(
             lambda V: rows.combine(V, equal_weights[:, : V.shape[1]]),
@@ -165,6 +175,7 @@ class StreamedCovariances:
             eps=_SAMPLE_TOL,
             most=_SAMPLE_PRODUCTS,
         )
+        # Weighted by their variance along direction l, the contexts that vary there dominate column l.
         variances = rows.variances_along(leading.vectors)
         # Contexts without rows in the sample get the average of the others.
         mixture = np.tile(variances.mean(axis=0), (len(contexts.names), 1))
@@ -197,8 +208,10 @@ class StreamedCovariances:
         """Return the top ``q`` left singular vectors of ``[S_1 ... S_k]`` by block Lanczos, a pass for each product."""
         # Lanczos accepts residuals of 8 eps times the largest eigenvalue: one rounding error of the rows' precision.
         eps = float(np.finfo(self.dtype).eps) / 8
+        # At least q / 2, so that two blocks hold the q directions asked for.
         width = max(min(r + eigenbasis.SPARE, self.n_features), -(-q // 2))
         start = self.known.multiplied
+        # A first product from before the rank was known may be too narrow; the sketch can be padded.
         if start is None or start.shape[1] < width:
             start = self._first_block(width)
 
@@ -208,6 +221,7 @@ class StreamedCovariances:
 
         top = eigenbasis.top_eigenvectors(times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS)
         self.passes.room.clear()  # later passes take rows in any order, and gather none
+        # G = M M^T for M = [S_1 ... S_k], so its eigenvalues are the squares of singular values of M.
         return Basis(top.vectors, np.sqrt(top.values), top.residual)
 
     def _first_block(self, width: int) -> Array:
@@ -215,8 +229,10 @@ class StreamedCovariances:
         start = self._scaled_columns(self.sketch)
         missing = width - start.shape[1]
         if missing > 0:  # the rank was unknown when the sketch was made
+            # A fixed seed, here as elsewhere: a resumed fit has to multiply the directions of the totals on file.
             more = np.random.default_rng(1).standard_normal((len(start), missing))
-            # Scaled like the sketch, so that neither part drowns in the rounding of the other.
+            # Scaled like the sketch, so that neither part drowns in the rounding of the other. A sketch that is empty
+            # or zero has no size; columns times 0 would have no directions.
             size = np.linalg.norm(start) / np.sqrt(max(start.size, 1))
             start = np.hstack([start, more * max(size, np.finfo(float).tiny)])
         return start[:, :width]
@@ -224,6 +240,8 @@ class StreamedCovariances:
     def _gram_times(self, V: Array) -> Array:
         """Return ``sum_i S_i S_i V`` (p, s) for an orthonormal V, and remember what else the pass finds."""
         block = block_for(V, self.known, self.n_contexts)
+        # The covariances are ``D S_i D``: D enters with the directions here, as D^2 between the two products, and last
+        # in the result below, so the rows themselves are never scaled.
         scaled = self._scaled_columns(block.directions)
         gram = GramInParts(
             scaled.astype(self.dtype),
@@ -246,12 +264,14 @@ class StreamedCovariances:
     def whole(self) -> Array:
         """Return all entries (k, p, p): one pass, in which rows are made dense a block at a time."""
         k, p = self.means.shape
+        # float64 totals whatever the rows are: rounding errors of many blocks would add up.
         scatters = np.zeros((k, p, p))
         centred_sums = np.zeros((k, p))
         kernel = partial(kernels.centred_scatters, self.means.astype(self.dtype))
         run_pass(self.contexts, self.passes, "covariances", kernel, [scatters, centred_sums])
         S = scatters * self._factors[:, None, None]
         # sum (x - m)(x - m)^T exceeds the scatter by n d d^T, where d = centred_sums / n is the rounding error of m.
+        # One context at a time, in place: all outer products together would be a second (k, p, p).
         for Si, sums, factor in zip(S, centred_sums, self._factors / self.contexts.n_samples, strict=True):
             Si -= np.outer(factor * sums, sums)
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
@@ -270,6 +290,7 @@ class StreamedCovariances:
         scatters = np.zeros((self.n_contexts, m, m))
         run_pass(self.contexts, self.passes, "core", partial(kernels.score_scatters, self._scores(A)), [scatters])
         core = scatters * self._factors[:, None, None]
+        # In the precision of the rows, like the cores that passes for the basis find: the memory is k m^2 numbers.
         self._memory.results = self.known.with_core(A, core.astype(self.dtype))
         return core
 
@@ -283,6 +304,7 @@ class StreamedCovariances:
     @blas_aside()
     def combine(self, A: Array, weights: Array) -> Array:
         """Return ``sum_i S_i A W_i`` (p, m): one pass. Cost O(nnz m)."""
+        # The total is summed over contexts, so the factor of each goes in before, with its W_i: (k, 1) or (k, 1, 1).
         factors = self._factors.reshape((-1,) + (1,) * (weights.ndim - 1))
         W = (factors * weights).astype(self.dtype)
         products = np.zeros(A.shape)
@@ -309,6 +331,7 @@ class StreamedCovariances:
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""
         if self.known.squared_norms is None:
+            # Norms come with any pass for the basis. If there was none, two columns carry the probes at little cost.
             self._gram_times(np.linalg.qr(self._first_block(2))[0])
         assert self.known.squared_norms is not None
         return self.known.squared_norms
@@ -322,11 +345,14 @@ class StreamedCovariances:
     def pooled(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p): one pass, for few features."""
         p = self.n_features
+        # With A = I, m is p and the scores are the centred rows: O(nnz p), and dense.
         return self.combine(np.eye(p), np.broadcast_to(weights[:, None], (len(weights), p)))
 
     def scaled(self, scale: Array) -> StreamedCovariances:
         """Return the covariances of features multiplied by ``scale`` (p,), with an empty memory."""
         scale = scale if self.scale is None else self.scale * scale
+        # Norms, core and products are of other covariances now. Means and sketch are kept, since they are of the rows
+        # as they are, and so are ``passes``: all passes of a fit count.
         return replace(self, scale=scale, _memory=PassMemory())
 
     def weighted(self, weights: Array) -> Covariances:
@@ -335,6 +361,7 @@ class StreamedCovariances:
 
     def most_variable(self, m: int) -> Array:
         """Return the indices of the ``m`` features with most variance in total, in ascending order: one pass."""
+        # sum_i (n_i - 1) S_i is the scatter within contexts. The sort is stable, so ties go to the first feature.
         pooled = (self.contexts.n_samples - 1) @ self.variances()
         return np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
 
@@ -347,12 +374,14 @@ class StreamedCovariances:
         return A if self.scale is None else self.scale[:, None] * A
 
     def _scores(self, A: Array) -> kernels.CentredScores:
+        # Offsets from directions and means in float64, rounded once at the end.
         A = self._scaled_columns(A)
         return kernels.CentredScores(A.astype(self.dtype), (self.means @ A).astype(self.dtype))
 
 
 def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
     """Return the means of contexts (k, p) in float64: one pass. A single row per context is enough."""
+    # In float64 whatever the rows are: a rounded mean would shift all scores of its context.
     sums = np.zeros((len(contexts.names), contexts.n_features))
     kernel = partial(kernels.row_sums, kernels.adds_by_entry(contexts))
     run_pass(contexts, passes or Passes.silent(), "means", kernel, [sums])
