@@ -74,6 +74,7 @@ class HostMemory:
 
     def double(self, x: Array) -> Array:
         """Return ``x`` in float64, itself where it is that already."""
+        # float64 is the common case, in which no chunk is ever copied: products then read the stack itself.
         return x.astype(np.float64, copy=False)
 
     def send(self, x: Array, dtype: Any = None) -> Array:
@@ -87,10 +88,13 @@ class HostMemory:
 
     def chunk_numbers(self, values: Array) -> int:
         """Return 4 MB, less for a small stack."""
+        # The floor is applied before the ceiling: of a tiny stack a chunk may be more than a twelfth, even all of it.
         return min(_HOST_CHUNK_NUMBERS, max(values.size // _HOST_CHUNK_SHARE, _HOST_CHUNK_LEAST))
 
     def flattens_without_copy(self, values: Array) -> bool:
         """Whether ``values`` are contiguous and in float64."""
+        # Only then does ``reshape`` return a view; otherwise one product for all contexts would first copy the whole
+        # stack.
         return bool(values.dtype == np.float64 and values.flags.c_contiguous)
 
     def diagonals(self, values: Array) -> Array:
@@ -100,9 +104,10 @@ class HostMemory:
     def dots(self, SA: Array, A: Array) -> Array:
         """Return the variances by einsum.
 
-        A batched ``matmul`` is faster, by up to a tenth of the time with the images; but it adds up in another order,
-        and iterations that stop at a tolerance then end elsewhere, by up to 1e-6 in components.
+        A batched ``matmul`` would save up to a tenth of the time that this takes together with the images; but it adds
+        up in another order, and iterations that stop at a tolerance then end elsewhere, by up to 1e-6 in components.
         """
+        # SA (m, k, p), A (p, m): one dot product of length p for each context and column.
         return np.asarray(np.einsum("mkp,pm->km", SA, A))
 
     def triangle(self, M: Array) -> Array:
@@ -120,6 +125,7 @@ class DeviceMemory:
     Only results of a solver's size cross over to the host: a basis (p, q), a core (k, q, q), columns (p, r).
     """
 
+    # The reference is only asked for its library and device. It is the stack itself, so it lives as long as this does.
     def __init__(self, reference: Any) -> None:
         self._reference = reference
 
@@ -130,6 +136,7 @@ class DeviceMemory:
 
     def dtype_of(self, x: Any) -> np.dtype[Any]:
         """Return NumPy's name of the precision."""
+        # The standard has no conversion of dtypes to NumPy's. ``as_float`` has left only these two.
         return np.dtype(np.float32 if x.dtype == self.xp.float32 else np.float64)
 
     def double(self, x: Any) -> Any:
@@ -143,6 +150,7 @@ class DeviceMemory:
 
     def receive(self, x: Any) -> Array:
         """Return a copy of ``x`` on the host."""
+        # Converted on the host: a float32 result crosses over in half the bytes.
         return np.asarray(to_host(x), dtype=np.float64)
 
     def chunk_numbers(self, values: Any) -> int:
@@ -159,6 +167,7 @@ class DeviceMemory:
 
     def dots(self, SA: Any, A: Any) -> Any:
         """Return the variances as a matrix times a vector for each column of A."""
+        # Batched over j: (m, k, p) by (m, p, 1) is (m, k, 1). The standard has no einsum.
         return self.xp.matmul(SA, A.T[:, :, None])[:, :, 0].T
 
     def triangle(self, M: Any) -> Any:
@@ -170,6 +179,7 @@ class DeviceMemory:
         return self.xp.concat(parts)
 
 
+# One object for all, so that ``memory is HOST`` tells NumPy's arrays from all others.
 HOST = HostMemory()
 
 
@@ -181,6 +191,7 @@ def memory_of(values: Any) -> ArrayMemory:
 def context_chunks(S: Any, memory: ArrayMemory = HOST) -> Iterator[slice]:
     """Yield slices of contexts whose covariances fit a temporary that is small, also beside all of them."""
     k, p, _ = S.shape
+    # At least one context, even if a single covariance is larger than a chunk should be: contexts are never split.
     step = max(1, memory.chunk_numbers(S) // (p * p))
     for start in range(0, k, step):
         yield slice(start, min(start + step, k))

@@ -27,10 +27,10 @@ from .interface import Basis
 
 @dataclass(frozen=True)
 class CovarianceStack:
-    """``Covariances`` of an array (k, p, p) of NumPy or on a device, which is neither copied nor changed.
+    """``Covariances`` of an array (k, p, p), NumPy's or on a device, which is neither copied nor changed.
 
-    Products run where the array is, and their results come to the host. Memory beside the array O(p^2), on a device a
-    few p x p arrays or 128 MB, whichever is larger. A device must have float64; see ``as_stack``.
+    Products run where the array is, and their results come to the host. Beside the array they need O(p^2) memory; on a
+    device a few p x p arrays or 128 MB, whichever is larger. The device must have float64; see ``as_stack``.
     """
 
     values: Any
@@ -70,8 +70,11 @@ class CovarianceStack:
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A``. Cost O(k p^2 m)."""
         columns = self.memory.send(A)  # once, and not for every chunk
+        # ``values[part, ...]`` and not ``values[part]``, here and below: the array API standard leaves an index without
+        # an ellipsis undefined unless it names every axis.
         for part in context_chunks(self.values, self.memory):
             products = congruence(self.values[part, ...], columns, self.memory)
+            # Contexts from the middle (m, k', m) to the front, as a view: callers copy or reduce the chunk anyway.
             yield self.memory.receive(products).transpose(1, 0, 2)
 
     def variances_along(self, A: Array) -> Array:
@@ -83,10 +86,12 @@ class CovarianceStack:
         xp = self.memory.xp
         p, m = A.shape
         columns = self.memory.send(A)
+        # Sent from new zeros, so that it may be added to in place although ``send`` on the host returns its argument.
         total = self.memory.send(np.zeros((p, m)))
         for part in context_chunks(self.values, self.memory):
             SA = images(self.values[part, ...], columns, self.memory)
             if weights.ndim == 2:
+                # Diagonal W_i: column j of the sum is sum_i w_ij S_i a_j, at 1/m of what full W_i cost here.
                 total += _weighted_sums(SA, self.memory.send(weights[part].T), xp).T
             else:
                 # Contexts and columns as one long index: sum_i S_i A W_i is (p, m k') times (m k', m).
@@ -126,6 +131,7 @@ class CovarianceStack:
         for part in parts:
             rows = self.memory.xp.reshape(self.memory.double(self.values[part, ...]), (-1, p * p))
             product = self.memory.send(weights[None, part]) @ rows
+            # The first product is the start of the sum: no p x p array of zeros is made and sent for it.
             if total is None:
                 total = product
             else:
@@ -135,10 +141,12 @@ class CovarianceStack:
     def scaled(self, scale: Array) -> CovarianceStack:
         """Return the covariances of features multiplied by ``scale`` (p,): a copy, in float64."""
         factors = self.memory.send(scale)  # float64: all libraries promote float32 values times these
+        # D S_i D for D = diag(scale): columns first, then rows, by broadcasting, so D is never formed.
         return CovarianceStack(self.values * factors * factors[:, None])
 
     def weighted(self, weights: Array) -> CovarianceStack:
         """Return the covariances times ``weights`` (k,): a copy, in the precision of the array."""
+        # Weights in the precision of the array: float64 weights would turn a float32 stack into one of twice the size.
         return CovarianceStack(self.values * self.memory.send(weights[:, None, None], self.values.dtype))
 
 
@@ -158,6 +166,7 @@ def has_double(S: Any) -> bool:
 def images(S: Array, A: Any, memory: ArrayMemory = HOST) -> Any:
     """Return ``a_j^T S_i`` as (m, k, p) for A (p, m) in the same memory."""
     k, p, _ = S.shape
+    # F (k p, p) is a view of a contiguous float64 stack. Of any other it is a copy, which is why callers pass chunks.
     F = memory.xp.reshape(memory.double(S), (k * p, p))
     # A^T F^T, and not F A, which is its transpose: the p numbers of an image then lie side by side, as the second
     # product of a congruence and the sums over contexts want to read them.
@@ -190,14 +199,17 @@ def pulls(S: Array, V: Array) -> tuple[Array, Array]:
     """
     p, m = V.shape
     d = np.empty((len(S), m))
+    # Y is held transposed, as the images are, so that every chunk adds to it without a strided write.
     Y = np.zeros((m, p))
     for part in context_chunks(S):
         SV = images(S[part], V)
         d[part] = HOST.dots(SV, V)
+        # d of this chunk is complete here: the weights of a context depend on that context alone.
         Y += _weighted_sums(SV, d[part].T, np)
     return d, np.ascontiguousarray(Y.T)
 
 
 def _weighted_sums(SA: Any, weights: Any, xp: Any) -> Any:
     """Return ``sum_i w_ji a_j^T S_i`` (m, p) from the images (m, k, p) and weights (m, k)."""
+    # A batch of m products (1, k) by (k, p): no array of weighted images, which would be as large as SA.
     return xp.matmul(weights[:, None, :], SA)[:, 0, :]
