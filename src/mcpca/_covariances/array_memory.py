@@ -1,4 +1,4 @@
-"""Where a stack of covariances lies, NumPy's memory or that of a device, and how numbers get there and back.
+"""Where a stack of covariances lies, in NumPy's memory or on a device, and how numbers get there and back.
 
 The products of ``stack`` and ``flattening`` are written once, with functions of the array API standard that NumPy 1.26
 has under the same name (``reshape``, ``matmul``). This module holds what the two memories do not share: conversion to
@@ -26,7 +26,7 @@ _DEVICE_CHUNK_NUMBERS = 2**24
 
 
 class ArrayMemory(Protocol):
-    """What the products need to know of the library and the device of an array (k, p, p)."""
+    """What the products need to know about the library and the device of an array (k, p, p)."""
 
     @property
     def xp(self) -> Any:
@@ -36,7 +36,7 @@ class ArrayMemory(Protocol):
         """Return the precision of ``x``, float32 or float64, as NumPy calls it."""
 
     def double(self, x: Any) -> Any:
-        """Return ``x`` in float64; ``x`` itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
 
     def send(self, x: Array, dtype: Any = None) -> Any:
         """Return NumPy's ``x`` in this memory, in float64 or in another dtype of the namespace."""
@@ -73,7 +73,7 @@ class HostMemory:
         return x.dtype
 
     def double(self, x: Array) -> Array:
-        """Return ``x`` in float64, itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
         # float64 is the common case, in which no chunk is ever copied: products then read the stack itself.
         return x.astype(np.float64, copy=False)
 
@@ -83,7 +83,7 @@ class HostMemory:
         return x if dtype is None else x.astype(dtype, copy=False)
 
     def receive(self, x: Array) -> Array:
-        """Return ``x`` in float64, itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
         return x.astype(np.float64, copy=False)
 
     def chunk_numbers(self, values: Array) -> int:
@@ -140,7 +140,7 @@ class DeviceMemory:
         return np.dtype(np.float32 if x.dtype == self.xp.float32 else np.float64)
 
     def double(self, x: Any) -> Any:
-        """Return ``x`` in float64, itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
         return self.xp.astype(x, self.xp.float64, copy=False)
 
     def send(self, x: Array, dtype: Any = None) -> Any:
@@ -189,7 +189,7 @@ def memory_of(values: Any) -> ArrayMemory:
 
 
 def context_chunks(S: Any, memory: ArrayMemory = HOST) -> Iterator[slice]:
-    """Yield slices of contexts whose covariances fit a temporary that is small, also beside all of them."""
+    """Yield slices of contexts whose covariances fit in one temporary, small beside the whole stack."""
     k, p, _ = S.shape
     # At least one context, even if a single covariance is larger than a chunk should be: contexts are never split.
     step = max(1, memory.chunk_numbers(S) // (p * p))

@@ -103,7 +103,7 @@ def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
 
 
 def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCovariances:
-    """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
+    """Return all moments of a subset of the features, wherever the rows are, in one pass. Memory O(k m^2) for m of them."""
     contexts = rows.contexts
     # means (k, m), total (k, m, m). The means are those of an earlier pass, so rows are centred as they are read.
     means = rows.means[:, features]
@@ -222,7 +222,7 @@ def _step(contexts: Contexts) -> int:
 
 
 def _work(contexts: Contexts, workers: int = 1) -> Array:
-    """Return room for centred rows, used again and again."""
+    """Return a buffer for centred rows, to be reused from block to block."""
     # The share is divided among the workers, who hold their copies at the same time.
     rows = min(max(_step(contexts) // workers, 1), int(contexts.n_samples.max()))
     return np.empty((rows, contexts.n_features), dtype=contexts.dtype)

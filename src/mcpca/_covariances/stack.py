@@ -1,4 +1,4 @@
-"""Covariances held as one (k, p, p) array, of NumPy or on a device, and the products that solvers ask of them.
+"""Covariances held as one (k, p, p) array, in NumPy or on a device, and the products that solvers need of them.
 
 ``CovarianceStack`` implements the ``Covariances`` protocol for data whose covariances were formed; the other
 implementation is ``StreamedCovariances``. The functions below the class are the same products for plain NumPy arrays,
@@ -60,7 +60,7 @@ class CovarianceStack:
         return flattening_basis(self.values, q, r, self.memory)
 
     def array_or_none(self) -> Array | None:
-        """Return the array where it is NumPy's; None on a device, whose entries are not on the host."""
+        """Return the array if it is NumPy's, and None if it is on a device."""
         return self.values if self.memory is HOST else None
 
     def whole(self) -> Array:
@@ -151,9 +151,10 @@ class CovarianceStack:
 
 
 def as_stack(S: Any) -> CovarianceStack:
-    """Return checked covariances (k, p, p), of NumPy or on a device, as ``Covariances``.
+    """Wrap checked covariances (k, p, p), in NumPy or on a device, as ``Covariances``.
 
-    Those on a device without float64 are copied to the host: with products in float32 a solver may miss its tolerance.
+    An array on a device without float64 is copied to the host: with products in float32 a solver may miss its
+    tolerance.
     """
     return CovarianceStack(S if has_double(S) else to_host(S))
 
@@ -194,8 +195,8 @@ def variances_along(S: Array, A: Array, memory: ArrayMemory = HOST) -> Array:
 def pulls(S: Array, V: Array) -> tuple[Array, Array]:
     """Return ``d_ij = v_j^T S_i v_j`` (k, m) and ``sum_i d_ij S_i v_j`` (p, m), in float64, for NumPy's S.
 
-    ``variances_along`` and ``combine`` with these as weights, from one computation of the images ``S_i v_j``. Cost
-    O(k p^2 m), memory O(p m) beside the result.
+    The same as ``variances_along``, and ``combine`` with these variances as weights, but the images ``S_i v_j`` are
+    computed only once. Cost O(k p^2 m), memory O(p m) beside the result.
     """
     p, m = V.shape
     d = np.empty((len(S), m))

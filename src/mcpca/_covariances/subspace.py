@@ -43,10 +43,10 @@ _ROUNDING_SHARE = 1e-12
 class Core:
     """The covariances in coordinates of ``basis``; ``tensor`` is (e, q, q) with e <= k symmetric slices.
 
-    ``make`` returns the tensor, which is made when it is first asked for: some solvers need only the basis.
+    ``make`` returns the tensor, which is computed when it is first needed: some solvers use only the basis.
     ``basis`` is (p, q) with orthonormal columns, or None for the identity (q = p).
-    ``directions`` (p, .) are the top left singular vectors of the flattening, which a basis consists of, and
-    ``singular_values`` theirs, largest first; ``residual`` certifies them (``Basis``).
+    ``directions`` (p, .) are the top left singular vectors of the flattening, of which a basis consists, and
+    ``singular_values`` are theirs, largest first; ``residual`` certifies them (``Basis``).
     ``mixture`` (k, e) has orthonormal columns: slice l is that combination of contexts; None where e = k.
     ``whole`` (k, p, p) are the covariances themselves, where they are in memory and the tensor would be more than a
     quarter of them; else None.
@@ -67,7 +67,7 @@ class Core:
         return self.make()
 
     def leading(self, r: int) -> Core:
-        """Return the core that rank ``r`` would have got, from the same basis.
+        """Return the core that rank ``r`` would have had, cut from this one.
 
         Singular vectors are nested, so the first q columns of U and the leading q x q block of each slice are the core
         of a smaller rank: a sweep over ranks compresses once.
@@ -93,7 +93,7 @@ class Core:
 
 
 def orthonormal(columns: Array) -> Array:
-    """Return an orthonormal basis of the span of ``columns`` (p, m), without directions that are rounding only."""
+    """Return an orthonormal basis of the span of ``columns`` (p, m), without directions that are mere rounding."""
     lengths = np.linalg.norm(columns, axis=0)
     # Of unit length first: a small column is a direction as good as a large one.
     units = columns / np.maximum(lengths, np.finfo(float).tiny)
@@ -103,7 +103,7 @@ def orthonormal(columns: Array) -> Array:
 
 
 def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array | None:
-    """Return the next basis for a solver that has come to ``A`` (p, r) in ``basis`` and finds a gradient outside it.
+    """Return the next basis for a solver that has reached ``A`` (p, r) within ``basis`` and has a gradient outside it.
 
     The gradient is added. A basis that has grown to six times r columns starts again from A, the gradient and the last
     ``change`` of A, the three blocks of LOBPCG, which keep most of what the whole history would. None, all features,

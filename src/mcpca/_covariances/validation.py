@@ -1,7 +1,7 @@
 """Checks of covariances that users pass: shape, finite numbers, symmetry, definiteness; and of numbers of rows.
 
-``check_covariances`` stands at every entrance that takes a NumPy stack; ``device_validation`` does the same on a
-device, and comes here for the message where something is wrong. The checks cost O(k p^3), as does the basis of a fit,
+Every public function that takes a NumPy stack calls ``check_covariances``; ``device_validation`` does the same on a
+device, and comes here for the message if something is wrong. The checks cost O(k p^3), as does the basis of a fit,
 and take care to need little memory beside the stack.
 """
 
