@@ -74,7 +74,7 @@ class HostMemory:
 
     def double(self, x: Array) -> Array:
         """Return ``x`` in float64, without a copy if it is float64 already."""
-        # float64 is the common case, in which no chunk is ever copied: products then read the stack itself.
+        # float64 is the common case, in which nothing is converted: products read the stack itself.
         return x.astype(np.float64, copy=False)
 
     def send(self, x: Array, dtype: Any = None) -> Array:
@@ -93,8 +93,7 @@ class HostMemory:
 
     def flattens_without_copy(self, values: Array) -> bool:
         """Whether ``values`` are contiguous and in float64."""
-        # Only then does ``reshape`` return a view; otherwise one product for all contexts would first copy the whole
-        # stack.
+        # Only then is ``reshape`` a view. Otherwise one product for all contexts would first copy the stack.
         return bool(values.dtype == np.float64 and values.flags.c_contiguous)
 
     def diagonals(self, values: Array) -> Array:

@@ -103,7 +103,7 @@ def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
 
 
 def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCovariances:
-    """Return all moments of a subset of the features, wherever the rows are, in one pass. Memory O(k m^2) for m of them."""
+    """Return all moments of m of the features, wherever the rows are: one pass, memory O(k m^2)."""
     contexts = rows.contexts
     # means (k, m), total (k, m, m). The means are those of an earlier pass, so rows are centred as they are read.
     means = rows.means[:, features]
@@ -139,14 +139,12 @@ def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
     moment = np.empty((contexts.n_features, contexts.n_features), dtype=contexts.dtype)
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
         row_mean = _mean(contexts, i)
-    # A NaN or infinite entry shows in the mean of its feature; an overflowing sum does too, and then nothing is raised
-    # here.
+    # A NaN or infinite entry shows in the mean of its feature. A sum that overflows does too; it passes this check.
     if not np.isfinite(row_mean).all():
         contexts.check_finite(i)
     _scatter(contexts, i, row_mean, moment, None)
     moment /= contexts.n_samples[i]
-    # sum (x - mean)(x - mean)^T / n = sum (x - u)(x - u)^T / n + (u - mean)(u - mean)^T: the cross terms vanish about
-    # u.
+    # sum (x - mean)(x - mean)^T / n = sum (x - u)(x - u)^T / n + (u - mean)(u - mean)^T: cross terms vanish about u.
     add_outer(moment, 1, row_mean - mean)
     return moment
 
@@ -200,7 +198,7 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
                 if divisors is not None:
                     S[i] /= divisors[i]
 
-    # The pieces depend on k alone, and no sum crosses contexts: results are the same for any number of threads.
+    # No sum crosses contexts, so pieces can be taken by any thread, in any order.
     pieces = np.array_split(np.arange(k), min(k, _PROGRESS_PIECES))
     for piece, _ in zip(pieces, each(fill, pieces, workers), strict=True):
         report("covariances", int(piece[-1]) + 1, k)

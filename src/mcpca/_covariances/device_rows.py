@@ -86,8 +86,7 @@ def read_device_contexts(X: Any, y: Any) -> Contexts:
     # Before the shapes: arrays on two devices cannot be combined, whatever their shapes.
     _check_one_kind(names, named.blocks)
     shapes: Any = [stand_in(block) for block in named.blocks]
-    # By name where the caller passed a mapping, so that the contexts are named, and described in messages, as they were
-    # passed.
+    # By name if the caller passed a mapping, so that contexts get these names, also in messages.
     checked = read_contexts(dict(zip(names, shapes, strict=True)) if named.by_name else shapes, y)
     pairs = zip(names, named.blocks, strict=True)
     return replace(checked, sources=[DeviceSource(block, f"X, context {name!r},") for name, block in pairs])
@@ -164,8 +163,7 @@ def _moments_of(contexts: Contexts, i: int, wide: Any, dtype: Any) -> tuple[Any,
     for x in _row_chunks(contexts, i):
         centred = xp.astype(x, dtype, copy=False) - rounded_mean
         shift = shift + xp.sum(centred, axis=0, dtype=wide)
-        # Each product is in the precision of the rows, their sum in the wide one: rounding does not grow with the
-        # number of chunks.
+        # Products are in the precision of the rows, their sum in the wide one: rounding does not grow with chunks.
         scatter = scatter + xp.astype(centred.T @ centred, wide, copy=False)
     scatter = scatter - shift[:, None] * (shift / n)[None, :]  # what the rounding of the mean has added
     # As ``_clear_constant_features`` of the host: a feature is constant where it varies by the rounding of its mean
@@ -200,8 +198,7 @@ def finite_rows(X: Any, A: Array, where: str, features: Array | None) -> Any:
         return A
     X = as_float(without_gradient(X))
     xp = namespace(X)
-    # Not finite if any entry is not. It may also have overflowed, and then the check on the host finds nothing and
-    # passes.
+    # Not finite if any entry is not. The sum may also have overflowed: the check on the host then finds nothing.
     if not bool(xp.isfinite(xp.sum(X, dtype=widest_float(X)))):
         check_finite(to_host(X), where, features)
     return X

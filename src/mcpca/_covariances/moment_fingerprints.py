@@ -78,7 +78,7 @@ def _rounded(n: int, m: Array, M: Array) -> Array:
 
 def _may_agree_by_chance(n: int, m: Array, M: Array) -> bool:
     """Whether rows are whole numbers with moments of so few values that other rows may well have the same."""
-    # The sum of whole numbers is whole. 1e-9 allows for the rounding of the mean, of which it is n times.
+    # The sum of whole numbers is whole. 1e-9 allows for the rounding of the mean.
     sums = n * m
     are_whole = np.abs(sums - np.round(sums)).max() <= 1e-9 * max(1.0, float(np.abs(sums).max()))
     if not are_whole:

@@ -109,8 +109,8 @@ class ContextMoments(Shown):
 
     def _add(self, chunk: ContextMoments, allow_duplicates: bool) -> None:
         """Replace these moments by those with ``chunk``; nothing changes if that raises."""
-        # Of the chunk alone and not of what it adds up to: the running total is no set of rows that anybody would add
-        # again, and would fill the list.
+        # Of the chunk alone: the running total is not a set of rows that anybody would add again, and would only push
+        # the marks of chunks off the list.
         fingerprints = union(self.fingerprints, _current(chunk))
         together = self._together(chunk, fingerprints, allow_duplicates)
         # Only assignments from here on, which cannot fail: either all attributes change or none.
@@ -126,8 +126,7 @@ class ContextMoments(Shown):
         """
         if not isinstance(other, ContextMoments):
             raise TypeError(f"other is a {type(other).__name__}; merge takes ContextMoments.")
-        # Both as they are now as well as their parts: what comes out recognises either of them, should it be merged in
-        # again.
+        # Both as they are now, and their parts: the result then recognises either of them if it is merged in again.
         known = union(self.fingerprints, _current(self), other.fingerprints, _current(other))
         return self._together(other, known, allow_duplicates)
 
@@ -234,8 +233,7 @@ class ContextMoments(Shown):
         try:
             moments = cls()
             moments.contexts = name_array(checked_names(header.get("contexts"), "contexts"))
-            # Nothing of the file is trusted: all checks are in ``_check_plausible``, after which moments are as good as
-            # computed ones.
+            # Nothing in the file is trusted: ``_check_plausible`` below tests shapes, numbers and definiteness.
             moments.counts, moments.means, moments.scatters = (_member(arrays, name) for name in names)
             features = header.get("feature_names")
             moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
@@ -317,8 +315,7 @@ def _check_duplicates(moments: ContextMoments, other: ContextMoments) -> None:
 
 def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
     """Return the moments of rows, in any form that ``MCPCA.fit`` takes."""
-    # A single row has a mean, and a scatter of 0: only ``covariances`` needs a second one, which another chunk may
-    # bring.
+    # A single row has a mean and a scatter of 0. Only ``covariances`` needs a second one, and more chunks may come.
     contexts = read_contexts(X, y, min_samples=1)
     # Rows far from 1 are multiplied by 2^-e, so that their squares are finite; means and scatters are scaled back.
     scaled, e = in_range(contexts)

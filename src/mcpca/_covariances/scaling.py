@@ -136,8 +136,7 @@ def _size_of(source: Source) -> float:
         size = largest(source.first_entries(_SAMPLE_NUMBERS))
     else:
         n = source.shape[0]
-        # Beginning, middle and end: rows that are sorted, or files that were appended to, may change in size along the
-        # way.
+        # Beginning, middle and end: sorted rows, or files that were appended to, may change in size on the way.
         n_rows = min(n, max(1, _SAMPLE_NUMBERS // source.shape[1]))
         reads_anywhere = source.in_memory or isinstance(source, (CSRDiskSource, DenseDiskSource))
         starts = {0, (n - n_rows) // 2, n - n_rows} if reads_anywhere else {0}

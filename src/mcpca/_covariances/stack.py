@@ -35,6 +35,7 @@ class CovarianceStack:
 
     values: Any
 
+    # A frozen dataclass refuses assignment, but ``cached_property`` writes to ``__dict__`` directly.
     @cached_property
     def memory(self) -> ArrayMemory:
         """Where the array is."""

@@ -72,8 +72,7 @@ class Core:
         Singular vectors are nested, so the first q columns of U and the leading q x q block of each slice are the core
         of a smaller rank: a sweep over ranks compresses once.
         """
-        # A basis of None stays as it is: the slices are the covariances themselves, and a smaller rank sees all of them
-        # too.
+        # Without a basis the slices are the covariances themselves, whatever the rank.
         q = width(r, self.n_contexts)
         if self.basis is None or q >= self.basis.shape[1]:
             return self
@@ -115,7 +114,7 @@ def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array
     p, r = A.shape
     if p <= max(ALL_FEATURES, 3 * r):
         return None
-    # tiny keeps the gradient of a converged column, which may be exactly 0, from dividing by zero.
+    # The gradient of a converged column may be exactly 0: tiny avoids a division by it.
     lengths = np.maximum(np.linalg.norm(gradient, axis=0), np.finfo(float).tiny)
     slopes = gradient / lengths
     if basis is not None and basis.shape[1] + r <= _WIDEST_GROWTH * r:
@@ -161,7 +160,7 @@ def compress(S: Covariances, r: int) -> Core:
     U, sigma, residual = S.basis(q, r)
     are_many = _are_many(k, r)
     numbers = q * (q + 1) // 2 if are_many else q * q  # combined contexts are held as their upper halves
-    # q close to p: a core would be nearly a second stack. Solvers then work on the covariances themselves, basis None.
+    # With q close to p a core would be nearly a second stack: solvers then get the covariances themselves, basis None.
     is_small = k * numbers <= max(k * p * p // 4, _SMALL_CORE_NUMBERS)
     basis = np.ascontiguousarray(U) if q < p and is_small else None
     if are_many:

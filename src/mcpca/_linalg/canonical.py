@@ -30,8 +30,7 @@ def canonical_order(A: Array, B: Array) -> tuple[Array, Array, Array]:
     Returns A, B and the order. Ties in the total are broken by the position of the largest entry, and of entries that
     tie for the largest the first counts: neither depends on the seed.
     """
-    # A (p, r), B (k, r), peak and total (r,). Multiplying a column by -1 leaves A diag(b) A^T as it is, so B needs no
-    # change.
+    # A (p, r), B (k, r), peak and total (r,). Columns times -1 leave A diag(b) A^T as it is, so B has no signs to fix.
     size = np.abs(A)
     # The first of the entries that tie for the largest: argmax of a mask is its first True.
     peak = np.argmax(size >= (1 - _TIE) * size.max(axis=0), axis=0)

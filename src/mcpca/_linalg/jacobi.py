@@ -100,8 +100,7 @@ def squares_angle(mean: Array, half: Array, off: Array, both: Array) -> Array:
     oo = (off**2).sum(axis=1)
     do = (half * off).sum(axis=1)
     # In (-pi/4, pi/4]: the axes keep their places where they can.
-    # sum_i u_i^2 is, up to a constant, (dd - oo)/2 cos 4 theta + do sin 4 theta: the maximum is at 4 theta = atan2(2
-    # do, dd - oo).
+    # sum_i u_i^2 is, up to a constant, (dd - oo)/2 cos 4 theta + do sin 4 theta.
     inner = np.arctan2(2 * do, dd - oo) / 4
     # With q = r all pairs are of this kind, and the grid is never needed.
     if both.all():

@@ -107,8 +107,7 @@ def maximise_over_frames(
         g = _skew_part(G, r)
         norm = np.sqrt(_inner(g, g, r))
         P = _pair_curvature(Y, T, here.f, r)
-        # What a step g / P would gain if the curvature P of single rotations were all there is; also a measure of
-        # distance.
+        # What a step g / P would gain if the curvature P of single rotations were all there is.
         gain = _inner(g, g / P, r) / 2
         first_gain = max(first_gain, gain)
         # ``not gain > 0`` stops at a stationary point, and at NaN.

@@ -1,4 +1,4 @@
-"""Tools that know nothing of the mathematics of MCPCA; most would serve any numerical package. Only exceptions lie below.
+"""Tools that know nothing of the mathematics of MCPCA. Only ``exceptions`` lies below this room.
 
 Checking and naming
     ``arguments``        integers, numbers, ranks and seeds: errors that name the argument, the value and the bound

@@ -70,8 +70,7 @@ def read_file(
                     f"path={str(path)!r} has format version {version} and this mcpca reads up to {FILE_VERSION}; "
                     "upgrade mcpca."
                 )
-            # Optional arrays may be missing; which ones have to be there is for the caller to say. Others are never
-            # read.
+            # Which arrays have to be there is for the caller to check. Those that were not asked for are never read.
             arrays = {name: archive.read(name) for name in members(header) if name in archive.names}
     except NpzError as error:
         raise ValueError(

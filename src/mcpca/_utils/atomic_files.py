@@ -170,6 +170,8 @@ def _swap_folders(staging: Path, target: Path) -> None:
         os.rename(staging, target)
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
+        # Either the old folder was never moved, and ``old`` does not exist, or the new one is in place already and only
+        # the deletion was interrupted. Otherwise the name is empty, and the old folder goes back.
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
         else:
@@ -180,8 +182,7 @@ def _swap_folders(staging: Path, target: Path) -> None:
 @contextmanager
 def parents_made(path: Path) -> Iterator[None]:
     """Make the folders above ``path``, and remove those that are still empty if the body fails."""
-    # Noted before any is made: folders that were there already are never removed. ``parents`` begins with the
-    # innermost.
+    # Noted before any is made: folders that existed are never removed. ``parents`` begins with the innermost.
     missing = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -205,14 +206,14 @@ def file_beside(target: Path) -> tuple[Path, int]:
     while True:
         staging = name_beside(target)
         with suppress(FileExistsError):
-            # O_EXCL fails if the name is taken, also by a link that somebody put there; the loop then draws another
-            # name.
+            # O_EXCL fails if the name is taken, even by a dangling link; the loop then draws another one.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             return staging, os.open(staging, flags, 0o666)
 
 
 def remove_leftovers(path: Path) -> None:
     """Delete staging files for ``path`` that a killed process has left; nobody may be writing to it meanwhile."""
+    # Earlier versions made these names with ``tempfile``, whose alphabet is wider than the hexadecimal of today.
     staging_name = re.compile(re.escape(f".{path.name}.") + r"[a-z0-9_]{8}\.tmp")
     for other in path.parent.iterdir():
         if staging_name.fullmatch(other.name):

@@ -175,8 +175,7 @@ class NpzArchive:
     def _checked_info(self, name: str, file: IO[bytes]) -> ArrayInfo:
         """Return what the header says, if the directory of the zip file agrees."""
         info, header_bytes = read_array_header(file)
-        # The header says what the values are, the directory how many bytes they take: a file in which these differ is
-        # damaged.
+        # The header says what the values are, the directory how many bytes they take. If these differ, one is wrong.
         value_bytes = self._members[name].file_size - header_bytes
         # An array of objects is a pickle, whose size does not follow from its shape; it is never read.
         if not info.dtype.hasobject and info.nbytes != value_bytes:
