@@ -1,4 +1,4 @@
-"""Where a stack of covariances lies, NumPy's memory or that of a device, and how numbers get there and back.
+"""Where a stack of covariances lies, in NumPy's memory or on a device, and how numbers get there and back.
 
 The products of ``stack`` and ``flattening`` are written once, with functions of the array API standard that NumPy 1.26
 has under the same name (``reshape``, ``matmul``). This module holds what the two memories do not share: conversion to
@@ -26,7 +26,7 @@ _DEVICE_CHUNK_NUMBERS = 2**24
 
 
 class ArrayMemory(Protocol):
-    """What the products need to know of the library and the device of an array (k, p, p)."""
+    """What the products need to know about the library and the device of an array (k, p, p)."""
 
     @property
     def xp(self) -> Any:
@@ -36,7 +36,7 @@ class ArrayMemory(Protocol):
         """Return the precision of ``x``, float32 or float64, as NumPy calls it."""
 
     def double(self, x: Any) -> Any:
-        """Return ``x`` in float64; ``x`` itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
 
     def send(self, x: Array, dtype: Any = None) -> Any:
         """Return NumPy's ``x`` in this memory, in float64 or in another dtype of the namespace."""
@@ -73,7 +73,8 @@ class HostMemory:
         return x.dtype
 
     def double(self, x: Array) -> Array:
-        """Return ``x`` in float64, itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
+        # float64 is the common case, in which nothing is converted: products read the stack itself.
         return x.astype(np.float64, copy=False)
 
     def send(self, x: Array, dtype: Any = None) -> Array:
@@ -82,15 +83,17 @@ class HostMemory:
         return x if dtype is None else x.astype(dtype, copy=False)
 
     def receive(self, x: Array) -> Array:
-        """Return ``x`` in float64, itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
         return x.astype(np.float64, copy=False)
 
     def chunk_numbers(self, values: Array) -> int:
         """Return 4 MB, less for a small stack."""
+        # The floor is applied before the ceiling: of a tiny stack a chunk may be more than a twelfth, even all of it.
         return min(_HOST_CHUNK_NUMBERS, max(values.size // _HOST_CHUNK_SHARE, _HOST_CHUNK_LEAST))
 
     def flattens_without_copy(self, values: Array) -> bool:
         """Whether ``values`` are contiguous and in float64."""
+        # Only then is ``reshape`` a view. Otherwise one product for all contexts would first copy the stack.
         return bool(values.dtype == np.float64 and values.flags.c_contiguous)
 
     def diagonals(self, values: Array) -> Array:
@@ -100,9 +103,10 @@ class HostMemory:
     def dots(self, SA: Array, A: Array) -> Array:
         """Return the variances by einsum.
 
-        A batched ``matmul`` is faster, by up to a tenth of the time with the images; but it adds up in another order,
-        and iterations that stop at a tolerance then end elsewhere, by up to 1e-6 in components.
+        A batched ``matmul`` would save up to a tenth of the time that this takes together with the images; but it adds
+        up in another order, and iterations that stop at a tolerance then end elsewhere, by up to 1e-6 in components.
         """
+        # SA (m, k, p), A (p, m): one dot product of length p for each context and column.
         return np.asarray(np.einsum("mkp,pm->km", SA, A))
 
     def triangle(self, M: Array) -> Array:
@@ -120,6 +124,7 @@ class DeviceMemory:
     Only results of a solver's size cross over to the host: a basis (p, q), a core (k, q, q), columns (p, r).
     """
 
+    # The reference is only asked for its library and device. It is the stack itself, so it lives as long as this does.
     def __init__(self, reference: Any) -> None:
         self._reference = reference
 
@@ -130,10 +135,11 @@ class DeviceMemory:
 
     def dtype_of(self, x: Any) -> np.dtype[Any]:
         """Return NumPy's name of the precision."""
+        # The standard has no conversion of dtypes to NumPy's. ``as_float`` has left only these two.
         return np.dtype(np.float32 if x.dtype == self.xp.float32 else np.float64)
 
     def double(self, x: Any) -> Any:
-        """Return ``x`` in float64, itself where it is that already."""
+        """Return ``x`` in float64, without a copy if it is float64 already."""
         return self.xp.astype(x, self.xp.float64, copy=False)
 
     def send(self, x: Array, dtype: Any = None) -> Any:
@@ -143,6 +149,7 @@ class DeviceMemory:
 
     def receive(self, x: Any) -> Array:
         """Return a copy of ``x`` on the host."""
+        # Converted on the host: a float32 result crosses over in half the bytes.
         return np.asarray(to_host(x), dtype=np.float64)
 
     def chunk_numbers(self, values: Any) -> int:
@@ -159,6 +166,7 @@ class DeviceMemory:
 
     def dots(self, SA: Any, A: Any) -> Any:
         """Return the variances as a matrix times a vector for each column of A."""
+        # Batched over j: (m, k, p) by (m, p, 1) is (m, k, 1). The standard has no einsum.
         return self.xp.matmul(SA, A.T[:, :, None])[:, :, 0].T
 
     def triangle(self, M: Any) -> Any:
@@ -170,6 +178,7 @@ class DeviceMemory:
         return self.xp.concat(parts)
 
 
+# One object for all, so that ``memory is HOST`` tells NumPy's arrays from all others.
 HOST = HostMemory()
 
 
@@ -179,8 +188,9 @@ def memory_of(values: Any) -> ArrayMemory:
 
 
 def context_chunks(S: Any, memory: ArrayMemory = HOST) -> Iterator[slice]:
-    """Yield slices of contexts whose covariances fit a temporary that is small, also beside all of them."""
+    """Yield slices of contexts whose covariances fit in one temporary, small beside the whole stack."""
     k, p, _ = S.shape
+    # At least one context, even if a single covariance is larger than a chunk should be: contexts are never split.
     step = max(1, memory.chunk_numbers(S) // (p * p))
     for start in range(0, k, step):
         yield slice(start, min(start + step, k))

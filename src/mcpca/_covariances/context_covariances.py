@@ -89,11 +89,13 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> Contex
     contexts, e = in_range(read_contexts(X, y))
     with reporting(verbose, "covariances") as report:
         scaled = covariances_of(contexts, report)
+    # Rows were multiplied by 2^-e, so covariances go back by 4^e: powers of two, which cost no digit.
     return replace(scaled, covariances=np.ldexp(scaled.covariances, 2 * e), means=np.ldexp(scaled.means, e))
 
 
 def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
     """Return all moments. Cost O(sum_i n_i p^2); memory the stack and an eighth of it."""
+    # Handed in as divisors: rows in memory are then divided context by context, without another pass over the stack.
     means, S = scatters(contexts, report, contexts.n_samples - 1)
     return ContextCovariances(
         S, means.astype(contexts.dtype), contexts.n_samples, contexts.names, contexts.feature_names
@@ -101,8 +103,9 @@ def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
 
 
 def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCovariances:
-    """Return all moments of some features, wherever the rows are: one pass. Memory O(k m^2) for m of them."""
+    """Return all moments of m of the features, wherever the rows are: one pass, memory O(k m^2)."""
     contexts = rows.contexts
+    # means (k, m), total (k, m, m). The means are those of an earlier pass, so rows are centred as they are read.
     means = rows.means[:, features]
     total = np.zeros((*means.shape, len(features)))
     run_pass(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [total])
@@ -116,6 +119,7 @@ def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Rep
     Computed as the moment about the mean u_i of the rows, plus ``(u_i - mean_i)(u_i - mean_i)^T``: that loses no
     digits, however far the given mean is from the rows.
     """
+    # Rows are at hand context by context. Those behind an engine come by passes, all contexts at once.
     if contexts.engine is None:
         moments = []
         for i, mean in enumerate(means):
@@ -124,6 +128,7 @@ def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Rep
         return np.stack(moments)
     row_means, S = scatters(contexts, report)
     for moment, n, row_mean, mean in zip(S, contexts.n_samples.tolist(), row_means, means, strict=True):
+        # In place: moments and scatters would otherwise be two stacks.
         moment /= n
         add_outer(moment, 1, row_mean - mean)
     return S
@@ -134,10 +139,12 @@ def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
     moment = np.empty((contexts.n_features, contexts.n_features), dtype=contexts.dtype)
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
         row_mean = _mean(contexts, i)
+    # A NaN or infinite entry shows in the mean of its feature. A sum that overflows does too; it passes this check.
     if not np.isfinite(row_mean).all():
         contexts.check_finite(i)
     _scatter(contexts, i, row_mean, moment, None)
     moment /= contexts.n_samples[i]
+    # sum (x - mean)(x - mean)^T / n = sum (x - u)(x - u)^T / n + (u - mean)(u - mean)^T: cross terms vanish about u.
     add_outer(moment, 1, row_mean - mean)
     return moment
 
@@ -160,6 +167,7 @@ def _clear_constant_features(S: Array, means: Array, degrees: Any = 1.0) -> None
     A feature is constant where its standard deviation is below the rounding of its mean (k, p). Its scatter is then
     rounding alone, and must not pass for a variance.
     """
+    # In the precision of S: float32 rows are centred by a mean that was rounded to float32.
     rounding = np.finfo(S.dtype).eps * np.abs(means)
     # Such features are few, so entries are set one feature at a time: no mask of the stack's size.
     for i, j in np.argwhere(np.einsum("kpp->kp", S) <= degrees * rounding**2).tolist():
@@ -180,6 +188,7 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
     available = n_workers()
     workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
 
+    # Each call writes to means and S of its own contexts only, so that threads need no lock.
     def fill(indices: Array) -> None:
         work = None if in_place else _work(contexts, workers)
         with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
@@ -189,12 +198,15 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
                 if divisors is not None:
                     S[i] /= divisors[i]
 
+    # No sum crosses contexts, so pieces can be taken by any thread, in any order.
     pieces = np.array_split(np.arange(k), min(k, _PROGRESS_PIECES))
     for piece, _ in zip(pieces, each(fill, pieces, workers), strict=True):
         report("covariances", int(piece[-1]) + 1, k)
+    # Only now, and only where a mean is not finite: a search of all rows beforehand would be another pass over them.
     for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
         contexts.check_finite(int(bad))
     # Rows are finite here. The trace bounds all entries, so it is finite if and only if the covariances are.
+    # In float64, so that the trace of float32 covariances does not overflow although none of them has.
     if not np.isfinite(np.einsum("kpp->", S, dtype=np.float64)):
         raise overflow(contexts)
     return means, S
@@ -203,11 +215,13 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
 def _step(contexts: Contexts) -> int:
     """Return how many rows are copied at a time: an eighth of the covariance stack, or half a megabyte."""
     p = contexts.n_features
+    # An eighth of the k p^2 numbers of the stack is k p / 8 rows of p numbers.
     return max(_LEAST_COPY_NUMBERS // p, len(contexts.names) * p // _COPY_SHARE, 1)
 
 
 def _work(contexts: Contexts, workers: int = 1) -> Array:
-    """Return room for centred rows, used again and again."""
+    """Return a buffer for centred rows, to be reused from block to block."""
+    # The share is divided among the workers, who hold their copies at the same time.
     rows = min(max(_step(contexts) // workers, 1), int(contexts.n_samples.max()))
     return np.empty((rows, contexts.n_features), dtype=contexts.dtype)
 
@@ -215,6 +229,7 @@ def _work(contexts: Contexts, workers: int = 1) -> Array:
 def _mean(contexts: Contexts, i: int) -> Array:
     """Return the mean of context i (p,) in float64."""
     n = int(contexts.n_samples[i])
+    # A slice of the source is a view, so that all its rows can be taken at once; an index array gathers a copy.
     step = n if isinstance(contexts.rows[i], slice) else _step(contexts)
     parts = (contexts.block_rows(i, j, min(j + step, n)) for j in range(0, n, step))
     # In float64 a product with ones is the faster sum; float32 is summed in float64.
@@ -232,17 +247,22 @@ def _scatter(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | 
     # Only rows that are a slice of the source are read without a copy, and only float64 has digits to lose.
     if isinstance(contexts.rows[i], slice) and contexts.sources[i].dtype == np.float64:
         X = contexts.block_rows(i, 0, n)
+        # Straight into the stack: no p x p temporary for each context.
         np.matmul(X.T, X, out=out)
         squares = np.diagonal(out)
+        # Decided by the diagonal that is about to be left, before ``out`` is changed.
         if keeps_digits(squares, squares - n * mean**2):
             add_outer(out, -n, mean)
             return
+    # In the precision of the rows, so that centring does not make a float64 copy of float32 rows. The sums of the
+    # centred rows, ``shift``, say how far this rounded mean is off.
     mean = mean.astype(contexts.dtype)
     work = _work(contexts) if work is None else work
     shift = np.zeros(len(mean))
     for j in range(0, n, len(work)):
         rows = contexts.block_rows(i, j, min(j + len(work), n))
         add_centred(rows, mean, out, shift, work=work, first=j == 0)
+    # Z^T Z - d d^T / n, as in ``_data.scatter``: d / sqrt(n) is squared by the outer product.
     add_outer(out, -1.0, shift / np.sqrt(n))  # what the rounding of the mean has added
 
 
@@ -252,6 +272,7 @@ def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> 
     float64 rows take one pass, or three where that would cost digits: a second for means and a third for centred rows.
     float32 rows take two, since they have no digits to lose.
     """
+    # Without a file: these passes are few, and nothing is resumed.
     passes = Passes(report, Checkpoint(None, {}), 1.0)
     in_one_pass = _in_one_pass(contexts, passes) if contexts.dtype == np.float64 else None
     if in_one_pass is not None:
@@ -262,6 +283,8 @@ def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> 
     rows = StreamedCovariances.with_means(contexts, passes)
     S = rows.whole()  # divided by n - 1
     if divisors is None:
+        # The division is undone rather than left out: scatters from passes are wanted by ``moments`` and
+        # ``second_moments_about`` only.
         S *= (contexts.n_samples - 1.0)[:, None, None]
     return rows.means, S.astype(contexts.dtype, copy=False)
 
@@ -275,6 +298,8 @@ def _in_one_pass(contexts: Contexts, passes: Passes) -> tuple[Array, Array] | No
     run_pass(contexts, passes, "covariances", context_sums.moment_sums, [sums, S])
     means = sums / contexts.n_samples[:, None]
     for Si, mean, n in zip(S, means, contexts.n_samples.tolist(), strict=True):
+        # A copy: ``np.diagonal`` is a view, which the next line changes. One context that loses digits spoils the pass
+        # for all, since the centred one has to read every row anyway.
         squares = np.diagonal(Si).copy()
         add_outer(Si, -1.0, np.sqrt(n) * mean)
         if not keeps_digits(squares, np.diagonal(Si)):

@@ -50,8 +50,10 @@ class DeviceSource:
     sparse = False
 
     def __init__(self, X: Any, where: str) -> None:
+        # Detached: otherwise every product would be recorded for a backward pass, with its arguments kept in memory.
         self.array = as_float(without_gradient(X))
         self.shape = check_matrix_shape(self.array.shape, where)
+        # NumPy's dtype, which is what the rest of ``Contexts`` compares; as_float has left float32 or float64.
         self.dtype = np.dtype(np.float32 if self.array.dtype == namespace(self.array).float32 else np.float64)
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
 
@@ -78,10 +80,13 @@ def read_device_contexts(X: Any, y: Any) -> Contexts:
     named = named_blocks(X)
     if named is None:
         checked = read_contexts(stand_in(X), y)
+        # One object for all contexts, as the reader of NumPy's arrays has it: identity tells that they share rows.
         return replace(checked, sources=[DeviceSource(X, "X")] * len(checked.names))
     names = named.names.tolist()
+    # Before the shapes: arrays on two devices cannot be combined, whatever their shapes.
     _check_one_kind(names, named.blocks)
     shapes: Any = [stand_in(block) for block in named.blocks]
+    # By name if the caller passed a mapping, so that contexts get these names, also in messages.
     checked = read_contexts(dict(zip(names, shapes, strict=True)) if named.by_name else shapes, y)
     pairs = zip(names, named.blocks, strict=True)
     return replace(checked, sources=[DeviceSource(block, f"X, context {name!r},") for name, block in pairs])
@@ -107,6 +112,7 @@ def device_covariances(contexts: Contexts, report: Report) -> ContextCovariances
     """
     k = len(contexts.names)
     p = contexts.n_features
+    # S (k, p, p) in the precision of the rows, means (k, p); sums are in ``wide``, float64 where the device has it.
     first = _array(contexts, 0)
     xp = namespace(first)
     wide = widest_float(first)
@@ -119,11 +125,13 @@ def device_covariances(contexts: Contexts, report: Report) -> ContextCovariances
         with np.errstate(invalid="ignore", over="ignore"):  # of libraries that compute by NumPy; looked for below
             mean, scatter = _moments_of(contexts, i, wide, dtype)
         device_means.append(mean)
+        # ``int``: arrays of the standard combine with Python's numbers, not with NumPy's.
         covariance = xp.astype(scatter / int(contexts.n_samples[i] - 1), dtype, copy=False)
         if in_place:
             S[i, ...] = covariance
         else:
             S[i] = covariance
+        # About twenty reports, however many contexts there are.
         if (i + 1) % max(1, k // _PROGRESS_REPORTS) == 0 or i + 1 == k:
             report("covariances", i + 1, k)
     S = S if in_place else xp.stack(S)
@@ -131,6 +139,7 @@ def device_covariances(contexts: Contexts, report: Report) -> ContextCovariances
     means = np.asarray(to_host(xp.stack(device_means)), dtype=np.float64)
     for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)).tolist():
         contexts.check_finite(bad)
+    # The trace bounds every entry of a covariance, so one number crosses over and not the stack.
     if not bool(xp.isfinite(xp.sum(xp.linalg.diagonal(S), dtype=wide))):
         raise overflow(contexts)
     return ContextCovariances(
@@ -146,12 +155,15 @@ def _moments_of(contexts: Contexts, i: int, wide: Any, dtype: Any) -> tuple[Any,
     xp = namespace(_array(contexts, i))
     n = int(contexts.n_samples[i])
     mean: Any = sum(xp.sum(x, axis=0, dtype=wide) for x in _row_chunks(contexts, i)) / n
+    # As on the host: the mean is rounded to the precision of the rows, and ``shift``, the sum of the centred rows, says
+    # by how much it is off.
     rounded_mean = xp.astype(mean, dtype, copy=False)
     scatter: Any = 0
     shift: Any = 0
     for x in _row_chunks(contexts, i):
         centred = xp.astype(x, dtype, copy=False) - rounded_mean
         shift = shift + xp.sum(centred, axis=0, dtype=wide)
+        # Products are in the precision of the rows, their sum in the wide one: rounding does not grow with chunks.
         scatter = scatter + xp.astype(centred.T @ centred, wide, copy=False)
     scatter = scatter - shift[:, None] * (shift / n)[None, :]  # what the rounding of the mean has added
     # As ``_clear_constant_features`` of the host: a feature is constant where it varies by the rounding of its mean
@@ -186,6 +198,7 @@ def finite_rows(X: Any, A: Array, where: str, features: Array | None) -> Any:
         return A
     X = as_float(without_gradient(X))
     xp = namespace(X)
+    # Not finite if any entry is not. The sum may also have overflowed: the check on the host then finds nothing.
     if not bool(xp.isfinite(xp.sum(X, dtype=widest_float(X)))):
         check_finite(to_host(X), where, features)
     return X
@@ -207,7 +220,9 @@ def map_rows(
     the result.
     """
     xp = namespace(X)
+    # X (n, p) with Q (r, p), or scores (n, r) with their Q (p, r); means (groups, p).
     work = widest_float(X) if X.dtype == xp.float64 or dtype == np.float64 else xp.float32
+    # All means in one transfer: one for each context would cost latency many times over.
     means = from_host(np.stack([mean for _, mean in groups]), X, work)
     on_device: dict[int, Any] = {}  # contexts share a matrix or have one each; each is sent once
     pieces = []
@@ -216,8 +231,10 @@ def map_rows(
             on_device[id(Q)] = from_host(Q.T, X, work)
         matrix = on_device[id(Q)]
         mean = means[i, ...]
+        # Centred in the working precision: a large mean taken off in float32 would take digits with it.
         x = xp.astype(take_rows(X, rows), work, copy=False)
         pieces.append(x @ matrix + mean if inverse else (x - mean) @ matrix)
+    # A single group is all rows, in order: gathering would be a copy for nothing.
     if len(pieces) == 1:
         return pieces[0]
     # Pieces are in the order of groups; ``argsort`` inverts that permutation of the rows.

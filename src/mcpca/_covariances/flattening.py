@@ -36,9 +36,12 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST) -> Basi
     values below 1e-8 of the first, so where the first ``r`` of them reach far down a chunked QR is taken instead:
     several times the time, no squaring.
     """
+    # S (k, p, p), vectors (p, q), sigma (q,); q >= r directions are wanted, of which the first r have to be accurate.
     k, p, _ = S.shape
     top = None
     if _is_narrow(q, p):
+        # Either way the iteration sees only products with G. Without G each costs 2 k products of p x p with the block
+        # instead of one, which few contexts make up for by not forming G in O(k p^3).
         if k <= _VERY_FEW:
             top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r)
         else:
@@ -48,9 +51,12 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST) -> Basi
         # On the host NumPy's eigh, and not SciPy's, which could stop at q: each brings a BLAS of its own, and the
         # threads of the one that has just multiplied still spin on the cores that the other needs.
         w, U = (memory.receive(x) for x in memory.xp.linalg.eigh(_gram(S, memory)))
+        # ``eigh`` sorts ascending. A copy of the q columns lets go of the other p - q, which a view would keep alive.
         top = w[::-1][:q], np.ascontiguousarray(U[:, ::-1][:, :q])
     eigenvalues, vectors = top
+    # G is positive semi-definite, but rounding may leave its smallest eigenvalues slightly negative.
     sigma = np.sqrt(np.maximum(eigenvalues, 0))
+    # A stack of zeros has no ratio to test; QR then returns zeros and some orthonormal vectors.
     if sigma[0] > 0 and sigma[r - 1] > _GRAM_LIMIT * sigma[0]:
         return Basis(vectors, sigma, 0.0)
     return _basis_by_qr(S, q, memory)
@@ -64,7 +70,9 @@ def _basis_by_qr(S: Any, q: int, memory: ArrayMemory) -> Basis:
     R = None
     for part in context_chunks(S, memory):
         F = _rows(S, part, memory)
+        # [R; F] has the Gram matrix R^T R + F^T F, that of all rows so far, so Q is never needed.
         R = memory.triangle(F if R is None else memory.stacked([R, F]))
+    # The right singular vectors of R are those of F, and so the left ones of the flattening F^T.
     _, sigma, Vt = np.linalg.svd(memory.receive(R), full_matrices=False)
     return Basis(np.ascontiguousarray(Vt[:q].T), sigma[:q], 0.0)
 
@@ -83,6 +91,7 @@ def _gram(S: Any, memory: ArrayMemory) -> Any:
     """Return ``sum_i S_i S_i`` in float64, where S is. Cost O(k p^3), memory O(p^2)."""
     k, p, _ = S.shape
     if memory.flattens_without_copy(S):
+        # A view of the whole stack: one product, and no sum of p x p matrices over chunks.
         F = _rows(S, slice(0, k), memory)
         return F.T @ F
     gram = memory.send(np.zeros((p, p)))
@@ -114,6 +123,8 @@ def subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) 
     saves in products it spends on orthogonalising: it takes 0.9 to 3 times as long (p from 300 to 1,500, r from 10 to
     30). Both agree on the first r directions to 1e-12, but not on the others up to q, so they are not interchangeable.
     """
+    # The seed is fixed, so that the same covariances always give the same basis. A random start has a part along every
+    # eigenvector; the first product already damps those of small eigenvalues.
     Z = times(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
     for _ in range(_MAX_SWEEPS):
         # Two products a sweep, orthogonalised in between, since columns would otherwise all turn to the first vector.
@@ -121,6 +132,7 @@ def subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) 
         Q = np.linalg.qr(Z)[0]
         Z = times(Q)
         # Rayleigh and Ritz: the best eigenvectors within the span of Q, and by G Q, which is known, their residuals.
+        # Q^T G Q is symmetric up to rounding; ``eigh`` reads one triangle only, so it need not be symmetrised.
         ascending, rotation = np.linalg.eigh(Q.T @ Z)
         w = ascending[::-1]
         rotation = rotation[:, ::-1]

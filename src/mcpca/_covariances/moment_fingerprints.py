@@ -40,9 +40,11 @@ def fingerprints_of(names: Sequence[Any], counts: Array, means: Array, scatters:
         n = int(counts[i])
         m = np.asarray(means[i], dtype=np.float64)
         M = scatters[i]
+        # One row, or rows that are all the same, have no scatter to tell them from others.
         if n > 1 and np.trace(M) > 0 and not _may_agree_by_chance(n, m, M):
             # With the type of the name: context 1 is not context "1".
             label = f"{type(name).__name__} {name}".encode()
+            # 8 of the 32 bytes: among a few thousand fingerprints two 64-bit numbers practically never agree by chance.
             digest = hashlib.sha256(label + _rounded(n, m, M).tobytes()).digest()
             marks[i] = int.from_bytes(digest[:8], "big") | 1  # never 0, which says that there is none
     return marks
@@ -56,7 +58,9 @@ def _rounded(n: int, m: Array, M: Array) -> Array:
     m = np.ldexp(m, -e)
     M = np.ldexp(M, -2 * e)
     total = float(np.trace(M))
+    # 1^T M 1 by way of row sums in float64: the scatters of float32 rows would otherwise be added up in float32.
     row_sums = M.sum(axis=1, dtype=np.float64)
+    # |m|^2 alone may be 0, as for centred rows, and could not serve as a bound of what it divides.
     squares = float(m @ m) + total / n  # about the mean square of a row
     # Each at most 1 by Cauchy and Schwarz.
     ratios = [
@@ -74,6 +78,7 @@ def _rounded(n: int, m: Array, M: Array) -> Array:
 
 def _may_agree_by_chance(n: int, m: Array, M: Array) -> bool:
     """Whether rows are whole numbers with moments of so few values that other rows may well have the same."""
+    # The sum of whole numbers is whole. 1e-9 allows for the rounding of the mean.
     sums = n * m
     are_whole = np.abs(sums - np.round(sums)).max() <= 1e-9 * max(1.0, float(np.abs(sums).max()))
     if not are_whole:
@@ -85,6 +90,7 @@ def _may_agree_by_chance(n: int, m: Array, M: Array) -> bool:
 def union(*parts: Array) -> Array:
     """Return each fingerprint once, in the order in which they came; of more than ``MOST_FINGERPRINTS`` the last."""
     marks = np.concatenate([_NONE, *parts])
+    # ``np.unique`` sorts; the positions of first occurrences, sorted, bring back the order in which they came.
     _, first = np.unique(marks, return_index=True)
     distinct = marks[np.sort(first)]
     return distinct[distinct > 0][-MOST_FINGERPRINTS:]
@@ -100,6 +106,7 @@ def fingerprints_from_json(content: Any) -> Array:
     if content is None:
         return _NONE
     try:
+        # By ``union``, since a file may hold repeated marks or more than we keep.
         return union(np.array([int(text, 16) for text in content], dtype=np.uint64))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"its fingerprints of rows are not what ContextMoments.save writes ({error}).") from error

@@ -109,8 +109,11 @@ class ContextMoments(Shown):
 
     def _add(self, chunk: ContextMoments, allow_duplicates: bool) -> None:
         """Replace these moments by those with ``chunk``; nothing changes if that raises."""
+        # Of the chunk alone: the running total is not a set of rows that anybody would add again, and would only push
+        # the marks of chunks off the list.
         fingerprints = union(self.fingerprints, _current(chunk))
         together = self._together(chunk, fingerprints, allow_duplicates)
+        # Only assignments from here on, which cannot fail: either all attributes change or none.
         for name in _STATE:
             setattr(self, name, getattr(together, name))
 
@@ -123,20 +126,24 @@ class ContextMoments(Shown):
         """
         if not isinstance(other, ContextMoments):
             raise TypeError(f"other is a {type(other).__name__}; merge takes ContextMoments.")
+        # Both as they are now, and their parts: the result then recognises either of them if it is merged in again.
         known = union(self.fingerprints, _current(self), other.fingerprints, _current(other))
         return self._together(other, known, allow_duplicates)
 
     def _together(self, other: ContextMoments, fingerprints: Array, allow_duplicates: bool) -> ContextMoments:
         """Return the moments of both sets of rows, with the ``fingerprints`` of all their parts."""
         if not len(other.contexts) or not len(self.contexts):
+            # The empty set has no features to align. A copy, so that neither set can change through the result.
             nonempty = _copy(self if len(self.contexts) else other)
             nonempty.fingerprints = fingerprints
             return nonempty
+        # Before the comparison of rows: aligning raises the more telling error where the features differ.
         other = _aligned(other, self)
         if not allow_duplicates:
             _check_duplicates(self, other)
         # Sorted as ``MCPCA.fit`` sorts them, so that the order of contexts does not depend on that of merging.
         names = sorted_names([*self.contexts.tolist(), *other.contexts.tolist()])
+        # Names that look alike can only have come in with new contexts: many chunks of the same ones warn once at most.
         if len(names) > len(self.contexts):
             warn_of_doubtful(names)
         both = ContextMoments()
@@ -151,6 +158,7 @@ class ContextMoments(Shown):
 
         ``contexts`` are the names of both, and features are aligned.
         """
+        # n, m (k,); means, difference, constant (k, p); scatters (k, p, p), all in the order of ``contexts``.
         k = len(self.contexts)
         p = first.means.shape[1]
         position = {name: i for i, name in enumerate(self.contexts.tolist())}
@@ -168,12 +176,14 @@ class ContextMoments(Shown):
         means[in_first] = first.means
         second_means = np.zeros((k, p))
         second_means[in_second] = second.means
+        # Without rows in the second set v is not 0 but undefined: no difference, so that the mean stays u.
         difference = np.where((m > 0)[:, None], second_means - means, 0)
         # The means of a feature that is constant in both sets may differ by the rounding of their sums. It has to stay
         # constant: the outer product below would give it a tiny variance.
         constant = np.ones((k, p), dtype=bool)
         constant[in_first] &= np.einsum("kpp->kp", first.scatters) == 0
         constant[in_second] &= np.einsum("kpp->kp", second.scatters) == 0
+        # A sum of n numbers may be off by n eps of its size.
         rounding = np.finfo(np.float64).eps * counts[:, None] * np.abs(means)
         difference[constant & (np.abs(difference) <= rounding)] = 0
 
@@ -199,6 +209,7 @@ class ContextMoments(Shown):
                 f"{len(too_few)} of {len(self.contexts)} contexts have fewer than 2 rows so far: {quoted(too_few)}. A "
                 "covariance needs 2; update with more."
             )
+        # A new array: the moments can be updated afterwards without changing these covariances.
         S = self.scatters / (self.counts - 1.0)[:, None, None]
         return ContextCovariances(S, self.means.copy(), self.counts.copy(), self.contexts, self.feature_names)
 
@@ -222,6 +233,7 @@ class ContextMoments(Shown):
         try:
             moments = cls()
             moments.contexts = name_array(checked_names(header.get("contexts"), "contexts"))
+            # Nothing in the file is trusted: ``_check_plausible`` below tests shapes, numbers and definiteness.
             moments.counts, moments.means, moments.scatters = (_member(arrays, name) for name in names)
             features = header.get("feature_names")
             moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
@@ -259,11 +271,13 @@ def _check_plausible(moments: ContextMoments) -> None:
     for name, n, M in zip(moments.contexts.tolist(), moments.counts.tolist(), moments.scatters, strict=True):
         if not 1 <= n <= _MOST_ROWS:
             raise ValueError(f"context {name!r} has a count of {n:,}, where 1 to {_MOST_ROWS:,} rows are plausible")
+        # One scatter at a time: temporaries of p x p, not of the stack.
         size = float(np.abs(M).max(initial=0.0))
         gap = float(np.abs(M - M.T).max(initial=0.0))
         if gap > _FILE_ROUNDING * size:
             raise ValueError(f"the scatter of context {name!r} is not symmetric: |M - M^T| is {gap:.3g} of {size:.3g}")
         # A scatter plus its rounding times the identity is positive definite, so it has a Cholesky factor.
+        # Divided by its size first, so that the shift is a share of it and neither over- nor underflows.
         try:
             np.linalg.cholesky(M / max(size, np.finfo(M.dtype).tiny) + _FILE_ROUNDING * np.sqrt(p) * np.eye(p))
         except np.linalg.LinAlgError:
@@ -281,6 +295,8 @@ def _current(moments: ContextMoments) -> Array:
 
 def _check_duplicates(moments: ContextMoments, other: ContextMoments) -> None:
     """Raise where both hold the same rows of a context, as they are now or as a part that was merged before."""
+    # Two ways to have rows twice: a context as it is now, or a part that went into both before. Only the first can be
+    # named, since fingerprints do not tell their context.
     added = _current(other)
     known = union(moments.fingerprints, _current(moments))
     twice = [name for name, mark in zip(other.contexts.tolist(), added, strict=True) if mark in known]
@@ -299,6 +315,7 @@ def _check_duplicates(moments: ContextMoments, other: ContextMoments) -> None:
 
 def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
     """Return the moments of rows, in any form that ``MCPCA.fit`` takes."""
+    # A single row has a mean and a scatter of 0. Only ``covariances`` needs a second one, and more chunks may come.
     contexts = read_contexts(X, y, min_samples=1)
     # Rows far from 1 are multiplied by 2^-e, so that their squares are finite; means and scatters are scaled back.
     scaled, e = in_range(contexts)
@@ -327,6 +344,7 @@ def _aligned(other: ContextMoments, like: ContextMoments) -> ContextMoments:
     q = other.means.shape[1]
     if p != q:
         raise ValueError(f"These rows have {q} features, and those before have {p}; select the same ones.")
+    # Without names on both sides the position is all there is to go by.
     if like.feature_names is None or other.feature_names is None:
         return other
     wanted = like.feature_names.tolist()

@@ -38,6 +38,7 @@ _SEARCH_BYTES = 2**24
 class ScaledSource:
     """Rows of another source times ``2^-e``, multiplied as they are read."""
 
+    # A copy of all rows would double the memory, or not fit at all for rows on disk: blocks are scaled as they pass.
     def __init__(self, source: Source, e: int) -> None:
         self._source = source
         self._e = e
@@ -59,8 +60,10 @@ class ScaledSource:
 
 def exponent(size: float, dtype: Any) -> int:
     """Return the e for which ``size 2^-e``, the largest entry of data, is between 1/2 and 1; 0 where it is safe."""
+    # All zeros, or nothing finite in the sample: there is no size to go by, and later checks name what is wrong.
     if not (np.isfinite(size) and size > 0):
         return 0
+    # size = m 2^e with m in [1/2, 1).
     e = int(np.frexp(np.float64(size))[1])
     return e if abs(e) > _BITS[np.dtype(dtype)] else 0
 
@@ -75,6 +78,8 @@ def in_range(contexts: Contexts) -> tuple[Contexts, int]:
     if e == 0:
         return contexts, 0
     bounds = np.finfo(contexts.dtype)
+    # Covariances go back to the caller at the scale of the rows, times 4^e: around that there must be room for sums
+    # over rows above and for small variances below.
     if not bounds.minexp < 2 * e - _RESULT_BITS < 2 * e + _RESULT_BITS < bounds.maxexp:
         raise out_of_range(size, contexts.dtype)
     return scaled_rows(contexts, e), e
@@ -87,7 +92,9 @@ def scaled_rows(contexts: Contexts, e: int) -> Contexts:
     scaled: dict[int, Any] = {}  # contexts of a labelled matrix share one source
     for source in contexts.sources:
         if id(source) not in scaled:
+            # A source that can scale itself does so at less cost, or where its rows are; all others are wrapped.
             scaled[id(source)] = source.scaled(e) if hasattr(source, "scaled") else ScaledSource(source, e)
+    # An engine reads rows by itself and not through the sources, so it has to be told as well.
     engine = None if contexts.engine is None else contexts.engine.scaled(e)
     return replace(contexts, sources=[scaled[id(source)] for source in contexts.sources], engine=engine)
 
@@ -106,6 +113,8 @@ def stack_in_range(S: Any) -> tuple[Any, int]:
     """Return covariances (k, p, p), of NumPy or on a device, times ``4^-e``, and e: a copy where e is not 0."""
     # No entry of a covariance is larger than its largest variance, so the diagonals tell the size.
     diagonal = np.einsum("kpp->kp", S) if isinstance(S, np.ndarray) else to_host(namespace(S).linalg.diagonal(S))
+    # The root, since e is the exponent of rows: covariances are scaled by its double. float64 whatever S is in, because
+    # products of a stack are in float64.
     e = exponent(float(np.sqrt(np.abs(diagonal).max(initial=0))), np.float64)
     return (S, 0) if e == 0 else (times_power(S, -2 * e), e)
 
@@ -114,6 +123,7 @@ def _size_of_some(contexts: Contexts) -> float:
     """Return the size of the largest entry in a sample of the sources, 0 only where all entries of those are 0."""
     if contexts.engine is not None:
         return float(contexts.engine.size)
+    # Each source once, evenly spread over the contexts if there are more than can be looked at.
     sources = list({id(source): source for source in contexts.sources}.values())
     return max(_size_of(source) for source in sources[:: -(-len(sources) // _MOST_SOURCES)])
 
@@ -126,6 +136,7 @@ def _size_of(source: Source) -> float:
         size = largest(source.first_entries(_SAMPLE_NUMBERS))
     else:
         n = source.shape[0]
+        # Beginning, middle and end: sorted rows, or files that were appended to, may change in size on the way.
         n_rows = min(n, max(1, _SAMPLE_NUMBERS // source.shape[1]))
         reads_anywhere = source.in_memory or isinstance(source, (CSRDiskSource, DenseDiskSource))
         starts = {0, (n - n_rows) // 2, n - n_rows} if reads_anywhere else {0}

@@ -1,4 +1,4 @@
-"""Covariances held as one (k, p, p) array, of NumPy or on a device, and the products that solvers ask of them.
+"""Covariances held as one (k, p, p) array, in NumPy or on a device, and the products that solvers need of them.
 
 ``CovarianceStack`` implements the ``Covariances`` protocol for data whose covariances were formed; the other
 implementation is ``StreamedCovariances``. The functions below the class are the same products for plain NumPy arrays,
@@ -27,14 +27,15 @@ from .interface import Basis
 
 @dataclass(frozen=True)
 class CovarianceStack:
-    """``Covariances`` of an array (k, p, p) of NumPy or on a device, which is neither copied nor changed.
+    """``Covariances`` of an array (k, p, p), NumPy's or on a device, which is neither copied nor changed.
 
-    Products run where the array is, and their results come to the host. Memory beside the array O(p^2), on a device a
-    few p x p arrays or 128 MB, whichever is larger. A device must have float64; see ``as_stack``.
+    Products run where the array is, and their results come to the host. Beside the array they need O(p^2) memory; on a
+    device a few p x p arrays or 128 MB, whichever is larger. The device must have float64; see ``as_stack``.
     """
 
     values: Any
 
+    # A frozen dataclass refuses assignment, but ``cached_property`` writes to ``__dict__`` directly.
     @cached_property
     def memory(self) -> ArrayMemory:
         """Where the array is."""
@@ -60,7 +61,7 @@ class CovarianceStack:
         return flattening_basis(self.values, q, r, self.memory)
 
     def array_or_none(self) -> Array | None:
-        """Return the array where it is NumPy's; None on a device, whose entries are not on the host."""
+        """Return the array if it is NumPy's, and None if it is on a device."""
         return self.values if self.memory is HOST else None
 
     def whole(self) -> Array:
@@ -70,8 +71,11 @@ class CovarianceStack:
     def congruences(self, A: Array) -> Iterator[Array]:
         """Yield ``A^T S_i A``. Cost O(k p^2 m)."""
         columns = self.memory.send(A)  # once, and not for every chunk
+        # ``values[part, ...]`` and not ``values[part]``, here and below: the array API standard leaves an index without
+        # an ellipsis undefined unless it names every axis.
         for part in context_chunks(self.values, self.memory):
             products = congruence(self.values[part, ...], columns, self.memory)
+            # Contexts from the middle (m, k', m) to the front, as a view: callers copy or reduce the chunk anyway.
             yield self.memory.receive(products).transpose(1, 0, 2)
 
     def variances_along(self, A: Array) -> Array:
@@ -83,10 +87,12 @@ class CovarianceStack:
         xp = self.memory.xp
         p, m = A.shape
         columns = self.memory.send(A)
+        # Sent from new zeros, so that it may be added to in place although ``send`` on the host returns its argument.
         total = self.memory.send(np.zeros((p, m)))
         for part in context_chunks(self.values, self.memory):
             SA = images(self.values[part, ...], columns, self.memory)
             if weights.ndim == 2:
+                # Diagonal W_i: column j of the sum is sum_i w_ij S_i a_j, at 1/m of what full W_i cost here.
                 total += _weighted_sums(SA, self.memory.send(weights[part].T), xp).T
             else:
                 # Contexts and columns as one long index: sum_i S_i A W_i is (p, m k') times (m k', m).
@@ -126,6 +132,7 @@ class CovarianceStack:
         for part in parts:
             rows = self.memory.xp.reshape(self.memory.double(self.values[part, ...]), (-1, p * p))
             product = self.memory.send(weights[None, part]) @ rows
+            # The first product is the start of the sum: no p x p array of zeros is made and sent for it.
             if total is None:
                 total = product
             else:
@@ -135,17 +142,20 @@ class CovarianceStack:
     def scaled(self, scale: Array) -> CovarianceStack:
         """Return the covariances of features multiplied by ``scale`` (p,): a copy, in float64."""
         factors = self.memory.send(scale)  # float64: all libraries promote float32 values times these
+        # D S_i D for D = diag(scale): columns first, then rows, by broadcasting, so D is never formed.
         return CovarianceStack(self.values * factors * factors[:, None])
 
     def weighted(self, weights: Array) -> CovarianceStack:
         """Return the covariances times ``weights`` (k,): a copy, in the precision of the array."""
+        # Weights in the precision of the array: float64 weights would turn a float32 stack into one of twice the size.
         return CovarianceStack(self.values * self.memory.send(weights[:, None, None], self.values.dtype))
 
 
 def as_stack(S: Any) -> CovarianceStack:
-    """Return checked covariances (k, p, p), of NumPy or on a device, as ``Covariances``.
+    """Wrap checked covariances (k, p, p), in NumPy or on a device, as ``Covariances``.
 
-    Those on a device without float64 are copied to the host: with products in float32 a solver may miss its tolerance.
+    An array on a device without float64 is copied to the host: with products in float32 a solver may miss its
+    tolerance.
     """
     return CovarianceStack(S if has_double(S) else to_host(S))
 
@@ -158,6 +168,7 @@ def has_double(S: Any) -> bool:
 def images(S: Array, A: Any, memory: ArrayMemory = HOST) -> Any:
     """Return ``a_j^T S_i`` as (m, k, p) for A (p, m) in the same memory."""
     k, p, _ = S.shape
+    # F (k p, p) is a view of a contiguous float64 stack. Of any other it is a copy, which is why callers pass chunks.
     F = memory.xp.reshape(memory.double(S), (k * p, p))
     # A^T F^T, and not F A, which is its transpose: the p numbers of an image then lie side by side, as the second
     # product of a congruence and the sums over contexts want to read them.
@@ -185,19 +196,22 @@ def variances_along(S: Array, A: Array, memory: ArrayMemory = HOST) -> Array:
 def pulls(S: Array, V: Array) -> tuple[Array, Array]:
     """Return ``d_ij = v_j^T S_i v_j`` (k, m) and ``sum_i d_ij S_i v_j`` (p, m), in float64, for NumPy's S.
 
-    ``variances_along`` and ``combine`` with these as weights, from one computation of the images ``S_i v_j``. Cost
-    O(k p^2 m), memory O(p m) beside the result.
+    The same as ``variances_along``, and ``combine`` with these variances as weights, but the images ``S_i v_j`` are
+    computed only once. Cost O(k p^2 m), memory O(p m) beside the result.
     """
     p, m = V.shape
     d = np.empty((len(S), m))
+    # Y is held transposed, as the images are, so that every chunk adds to it without a strided write.
     Y = np.zeros((m, p))
     for part in context_chunks(S):
         SV = images(S[part], V)
         d[part] = HOST.dots(SV, V)
+        # d of this chunk is complete here: the weights of a context depend on that context alone.
         Y += _weighted_sums(SV, d[part].T, np)
     return d, np.ascontiguousarray(Y.T)
 
 
 def _weighted_sums(SA: Any, weights: Any, xp: Any) -> Any:
     """Return ``sum_i w_ji a_j^T S_i`` (m, p) from the images (m, k, p) and weights (m, k)."""
+    # A batch of m products (1, k) by (k, p): no array of weighted images, which would be as large as SA.
     return xp.matmul(weights[:, None, :], SA)[:, 0, :]

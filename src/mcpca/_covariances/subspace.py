@@ -43,10 +43,10 @@ _ROUNDING_SHARE = 1e-12
 class Core:
     """The covariances in coordinates of ``basis``; ``tensor`` is (e, q, q) with e <= k symmetric slices.
 
-    ``make`` returns the tensor, which is made when it is first asked for: some solvers need only the basis.
+    ``make`` returns the tensor, which is computed when it is first needed: some solvers use only the basis.
     ``basis`` is (p, q) with orthonormal columns, or None for the identity (q = p).
-    ``directions`` (p, .) are the top left singular vectors of the flattening, which a basis consists of, and
-    ``singular_values`` theirs, largest first; ``residual`` certifies them (``Basis``).
+    ``directions`` (p, .) are the top left singular vectors of the flattening, of which a basis consists, and
+    ``singular_values`` are theirs, largest first; ``residual`` certifies them (``Basis``).
     ``mixture`` (k, e) has orthonormal columns: slice l is that combination of contexts; None where e = k.
     ``whole`` (k, p, p) are the covariances themselves, where they are in memory and the tensor would be more than a
     quarter of them; else None.
@@ -67,11 +67,12 @@ class Core:
         return self.make()
 
     def leading(self, r: int) -> Core:
-        """Return the core that rank ``r`` would have got, from the same basis.
+        """Return the core that rank ``r`` would have had, cut from this one.
 
         Singular vectors are nested, so the first q columns of U and the leading q x q block of each slice are the core
         of a smaller rank: a sweep over ranks compresses once.
         """
+        # Without a basis the slices are the covariances themselves, whatever the rank.
         q = width(r, self.n_contexts)
         if self.basis is None or q >= self.basis.shape[1]:
             return self
@@ -81,6 +82,8 @@ class Core:
         def make() -> Array:
             return np.ascontiguousarray(self.tensor[:, :q, :q])
 
+        # ``replace`` makes a new object without the cached tensor; ``make`` cuts it from ours, which is projected once
+        # for all ranks. The singular values stay complete: they are the scree plot of the data, whatever the rank.
         return replace(self, make=make, basis=narrow, directions=narrow, whole=whole)
 
     def lift(self, C: Array) -> Array:
@@ -89,16 +92,17 @@ class Core:
 
 
 def orthonormal(columns: Array) -> Array:
-    """Return an orthonormal basis of the span of ``columns`` (p, m), without directions that are rounding only."""
+    """Return an orthonormal basis of the span of ``columns`` (p, m), without directions that are mere rounding."""
     lengths = np.linalg.norm(columns, axis=0)
     # Of unit length first: a small column is a direction as good as a large one.
     units = columns / np.maximum(lengths, np.finfo(float).tiny)
+    # An SVD and not QR: it tells which directions are independent, where QR would fill up with arbitrary ones.
     U, w, _ = np.linalg.svd(units, full_matrices=False)
     return np.ascontiguousarray(U[:, w > _ROUNDING_SHARE * w[0]])
 
 
 def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array | None:
-    """Return the next basis for a solver that has come to ``A`` (p, r) in ``basis`` and finds a gradient outside it.
+    """Return the next basis for a solver that has reached ``A`` (p, r) within ``basis`` and has a gradient outside it.
 
     The gradient is added. A basis that has grown to six times r columns starts again from A, the gradient and the last
     ``change`` of A, the three blocks of LOBPCG, which keep most of what the whole history would. None, all features,
@@ -110,6 +114,7 @@ def grow(basis: Array | None, A: Array, gradient: Array, change: Array) -> Array
     p, r = A.shape
     if p <= max(ALL_FEATURES, 3 * r):
         return None
+    # The gradient of a converged column may be exactly 0: tiny avoids a division by it.
     lengths = np.maximum(np.linalg.norm(gradient, axis=0), np.finfo(float).tiny)
     slopes = gradient / lengths
     if basis is not None and basis.shape[1] + r <= _WIDEST_GROWTH * r:
@@ -124,6 +129,7 @@ def width(r: int, k: int) -> int:
     """
     if _are_many(k, r):
         return r
+    # -(-x // k) rounds up. With k = 6 contexts, 10 r / 6 directions are added, with k = 100 a tenth of r.
     return r + -(-2 * r * min(k, _FEW_CONTEXTS) // k)
 
 
@@ -134,6 +140,8 @@ def _are_many(k: int, r: int) -> bool:
 
 def numerical_rank(singular_values: Array, S: Covariances) -> int:
     """Count the singular values of the flattening above what rounding alone would leave."""
+    # The precision of the data, not that of the products: float32 covariances carry rounding of their own, and their
+    # singular values below it are noise although computed in float64.
     eps = float(np.finfo(S.dtype).eps)
     threshold = 4 * eps * np.sqrt(S.n_features) * singular_values[0]
     return int((singular_values > threshold).sum()) if singular_values[0] > 0 else 0
@@ -152,11 +160,13 @@ def compress(S: Covariances, r: int) -> Core:
     U, sigma, residual = S.basis(q, r)
     are_many = _are_many(k, r)
     numbers = q * (q + 1) // 2 if are_many else q * q  # combined contexts are held as their upper halves
+    # With q close to p a core would be nearly a second stack: solvers then get the covariances themselves, basis None.
     is_small = k * numbers <= max(k * p * p // 4, _SMALL_CORE_NUMBERS)
     basis = np.ascontiguousarray(U) if q < p and is_small else None
     if are_many:
         # Without a basis all p directions are the model's, and not only the first r.
         n_signal = p if basis is None else r
+        # Mixed at once and not on demand: the mixture (k, e), which solvers need beside the basis, comes with it.
         tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, n_signal, r + _SPARE_SLICES)
         return Core(lambda: tensor, basis, U, sigma, k, mixture, residual)
     whole = S.array_or_none() if _is_wide(q, p) else None
@@ -183,9 +193,11 @@ def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array
     times sqrt(2): memory O(k q^2 / 2), cost O(k q^2 e) beside the products.
     """
     q = U.shape[1]
+    # packed (k, q (q + 1) / 2), root and places (q (q + 1) / 2,), Q (k, e), tensor (e, q, q).
     rows, columns = np.triu_indices(q)
     # With sqrt(2) off the diagonal the inner product of packed halves is that of the whole matrices.
     root = np.where(rows == columns, 1.0, np.sqrt(2))
+    # Positions of the upper half in a flattened q x q matrix.
     places = rows * q + columns
     packed = np.empty((S.n_contexts, len(places)))
     filled = 0
@@ -193,15 +205,18 @@ def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array
         halves = np.take(part.reshape(len(part), -1), places, axis=1)
         np.multiply(halves, root, out=packed[filled : filled + len(part)])
         filled += len(part)
+    # The largest absolute entry by two reductions: ``np.abs`` would be another array of this size. tiny for zeros only.
     scale = max(float(packed.max()), -float(packed.min()), np.finfo(float).tiny)
     packed /= scale  # squares of large numbers would overflow
     # The first e columns by distance from the diagonal: variances, then covariances of neighbours.
+    # In the upper half rows <= columns, so columns < r says that both directions are among the first r.
     among_top = np.flatnonzero(columns < r)
     first = among_top[np.argsort((columns - rows)[among_top], kind="stable")[:e]]
     # One step of subspace iteration, Q <- qr(P P^T Q), with P the packed entries of the first r directions only.
     pull = packed.T @ np.linalg.qr(packed[:, first])[0]
     pull[columns >= r] = 0
     Q = np.linalg.qr(packed @ pull)[0]
+    # Back to entries of matrices: without the sqrt(2) off the diagonal, and at the size of the data.
     mixed = (Q.T @ packed) * (scale / root)
     tensor = np.empty((Q.shape[1], q, q))
     tensor[:, rows, columns] = mixed

@@ -1,7 +1,7 @@
 """Checks of covariances that users pass: shape, finite numbers, symmetry, definiteness; and of numbers of rows.
 
-``check_covariances`` stands at every entrance that takes a NumPy stack; ``device_validation`` does the same on a
-device, and comes here for the message where something is wrong. The checks cost O(k p^3), as does the basis of a fit,
+Every public function that takes a NumPy stack calls ``check_covariances``; ``device_validation`` does the same on a
+device, and comes here for the message if something is wrong. The checks cost O(k p^3), as does the basis of a fit,
 and take care to need little memory beside the stack.
 """
 
@@ -45,6 +45,7 @@ def check_covariances(S: Any, name: str = "S") -> Array:
     """
     A = np.asarray(check_unmasked(to_host(S), name, "recompute those covariances without them"))
     check_stack_form(A, name)
+    # float32 is kept: converting it would double the stack, and the products of a solver are in float64 anyway.
     if A.dtype not in (np.float32, np.float64):
         try:
             A = A.astype(np.float64)
@@ -57,6 +58,7 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 def _check_stack_values(A: Array, name: str) -> None:
     """Raise where a float (k, p, p) stack has a matrix that is not finite, symmetric and positive semi-definite."""
     p = A.shape[1]
+    # A (k, p, p), x (p,), right and left (k, p). In the precision of A, lest the product convert the whole stack.
     x = probe(p).astype(A.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         right = np.asarray(A @ x)
@@ -72,20 +74,25 @@ def _check_stack_values(A: Array, name: str) -> None:
             )
     eps = float(np.finfo(A.dtype).eps)
     with np.errstate(over="ignore", under="ignore"):
+        # Summed in float64, where squares of float32 can neither overflow nor vanish.
         squares: Array = np.einsum("kpq,kpq->k", A, A, dtype=np.float64)
     far = ~((squares > 1 / _FAR_FROM_ONE) & (squares < _FAR_FROM_ONE)) | ~np.isfinite(right).all(axis=1)
     if far.any():
         # Such contexts are checked again times a power of two, which is exact: no check depends on the scale.
         sizes = np.maximum(A.max(axis=(1, 2)), -A.min(axis=(1, 2))).astype(np.float64)
+        # Covariances of zeros are far from 1 as well, and cannot be scaled. All others are between 1/2 and 1 in size
+        # after scaling, so that this calls itself once only.
         if sizes[far].max() > 0:
             powers = np.where(far & (sizes > 0), -np.frexp(sizes)[1], 0)
             _check_stack_values(np.ldexp(A, powers[:, None, None]), name)
             return
+    # The Frobenius norm, of which rounding leaves a share of about eps sqrt(p) in a product with the probe.
     scale: Array = np.sqrt(squares)
     skew = np.abs(np.subtract(right, left, dtype=np.float64)).max(axis=1)
     asymmetric = np.flatnonzero(skew > SYMMETRY_ULPS * eps * np.sqrt(p) * scale)
     if asymmetric.size:
         i = int(asymmetric[0])
+        # For the message only: of one context, a temporary of p x p is no matter.
         gap = float(np.abs(A[i] - A[i].T).max())
         raise ValueError(
             f"{name}[{i}] is not symmetric: |S - S^T| reaches {gap:.3g} where |S| is {scale[i]:.3g}; "
@@ -116,6 +123,7 @@ def check_stack_form(A: Array, name: str) -> None:
 def check_counts(n_samples: Any, k: int) -> Array:
     """Return the numbers of samples of contexts (k,), from one for each or one for all."""
     counts = np.asarray(check_unmasked(to_host(n_samples), "n_samples", "every context needs its number"))
+    # Two rows at least: with one, the divisor n - 1 of a covariance is 0.
     counts = np.full(k, counts) if counts.ndim == 0 else counts
     if counts.shape != (k,) or counts.dtype.kind not in "iu" or (counts < 2).any():
         raise ValueError(
@@ -139,9 +147,11 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     if workers == 1:
         step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // _FACTOR_CHUNK_SHARE) // (p * p))
     width = p if workers > 1 or p <= _UNSPLIT_COLUMNS else max(_NARROWEST_BLOCK, p // _BLOCKS)
+    # A covariance of zeros is positive semi-definite; any positive shift gives it a factor.
     shift = np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1)
     failed: list[slice] = []
 
+    # Failures are noted and not raised, so that the message can be made here and names a context, not a slice.
     def attempt(part: slice) -> None:
         try:
             _factor(S[part], shift[part], width)
@@ -153,6 +163,7 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
             break
     if failed:
         part = min(failed, key=lambda part: part.start)
+        # Relative to its size, since contexts of one slice may differ by orders of magnitude.
         smallest = np.linalg.eigvalsh(S[part].astype(np.float64))[:, 0]
         worst = int(np.argmin(smallest / np.maximum(scale[part], np.finfo(float).tiny)))
         i = part.start + worst
@@ -169,6 +180,7 @@ def _factor(S: Array, shift: Array, width: int) -> None:
     Column block by column block (left-looking), of which only what lies below the diagonal is kept: with narrow blocks
     half the room of S.
     """
+    # S (k', p, p), panel (k', p - j, w), each element of below (k', p - j, w): all contexts of a slice side by side.
     p = S.shape[1]
     below: list[Array] = []  # for each block so far, the rows of the factor from row j on
     for j in range(0, p, width):
@@ -179,7 +191,9 @@ def _factor(S: Array, shift: Array, width: int) -> None:
         # What earlier columns explain of this panel: L[j:, :j] L[j:j+w, :j]^T.
         for rows in below:
             panel -= rows @ rows[:, :n_columns].transpose(0, 2, 1)
+        # Raises LinAlgError unless every diagonal block is positive definite, which is what the caller wants to know.
         head = np.linalg.cholesky(panel[:, :n_columns])
         if j + width < p:
             below = [rows[:, n_columns:] for rows in below]
+            # L21 = P21 L11^-T, by an inverse of w x w: NumPy has no triangular solve.
             below.append(panel[:, n_columns:] @ np.linalg.inv(head).transpose(0, 2, 1))

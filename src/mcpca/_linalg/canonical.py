@@ -25,11 +25,12 @@ _TIE = 1e-7
 
 
 def canonical_order(A: Array, B: Array) -> tuple[Array, Array, Array]:
-    """Sort columns by total variance (column sums of B), make each one's largest entry positive; return the order too.
+    """Sort columns by total variance (column sums of B) and make the largest entry of each positive.
 
-    Ties in the total are broken by the position of the largest entry, ties in the largest entry by the first of
-    them: neither depends on the seed.
+    Returns A, B and the order. Ties in the total are broken by the position of the largest entry, and of entries that
+    tie for the largest the first counts: neither depends on the seed.
     """
+    # A (p, r), B (k, r), peak and total (r,). Columns times -1 leave A diag(b) A^T as it is, so B has no signs to fix.
     size = np.abs(A)
     # The first of the entries that tie for the largest: argmax of a mask is its first True.
     peak = np.argmax(size >= (1 - _TIE) * size.max(axis=0), axis=0)
@@ -38,6 +39,7 @@ def canonical_order(A: Array, B: Array) -> tuple[Array, Array, Array]:
     top = total.max(initial=0)
     # Totals on a grid of the width of a tie: equal ones are then exactly equal, and the second key decides.
     steps = np.round(total / (top * _TIE)) if top > 0 else total
+    # The last key is the first to count: larger totals first, then the position of the peak.
     order = np.lexsort((peak, -steps))
     return np.ascontiguousarray(A[:, order]), np.ascontiguousarray(B[:, order]), order
 
@@ -98,8 +100,10 @@ def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching
         )
     lengths = np.outer(np.linalg.norm(A_ref, axis=0), np.linalg.norm(A, axis=0))
     cosines = A_ref.T @ A / np.maximum(lengths, np.finfo(float).tiny)  # (s, r); 0 for columns of zeros
+    # The sign of a component is arbitrary, so only |cos| is matched; signs are read off afterwards.
     size = np.abs(cosines)
     if method == "optimal":
+        # It minimises, hence the minus. With s <= r every row gets a column, and rows come back in order.
         indices = linear_sum_assignment(-size)[1]
     elif method == "greedy":
         indices = np.empty(len(size), dtype=np.intp)
@@ -109,6 +113,7 @@ def match_components(A: Any, A_ref: Any, *, method: str = "optimal") -> Matching
             free[:, indices[j]] = -1  # below any |cos|: taken
     else:
         raise ValueError(f"method={method!r}; choose 'optimal' or 'greedy'.")
+    # 1 for a cosine of exactly 0: a sign of 0 would delete the column in ``apply``.
     matched = cosines[np.arange(len(size)), indices]
     return Matching(indices, np.where(matched < 0, -1.0, 1.0), np.abs(matched))
 
@@ -124,6 +129,7 @@ def ascore(A: Any, A_ref: Any, *, method: str = "greedy") -> float:
 
 def _columns(value: Any, name: str) -> Array:
     """Return components (p, r) in float64, or raise where they are no finite matrix."""
+    # Accepts device arrays and lists alike: both functions are public.
     A: Array = np.asarray(check_unmasked(to_host(value), name, FINITE), dtype=np.float64)
     if A.ndim != 2 or 0 in A.shape:
         raise ValueError(f"{name} must be a non-empty (p, r) matrix, got shape {A.shape}.")

@@ -72,6 +72,7 @@ def top_eigenvectors(
     -----
     Memory O(p s min(products, 8)).
     """
+    # V, GV (p, m) grow by a block a product; w (m,), Y (m, m); residuals (p, n_watched).
     p, width = start.shape
     block = np.linalg.qr(start)[0]
     V = np.empty((p, 0))
@@ -82,11 +83,13 @@ def top_eigenvectors(
         GV = np.hstack([GV, times(block)])
         # Rayleigh and Ritz on the span of V: G u - w u needs no product, since G V is known.
         H = V.T @ GV
+        # Symmetric but for the rounding of the products, which may be that of float32 rows.
         ascending, Y = np.linalg.eigh((H + H.T) / 2)
         w = np.maximum(ascending[::-1], 0)
         Y = Y[:, ::-1]
         n_certified = min(r, len(w))
         n_watched = min(_in_lanes(q), len(w))
+        # A narrow start may be certified before V has the q directions that are wanted: then go on.
         is_wide_enough = len(w) >= min(q, p)
         residuals = GV @ Y[:, :n_watched] - (V @ Y[:, :n_watched]) * w[:n_watched]
         sizes = np.linalg.norm(residuals, axis=0)
@@ -107,9 +110,12 @@ def top_eigenvectors(
             break
         if V.shape[1] + width > _BLOCKS * width and n_products < most:
             # A thick restart: with more than q Ritz vectors the directions beyond q are not lost.
+            # G (V Y) = (G V) Y, so no product is needed. The next block is orthogonal to all of V, and so to what is
+            # kept. Not after the last product: V and Y have to belong together below.
             keep = min(len(w), max(q, 2 * width))
             V = V @ Y[:, :keep]
             GV = GV @ Y[:, :keep]
+    # Where the rank of G is below r, eigenvalue r is 0 and no share of it can be taken.
     residual = float(worst / w[n_certified - 1]) if w[n_certified - 1] > 0 else 0.0
     return Eigenbasis(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products)
 
@@ -121,6 +127,8 @@ def _in_lanes(n: int) -> int:
 
 def _outside(V: Array, block: Array, rounding: float) -> Array:
     """Return an orthonormal basis of what ``block`` has outside the span of V, without what is rounding only."""
+    # Residuals of Ritz vectors are orthogonal to V in exact arithmetic. Rounding is all that they have along V, but
+    # near convergence that is a large part of them.
     block = block - V @ (V.T @ block)
     Q, size, _ = np.linalg.svd(block, full_matrices=False)
     Q = Q[:, size > 8 * rounding]

@@ -28,11 +28,13 @@ def round_robin(q: int, r: int) -> list[tuple[Array, Array]]:
     circle = np.arange(1, even)
     rounds = []
     for shift in range(even - 1):
+        # Seats in a row, folded in the middle: the first meets the last, the second the last but one, and so on.
         players = np.concatenate([[0], np.roll(circle, shift)])
         one = players[: even // 2]
         two = players[: even // 2 - 1 : -1]
         J = np.minimum(one, two)
         L = np.maximum(one, two)
+        # Without the bye of an odd q, and without pairs outside the components: such a rotation changes no component.
         play = (r > J) & (q > L)
         if play.any():
             rounds.append((J[play], L[play]))
@@ -53,6 +55,7 @@ def jacobi_sweeps(
     component like j (m,); rotating by theta makes R_jj ``mean + half cos 2 theta + off sin 2 theta``. Stops when the
     largest rotation of a sweep is small.
     """
+    # T (k, q, q), R (q, q, k), J and L (m,) for the m pairs of a round, theta (m,).
     q = len(frame)
     frame = frame.copy()
     # Contexts last, so that rows and columns are gathered in contiguous pieces.
@@ -69,6 +72,8 @@ def jacobi_sweeps(
             # Pairs of a round are disjoint, so that all angles are right for the R before any of its rotations.
             theta = angle((first + second) / 2, (first - second) / 2, R[J, L], r > L)
             largest = max(largest, float(np.abs(theta).max()))
+            # R <- Q^T R Q and frame <- frame Q: rows, then columns of R, then columns of the frame. The last two are
+            # views, so that one function turns rows in place for all three.
             for rows in (R, R.transpose(1, 0, 2), frame.T[:, :, None]):
                 _turn_rows(rows, J, L, theta)
     return frame, sweeps
@@ -78,6 +83,7 @@ def _turn_rows(rows: Array, J: Array, L: Array, theta: Array) -> None:
     """Rotate rows J towards rows L, in place."""
     c = np.cos(theta)[:, None, None]
     s = np.sin(theta)[:, None, None]
+    # Indexing by arrays copies, so the old rows survive the assignments below.
     first = rows[J]
     second = rows[L]
     rows[J] = c * first + s * second
@@ -94,7 +100,9 @@ def squares_angle(mean: Array, half: Array, off: Array, both: Array) -> Array:
     oo = (off**2).sum(axis=1)
     do = (half * off).sum(axis=1)
     # In (-pi/4, pi/4]: the axes keep their places where they can.
+    # sum_i u_i^2 is, up to a constant, (dd - oo)/2 cos 4 theta + do sin 4 theta.
     inner = np.arctan2(2 * do, dd - oo) / 4
+    # With q = r all pairs are of this kind, and the grid is never needed.
     if both.all():
         return np.asarray(inner)
     outer = _first_square_angle(dd, oo, do, (mean * half).sum(axis=1), (mean * off).sum(axis=1))
@@ -108,6 +116,8 @@ def _first_square_angle(dd: Array, oo: Array, do: Array, d: Array, o: Array) -> 
     by Newton's method, and stay where nothing is gained.
     """
 
+    # Up to the constant sum_i mean_i^2. With u = half C + off S the squares are sums that do not depend on phi, so that
+    # contexts enter once and not for every angle.
     def gain(phi: Array) -> Array:
         C = np.cos(phi)
         S = np.sin(phi)
@@ -117,6 +127,7 @@ def _first_square_angle(dd: Array, oo: Array, do: Array, d: Array, o: Array) -> 
     values = gain(grid[:, None])
     # Angle 0 wins ties: axes that cannot be told apart stay.
     phi = np.where(values.max(axis=0) > values[0], grid[np.argmax(values, axis=0)], 0)
+    # The same rotation by the shorter way, so that theta is within a quarter turn.
     phi = np.where(phi > np.pi, phi - 2 * np.pi, phi)
     for _ in range(_GRID_NEWTON_STEPS):
         C = np.cos(phi)
@@ -126,4 +137,5 @@ def _first_square_angle(dd: Array, oo: Array, do: Array, d: Array, o: Array) -> 
         second = 2 * (oo - dd) * (C**2 - S**2) - 8 * do * C * S - 2 * (o * S + d * C)
         step = np.divide(-first, second, out=np.zeros_like(first), where=second < 0)
         phi = phi + np.clip(step, -np.pi / _GRID_ANGLES, np.pi / _GRID_ANGLES)
+    # A step that has not raised the criterion, by rounding or in a flat place, is not taken.
     return np.asarray(np.where(gain(phi) > values[0], phi, 0) / 2)

@@ -20,6 +20,7 @@ def conjugate_gradients(
     curvature, when the solution so far is already a descent direction. Arrays may have any shape. On a manifold the
     caller works in tangent vectors, and retracts what comes back.
     """
+    # ``residual`` is H d + g throughout, updated and not recomputed: a product with H is the cost of an iteration.
     d = np.zeros_like(gradient)
     residual = gradient.copy()
     z = precondition(residual)
@@ -30,6 +31,7 @@ def conjugate_gradients(
         # Also if the preconditioner is not definite or a product has overflowed: the solution so far is kept.
         if rho <= goal or not np.isfinite(rho):
             break
+        # Any array shape: ``vdot`` flattens, and is all that the iteration needs of an inner product.
         image = hessian(direction)
         curvature = float(np.vdot(direction, image))
         if curvature <= 0:
@@ -41,5 +43,6 @@ def conjugate_gradients(
         z = precondition(residual)
         previous_rho = rho
         rho = float(np.vdot(residual, z))
+        # Conjugate to all earlier directions for a symmetric H and a fixed preconditioner.
         direction = -z + (rho / previous_rho) * direction
     return d

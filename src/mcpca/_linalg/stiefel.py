@@ -18,6 +18,8 @@ import numpy as np
 from .._utils.types import Array
 from .newton import conjugate_gradients
 
+# Bounds of the inner loops: a Newton direction from fewer steps is less exact, and still goes up; a step halved that
+# often is below 1e-9 of itself, where f cannot tell it from none.
 _CG_STEPS = 60
 _HALVINGS = 30
 _MAX_TURN = 0.7  # the largest entry of X in one step, 40 degrees: a second-order model says little beyond
@@ -59,6 +61,7 @@ class _Place(NamedTuple):
 
 def complete_frame(A: Array) -> Array:
     """Return an orthogonal (q, q) matrix whose first columns are the orthonormal columns of A."""
+    # The columns beyond r are orthogonal to the span of A, whatever signs QR gives the first r.
     frame: Array = np.linalg.qr(A, mode="complete")[0]
     frame[:, : A.shape[1]] = A  # QR may have turned their signs
     return frame
@@ -84,6 +87,7 @@ def maximise_over_frames(
     Newton's equations are solved to the precision that pays off, the step is halved until f rises. One step costs
     O(k q^2 r), one iteration of conjugate gradients O(min(k, r) q r) more.
     """
+    # T (k, q, q), images and Y (r, k, q), h (r, k), and G, g, P, X (q, r).
     k, q, _ = T.shape
     flat = T.reshape(k * q, q)
 
@@ -98,12 +102,15 @@ def maximise_over_frames(
     while True:
         # Everything below is in coordinates of the frame, and X stands for its first r columns (q, r).
         Y = (here.images.reshape(r * k, q) @ here.frame).reshape(r, k, q)
+        # With dA = V X, dh_ij = 2 a_j^T T_i V x_j, so df = <G, X> for G_j = 2 sum_i slope_ij V^T T_i a_j.
         G = 2 * np.matmul(here.f.slope[:, None, :], Y)[:, 0].T
         g = _skew_part(G, r)
         norm = np.sqrt(_inner(g, g, r))
         P = _pair_curvature(Y, T, here.f, r)
+        # What a step g / P would gain if the curvature P of single rotations were all there is.
         gain = _inner(g, g / P, r) / 2
         first_gain = max(first_gain, gain)
+        # ``not gain > 0`` stops at a stationary point, and at NaN.
         if step <= tol or n_iter >= max_iter or not gain > 0:
             break
         # Superlinear when the maximum is near; only a good direction while it is far.
@@ -128,6 +135,8 @@ def _line_search(
     t = min(1.0, _MAX_TURN / turn)
     for _ in range(_HALVINGS):
         trial = look(here.frame @ _cayley(t * X))
+        # The allowance lets a step pass whose rise is lost in the rounding of f: near the maximum the axes still
+        # improve when f no longer shows it.
         if trial.f.value >= here.f.value + _SUFFICIENT_RISE * t * slope - allowance:
             return trial, t * turn
         t /= 2
@@ -147,6 +156,8 @@ def _skew_part(E: Array, r: int) -> Array:
 def _pair_curvature(Y: Array, T: Array, f: Landscape, r: int) -> Array:
     """Minus the second derivative of f along the rotation of each pair, made positive: (q, r)."""
     q = Y.shape[2]
+    # Turning a_j towards a_l by theta: h_j' = 2 R_jl and h_j'' = 2 (R_ll - R_jj) at theta = 0, and the reverse for h_l.
+    # So f'' = sum_i slope h'' + bend h'^2; the coupling is left out, as a preconditioner need not be exact.
     h = np.einsum("jij->ji", Y[:, :, :r])
     product = f.slope @ h.T  # sum_i slope_ij h_il
     same_axis = np.diag(product)
@@ -155,8 +166,11 @@ def _pair_curvature(Y: Array, T: Array, f: Landscape, r: int) -> Array:
     # The variances along the complement are not computed: their mean stands in.
     mean_outside = (np.einsum("iqq->i", T) - h.sum(axis=0)) / max(q - r, 1)
     into_complement = 2 * (same_axis - f.slope @ mean_outside) - 4 * steep[r:]
+    # Away from the maximum f may curve upwards along a pair. Conjugate gradients need a positive preconditioner, and
+    # the size of the curvature is still the right scale of the step.
     P = np.abs(np.concatenate([among_axes, into_complement]))
     top = float(P.max(initial=0))
+    # A rotation that changes nothing to second order would otherwise get an infinite step.
     return np.maximum(P, _FLATTEST * top) if top > 0 else np.ones_like(P)
 
 
@@ -172,6 +186,7 @@ def _newton_direction(
     r = len(Y)
     # sum_i slope_ij T_i (r, q, q) once, unless they take more than four times the room of the k slices.
     mixed = (f.slope @ T.reshape(k, q * q)).reshape(r, q, q) if r <= 4 * k else None
+    # X G needs no q x q matrix: X = [[W, -K^T], [K, 0]] is multiplied block by block.
     G_top, G_bottom = G[:r], G[r:]
 
     def minus_hessian(X: Array) -> Array:
@@ -181,6 +196,7 @@ def _newton_direction(
         else:
             turned = (lifted.T @ T.reshape(k * q, q).T).reshape(r, k, q)
             moved = np.matmul(f.slope[:, None, :], turned)[:, 0].T
+        # dh (r, k) by the images that are known: no product with the slices.
         change = 2 * np.matmul(Y, X.T[:, :, None])[:, :, 0]
         bent = f.bend * change
         if f.coupling is not None:
@@ -202,6 +218,8 @@ def _newton_direction(
 def _cayley(X: Array) -> Array:
     """Return the rotation ``(I - X/2)^-1 (I + X/2)`` of the skew matrix with first columns X: exp to second order."""
     q, r = X.shape
+    # For a skew matrix I - X/2 is never singular, since its eigenvalues are 1 - i t, and the quotient is orthogonal
+    # exactly: frames need no orthonormalising between steps.
     full = np.zeros((q, q))
     full[:, :r] = X
     full[:r, r:] = -X[r:].T

@@ -1,4 +1,4 @@
-"""Tools that know no mathematics of MCPCA: any numerical package needs most of them. The lowest room but exceptions.
+"""Tools that know nothing of the mathematics of MCPCA. Only ``exceptions`` lies below this room.
 
 Checking and naming
     ``arguments``        integers, numbers, ranks and seeds: errors that name the argument, the value and the bound
@@ -14,10 +14,11 @@ Computing
 
 Files
     ``atomic_files``     files and folders that appear whole or not at all
-    ``npz``              arrays from .npz and .npy files that nobody vouches for
+    ``npz``              arrays from untrusted .npz and .npy files
     ``array_files``      our own file format: arrays and a JSON header, on top of the two above
-    ``locks``            a file that one process has to itself
+    ``locks``            a lock file, so that one process at a time works on a checkpoint
 
-Telling
+Reporting
     ``progress``         the progress line, and what ``verbose`` means everywhere
+    ``user_warnings``    warnings that point at the user's line
 """

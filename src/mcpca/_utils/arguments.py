@@ -22,6 +22,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, np.random.RandomState):
+        # Drawing from the RandomState advances it, so that two calls with the same object differ, as in scikit-learn.
         return np.random.default_rng(random_state.randint(2**31, size=_SEED_WORDS))
     # True is an Integral, but never meant as a seed.
     if random_state is not None and (isinstance(random_state, bool) or not isinstance(random_state, numbers.Integral)):
@@ -36,6 +37,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
 
 def check_integer(value: Any, name: str, low: int, high: int | None = None, way_out: str = "") -> int:
     """Return ``value`` as an int in [low, high]; ``way_out`` is a sentence added to the error about the bounds."""
+    # True would pass as 1: bool is a subclass of int. NumPy's integers are registered as Integral.
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name}={value!r} is not an integer (got {type(value).__name__}); pass a whole number.")
     bound = f"{name} >= {low}" if high is None else f"{low} <= {name} <= {high}"
@@ -47,7 +49,9 @@ def check_integer(value: Any, name: str, low: int, high: int | None = None, way_
 
 def check_integers(values: Any, name: str, low: int) -> list[int]:
     """Return one integer or a sequence of them as a list, each at least ``low``."""
+    # Real and not Integral: a single 2.5 should be answered with "is not an integer", not with a wrong type.
     sequence = [values] if isinstance(values, numbers.Real) else values
+    # A string is an iterable of characters, which is never meant.
     if isinstance(sequence, str) or not isinstance(sequence, Iterable):
         raise TypeError(f"{name} is a {type(values).__name__}; pass a whole number, or several.")
     integers = [check_integer(value, name, low) for value in sequence]
@@ -58,6 +62,7 @@ def check_integers(values: Any, name: str, low: int) -> list[int]:
 
 def check_real(value: Any, name: str, low: float, high: float, way_out: str = "") -> float:
     """Return ``value`` as a float in [low, high]; NaN is outside of any bounds."""
+    # Written as ``not low <= value <= high``: NaN fails every comparison.
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= float(value) <= high:
         raise ValueError(f"{name}={value!r} is out of bounds: {low} <= {name} <= {high} is needed. {way_out}".strip())
     return float(value)

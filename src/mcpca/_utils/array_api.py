@@ -26,10 +26,12 @@ _SHARED_DTYPES = ("float32", "float64", "complex64", "complex128", "bool", "uint
 
 def is_device_array(x: Any) -> bool:
     """Whether ``x`` is an array of a library other than NumPy that follows the array API standard."""
+    # By far the most frequent answer, and from NumPy 2 on its arrays have __array_namespace__ as well.
     if isinstance(x, (np.ndarray, np.generic)):
         return False
     # Look at the type before any attribute: an HDF5 dataset of a closed file raises when asked for its shape.
     cls = type(x)
+    # All base classes: a subclass of a tensor may be defined in a module of any name.
     libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
     follows_standard = hasattr(cls, "__array_namespace__") and not libraries & _OTHER_LIBRARIES
     if not libraries & _DEVICE_LIBRARIES and not follows_standard:
@@ -57,6 +59,7 @@ def without_gradient(x: Any) -> Any:
     """Return a dense PyTorch tensor detached from its graph, and anything else unchanged."""
     if not _compat().is_torch_array(x):
         return x
+    # By name, so that torch need not be imported here.
     if str(x.layout) != "torch.strided":
         raise TypeError(f"X is a sparse PyTorch tensor ({x.layout}), which is not supported; pass X.to_dense().")
     return x.detach()
@@ -73,9 +76,11 @@ def to_host(x: Any) -> Any:
         return x
     compat = _compat()
     if compat.is_torch_array(x):
+        # A tensor that takes part in a graph, or is on a GPU, refuses ``numpy()``.
         x = x.detach().cpu()
         return (x if x.dtype in _dtypes_shared_with_numpy(x) else x.double()).numpy()
     if compat.is_cupy_array(x):
+        # CuPy refuses implicit conversion by ``np.asarray``.
         return x.get()
     if not compat.is_jax_array(x):
         xp = namespace(x)
@@ -102,6 +107,7 @@ def like(x: Any, reference: Any) -> Any:
 def indices(x: Any, reference: Any) -> Any:
     """Return NumPy indices on the device of ``reference``, as int32 if they fit: JAX may not have int64."""
     xp = namespace(reference)
+    # ``max`` of an empty array would raise.
     fits = x.size == 0 or int(x.max()) < 2**31
     converted = np.array(x, dtype=np.int32 if fits else np.int64)
     return xp.asarray(converted, dtype=xp.int32 if fits else xp.int64, device=device_of(reference))
@@ -134,6 +140,7 @@ def stand_in(x: Any) -> Any:
     if not is_device_array(x):
         return x
     xp = namespace(x)
+    # Integers stand in as float64, which is what they will be read as; complex numbers as such, to be refused.
     dtype: Any = np.float32 if x.dtype == xp.float32 else np.float64
     if xp.isdtype(x.dtype, "complex floating"):
         dtype = np.complex128
@@ -143,6 +150,7 @@ def stand_in(x: Any) -> Any:
 def take_rows(x: Any, rows: slice | Any) -> Any:
     """Return rows of a device array, given by a slice or by NumPy indices."""
     if isinstance(rows, slice):
+        # The ellipsis is the standard's: an index that does not name every axis needs one.
         return x[rows, ...]
     return namespace(x).take(x, indices(rows, x), axis=0)
 

@@ -52,21 +52,25 @@ def read_file(
     arrays : dict of str to array
     header : dict
     """
+    # Outside the ``try``: a missing file stays the OSError it is, and is not called damaged.
     path = Path(path)
     size = path.stat().st_size
     try:
         with NpzArchive(path, stored=True) as archive:
             header = _decoded_header(archive.read(_HEADER))
             if header.get("format") != kind:
+                # Texts of the file are cut: a hostile one could otherwise fill the screen.
                 raise NpzError(f"its format is {str(header.get('format'))[:40]!r} and not {kind!r}")
             version = header.get("version")
             if not isinstance(version, int) or version < 1:
                 raise NpzError(f"its format version is {str(version)[:40]!r}")
+            # A ValueError and not an NpzError: nothing is wrong with the file, so it must not be called damaged below.
             if version > FILE_VERSION:
                 raise ValueError(
                     f"path={str(path)!r} has format version {version} and this mcpca reads up to {FILE_VERSION}; "
                     "upgrade mcpca."
                 )
+            # Which arrays have to be there is for the caller to check. Those that were not asked for are never read.
             arrays = {name: archive.read(name) for name in members(header) if name in archive.names}
     except NpzError as error:
         raise ValueError(
@@ -79,6 +83,7 @@ def read_file(
 def read_header(path: Path) -> dict[str, Any] | None:
     """Return the header of one of our files, or None for any other .npz; a damaged one raises ``NpzError``."""
     with NpzArchive(path) as archive:
+        # Ours are never compressed; a compressed one would have to be unpacked only to see that it is not ours.
         if _HEADER not in archive.names or not archive.is_stored(_HEADER):
             return None
         try:
@@ -91,6 +96,7 @@ def _decoded_header(array: Array) -> dict[str, Any]:
     if array.dtype != np.uint8 or array.ndim != 1:
         raise NpzError(f"its header is {array.dtype} of shape {array.shape} and not text")
     try:
+        # RecursionError: deeply nested lists, which no header has. ValueError includes text that is not UTF-8.
         header = json.loads(array.tobytes().decode())
     except (ValueError, RecursionError) as error:
         raise NpzError(f"its header is not JSON: {error}") from error

@@ -44,8 +44,10 @@ def replace_file(path: Any, write: Callable[[IO[bytes]], Any]) -> None:
     A symbolic link stays one: what it points to is replaced. A file that was there keeps its permissions.
     """
     path = Path(path)
+    # Before the link is followed: the message should name the path as it was passed.
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first.")
+    # Replacing ``path`` itself would turn a link into a file, and leave what it points to as it was.
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(
@@ -70,6 +72,7 @@ def staged_file(path: Path, *, replace: bool) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     staging, handle = file_beside(target)
+    # The body opens the file by its path, as libraries want it.
     os.close(handle)
     try:
         mode = _mode_of(target) if replace else None
@@ -78,6 +81,7 @@ def staged_file(path: Path, *, replace: bool) -> Iterator[Path]:
             # A read-only file must be writeable until it is complete.
             os.chmod(staging, mode | stat.S_IWUSR)
         yield staging
+        # Content first, then permissions, then the name: at no time is there a file at the target that is incomplete.
         _sync_to_disk(staging)
         if mode is not None:
             os.chmod(staging, mode)
@@ -85,6 +89,7 @@ def staged_file(path: Path, *, replace: bool) -> Iterator[Path]:
             os.replace(staging, target)
         else:
             _publish_new_file(staging, target)
+    # Also on KeyboardInterrupt: nothing is left beside the target.
     except BaseException:
         staging.unlink(missing_ok=True)
         raise
@@ -123,6 +128,7 @@ def staged_folder(path: Path, *, replace: bool) -> Iterator[Path]:
         body has ended, and is not empty, raises ``TargetExistsError``.
     """
     staging = name_beside(path)
+    # The mode that a new folder gets here by the umask is noted, and set again once the folder is complete.
     staging.mkdir()
     final_mode = stat.S_IMODE(staging.stat().st_mode)
     staging.chmod(0o700)  # unfinished results are nobody else's business
@@ -164,6 +170,8 @@ def _swap_folders(staging: Path, target: Path) -> None:
         os.rename(staging, target)
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
+        # Either the old folder was never moved, and ``old`` does not exist, or the new one is in place already and only
+        # the deletion was interrupted. Otherwise the name is empty, and the old folder goes back.
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
         else:
@@ -174,6 +182,7 @@ def _swap_folders(staging: Path, target: Path) -> None:
 @contextmanager
 def parents_made(path: Path) -> Iterator[None]:
     """Make the folders above ``path``, and remove those that are still empty if the body fails."""
+    # Noted before any is made: folders that existed are never removed. ``parents`` begins with the innermost.
     missing = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -197,12 +206,14 @@ def file_beside(target: Path) -> tuple[Path, int]:
     while True:
         staging = name_beside(target)
         with suppress(FileExistsError):
+            # O_EXCL fails if the name is taken, even by a dangling link; the loop then draws another one.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             return staging, os.open(staging, flags, 0o666)
 
 
 def remove_leftovers(path: Path) -> None:
     """Delete staging files for ``path`` that a killed process has left; nobody may be writing to it meanwhile."""
+    # Earlier versions made these names with ``tempfile``, whose alphabet is wider than the hexadecimal of today.
     staging_name = re.compile(re.escape(f".{path.name}.") + r"[a-z0-9_]{8}\.tmp")
     for other in path.parent.iterdir():
         if staging_name.fullmatch(other.name):

@@ -45,9 +45,11 @@ def component_index(component: Any, names: Sequence[str], argument: str = "compo
     argument : str
         What to call it in errors.
     """
+    # Numbers are columns, as everywhere in Python; names count from 1, as in the paper.
     if not isinstance(component, str):
         way_out = f"MCPCs count from 0, as columns: 0 is {names[0]}."
         return check_integer(component, argument, 0, len(names) - 1, way_out)
+    # An exact name wins over any that merely reads like it.
     if component in names:
         return list(names).index(component)
     # Only if one name alone reads like it: names of a subclass may differ by case.
@@ -59,10 +61,12 @@ def component_index(component: Any, names: Sequence[str], argument: str = "compo
 
 def component_indices(components: Any, names: Sequence[str], argument: str = "components") -> list[int]:
     """Return the columns of one MCPC or of several different ones."""
+    # A string is a sequence too, and would be taken apart into characters.
     sequence = [components] if isinstance(components, (str, numbers.Number)) else list(components)
     columns = [component_index(j, names, argument) for j in sequence]
     if not columns:
         raise ValueError(f"{argument} is empty; pass at least one of 0 to {len(names) - 1}.")
+    # Compared as columns: "MCPC 1" and 0 are the same one.
     if len(set(columns)) < len(columns):
         repeated = sorted({names[j] for j in columns if columns.count(j) > 1})
         raise ValueError(f"{argument} names {', '.join(repeated)} more than once; pass each MCPC once.")

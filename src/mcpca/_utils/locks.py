@@ -26,6 +26,7 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
+        # A file of its own: the checkpoint is replaced by renaming, and a lock on it would stay with the old file.
         self.path = path.with_name(f".{path.name}.lock")
         self._handle: int | None = None
 
@@ -34,6 +35,7 @@ class Lock:
         if fcntl is None:
             return
         while self._handle is None:
+            # Not truncated on opening: whoever holds the lock has written its process id there.
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 # flock applies to an open file and not to a process, so it also works between threads.
@@ -45,6 +47,7 @@ class Lock:
                     raise Busy(f"process {owner}" if owner else "another process") from error
                 return  # not supported on this drive
             if self._is_current(handle):
+                # A process that died may have left a longer number.
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, str(os.getpid()).encode(), 0)
                 self._handle = handle

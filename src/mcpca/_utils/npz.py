@@ -1,4 +1,4 @@
-"""Arrays from .npz and .npy files that nobody vouches for: a damaged or malicious file raises, and never runs code.
+"""Arrays from untrusted .npz and .npy files: a damaged or malicious file raises an error, and never runs code.
 
 An .npz is a zip file in which each array is preceded by a header of about a hundred bytes. Three statements about the
 size of an array have to agree before memory is allocated for it: the shape and type in its header, the size in the
@@ -86,6 +86,8 @@ class NpzArchive:
                 self._zip = zipfile.ZipFile(self._file)
             self._members: dict[str, zipfile.ZipInfo] = {}
             for member in self._zip.infolist():
+                # Readers would disagree on which of two arrays of one name counts, so that a file could show one and
+                # hide the other.
                 name = member.filename.removesuffix(".npy")
                 if name in self._members:
                     raise NpzError(f"it has two arrays called {name[:40]!r}")
@@ -117,6 +119,7 @@ class NpzArchive:
 
     def info(self, name: str) -> ArrayInfo:
         """Return shape and type of an array."""
+        # The header alone is read: the size of an array is known before memory is allocated for it.
         with self._open(name) as file:
             return self._checked_info(name, file)
 
@@ -126,11 +129,14 @@ class NpzArchive:
             info = self._checked_info(name, file)
             if most is not None and info.nbytes > most:
                 raise NpzError(f"its array {name[:40]!r} takes {info.nbytes:,} bytes, and {most:,} are allowed")
+            # Before any byte of the values is read: unpickling is what runs code.
             if info.dtype.hasobject:
                 raise NeedsPickleError(f"its array {name[:40]!r} can only be read by pickle, which can run code")
+            # Counted before the array is allocated, which is where the memory would go.
             self._unclaimed_bytes -= info.nbytes
             if self._stored and self._unclaimed_bytes < 0:
                 raise NpzError(f"its arrays share bytes: they have more than the {self._size:,} of the file")
+            # Read piece by piece into the array itself: ``file.read()`` would hold the bytes a second time.
             flat = np.empty(math.prod(info.shape), dtype=info.dtype)
             buffer: Any = memoryview(flat.view(np.uint8)) if info.nbytes else None  # type: ignore[arg-type]
             done = 0
@@ -148,6 +154,8 @@ class NpzArchive:
             member = self._members.get(name)
             if member is None:
                 raise NpzError(f"it has no array {name[:40]!r}")
+            # Deflate has a known bound on what a byte can unpack to; bzip2 and LZMA, which NumPy never writes, have
+            # none that helps.
             known_method = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
             if member.flag_bits & _ENCRYPTED_FLAG or not known_method:
                 raise NpzError(f"its array {name[:40]!r} is encrypted, or compressed in a way that NumPy does not use")
@@ -155,6 +163,7 @@ class NpzArchive:
             if compressed and self._stored:
                 raise NpzError(f"its array {name[:40]!r} is compressed, which such files never are")
             most_bytes = member.compress_size * (_MOST_UNPACKED if compressed else 1)
+            # The directory may claim any size. What the file has bytes for is the bound.
             if member.compress_size > self._size or member.file_size > most_bytes:
                 raise NpzError(
                     f"its array {name[:40]!r} is said to have {member.file_size:,} bytes, which the {self._size:,} of "
@@ -166,6 +175,7 @@ class NpzArchive:
     def _checked_info(self, name: str, file: IO[bytes]) -> ArrayInfo:
         """Return what the header says, if the directory of the zip file agrees."""
         info, header_bytes = read_array_header(file)
+        # The header says what the values are, the directory how many bytes they take. If these differ, one is wrong.
         value_bytes = self._members[name].file_size - header_bytes
         # An array of objects is a pickle, whose size does not follow from its shape; it is never read.
         if not info.dtype.hasobject and info.nbytes != value_bytes:
@@ -194,14 +204,17 @@ def read_array_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
     The layout (NumPy Enhancement Proposal 1): magic bytes, a version, the length of a text, and the text, which is a
     Python literal such as ``{'descr': '<f8', 'fortran_order': False, 'shape': (3, 2)}``.
     """
+    # Six magic bytes, then the major and the minor version.
     start = _read_exactly(file, 8)
     version = start[6]
     if start[:6] != _MAGIC or version not in (1, 2, 3):
         raise NpzError("an array does not begin as those of NumPy do")
+    # Version 1 has two bytes for the length of the text, later ones four, which could announce 4 GB: hence the limit.
     width = 2 if version == 1 else 4
     length = int.from_bytes(_read_exactly(file, width), "little")
     if length > _LONGEST_HEADER:
         raise NpzError(f"an array has a header of {length:,} bytes; at most {_LONGEST_HEADER:,} are read")
+    # UTF-8 came with version 3, for names of fields in structured arrays.
     text = _read_exactly(file, length).decode("utf-8" if version == 3 else "latin-1")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the parser's SyntaxWarnings about damaged text
@@ -209,6 +222,7 @@ def read_array_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
         dtype = np.lib.format.descr_to_dtype(header["descr"])
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
         raise NpzError("an array has a header that NumPy does not write")
+    # ``type(n) is int``: True is an int by isinstance, and a shape of (True, 2) is not NumPy's.
     shape = header["shape"]
     order = header["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or type(order) is not bool:

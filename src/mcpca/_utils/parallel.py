@@ -33,6 +33,7 @@ _reserved: ContextVar[ThreadPoolExecutor | None] = ContextVar("reserved", defaul
 _aside: ContextVar[int] = ContextVar("aside", default=0)
 
 
+# Inspecting all loaded libraries is slow, so it is done once.
 @cache
 def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
@@ -53,6 +54,7 @@ class _OneThreadEach:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
+            # The limit as it was before the first holder came is what the last one restores.
             if self._holders == 0:
                 self._limiter = _blas().limit(limits=1)
             self._holders += 1
@@ -71,6 +73,7 @@ one_thread_each = _OneThreadEach()
 
 def n_workers() -> int:
     """Return the number of threads that BLAS may use here, which respects limits set in the environment."""
+    # Several BLAS may be loaded, NumPy's and SciPy's; without any there is one thread.
     return _aside.get() or max((library["num_threads"] for library in _blas().info()), default=1)
 
 
@@ -80,6 +83,7 @@ def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> I
         yield from map(call, pieces)
         return
     with one_thread_each(), ThreadPoolExecutor(workers) as pool:
+        # ``map`` keeps the order of the pieces, whichever ends first, so that callers may add up what comes.
         yield from pool.map(call, pieces)
 
 
@@ -90,6 +94,7 @@ def blas_aside() -> Iterator[None]:
     Threads of BLAS go on spinning after a product, for longer than a small piece of work takes, and would compete with
     those of ``each``.
     """
+    # Before BLAS is limited: afterwards it would report one thread, and ``each`` would take that for all there is.
     token = _aside.set(n_workers())
     try:
         with one_thread_each():
@@ -110,6 +115,8 @@ def own_threads(k: int, r: int) -> Iterator[None]:
         yield
         return
     with one_thread_each(), ThreadPoolExecutor(workers) as pool:
+        # A context variable is not passed on to the threads of the pool: a call within one of them does not see the
+        # pool, and cannot wait for a thread that it occupies itself.
         token = _reserved.set(pool)
         try:
             yield
@@ -124,6 +131,7 @@ def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]
     """
     step = max(1, _SLICE_NUMBERS // (r * r))
     slices = [slice(i, min(i + step, k)) for i in range(0, k, step)]
+    # The same slices as with threads, so that sums over them are the same.
     if not _worthwhile(k, r) or len(slices) < 2:
         return list(map(call, slices))
     pool = _reserved.get()

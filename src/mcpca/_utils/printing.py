@@ -54,6 +54,7 @@ def _html_table(columns: Mapping[str, Sequence[Any]]) -> str:
     if not columns:
         return ""
     n = len(next(iter(columns.values())))
+    # Only the rows that are shown are formatted: a table of contexts may have thousands.
     rows = [[_html_cell(values[i]) for values in columns.values()] for i in range(min(n, _TABLE_ROWS))]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
@@ -64,6 +65,7 @@ def _html_table(columns: Mapping[str, Sequence[Any]]) -> str:
 def _html_cell(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         return f"{value:.3g}"
+    # Names of contexts and features come from users' files, and must not be read as markup.
     return html.escape(str(value))
 
 
@@ -83,19 +85,22 @@ def counted(n: int, thing: str) -> str:
 
 
 def span(values: Any, form: str = ".3g") -> str:
-    """Return the least and the largest of some values, "0.79 to 0.95", or one number if they print alike."""
+    """Return the smallest and the largest of some values, "0.79 to 0.95", or one number if they print alike."""
     finite = np.asarray(values, dtype=np.float64)
+    # NaN marks values that could not be computed; they would make both ends NaN.
     finite = finite[np.isfinite(finite)]
     if not finite.size:
         return "not known"
     low = format(float(finite.min()), form)
     high = format(float(finite.max()), form)
+    # Compared as printed: "0.9 to 0.9" would say nothing.
     return low if low == high else f"{low} to {high}"
 
 
 def extremes(values: Any, form: str = ".2g") -> str:
-    """Return the least and the largest of r values with the MCPCs that have them, "1.2 (MCPC 2) to 30 (MCPC 7)"."""
+    """Return the smallest and the largest of r values with the MCPCs that have them, "1.2 (MCPC 2) to 30 (MCPC 7)"."""
     numbers = np.asarray(values, dtype=np.float64)
+    # argmin would take NaN for the least.
     if len(numbers) == 1 or not np.isfinite(numbers).all():
         return span(numbers, form)
     low = int(np.argmin(numbers))
@@ -106,6 +111,7 @@ def extremes(values: Any, form: str = ".2g") -> str:
 def around(ranks: Array, rank: int | None) -> slice:
     """Return the part of ``ranks`` that a small table has room for: those around a chosen rank, or the first ones."""
     position = 0 if rank is None else int(np.searchsorted(ranks, rank))
+    # The chosen rank in the middle, or closer to an end of the list if there are not enough ranks on that side.
     first = max(0, min(position - _TABLE_ROWS // 2, len(ranks) - _TABLE_ROWS))
     return slice(first, first + _TABLE_ROWS)
 

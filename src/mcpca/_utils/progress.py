@@ -2,10 +2,10 @@
 
 ``verbose`` means the same wherever it is a parameter:
 
-* None, the default: nothing for the first two seconds of a call; then a line that disappears at the end, if somebody is
-  watching: stderr is a terminal or Python runs in a notebook, and this is the main thread of the main process. Logs and
-  pipes get nothing, and MCPCA_PROGRESS=0 in the environment switches it off, for notebooks that are executed to be
-  stored, say.
+* None, the default: nothing for the first two seconds of a call; then a line that disappears at the end, provided that
+  somebody is watching: stderr is a terminal or Python runs in a notebook, and this is the main thread of the main
+  process. Logs and pipes get nothing. MCPCA_PROGRESS=0 in the environment switches it off, for example in notebooks
+  that are executed only to be stored.
 * True: from the start, and finished stages stay on the screen; without a terminal, lines of text every ten seconds.
 * False: nothing.
 * A function of (stage, done, total). Within a call ``done`` never decreases in a stage, and ``total`` does not change.
@@ -55,12 +55,14 @@ def silent(stage: str, done: int, total: int) -> None:
 def reporting(verbose: Any, doing: str) -> Iterator[Report]:
     """Yield the function that reports progress while the body runs; ``doing`` is shown until it reports a stage."""
     check_verbose(verbose)
+    # A call within another call has no line of its own, but a function of the user is still called.
     if _is_reporting.get():
         line = None
     elif isinstance(verbose, ProgressLine):
         line = verbose
     else:
         line = _line_for(verbose)
+    # Set also where nothing is drawn: with verbose=False the calls inside stay silent too, whatever their default.
     token = _is_reporting.set(True)
     try:
         if line is None:
@@ -98,6 +100,7 @@ def check_verbose(verbose: Any) -> None:
 def _line_for(verbose: Any) -> ProgressLine | None:
     """Return the line that None or True asks for; None for False and for functions."""
     if verbose is not None:
+        # The user has asked for it: at once, also without a screen, and finished stages stay.
         return ProgressLine(keep=True, away=True) if verbose and not callable(verbose) else None
     # Several threads or processes would draw over one another.
     alone = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
@@ -120,6 +123,8 @@ def _is_terminal() -> bool:
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")  # not imported: code in a notebook's kernel has it loaded
     shell = getattr(ipython, "get_ipython", lambda: None)()
+    # The shell of Jupyter; that of IPython on a terminal is another, and its stderr is a terminal anyway. By name, and
+    # base classes too, since other notebooks derive their own.
     return any(cls.__name__ == "ZMQInteractiveShell" for cls in type(shell).__mro__)
 
 
@@ -154,6 +159,7 @@ class ProgressLine:
         self._done = 0
         self._total = 0
         self._first_done = 0  # at the first report of the stage, which may resume earlier work
+        # Two clocks: the call's, for the wait and the time shown, and the stage's, for the time left.
         self._call_began = now
         self._stage_began = now
         self._last_drawn = now
@@ -172,8 +178,10 @@ class ProgressLine:
             self._total = total
             self._detail = detail
             self._drawable = True
+            # State is kept up to date meanwhile, so that the first drawing shows where the work is.
             if now - self._call_began < self._wait:
                 return
+            # Lines that stay are never skipped for having come too soon after the last one.
             stays = self._keep and (is_new or done >= total)
             if on_screen():
                 if stays or is_new or now - self._last_drawn >= _REDRAW_SECONDS:
@@ -189,11 +197,13 @@ class ProgressLine:
         stop = threading.Event()
         thread = None
         if on_screen():
+            # A daemon, so that it cannot keep the interpreter alive.
             thread = threading.Thread(target=self._beat_until, args=(stop,), daemon=True, name="mcpca-progress")
             thread.start()
         try:
             yield
         finally:
+            # Joined before the line is removed: a last beat would draw it again.
             stop.set()
             if thread is not None:
                 thread.join()
@@ -217,6 +227,7 @@ class ProgressLine:
                 self._draw(now)
 
     def _beat_until(self, stop: threading.Event) -> None:
+        # Nothing can be drawn before the wait is over; the first beat comes then.
         pause = max(self._wait, _BEAT_SECONDS)
         while not stop.wait(pause):
             self.beat()
@@ -225,6 +236,7 @@ class ProgressLine:
     def _draw(self, now: float) -> None:
         bar = ""
         if self._total > 0:
+            # The bar stays within its width even if a report goes beyond its total.
             filled = _BAR_WIDTH * min(self._done, self._total) // self._total
             bar = f"{'#' * filled}{'.' * (_BAR_WIDTH - filled)} {self._done}/{self._total} "
         finished = self._keep and self._done >= self._total > 0
@@ -245,6 +257,7 @@ class ProgressLine:
     def _time_left(self, now: float) -> str:
         """Return words for the time left, or nothing within the first second or before any part is done."""
         elapsed = now - self._stage_began
+        # Parts that were done before the stage began, as after a restart from a checkpoint, say nothing of the pace.
         if elapsed < 1 or not self._first_done < self._done < self._total:
             return ""
         seconds_a_part = elapsed / (self._done - self._first_done)
@@ -281,6 +294,7 @@ class Search:
         self._stage = stage
         self._done = 0
         self._most = max(int(most), 1)
+        # So that the stage is on the screen while its first part is being worked on.
         report(stage, 0, self._most)
 
     def step(self, n: int = 1) -> None:
@@ -297,6 +311,7 @@ class Search:
 
     def _reach(self, done: int) -> None:
         done = min(done, self._most)
+        # ``at_most`` is an upper bound, which may say less than is known already: done must not decrease.
         if done > self._done:
             self._done = done
             self._report(self._stage, done, self._most)

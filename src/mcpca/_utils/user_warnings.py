@@ -16,6 +16,8 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """
     level = 1
     frame = sys._getframe()
+    # Known by the name of their module and not by a path: the package may be installed, editable or in a zip file. The
+    # outermost frame ends the walk in any case.
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame = frame.f_back
         level += 1

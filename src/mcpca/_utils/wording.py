@@ -27,6 +27,7 @@ def beside(value: float, bound: float, digits: int = 2, kind: str = "f") -> str:
     format: "f", "g" or "e".
     """
     for n in range(digits, _MOST_DIGITS + 1):
+        # The text is read back: what counts is on which side of the bound the printed number lies.
         text = f"{value:.{n}{kind}}"
         if (float(text) > bound, float(text) < bound) == (value > bound, value < bound):
             return text
@@ -40,6 +41,7 @@ def listed(names: Array | Sequence[Any], most: int = LISTED) -> str:
 
 def quoted(names: Array | Sequence[Any], most: int = LISTED) -> str:
     """Return the same with text in quotes and numbers as they are: 'a b', 3 and 7 more."""
+    # From NumPy 2 on ``repr`` of a scalar is "np.str_('a')", which is not what a user has typed.
     python_values = [name.item() if isinstance(name, np.generic) else name for name in names[:most]]
     return (", ".join(map(repr, python_values)) or "none") + _and_more(len(names), most)
 
@@ -58,6 +60,7 @@ def close_names(name: Any, known: Iterable[Any], most: int = 3) -> list[str]:
     text = plain_name(str(name))
     if len(text) >= _LONGEST_COMPARED:
         return []
+    # Answered with the names as they are spelt, not with the plain ones that were compared.
     return [by_plain_name[one] for one in difflib.get_close_matches(text, list(by_plain_name), n=most)]
 
 
