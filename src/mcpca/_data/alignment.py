@@ -145,8 +145,7 @@ def in_first_order(
     way_out = "Select the columns that all contexts have."
     for i, (matrix, where) in enumerate(zip(matrices, wheres, strict=True)):
         if matrix.names is not None:
-            # Exactly the same names, unlike in ``in_fitted_order``: to drop what one context lacks would change the fit
-            # without a word.
+            # Exactly the same names: to leave out what some context lacks would change the fit without a word.
             places = positions_of(reference, matrix.names, where, "of the first context", way_out, exactly=True)
             matrices[i] = with_columns(matrix, places, where)
     return matrices, reference

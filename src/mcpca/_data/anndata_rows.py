@@ -150,6 +150,7 @@ def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> F
     matrix = adata.obsm[obsm]
     columns = column_names(matrix)
     source = feature_rows(matrix, None, f"adata.obsm[{obsm!r}]")
+    # Columns of an array in obsm have no names; those of a DataFrame there may be numbers, and results go by text.
     names = None if columns is None else np.array([str(c) for c in columns])
     return FeatureSpace(source, names, None, axes_of(adata, obsm, source.shape[1]), False, None)
 

@@ -64,8 +64,7 @@ def block_dtype(dtype: Any, where: str) -> np.dtype[Any]:
         raise ValueError(f"Complex data not supported: {where} has dtype {dtype}; pass real numbers.")
     if dtype.kind not in "biuf":
         raise ValueError(f"{where} has dtype {dtype}, which is not numeric; pass integers or floats.")
-    # float16 has too small a range for sums of squares, and BLAS has routines for neither it nor integers or long
-    # doubles.
+    # float16 has too small a range for squares; and BLAS knows neither it, nor integers, nor long doubles.
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize == 4 else np.float64)
 
 
@@ -92,8 +91,7 @@ def row_numbers(rows: slice | Array, n: int, where: str) -> Array:
             "array of integers (np.flatnonzero(mask) for a mask)."
         )
     numbers = numbers.astype(np.int64, copy=False)
-    # Negative numbers do not count from the end as in NumPy: sources search for sorted numbers, and would never find
-    # them.
+    # Negative numbers do not count from the end: sources search for sorted numbers, and would not find them.
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
         raise IndexError(
             f"rows of {where}: {numbers.min()} to {numbers.max()} are asked for and it has {n}; pass row numbers from "
@@ -162,8 +160,7 @@ def times_power(block: Any, e: int) -> Any:
     if not scipy.sparse.issparse(block):
         # The array API has no ldexp. In two halves, because 2^e alone may be beyond the range of single precision.
         return block * 2.0 ** (e // 2) * 2.0 ** (e - e // 2)
-    # 0 times a power of two is 0, so the pattern of a sparse block, and with it its canonical form, is that of the
-    # original.
+    # 0 times a power of two is 0, so the pattern of a sparse block, and with it its canonical form, is kept.
     data = np.ldexp(block.data, e)
     return csr_block(data, block.indices, block.indptr, block.shape[1], block.dtype, canonical=True)
 

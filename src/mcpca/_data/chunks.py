@@ -134,8 +134,7 @@ class ChunkSource:
 
     def _blocks(self, stop: int) -> Iterator[tuple[int, Any]]:
         """Yield (first row, block) up to row ``stop``, each checked against the first pass."""
-        # Blocks are compared by number and shape. Their values may still differ from the first pass, which is not
-        # looked for.
+        # Blocks are compared by number and shape only; whether their values are the same is not looked for.
         expected = len(self._starts) - 1
         i = 0
         # If no row is asked for, the user's function is not even called.
@@ -194,8 +193,7 @@ class ChunkSource:
             return check_rows(X, where)
         check_matrix_shape(X.shape, where)
         dtype = block_dtype(X.dtype, where)
-        # The block may be the user's own object; csr_array makes a new one around its arrays, so that no flag is set on
-        # theirs.
+        # csr_array makes a new object around the same arrays, so that no flag is set on the user's.
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
 
     def _by_name(self, X: Any, where: str) -> Any:

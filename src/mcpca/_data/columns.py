@@ -72,8 +72,7 @@ def positions_of(
         return None
     position = {name: j for j, name in enumerate(names)}
     wanted = set(known)
-    # Lists in the order of the features, rather than differences of sets, so that errors list names as the user knows
-    # them.
+    # Lists rather than differences of sets, so that errors have the names in the user's order.
     missing = [name for name in known if name not in position]
     extra = [name for name in names if name not in wanted] if exactly else []
     if missing:

@@ -80,6 +80,7 @@ def transposed(X: Any, Z: Array) -> Array:
     """Return ``X^T Z``; in single precision it is summed over a few thousand rows at a time, which add up in double."""
     if Z.dtype == np.float64 or len(Z) <= _SINGLE_PRECISION_ROWS:
         return np.asarray(X.T @ Z)
+    # The total is float64; only the products of single pieces are in single precision.
     total = np.zeros((X.shape[1], Z.shape[1]))
     for start in range(0, len(Z), _SINGLE_PRECISION_ROWS):
         stop = min(start + _SINGLE_PRECISION_ROWS, len(Z))

@@ -235,6 +235,7 @@ def named_blocks(X: Any, kind: InputKind | None = None) -> NamedBlocks | None:
         if len(set(names)) < len(names):
             repeated = sorted({str(n) for n in names if names.count(n) > 1})
             raise ValueError(f"X names contexts more than once: {repeated}; give every context a name of its own.")
+    # Positions serve as names, and ``by_name`` says so: contexts of a list are not matched by these.
     elif kind is InputKind.SEQUENCE and not _is_nested_row_list(X):
         names = list(range(len(X)))
         blocks = list(X)

@@ -36,7 +36,7 @@ class DaskLabels:
 
 def labels_on_dask(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     """Read the labels of n rows in blocks of these lengths, and keep them where the arrays ``rows`` are."""
-    # From a Dask collection the names are known only after a look at all labels; here they are known at once.
+    # From a Dask collection the names are known only after a look at all labels; otherwise they are at hand.
     if is_dask(y):
         return _persisted_codes(*_coded(y, n, lengths), lengths, rows)
     names, codes = encode_labels(y, n)

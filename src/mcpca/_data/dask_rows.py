@@ -283,6 +283,7 @@ def _one_matrix(array: Any, where: str, feature_names: Array | None, read_labels
         labels = DaskLabels(np.array([0]), None, [np.array([0])] * len(layout.blocks), np.array([n]))
     else:
         labels = read_labels(n, tuple(place.n_rows for place in layout.blocks), rows)
+    # With labels each row has a code; without, the integer 0 stands for all of them.
     by_name = read_labels is not None
     context = None if by_name else 0
     blocks = [_Block(0, j, place, labels.present[j], context) for j, place in layout.filled()]
@@ -316,6 +317,7 @@ def first_rows(X: Any, n: int) -> Any:
     """Return the first rows of a Dask array, at most n: only those in its first block that is not empty."""
     X = whole_rows(X, "X")
     graph = Graph([X])
+    # Blocks may be empty after a filter, and would say nothing about the values.
     number = next((j for j, length in enumerate(X.chunks[0]) if length), 0)
     return graph.compute(graph.call(head, (X.name, number, 0), n))
 
@@ -378,6 +380,7 @@ def _layouts(arrays: list[Any], wheres: list[str]) -> list[_Layout]:
     looks = []
     for array in arrays:
         lengths = array.chunks[0]
+        # NaN, for an unknown length, is true as well: the first such block counts as filled.
         first_filled = next((j for j, n in enumerate(lengths) if n), 0)
         # Blocks that are not persisted are loaded for a look, so no more of them than necessary.
         numbers = range(len(lengths)) if _has_unknown_lengths(array) else [first_filled]
@@ -386,6 +389,7 @@ def _layouts(arrays: list[Any], wheres: list[str]) -> list[_Layout]:
     for array, where, seen in zip(arrays, wheres, graph.compute(graph.call(gathered, looks)), strict=True):
         unknown = _has_unknown_lengths(array)
         lengths = [block.n_rows for block in seen] if unknown else [int(n) for n in array.chunks[0]]
+        # One sparse block makes all CSR: a sparse block that is made dense may not fit in memory.
         sparse = any(block.sparse for block in seen)
         p = int(array.shape[1])
         # The wider of what is announced and what is found; ``_load`` refuses blocks that are wider still.

@@ -59,6 +59,7 @@ def _load(block: Any, place: Place) -> Any:
     # Exactly an ndarray: masked arrays and matrices are subclasses that behave differently.
     if not sparse and (type(block) is not np.ndarray or block.dtype.kind not in "biuf"):
         block = check_rows(block, f"{place.where}, the block from row {place.first} on,")
+    # Any sparse layout becomes CSR here, since row blocks are sliced by rows from now on.
     rows: Any = scipy.sparse.csr_array(block) if sparse else block
     expected = place.n_rows, place.n_features
     if rows.shape != expected:
@@ -179,6 +180,7 @@ def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
 
 def head(block: Any, n: int) -> Any:
     """Return the first n rows of a block."""
+    # COO blocks cannot be sliced.
     return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else np.asarray(block))[:n]
 
 

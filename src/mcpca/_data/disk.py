@@ -76,7 +76,7 @@ def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
 def _check_length(dataset: Any) -> None:
     """Raise if a local HDF5 file, open for reading only, is shorter than when it was opened."""
     file: Any = getattr(dataset, "file", None)
-    # sec2 is the driver of plain local files: others have no single file whose size could be compared.
+    # sec2 is the driver of plain local files; with others there may be no file on disk to compare with.
     if getattr(file, "mode", None) != "r" or getattr(file, "driver", None) != "sec2":
         return  # a file that is being written may be longer in memory than on disk
     expected = int(file.id.get_filesize())
@@ -120,7 +120,7 @@ class DenseDiskSource:
         self._dataset = dataset
         self._where = where
         with reading(where, "its shape", dataset):
-            # None for an HDF5 dataset without a dataspace: () has the right error below.
+            # None for an HDF5 dataset with a null dataspace; () has the right error below.
             shape = dataset.shape or ()
             dtype = dataset.dtype
             chunks = getattr(dataset, "chunks", None)
@@ -159,8 +159,7 @@ class DenseDiskSource:
         out = (room or Room()).take("data", len(numbers) * self.shape[1], self.dtype).reshape(-1, self.shape[1])
         a = 0
         for b in self._ends_of_reads(ordered):
-            # One contiguous read, of which the wanted rows are picked in memory: HDF5 takes lists of rows far more
-            # slowly.
+            # One contiguous read, then a pick in memory: h5py is slow with long lists of row numbers.
             first = int(ordered[a])
             out[order[a:b]] = self._read(first, int(ordered[b - 1]) + 1)[ordered[a:b] - first]
             a = b

@@ -20,8 +20,7 @@ def alike(names: Iterable[Any]) -> list[list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
         if isinstance(name, str):
-            # casefold and not lower: it also makes "ß" and "SS" alike. str, because np.str_ would show its type in
-            # messages.
+            # casefold also makes "ß" and "SS" alike. str, because np.str_ would show its type in messages.
             groups.setdefault(" ".join(name.split()).casefold(), []).append(str(name))
     return [group for group in groups.values() if len(group) > 1]
 

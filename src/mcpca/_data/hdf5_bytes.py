@@ -76,8 +76,8 @@ def direct(dataset: Any) -> Any:
     stored = dataset.id.get_create_plist()
     # Bytes are taken as they are, so their order must be that of this machine.
     plain = dataset.dtype.isnative and dataset.dtype.kind in "iuf" and dataset.ndim == 1
-    # Only the driver of plain files has a file descriptor, and only without writers is all data on disk and in place.
-    # With a user block, addresses may count from its end.
+    # The handle of other drivers need not be a file descriptor, and what is being written may not be on disk yet. With
+    # a user block, addresses need not count from the start of the file.
     local = file.driver == "sec2" and file.mode == "r" and not file.swmr_mode and file.userblock_size == 0
     if not (plain and local) or stored.get_nfilters() or stored.get_external_count():
         return dataset
