@@ -51,7 +51,7 @@ class Engine(Protocol):
         """Return the marks (k,) of the rows of each context, and a digest of which rows are in which context."""
 
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
-        """Return ``x P^T - offset`` of all rows, which stays where they are."""
+        """Return ``x P^T - offset`` of all rows, computed where the rows are."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def contexts_of_codes(
 ) -> Contexts:
     """Return the rows of one source by their context: ``codes`` (n,) are positions in ``names``, -1 for no context."""
     k = len(names)
-    # ``rows_by_context`` counts codes from 0 on, so rows with -1 go first, and positions are mapped back.
+    # ``rows_by_context`` counts codes from 0 on, so rows with -1 are left out, and positions mapped back afterwards.
     labelled = np.flatnonzero(codes >= 0)
     if len(labelled) == len(codes):
         rows = rows_by_context(codes, k)

@@ -115,7 +115,7 @@ def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any
     """Return what ``kernel`` makes of a block, some rows at a time; raise if that is not finite."""
     rows = _labelled(block, codes, place)
     n = len(rows.codes)
-    # At least a byte: sparse rows may be all empty.
+    # At least a byte: a block without rows in any context has none, and the division below needs more than 0.
     row_bytes = max(_bytes_of(rows.X) / max(n, 1), 1)
     step = max(1, int(_KERNEL_BYTES // row_bytes))
     sums: list[Sum] = []
