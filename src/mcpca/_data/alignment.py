@@ -27,7 +27,7 @@ from .sources import as_source, columns_source
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for anything without."""
+    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for anything that has none."""
     kind = type(X)
     if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
         raise TypeError("X is a polars LazyFrame, which has no rows until it is collected; pass X.collect().")
@@ -48,9 +48,11 @@ def matrix_and_names(X: Any, where: str, kind: InputKind | None = None) -> Named
     What is read block by block is opened, which is how its names become known.
     """
     kind = input_kind(X) if kind is None else kind
+    # The matrix of an AnnData has a kind of its own: it may be dense, sparse, in a file or on Dask.
     if kind is InputKind.ANNDATA:
         matrix, names = anndata_parts(X)
         return NamedMatrix(matrix, input_kind(matrix), names.tolist())
+    # Columns before sources: a frame has its names in memory, while opening a source may read from a file.
     columns = column_names(X)
     if columns is None and is_source_like(X, kind):
         source = as_source(X, where, kind)
@@ -98,6 +100,7 @@ def in_fitted_order(
     # A frame made of an array, without names: by position, unless the fitted features are themselves called 0, 1, ...
     if are_positions(names) and not set(known) <= set(names):
         return matrix.X, False
+    # None if the features are the same ones in the same order, so that the usual case copies nothing.
     places = positions_of(known, names, where, "of the fit", "Pass them all, or fit on the features that both have.")
     extra = len(names) - len(known)
     # An AnnData usually holds all genes where only the variable ones were fitted: no warning.
@@ -117,6 +120,7 @@ def with_columns(matrix: NamedMatrix, places: Array | None, where: str) -> Named
         return matrix
     X, kind, names = matrix
     chosen_names = None if names is None else [names[j] for j in places]
+    # A frame stays a frame and a Dask array lazy; anything else becomes a source, which selects as it reads.
     if hasattr(X, "columns"):  # of pandas, polars or Dask
         return NamedMatrix(frame_columns(X, places), kind, chosen_names)
     if kind is InputKind.DASK:
@@ -134,12 +138,14 @@ def in_first_order(
     """
     kinds = [input_kind(block) for block in blocks] if kinds is None else kinds
     matrices = list(map(matrix_and_names, blocks, wheres, kinds))
+    # Not simply the first context: an array, which has no names, may stand before a table that has some.
     reference = next((matrix.names for matrix in matrices if matrix.names is not None), None)
     if reference is None:
         return matrices, None
     way_out = "Select the columns that all contexts have."
     for i, (matrix, where) in enumerate(zip(matrices, wheres, strict=True)):
         if matrix.names is not None:
+            # Exactly the same names: to leave out what some context lacks would change the fit without a word.
             places = positions_of(reference, matrix.names, where, "of the first context", way_out, exactly=True)
             matrices[i] = with_columns(matrix, places, where)
     return matrices, reference
@@ -160,11 +166,13 @@ def square_in_order(X: Any, known: Array | None) -> Any:
 
     For covariances, whose rows have to be permuted with the columns.
     """
+    # Columns alone must not be permuted: that would leave a matrix that is not symmetric.
     is_table = hasattr(X, "loc") and getattr(X, "ndim", 0) == 2 and not is_dask(X)
     if known is None or not is_table:
         return X
     names = known.tolist()
     index = row_index(X)
+    # Otherwise it may be a table of rows and no covariance: left to the caller, who aligns its columns.
     if index is None or not index.is_unique or not set(names) <= set(index) & set(X.columns):
         return X
     return X.loc[names, names]
@@ -187,6 +195,7 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
                     f"S[{i}] has {axis} {quoted(axis_names)} where the columns of the first are {quoted(names)}; name "
                     "the rows and the columns of every covariance by the same features."
                 )
+    # Each (p, p) is permuted on both axes, and then stacked to (k, p, p).
     stack = np.stack([np.asarray(block.loc[names, names]) for block in blocks])
     return stack, names, list(S) if isinstance(S, Mapping) else None
 
@@ -199,6 +208,7 @@ def row_index(X: Any, kind: InputKind | None = None) -> Any:
     kind = input_kind(X) if kind is None else kind
     if kind is InputKind.ANNDATA:
         return X.obs_names
+    # Lists and tuples have an ``index`` too, their method; only pandas' own can look names up.
     index = getattr(X, "index", None) if kind in (InputKind.FRAME, InputKind.SERIES) else None
     return index if hasattr(index, "get_indexer") else None
 
@@ -214,6 +224,7 @@ def in_row_order(X: Any, y: Any, kind: InputKind | None = None) -> Any:
     if kind is InputKind.DASK and getattr(X, "known_divisions", False):
         _check_sorted(X, y)
     rows_index = row_index(X, kind)
+    # The index of y is not even looked for if X has none: labels of a table go to the rows of an array by position.
     labels_index = None if rows_index is None else row_index(y)
     if rows_index is None or labels_index is None or len(rows_index) != len(labels_index):
         return y
@@ -229,6 +240,7 @@ def _check_sorted(X: Any, y: Any) -> None:
     index = row_index(y)
     first = X.divisions[0]
     last = X.divisions[-1]
+    # Partitions are sorted by index, so labels in the order of the rows have a sorted index within the divisions.
     if index is not None:
         differs = not index.is_monotonic_increasing or (len(index) > 0 and (index[0] < first or index[-1] > last))
     else:
@@ -247,6 +259,7 @@ def places_of_rows(rows: Any, index: Any, argument: str, *, some_missing: bool =
     ``argument`` is what errors call the table. ``some_missing`` allows it to lack some of the rows, which then have
     -1, but not all of them: that is an index of something else.
     """
+    # Before the test for repeated names: equal ones, repeated or not, leave nothing to be matched.
     if index.equals(rows):
         return None
     for names, whose in ((index, argument), (rows, "X")):
@@ -259,6 +272,7 @@ def places_of_rows(rows: Any, index: Any, argument: str, *, some_missing: bool =
             )
     places = np.asarray(index.get_indexer(rows))
     missing = places < 0
+    # -1 from ``get_indexer`` would be taken for the last row by ``iloc``, so rows without a value must not get through.
     if missing.all() if some_missing else missing.any():
         raise ValueError(
             f"{argument} has an index with other names than the rows of X: {missing.sum()} of {len(rows)} rows have no "
@@ -270,6 +284,7 @@ def places_of_rows(rows: Any, index: Any, argument: str, *, some_missing: bool =
 
 def by_name(values: Any, names: Sequence[Any], argument: str, whose: str) -> Any:
     """Return a pandas Series in the order of ``names``, which must be its index; anything else as it is."""
+    # A DataFrame has an index as well, but its values are not one for each name.
     index = None if getattr(values, "ndim", 0) != 1 else row_index(values)
     if index is None:
         return values

@@ -79,6 +79,7 @@ class FeatureSpace:
             return None if self.axes is None else np.asarray(self.axes @ vectors)
         if self.columns is None:
             return vectors
+        # Zeros and not NaN: a feature that was left out contributes nothing to a direction.
         full = np.zeros((n_vars, vectors.shape[1]), dtype=vectors.dtype)
         full[self.columns] = vectors
         return full
@@ -127,6 +128,7 @@ def _where(layer: str | None) -> str:
 
 def check_unique(names: Array, argument: str) -> None:
     """Raise if feature names are not unique."""
+    # Loadings are stored and looked up by name, which a repeated one makes ambiguous.
     distinct_names, counts = np.unique(names, return_counts=True)
     repeated = distinct_names[counts > 1]
     if len(repeated):
@@ -139,6 +141,7 @@ def check_unique(names: Array, argument: str) -> None:
 def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> FeatureSpace:
     if layer is not None:
         raise ValueError(f"layer={layer!r} and obsm={obsm!r} are both given, but rows come from one matrix; drop one.")
+    # "auto" is the default, and has nothing to select here; only an explicit mask contradicts obsm.
     if mask_var is not None and not _is_text(mask_var, "auto"):
         raise ValueError(
             f"mask_var={mask_var!r} selects features of var, and obsm={obsm!r} has its own; drop mask_var."
@@ -147,6 +150,7 @@ def _space_of_obsm(adata: Any, layer: str | None, obsm: str, mask_var: Any) -> F
     matrix = adata.obsm[obsm]
     columns = column_names(matrix)
     source = feature_rows(matrix, None, f"adata.obsm[{obsm!r}]")
+    # Columns of an array in obsm have no names; those of a DataFrame there may be numbers, and results go by text.
     names = None if columns is None else np.array([str(c) for c in columns])
     return FeatureSpace(source, names, None, axes_of(adata, obsm, source.shape[1]), False, None)
 
@@ -155,11 +159,13 @@ def axes_of(adata: Any, obsm: str, p: int) -> Array | None:
     """Return the axes (n_vars, p) of principal components in ``obsm``, or None if there are none in ``varm``."""
     # scanpy.pp.pca writes "X_pca" and "PCs"; with key_added, the same name to both.
     key = "PCs" if obsm == "X_pca" else obsm
+    # Axes of another number of components are from another run of PCA, and do not belong to these columns.
     axes = np.asarray(adata.varm[key]) if key in adata.varm else None
     return axes if axes is not None and axes.ndim == 2 and axes.shape[1] == p else None
 
 
 def _is_text(value: Any, text: str) -> bool:
+    # A mask may be an array or a Series, for which == alone gives an array and not a truth value.
     return isinstance(value, str) and value == text
 
 
@@ -191,6 +197,7 @@ def counts_in(source: Any) -> tuple[int, float] | None:
     """
     n = min(_ROWS_TESTED_FOR_COUNTS, source.shape[0])
     block: Any = first_rows(source, n) if is_dask(source) else source.gather(slice(0, n))
+    # Entries that are not stored are 0, a whole number, so those that are stored decide.
     values = block.data if scipy.sparse.issparse(block) else np.asarray(block).ravel()
     largest = float(values.max(initial=0.0))
     # Comparisons with NaN are false, so NaN and infinite values are not counts; the fit reports them.
@@ -203,6 +210,7 @@ def counts_in(source: Any) -> tuple[int, float] | None:
 
 def warn_of_counts(space: FeatureSpace, layer: str | None) -> str | None:
     """Warn if the first rows look like raw counts, and return the text of the warning."""
+    # Only for X and layers: obsm mostly holds components, for which the advice below makes no sense.
     if not space.in_var:
         return None
     counts = counts_in(space.source)
@@ -247,6 +255,7 @@ class ObsContexts:
 
     def with_rows(self, space: FeatureSpace) -> Contexts:
         """Return the contexts with their rows in the features of a fit."""
+        # Rows on Dask need their codes on the workers; for all others the codes become row numbers here.
         if is_dask(space.source):
             return coded_contexts(space.source, Coded(self.codes, self.names), space.names, "adata")
         return contexts_of_codes(space.source, self.codes, self.names, space.names)
@@ -291,6 +300,7 @@ def contexts_of_obs(
         raise TypeError(f"context_key={context_key!r}; pass the name of a column of adata.obs, or a list of names.")
     keys = check_column_names(list(keys), list(adata.obs.columns), "context_key", "adata.obs", "or a list of names")
     columns = [adata.obs[key] for key in keys]
+    # codes (n,): -1 for rows without a label, in any of the columns if these are crossed.
     coded = read_labels(columns[0]) if len(keys) == 1 else cross_labels(columns)
     n_missing = int((coded.codes < 0).sum())
     if n_missing and missing == "error":

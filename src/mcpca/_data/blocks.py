@@ -64,6 +64,7 @@ def block_dtype(dtype: Any, where: str) -> np.dtype[Any]:
         raise ValueError(f"Complex data not supported: {where} has dtype {dtype}; pass real numbers.")
     if dtype.kind not in "biuf":
         raise ValueError(f"{where} has dtype {dtype}, which is not numeric; pass integers or floats.")
+    # float16 has too small a range for squares; and BLAS knows neither it, nor integers, nor long doubles.
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize == 4 else np.float64)
 
 
@@ -82,12 +83,15 @@ def row_numbers(rows: slice | Array, n: int, where: str) -> Array:
     if isinstance(rows, slice):
         return np.arange(*rows.indices(n))
     numbers = np.asarray(rows)
+    # A mask must not pass: its True and False would be read as row numbers 1 and 0. An empty list is float64 in NumPy,
+    # which is why only arrays with entries are tested.
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise ValueError(
             f"rows of {where}: an array of dtype {numbers.dtype} and shape {numbers.shape}; pass a slice or a 1-D "
             "array of integers (np.flatnonzero(mask) for a mask)."
         )
     numbers = numbers.astype(np.int64, copy=False)
+    # Negative numbers do not count from the end: sources search for sorted numbers, and would not find them.
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
         raise IndexError(
             f"rows of {where}: {numbers.min()} to {numbers.max()} are asked for and it has {n}; pass row numbers from "
@@ -101,6 +105,7 @@ def as_range(rows: slice | Array, n: int) -> tuple[int, int] | None:
     if not isinstance(rows, slice):
         return None
     start, stop, step = rows.indices(n)
+    # slice(5, 3) is empty: (5, 5), so that lengths computed from it are not negative.
     return (start, max(start, stop)) if step == 1 else None
 
 
@@ -116,6 +121,7 @@ class Room:
 
     def take(self, name: str, size: int, dtype: Any) -> Array:
         """Return an uninitialised array (size,), from the buffer of this name if that is large enough."""
+        # A larger buffer serves a smaller request, so a pass allocates about as often as its blocks grow.
         buffer = self._buffers.get(name)
         if buffer is None or buffer.dtype != dtype or len(buffer) < size:
             # Both references go before the larger buffer is made, or the two would be held at the same time.
@@ -135,6 +141,8 @@ def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, ca
     ``canonical`` says that indices are known to be sorted and without duplicates; otherwise that takes one pass over
     them.
     """
+    # SciPy's compiled routines need indices and indptr of the same type. Indices that are int64 already stay so, since
+    # to narrow them would take a copy.
     wide = indices.dtype != np.int32 or indptr[-1] > np.iinfo(np.int32).max
     index = np.int64 if wide else np.int32
     # The arrays are set afterwards because SciPy's constructor copies views of less than half of an array.
@@ -152,6 +160,7 @@ def times_power(block: Any, e: int) -> Any:
     if not scipy.sparse.issparse(block):
         # The array API has no ldexp. In two halves, because 2^e alone may be beyond the range of single precision.
         return block * 2.0 ** (e // 2) * 2.0 ** (e - e // 2)
+    # 0 times a power of two is 0, so the pattern of a sparse block, and with it its canonical form, is kept.
     data = np.ldexp(block.data, e)
     return csr_block(data, block.indices, block.indptr, block.shape[1], block.dtype, canonical=True)
 
@@ -166,6 +175,7 @@ def largest(block: Any) -> float:
 
 def csr_rows(X: Any, start: int, stop: int, dtype: Any, canonical: bool) -> Any:
     """Return rows ``start`` to ``stop`` of a CSR matrix as a ``csr_block`` around views of its arrays."""
+    # Pointers count from the first entry of the whole matrix; only these few are copied, to count from 0.
     pointers = X.indptr[start : stop + 1]
     part = slice(int(pointers[0]), int(pointers[-1]))
     return csr_block(X.data[part], X.indices[part], pointers - pointers[0], X.shape[1], dtype, canonical)
@@ -173,6 +183,7 @@ def csr_rows(X: Any, start: int, stop: int, dtype: Any, canonical: bool) -> Any:
 
 def as_canonical(block: Any, known: bool = False) -> Any:
     """Return a CSR block with sorted indices and no duplicates: itself, or a copy, since it may be a view."""
+    # The flag alone spares SciPy the pass over all indices by which it would find that out.
     if known:
         block.has_canonical_format = True
     elif not block.has_canonical_format:
@@ -190,6 +201,7 @@ def in_asked_order(pieces: list[Any], order: Array) -> Any:
     pieces.clear()
     if np.array_equal(order, np.arange(len(order))):
         return block
+    # Row j of the block belongs at order[j]; so row i of the result is row inverse[i] of the block.
     inverse = np.empty_like(order)
     inverse[order] = np.arange(len(order))
     return block[inverse]
@@ -197,6 +209,7 @@ def in_asked_order(pieces: list[Any], order: Array) -> Any:
 
 def equal_blocks(n: int, step: int) -> Iterator[tuple[int, int]]:
     """Yield (first, past the last) of blocks of ``step`` rows."""
+    # Callers divide bytes by the size of a row, which gives 0 for very long rows, and range refuses that.
     step = max(step, 1)
     for first in range(0, n, step):
         yield first, min(first + step, n)
@@ -230,10 +243,12 @@ def check_block(block: RowBlock, first_row: int, where: str) -> None:
     if has_finite_sum(values):
         return
     bad = ~np.isfinite(values)
+    # All values are finite, and only their sum has overflowed.
     if not bad.any():
         return
     if sparse:
         positions = np.flatnonzero(bad)
+        # side="right" steps over empty rows, which have the same pointer as the row after them.
         rows = np.searchsorted(X.indptr, positions, side="right") - 1
         columns = X.indices[positions]
     else:
@@ -251,5 +266,6 @@ def has_finite_sum(values: Array) -> bool:
     The converse does not hold, since a sum of finite numbers may overflow: False only means that each has to be looked
     at. One read and no temporary, where ``np.isfinite(values).all()`` makes a mask.
     """
+    # In double, where sums of single precision cannot overflow. inf - inf gives NaN, which is not finite either.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum(dtype=np.float64)))

@@ -56,6 +56,7 @@ class ChunkSource:
     def __init__(self, chunks: Any, where: str) -> None:
         self._chunks = chunks
         self._where = where
+        # Before anything is read: the first block of an iterator would be lost to the user.
         if hasattr(chunks, "__next__"):
             raise one_shot(chunks, where)
         if callable(chunks):
@@ -82,6 +83,7 @@ class ChunkSource:
             dtype = np.result_type(dtype, block.dtype)
             self.sparse |= scipy.sparse.issparse(block)
             self.size = max(self.size, largest(block))
+            # Every number of a dense block counts: how many are 0 is not known without looking at them all.
             nnz += block.nnz if scipy.sparse.issparse(block) else block.size
         if not counts:
             raise ValueError(
@@ -91,6 +93,7 @@ class ChunkSource:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self.shape = (n, p)
         self.dtype = dtype
+        # An estimate, for int32 indices and pointers; SciPy takes int64 only for very large blocks.
         index_bytes = 4
         self.nbytes = nnz * (dtype.itemsize + index_bytes) + index_bytes * n if self.sparse else n * p * dtype.itemsize
 
@@ -114,6 +117,7 @@ class ChunkSource:
                 out[order[a:b]] = wanted
         if not self.sparse:
             return out
+        # vstack refuses an empty list.
         if not pieces:
             return scipy.sparse.csr_array((0, self.shape[1]), dtype=self.dtype)
         return in_asked_order(pieces, order)
@@ -130,8 +134,10 @@ class ChunkSource:
 
     def _blocks(self, stop: int) -> Iterator[tuple[int, Any]]:
         """Yield (first row, block) up to row ``stop``, each checked against the first pass."""
+        # Blocks are compared by number and shape only; whether their values are the same is not looked for.
         expected = len(self._starts) - 1
         i = 0
+        # If no row is asked for, the user's function is not even called.
         for X in self._iterate() if stop else ():
             if i == expected:
                 raise ValueError(self._changed(f"it gave {expected} blocks and now gives more"))
@@ -167,6 +173,7 @@ class ChunkSource:
         )
 
     def _iterate(self) -> Iterator[Any]:
+        # Only ``iter`` is within the try: errors of the user's own function pass through as they are.
         chunks = self._chunks() if callable(self._chunks) else self._chunks
         try:
             return iter(chunks)
@@ -179,12 +186,14 @@ class ChunkSource:
     def _convert(self, X: Any, first: int) -> Any:
         """Return a block as CSR or as a float array."""
         where = f"{self._where}, the block from row {first} on"
+        # Arrays among frames go by position: there is nothing to compare.
         if self.feature_names is not None and hasattr(X, "columns"):
             X = self._by_name(X, where)
         if not scipy.sparse.issparse(X):
             return check_rows(X, where)
         check_matrix_shape(X.shape, where)
         dtype = block_dtype(X.dtype, where)
+        # csr_array makes a new object around the same arrays, so that no flag is set on the user's.
         return as_canonical(scipy.sparse.csr_array(X).astype(dtype, copy=False))
 
     def _by_name(self, X: Any, where: str) -> Any:
@@ -206,6 +215,7 @@ def one_shot(X: Any, where: str) -> TypeError:
 
 def _check_no_arguments(function: Any, where: str) -> None:
     """Raise if the function cannot be called without arguments."""
+    # Here rather than at the first call, whose TypeError might also come from inside the function.
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have no signature; the call itself raises then

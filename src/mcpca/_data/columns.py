@@ -29,6 +29,7 @@ class ColumnSource:
         self.dtype = source.dtype
         self.sparse = source.sparse
         self.in_memory = source.in_memory
+        # By the share of columns: exact if dense; if sparse, as though entries were spread evenly.
         self.nbytes = int(source.nbytes * (len(columns) / p))
 
     def gather(self, rows: slice | Array) -> RowBlock:
@@ -66,10 +67,12 @@ def positions_of(
     where, whose, way_out : str
         For errors: the matrix, where the known names come from ("of the fit"), and what to do.
     """
+    # Also for repeated names: if both sides have them in the same places, nothing has to be looked up.
     if len(names) == len(known) and all(a == b for a, b in zip(names, known, strict=True)):
         return None
     position = {name: j for j, name in enumerate(names)}
     wanted = set(known)
+    # Lists rather than differences of sets, so that errors have the names in the user's order.
     missing = [name for name in known if name not in position]
     extra = [name for name in names if name not in wanted] if exactly else []
     if missing:
@@ -96,6 +99,8 @@ def frame_columns(X: Any, places: Array) -> Any:
 
 def dask_columns(X: Any, places: Array) -> Any:
     """Return these columns of a Dask array, in this order; its blocks may be sparse, which Dask cannot index itself."""
+    # Positions are those in a whole row, so a block must not hold only part of its columns. ``meta`` is given because
+    # Dask would otherwise try the function on an empty block, which lacks these columns.
     X = X.rechunk({1: -1})
     return X.map_blocks(_block_columns, places, chunks=(X.chunks[0], (len(places),)), meta=X._meta)
 

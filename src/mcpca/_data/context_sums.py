@@ -39,7 +39,8 @@ class Flat(NamedTuple):
 
 
 def runs(codes: Array) -> tuple[Array, Array]:
-    """Return the distinct values of ``codes`` (n,), equal ones standing together, and the bounds of their runs."""
+    """Return the values of ``codes`` (n,), of which equal ones stand together, and the bounds of their runs."""
+    # There is at least one row, which begins a run. k' runs have k' + 1 bounds, the last of them n.
     starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
     return codes[starts], np.append(starts, len(codes))
 
@@ -47,6 +48,7 @@ def runs(codes: Array) -> tuple[Array, Array]:
 def by_context(Z: Array, codes: Array) -> tuple[Array, Array, Array]:
     """Return the rows of ``Z`` in the order of their contexts, the contexts, and the bounds of their runs."""
     if (codes[1:] < codes[:-1]).any():
+        # Stable: the rows of a context are summed in the order in which they came, which fixes the rounding.
         order = np.argsort(codes, kind="stable")
         Z = Z[order]
         codes = codes[order]
@@ -70,6 +72,7 @@ def consecutive(X: Any, start: int, stop: int) -> Any:
     """Return rows ``start`` to ``stop`` of X as a view, also if X is CSR, whose slices SciPy copies."""
     if not scipy.sparse.issparse(X):
         return X[start:stop]
+    # Blocks of a ``Source`` are canonical, so nothing has to be checked.
     return csr_rows(X, start, stop, X.dtype, canonical=True)
 
 
@@ -77,6 +80,7 @@ def transposed(X: Any, Z: Array) -> Array:
     """Return ``X^T Z``; in single precision it is summed over a few thousand rows at a time, which add up in double."""
     if Z.dtype == np.float64 or len(Z) <= _SINGLE_PRECISION_ROWS:
         return np.asarray(X.T @ Z)
+    # The total is float64; only the products of single pieces are in single precision.
     total = np.zeros((X.shape[1], Z.shape[1]))
     for start in range(0, len(Z), _SINGLE_PRECISION_ROWS):
         stop = min(start + _SINGLE_PRECISION_ROWS, len(Z))
@@ -100,6 +104,7 @@ def centred(Z: Array, factor: Any) -> Array:
 def multiplied(Z: Array, codes: Array, W: Array) -> Array:
     """Return the rows ``z_t W[codes_t]`` for matrices W (k, m, m), in the order of Z."""
     out = np.empty_like(Z)
+    # One product per context present; W[codes], a matrix (m, m) per row, would be far larger than Z.
     for i, rows in zip(*rows_of_contexts(codes, 0, len(W)), strict=True):
         out[rows] = Z[rows] @ W[i]
     return out
@@ -109,6 +114,7 @@ def sums_by_context(X: Any, codes: Array) -> tuple[Array, Any]:
     """Return the contexts in ``codes`` and the sums of their rows in float64: dense (k', p), or CSR where X is."""
     # A product with an indicator matrix (k', n) reads rows once, in their order: five times as fast as sorting them.
     present, index = np.unique(codes, return_inverse=True)
+    # Its ones are float64, and so are the sums, also of float32 rows.
     shape = len(present), len(codes)
     indicator = scipy.sparse.csr_array((np.ones(len(codes)), (index, np.arange(len(codes)))), shape=shape)
     sums = indicator @ X
@@ -119,7 +125,9 @@ def sums_of_runs(X: Any, codes: Array) -> tuple[Array, Array]:
     """Return the same as ``sums_by_context``, always dense (k', p), if the rows of each context stand together."""
     present, bounds = runs(codes)
     if not scipy.sparse.issparse(X):
+        # No run is empty, for which reduceat would return the row at its bound instead of 0.
         return present, np.add.reduceat(X, bounds[:-1], axis=0, dtype=np.float64)
+    # The entries of consecutive rows are consecutive; bincount adds them by column, and in double whatever their type.
     parts = [slice(*X.indptr[[a, b]].tolist()) for a, b in pairwise(bounds.tolist())]
     return present, np.stack([np.bincount(X.indices[part], X.data[part], X.shape[1]) for part in parts])
 
@@ -130,6 +138,7 @@ def entries_by_context(X: Any, codes: Array) -> tuple[Flat, Array]:
     That is larger than the sums, which does not matter within one machine, and three times as fast to add if a block
     has few rows of each of many contexts.
     """
+    # int64, because places go up to k p, which may be beyond int32.
     places = np.repeat(codes.astype(np.int64) * X.shape[1], np.diff(X.indptr))
     places += X.indices
     return Flat(places), X.data.astype(np.float64)
@@ -143,9 +152,11 @@ def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
     """
     if not scipy.sparse.issparse(X):
         return sums_by_context((X - means[codes]) ** 2, codes)
+    # The row of each stored entry (nnz,): the matrix of means is read only where X has an entry.
     rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     values = X.data.astype(np.float64)
     values *= values - 2 * means[codes[rows], X.indices]
+    # Same pattern as X, so the index arrays are shared and not copied.
     return sums_by_context(scipy.sparse.csr_array((values, X.indices, X.indptr), shape=X.shape), codes)
 
 
@@ -154,6 +165,7 @@ def moment_sums(X: Any, codes: Array) -> list[Sum]:
 
     Sparse rows are made dense some at a time; products are in float64, since rows are not centred.
     """
+    # Sums for the contexts present only, (k', p) and (k', p, p): a block has rows of few of many contexts.
     present, rows = rows_of_contexts(codes, 0, int(codes.max()) + 1)
     p = X.shape[1]
     sums = np.zeros((len(present), p))
@@ -168,6 +180,7 @@ def moment_sums(X: Any, codes: Array) -> list[Sum]:
 
 def scatters_among(features: Array, means: Array, X: Any, codes: Array) -> list[Sum]:
     """Return the scatters of m ``features`` about known ``means`` (k, m), to total 0, (k, m, m)."""
+    # m of p columns first: only these are made dense, and centred. Z is (n, m).
     Z = X[:, features]
     Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[codes]
     Z, present, bounds = by_context(Z, codes)
@@ -182,6 +195,7 @@ def scatter_uncentred(X: Any, mean: Array) -> Array | None:
     if scipy.sparse.issparse(X) or X.dtype != np.float64:
         return None
     S = X.T @ X
+    # A copy, because S is changed in place and ``np.diagonal`` is a view of it.
     before = np.diagonal(S).copy()
     # With s = X^T 1 the scatter is S - s m^T - m s^T + n m m^T = S - h m^T - m h^T for h = s - n m / 2,
     # whatever m is.
@@ -195,6 +209,8 @@ def add(totals: list[Array], item: Sum) -> None:
     """Add ``item`` to the total that it names; row indices are distinct, and the rows may be CSR."""
     total, key, value = totals[item.total], item.key, item.value
     if isinstance(key, Flat):
+        # ``+=`` with repeated places would keep only the last addition to each. The total is contiguous, so that
+        # reshape gives a view of it and not a copy.
         np.add.at(total.reshape(-1), key.places, value)
     elif not scipy.sparse.issparse(value):
         total[key] += value

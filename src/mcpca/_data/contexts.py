@@ -51,7 +51,7 @@ class Engine(Protocol):
         """Return the marks (k,) of the rows of each context, and a digest of which rows are in which context."""
 
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
-        """Return ``x P^T - offset`` of all rows, where they are."""
+        """Return ``x P^T - offset`` of all rows, computed where the rows are."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ class Contexts:
 
     def take(self, rows: Sequence[Array]) -> Contexts:
         """Return the same contexts with these of their rows only: positions within each context, possibly repeated."""
+        # Slices of ``rows`` have step 1, so positions within one are row numbers less its start.
         taken = [
             positions + in_source.start if isinstance(in_source, slice) else in_source[positions]
             for positions, in_source in zip(rows, self.rows, strict=True)
@@ -146,6 +147,7 @@ class Contexts:
 
     def codes(self, source: Source) -> Array:
         """Return the context of each row of ``source`` as an index (n,), -1 for rows without one."""
+        # One number per row of what may be a very long matrix: int32 takes half of what intp would.
         codes = np.full(source.shape[0], -1, dtype=np.int32)
         for i, rows in enumerate(self.rows):
             # Identity, not equality: contexts of one labelled matrix share the object, and a context with a matrix of
@@ -156,6 +158,7 @@ class Contexts:
 
     def row_bytes(self, i: int) -> float:
         """Return about how many bytes a row of context i takes in memory."""
+        # The average over its source, which contexts may share: sparse rows of one may be longer than those of another.
         return self.sources[i].nbytes / max(self.sources[i].shape[0], 1)
 
     def context_bytes(self) -> Array:
@@ -182,6 +185,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
     # Still the same kind without its label columns: a frame stays a frame.
     kind = input_kind(X)
     X, y = take_labels(X, y, kind)
+    # Labels came first: the columns that they are taken from are no features, and need not be numeric.
     named = named_blocks(X, kind)
     if named is not None:
         if y is not None:
@@ -190,6 +194,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
                 f"({type(X).__name__} of {len(named.blocks)}); pass one or the other."
             )
         kinds = [input_kind(block) for block in named.blocks]
+        # One context on Dask is enough: ``read_dask`` then has the error for the others, if these are in memory.
         any_on_dask = any(map(has_dask_rows, named.blocks, kinds))
         contexts = _from_dask(X, None, named) if any_on_dask else _from_blocks(named, kinds)
     elif has_dask_rows(X, kind):
@@ -226,9 +231,11 @@ def named_blocks(X: Any, kind: InputKind | None = None) -> NamedBlocks | None:
     elif kind is InputKind.SERIES and X.dtype == object:  # of numbers it would be one column
         names = list(X.index)
         blocks = list(X)
+        # Unlike the keys of a mapping, an index may repeat names.
         if len(set(names)) < len(names):
             repeated = sorted({str(n) for n in names if names.count(n) > 1})
             raise ValueError(f"X names contexts more than once: {repeated}; give every context a name of its own.")
+    # Positions serve as names, and ``by_name`` says so: contexts of a list are not matched by these.
     elif kind is InputKind.SEQUENCE and not _is_nested_row_list(X):
         names = list(range(len(X)))
         blocks = list(X)
@@ -242,12 +249,14 @@ def named_blocks(X: Any, kind: InputKind | None = None) -> NamedBlocks | None:
 
 def _is_nested_row_list(X: Sequence[Any]) -> bool:
     """Whether a list is one matrix written as rows of plain numbers, and not several contexts."""
+    # [[1, 2], [3, 4]] is a matrix. A list of such lists is several: its items hold lists and not numbers.
     return len(X) > 0 and all(isinstance(row, (list, tuple)) and all(np.isscalar(v) for v in row) for row in X)
 
 
 def _from_blocks(named: NamedBlocks, kinds: list[InputKind]) -> Contexts:
     names = named.names.tolist()
     wheres = [f"X, context {name!r}," for name in names]
+    # Names are matched before widths are compared: its error tells which features differ, and not only how many.
     matrices, reference = in_first_order(named.blocks, wheres, kinds)
     sources = [as_source(matrix.X, where, matrix.kind) for matrix, where in zip(matrices, wheres, strict=True)]
     check_same_width(names, [source.shape[1] for source in sources])
@@ -261,12 +270,14 @@ def contexts_of_codes(
 ) -> Contexts:
     """Return the rows of one source by their context: ``codes`` (n,) are positions in ``names``, -1 for no context."""
     k = len(names)
+    # ``rows_by_context`` counts codes from 0 on, so rows with -1 are left out, and positions mapped back afterwards.
     labelled = np.flatnonzero(codes >= 0)
     if len(labelled) == len(codes):
         rows = rows_by_context(codes, k)
     else:
         rows = [labelled[part] for part in rows_by_context(codes[labelled], k)]
     counts = np.bincount(codes[labelled], minlength=k)
+    # The same object k times: ``Contexts.codes`` tells by it which contexts share a matrix.
     return Contexts(names, by_name, feature_names, [source] * k, rows, counts)
 
 
@@ -281,6 +292,7 @@ def _from_labels(X: Any, y: Any, kind: InputKind) -> Contexts:
     source = as_source(matrix.X, "X", matrix.kind)
     feature_names = None if matrix.names is None else name_array(matrix.names)
     n = source.shape[0]
+    # Without labels, a single context called 0; codes (n,).
     names, codes = (np.array([0]), np.zeros(n, dtype=np.intp)) if y is None else encode_labels(y, n)
     if n == 0:
         raise ValueError(f"X has 0 samples (shape={source.shape}) while a minimum of 2 is required.")

@@ -35,11 +35,13 @@ class Graph:
         self._begin()
 
     def _begin(self) -> None:
+        # Dask knows results by the keys of their tasks: under a name used before, it might hand out old ones.
         self.name = f"mcpca-{uuid4().hex}"
         self.tasks: dict[Any, Any] = {}
 
     def put(self, value: Any) -> Any:
         """Add a value, which Dask must not take for a task or a key (no tuple, list or str), and return its key."""
+        # Tasks are never removed, so their number is unique within the name.
         key = self.name, "task", len(self.tasks)
         self.tasks[key] = value
         return key
@@ -50,12 +52,15 @@ class Graph:
 
     def tree(self, keys: list[Any], arity: int = ARITY) -> Any:
         """Add up sums in the order of ``keys``, which fixes the rounding, and return the key of the total."""
+        # Depth log_arity(blocks). A sum is freed once the next level has used it, so a worker holds few at a time.
         while len(keys) > 1:
             keys = [self.call(combined_sums, keys[i : i + arity]) for i in range(0, len(keys), arity)]
         return keys[0]
 
     def again(self, arrays: list[Any], after: Any) -> list[Any]:
         """Return the same arrays, whose blocks are computed again after the value of ``after`` is known."""
+        # ``bind`` gives the blocks new keys that depend on ``after``. Under their old keys Dask would keep the blocks
+        # in memory from their first use to their second.
         known = self.delayed(after)
         bind = require("dask.graph_manipulation", "dask").bind
         bound = [bind(array, known) for array in arrays]
@@ -83,6 +88,7 @@ def computed(X: Any, collections: list[Any] | None = None) -> Any:
         return X
     collections = [X] if collections is None else collections
     with readable_errors(collections):
+        # Futures are of use only on their own cluster, which need not be that of the current client.
         client = _client_of(collections)
         options = {} if client is None else {"scheduler": client.get}
         # Graphs hold directions and means of many features, once for each pass, which distributed would warn of. The
@@ -128,6 +134,7 @@ def persisted(array: Any, rows: list[Any]) -> Any:
         # Not optimised again: fused steps would be different tasks under names that were computed before.
         if client is None:
             return array.persist(optimize_graph=False)
+        # The current client may belong to another cluster, which does not have these futures.
         with client.as_current():
             return array.persist(optimize_graph=False, scheduler=client.get)
 
@@ -143,7 +150,9 @@ def check_workers(arrays: list[Any]) -> None:
     import_mcpca = importlib.import_module, "mcpca"  # from the standard library, which every worker has
     with readable_errors(arrays):
         answers = client.run(*import_mcpca, on_error="return")
+    # Only a failed import is reported here; anything else shows again, with its own error, in the computation.
     failed = {f"worker {where}": error for where, error in answers.items() if isinstance(error, ImportError)}
+    # Recent versions of distributed unpickle the graph on the scheduler, so it needs mcpca as well.
     try:
         client.run_on_scheduler(*import_mcpca)
     except ImportError as error:
@@ -164,6 +173,8 @@ def _client_in_use(arrays: list[Any]) -> Any:
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
+    # Dask's scheduler is a function: the method ``get`` of a client, whose ``__self__`` is that client, or a plain
+    # function if there is no cluster.
     scheduler = require("dask.base", "dask").get_scheduler(collections=arrays)
     client = _client_of(arrays) or getattr(scheduler, "__self__", None)
     return client if isinstance(client, distributed.Client) else None
@@ -174,6 +185,7 @@ def readable_errors(arrays: list[Any]) -> Iterator[None]:
     """Turn the many errors of a lost cluster into one that says what to do; errors of the data stay as they are."""
     try:
         yield
+    # asyncio's CancelledError derives from BaseException: ``Exception`` alone would let it through.
     except (Exception, asyncio.CancelledError) as error:
         if type(error).__name__ == "KilledWorker":
             raise OSError(
@@ -185,6 +197,7 @@ def readable_errors(arrays: list[Any]) -> Iterator[None]:
         client = _client_in_use(arrays)
         if client is not None and client.status != "running":
             raise _lost(error) from error
+        # After the status: the same error means a lost cluster if the client is down, and missing tasks if it runs.
         if "lost dependencies" in str(error):
             raise _incomplete(error) from error
         if client is not None and type(error).__name__ in _LOST:
@@ -202,6 +215,7 @@ def _lost(error: BaseException) -> ConnectionError:
 
 def check_announced(array: Any, where: str) -> None:
     """Raise if an array announces blocks for which it has no task; cost O(number of blocks)."""
+    # Other graphs than Dask's layered ones do not tell their output cheaply, and are left to the computation.
     layer = getattr(array.dask, "layers", {}).get(array.name)
     if layer is None:
         return

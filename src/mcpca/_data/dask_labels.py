@@ -36,6 +36,7 @@ class DaskLabels:
 
 def labels_on_dask(y: Any, n: int, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     """Read the labels of n rows in blocks of these lengths, and keep them where the arrays ``rows`` are."""
+    # From a Dask collection the names are known only after a look at all labels; otherwise they are at hand.
     if is_dask(y):
         return _persisted_codes(*_coded(y, n, lengths), lengths, rows)
     names, codes = encode_labels(y, n)
@@ -53,9 +54,11 @@ def codes_on_dask(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> Da
 
 def _persisted_codes(names: Array, codes: Any, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:
     """Compute the codes, keep them on the workers, and count the rows of each context."""
+    # Every pass needs them, and they are small: kept, they are neither sent nor computed again.
     codes = persisted(codes, rows)
     graph = Graph([codes])
     counted = graph.compute(graph.call(gathered, [graph.call(count, (codes.name, j)) for j in range(len(lengths))]))
+    # In this process and in the order of blocks; each block gives at most k numbers.
     counts = np.zeros(len(names), dtype=np.intp)
     for present, block_counts in counted:
         counts[present] += block_counts
@@ -67,6 +70,7 @@ def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
     da = require("dask.array", "dask")
     is_frame = hasattr(y, "to_dask_array")
     dtype = getattr(y, "dtype", None)
+    # Noted before the conversion below, which loses the order of categories.
     has_known_categories = is_frame and str(dtype) == "category" and y.cat.known
     categories = [plain_label(c) for c in y.cat.categories] if has_known_categories else None
     if is_frame and dtype is not None and not isinstance(dtype, np.dtype):
@@ -79,9 +83,11 @@ def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
     check_announced(labels, "y")
     labels = optimised(labels)
     graph = Graph([labels])
+    # Two computations on labels: codes depend on the names in all blocks, so these come first, and ``encode`` second.
     looks = [graph.call(see_labels, (labels.name, j)) for j in range(labels.numblocks[0])]
     seen: list[SeenLabels] = graph.compute(graph.call(gathered, looks))
     check_labels((sum(s.n for s in seen),), n, sum(s.missing for s in seen))
+    # An empty block has no labels, but an array of some default type, which would make types look mixed.
     values = [s.values for s in seen if s.n]
     kinds = {v.dtype.kind for v in values}
     if len(kinds) == 1 and kinds != {"O"}:
@@ -92,10 +98,13 @@ def _coded(y: Any, n: int, lengths: tuple[int, ...]) -> tuple[Array, Any]:
     # Partitions may have other categories than the collection announces; then there is no order but the sorted one.
     if categories is not None and used <= set(categories):
         names = name_array([c for c in categories if c in used])
+    # The same blocks with their lengths, which a Dask DataFrame does not know and rechunking needs.
     labels = da.Array(labels.dask, labels.name, (tuple(s.n for s in seen),), dtype=labels.dtype)
     labels = labels if labels.chunks[0] == lengths else labels.rechunk((lengths,))
+    # Unsigned will do: missing labels were refused above, so there is no -1.
     small = np.min_scalar_type(max(len(names) - 1, 0))
     graph = Graph([labels])
     coder = graph.put(Coder(names, small))
+    # Keys (name, number of the block), as Dask expects of an array, so that the graph can become one.
     graph.tasks |= {(graph.name, j): (encode, coder, (labels.name, j)) for j in range(len(lengths))}
     return names, da.Array(graph.layers(), graph.name, (lengths,), dtype=small)

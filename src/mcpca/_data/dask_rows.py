@@ -147,6 +147,7 @@ class DaskEngine:
     def add(self, kernel: Callable[[Any, Array], list[Sum]], totals: list[Array]) -> None:
         """Add what ``kernel`` makes of all rows to ``totals``: one computation, about 1.2 tasks per block."""
         graph = self._graph()
+        # Under a key of its own, and not as an argument of every task: its arrays are in the graph once.
         known = graph.put(kernel)
         leaves = [graph.call(block_sums, known, *self._keys(block), block.place) for block in self.blocks]
         _add(totals, graph.compute(graph.tree(leaves)))
@@ -164,6 +165,7 @@ class DaskEngine:
         # memory would need room for all rows.
         rows_stay = are_persisted(self.rows)
         image_bytes = int(gram.directions.shape[0] * gram.directions.shape[1] * 8)
+        # At least one context, however large its image (p, m) is.
         step = max(1, _GROUP_BYTES // max(image_bytes, 1))
         results: list[Any] = []
         for start in range(0, self.n_contexts, step):
@@ -183,7 +185,7 @@ class DaskEngine:
         _add(totals, graph.compute(graph.tree(results)))
 
     def fingerprint(self) -> tuple[Array, str]:
-        """Return what distinguishes these rows from others: marks (k,) of contexts, and a digest of who has which.
+        """Return what distinguishes these rows from others: marks (k,), and a digest of which are in which context.
 
         One computation that loads all blocks, without products.
         """
@@ -192,6 +194,7 @@ class DaskEngine:
         marks = np.zeros(self.n_contexts, dtype=np.uint64)
         checksums = []
         for present, block_marks, checksum in graph.compute(graph.call(gathered, leaves)):
+            # Modulo 2^64, whose sums do not depend on the order of blocks.
             marks[present] += block_marks
             checksums.append(checksum)
         table = [(block.matrix, block.place.first, block.place.n_rows) for block in self.blocks]
@@ -205,6 +208,7 @@ class DaskEngine:
         graph = self._graph()
         known = graph.put(Projections(offsets, projections))
         dtype = np.result_type(self.blocks[0].place.dtype, projections[0])
+        # Blocks of the result are numbered anew: those of X without rows are not among ``self.blocks``.
         for j, block in enumerate(self.blocks):
             graph.tasks[graph.name, j, 0] = block_scores, known, *self._keys(block), block.place
         # A Dask array is its graph, the name of its blocks in it, and their shapes: nothing is computed here.
@@ -218,6 +222,7 @@ class DaskEngine:
     def _keys(self, block: _Block, rows: list[Any] | None = None) -> tuple[Any, Any]:
         """Return the keys of a block's rows and of their codes, or the one context of them all."""
         codes = self.codes[block.matrix]
+        # The last 0 is the number of the block of columns: blocks hold whole rows, so there is only one.
         rows_key = (rows or self.rows)[block.matrix].name, block.number, 0
         return rows_key, block.context if codes is None else (codes.name, block.number)
 
@@ -247,6 +252,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     layouts = _layouts(arrays, wheres)
     rows = [_sized(array, layout.blocks) for array, layout in zip(arrays, layouts, strict=True)]
     blocks = [
+        # All rows of matrix i are in context i: an integer in place of an array of codes.
         _Block(i, j, place, np.array([i]), context=i)
         for i, layout in enumerate(layouts)
         for j, place in layout.filled()
@@ -273,9 +279,11 @@ def _one_matrix(array: Any, where: str, feature_names: Array | None, read_labels
     if n == 0:
         raise ValueError(f"{where} has 0 samples (shape={layout.source().shape}) while a minimum of 2 is required.")
     if read_labels is None:
+        # One context called 0, as ``contexts`` has it for rows in memory; there are no codes to send.
         labels = DaskLabels(np.array([0]), None, [np.array([0])] * len(layout.blocks), np.array([n]))
     else:
         labels = read_labels(n, tuple(place.n_rows for place in layout.blocks), rows)
+    # With labels each row has a code; without, the integer 0 stands for all of them.
     by_name = read_labels is not None
     context = None if by_name else 0
     blocks = [_Block(0, j, place, labels.present[j], context) for j, place in layout.filled()]
@@ -309,6 +317,7 @@ def first_rows(X: Any, n: int) -> Any:
     """Return the first rows of a Dask array, at most n: only those in its first block that is not empty."""
     X = whole_rows(X, "X")
     graph = Graph([X])
+    # Blocks may be empty after a filter, and would say nothing about the values.
     number = next((j for j, length in enumerate(X.chunks[0]) if length), 0)
     return graph.compute(graph.call(head, (X.name, number, 0), n))
 
@@ -329,6 +338,7 @@ def whole_rows(X: Any, where: str) -> Any:
         raise ValueError(f"{where} must be 2-D (n_samples, n_features), got {X.ndim} dimensions; reshape it.")
     if np.isnan(X.shape[1]):
         raise ValueError(f"{where} has an unknown number of features; call compute_chunk_sizes() on it first.")
+    # The number of rows may be NaN until ``_layouts`` has counted them; only that of features is checked.
     check_matrix_shape((0, X.shape[1]), where)
     block_dtype(X.dtype, where)
     check_announced(X, where)
@@ -370,15 +380,19 @@ def _layouts(arrays: list[Any], wheres: list[str]) -> list[_Layout]:
     looks = []
     for array in arrays:
         lengths = array.chunks[0]
+        # NaN, for an unknown length, is true as well: the first such block counts as filled.
         first_filled = next((j for j, n in enumerate(lengths) if n), 0)
+        # Blocks that are not persisted are loaded for a look, so no more of them than necessary.
         numbers = range(len(lengths)) if _has_unknown_lengths(array) else [first_filled]
         looks.append([graph.call(look, (array.name, j, 0)) for j in numbers])
     layouts = []
     for array, where, seen in zip(arrays, wheres, graph.compute(graph.call(gathered, looks)), strict=True):
         unknown = _has_unknown_lengths(array)
         lengths = [block.n_rows for block in seen] if unknown else [int(n) for n in array.chunks[0]]
+        # One sparse block makes all CSR: a sparse block that is made dense may not fit in memory.
         sparse = any(block.sparse for block in seen)
         p = int(array.shape[1])
+        # The wider of what is announced and what is found; ``_load`` refuses blocks that are wider still.
         dtypes = {array.dtype, *(block.dtype for block in seen)}
         dtype = np.result_type(*(block_dtype(one, where) for one in dtypes))
         starts = np.cumsum([0, *lengths]).tolist()
@@ -396,5 +410,6 @@ def _has_unknown_lengths(array: Any) -> bool:
 
 def _sized(array: Any, places: list[Place]) -> Any:
     """Return the array with the lengths of its blocks, which it may not have known."""
+    # Same graph and same keys, so blocks that are persisted stay so; only the shape is new.
     chunks = tuple(place.n_rows for place in places), array.chunks[1]
     return require("dask.array", "dask").Array(array.dask, array.name, chunks, meta=array._meta)

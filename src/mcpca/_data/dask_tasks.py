@@ -56,8 +56,10 @@ class Projections:
 def _load(block: Any, place: Place) -> Any:
     """Return a block as dense or CSR rows of the type in ``place``; raise if its shape or type is another."""
     sparse = scipy.sparse.issparse(block)
+    # Exactly an ndarray: masked arrays and matrices are subclasses that behave differently.
     if not sparse and (type(block) is not np.ndarray or block.dtype.kind not in "biuf"):
         block = check_rows(block, f"{place.where}, the block from row {place.first} on,")
+    # Any sparse layout becomes CSR here, since row blocks are sliced by rows from now on.
     rows: Any = scipy.sparse.csr_array(block) if sparse else block
     expected = place.n_rows, place.n_features
     if rows.shape != expected:
@@ -66,6 +68,7 @@ def _load(block: Any, place: Place) -> Any:
             f"{place.first + place.n_rows - 1}, where {expected} was announced; give every block the same features, "
             "and from_delayed and map_blocks the true shapes."
         )
+    # Not rounded silently: results would depend on which blocks happened to be looked at first.
     if not np.can_cast(block_dtype(rows.dtype, place.where), place.dtype):
         raise ValueError(
             f"{place.where} announces {place.dtype} and its block from row {place.first} on is {rows.dtype}: digits "
@@ -87,6 +90,7 @@ def _load(block: Any, place: Place) -> Any:
 
 def _codes_of(codes: Any, n: int) -> Array:
     """Return the contexts of n rows: ``codes`` are those of a block, or one integer for all rows."""
+    # Codes are stored in as few bytes as possible, perhaps unsigned; arithmetic on them needs a wide signed type.
     return np.full(n, codes, dtype=np.intp) if isinstance(codes, int) else codes.astype(np.intp)
 
 
@@ -111,6 +115,7 @@ def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any
     """Return what ``kernel`` makes of a block, some rows at a time; raise if that is not finite."""
     rows = _labelled(block, codes, place)
     n = len(rows.codes)
+    # At least a byte: a block without rows in any context has none, and the division below needs more than 0.
     row_bytes = max(_bytes_of(rows.X) / max(n, 1), 1)
     step = max(1, int(_KERNEL_BYTES // row_bytes))
     sums: list[Sum] = []
@@ -158,6 +163,7 @@ def block_scores(known: Projections, block: Any, codes: Any, place: Place) -> Ar
     """Return the scores of a block's rows."""
     X = _load(block, place)
     codes = _codes_of(codes, place.n_rows)
+    # Scores would carry NaN to the user without an error; sums of a fit are checked by themselves.
     check_block(X, place.first, place.where)
     dtype = np.result_type(place.dtype, known.projections[0])
     return offset_scores_by_context(X, codes, known.projections, known.offsets, dtype)
@@ -167,12 +173,14 @@ def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
     """Return the contexts of a block, what its rows add to their marks, and a checksum of the codes of its rows."""
     codes = _codes_of(codes, place.n_rows)
     present = np.unique(codes)
+    # searchsorted gives the position of each code among those present, so marks are (k',) and not (k,).
     marks = marks_of(_load(block, place), np.searchsorted(present, codes), len(present))
     return present, marks, zlib.crc32(codes.astype(np.int64).tobytes())
 
 
 def head(block: Any, n: int) -> Any:
     """Return the first n rows of a block."""
+    # COO blocks cannot be sliced.
     return (scipy.sparse.csr_array(block) if scipy.sparse.issparse(block) else np.asarray(block))[:n]
 
 
@@ -205,6 +213,8 @@ def _bytes_of(X: Any) -> float:
 
 def combined_sums(parts: list[list[Sum]]) -> list[Sum]:
     """Return the sums in ``parts`` added up by total and key, in this order; ``parts`` are not changed."""
+    # A dict keeps the order of first occurrence, so sums come out in the order of the kernel. Keys are never ``Flat``:
+    # rows on workers are not added entry by entry (``kernels.adds_by_entry``).
     totals = dict.fromkeys(s.total for part in parts for s in part)
     return [_joined([s for part in parts for s in part if s.total == total]) for total in totals]
 
@@ -219,6 +229,8 @@ def _joined(sums: list[Sum]) -> Sum:
         for other in sums[1:]:
             value += other.value
         return Sum(number, key, value)
+    # Blocks may have different contexts. The union is sorted, so searchsorted finds the places of each; keys within one
+    # Sum are distinct, so += adds all of its rows.
     union = np.unique(np.concatenate([s.key for s in sums]))
     if scipy.sparse.issparse(value):
         joined: Any = scipy.sparse.csr_array((len(union), value.shape[1]))
@@ -296,11 +308,14 @@ def encode(coder: Coder, block: Any) -> Array:
     """Return the codes of a block of labels among the names of all contexts."""
     coded = _read(block)
     position = {name: i for i, name in enumerate(coder.names.tolist())}
+    # By the names in this block, and not label by label: they are few. No code is -1 here, which would pick the last
+    # name: missing labels are refused after the first look.
     codes_of_categories = np.array([position[name] for name in coded.categories.tolist()], dtype=coder.dtype)
     return codes_of_categories[coded.codes]
 
 
 def count(codes: Array) -> tuple[Array, Array]:
     """Return the contexts in a block of codes, and their numbers of rows."""
+    # -1 is no context and not counted. As intp, for ``present`` is an index later.
     present, counts = np.unique(codes[codes >= 0], return_counts=True)
     return present.astype(np.intp), counts

@@ -72,6 +72,7 @@ def input_kind(X: Any) -> InputKind:
     stored = _stored_kind(X, cls)
     if stored is not None:
         return stored
+    # On the class, here and below: on the instance a property would be computed, and may read a file or raise.
     is_arraylike = any(hasattr(cls, name) for name in _ARRAY_PROTOCOLS)
     if is_arraylike and hasattr(cls, "columns"):
         return InputKind.FRAME
@@ -84,6 +85,7 @@ def input_kind(X: Any) -> InputKind:
     if isinstance(X, (list, tuple)):
         return InputKind.SEQUENCE
     if is_arraylike:
+        # Arrays have neither; both together mean values with an index. Frames, which have them too, were found above.
         return InputKind.SERIES if hasattr(cls, "items") and hasattr(cls, "index") else InputKind.ARRAY
     if hasattr(cls, "__iter__") and not isinstance(X, _COLLECTIONS):
         return InputKind.CHUNKS
@@ -98,11 +100,14 @@ def _stored_kind(X: Any, cls: type) -> InputKind | None:
         return InputKind.ANNDATA
     # None of these libraries is imported: an instance of their classes shows that somebody else did.
     libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    # ``ndim`` leaves out Delayed and Bag, which have no rows and columns.
     if libraries & {"dask", "dask_expr"} and hasattr(cls, "ndim"):
         return InputKind.DASK
+    # AnnData's class for sparse groups in a file has had several names, so it is known by what it offers.
     layout = getattr(X, "format", None)
     if isinstance(layout, str) and layout in ("csr", "csc") and hasattr(cls, "shape") and hasattr(X, "group"):
         return InputKind.SPARSE_DATASET
+    # A group has neither a shape nor chunks.
     if libraries & {"h5py", "zarr"} and hasattr(cls, "shape") and hasattr(cls, "chunks"):
         return InputKind.DATASET
     return None
@@ -152,6 +157,7 @@ def anndata_parts(X: Any) -> tuple[Any, Array]:
     """Return the matrix of an AnnData and its feature names (p,) of str. Nothing of a backed matrix is read."""
     if not is_anndata(X):
         raise TypeError(f"X is a {type(X).__name__}, not an AnnData (with X, obs and var_names); pass an AnnData.")
+    # ``X`` of a backed AnnData opens its file if need be, which is where a damaged one shows first.
     try:
         matrix = X.X
     except (OSError, ValueError, KeyError) as error:

@@ -57,11 +57,13 @@ def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
     """
     try:
         for dataset in datasets:
+            # The truth of an h5py dataset is whether its file is open; arrays of Zarr have no such thing.
             if hasattr(type(dataset), "__bool__") and not dataset:
                 raise OSError("the file is closed")
         yield
         if datasets:  # all of one file
             _check_length(datasets[0])
+    # Nothing is wrong with the file, and the advice below would mislead.
     except MemoryError:
         raise
     except Exception as error:  # every codec and every store has its own
@@ -74,6 +76,7 @@ def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
 def _check_length(dataset: Any) -> None:
     """Raise if a local HDF5 file, open for reading only, is shorter than when it was opened."""
     file: Any = getattr(dataset, "file", None)
+    # sec2 is the driver of plain local files; with others there may be no file on disk to compare with.
     if getattr(file, "mode", None) != "r" or getattr(file, "driver", None) != "sec2":
         return  # a file that is being written may be longer in memory than on disk
     expected = int(file.id.get_filesize())
@@ -96,6 +99,7 @@ def _missing_chunks(array: Any) -> tuple[int, int]:
         return 0, 0
     shards = getattr(array, "shards", None)
     stored = shards or array.chunks
+    # -(-a // b) rounds up: the last chunk along an axis may be partly filled.
     total = math.prod(-(-n // length) for n, length in zip(array.shape, stored, strict=True))
     # Zarr counts all chunks of a shard, also those beyond the end of the array.
     per_file = math.prod(s // c for s, c in zip(shards, array.chunks, strict=True)) if shards else 1
@@ -116,6 +120,7 @@ class DenseDiskSource:
         self._dataset = dataset
         self._where = where
         with reading(where, "its shape", dataset):
+            # None for an HDF5 dataset with a null dataspace; () has the right error below.
             shape = dataset.shape or ()
             dtype = dataset.dtype
             chunks = getattr(dataset, "chunks", None)
@@ -150,9 +155,11 @@ class DenseDiskSource:
         numbers = row_numbers(rows, self.shape[0], self._where)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
+        # out (number of rows asked for, p), filled read by read; nothing else of its size is held.
         out = (room or Room()).take("data", len(numbers) * self.shape[1], self.dtype).reshape(-1, self.shape[1])
         a = 0
         for b in self._ends_of_reads(ordered):
+            # One contiguous read, then a pick in memory: h5py is slow with long lists of row numbers.
             first = int(ordered[a])
             out[order[a:b]] = self._read(first, int(ordered[b - 1]) + 1)[ordered[a:b] - first]
             a = b
@@ -161,6 +168,7 @@ class DenseDiskSource:
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block), reading whole chunks where they are not too large."""
         step = max(max_bytes // self._row_bytes, 1)
+        # Whole bands, so that no chunk is decompressed for two blocks.
         if step >= self._band:
             read = step // self._band * self._band
         else:
@@ -175,6 +183,7 @@ class DenseDiskSource:
         """Yield where to cut sorted row numbers, so that each part is within neighbouring chunks of a bounded size."""
         # Chunks of very many rows are read in parts, though each part decompresses the whole chunk.
         band = min(self._band, max(_BAND_RATIO * _READ_BYTES // self._row_bytes, 1))
+        # Cuts where a band is skipped, or where a read would hold more than ``most`` bands.
         bands = ordered // band
         most = max(_READ_BYTES // (band * self._row_bytes), 1)  # bands in a read
         begin = 0
@@ -210,6 +219,7 @@ class _SparseDisk:
             group = dataset.group
             self._data = direct(group["data"])
             self._indices = direct(group["indices"])
+            # Zarr reads a missing chunk as fill value without an error; as indices, zeros would pass every check below.
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
             self._major = np.asarray(group["indptr"][:])  # of rows for CSR, of columns for CSC
             n_data = int(self._data.shape[0])
@@ -218,6 +228,7 @@ class _SparseDisk:
             chunks = getattr(self._data, "chunks", None)
         self.shape = check_matrix_shape(shape, where)
         self.dtype = block_dtype(self._data.dtype, where)
+        # What an entry takes in a block: values as floats, whatever they are in the file.
         self._entry_bytes = self.dtype.itemsize + index_bytes
         # Skipping less than a chunk saves nothing, since chunks are read whole.
         self._gap = int(chunks[0]) if chunks else _MIN_GAP_ENTRIES
@@ -280,6 +291,7 @@ class CSRDiskSource(_SparseDisk):
         places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
         index_dtype = np.int32 if places[-1] < 2**31 and self.shape[1] < 2**31 else np.int64
         size = int(places[-1])
+        # Threads write to disjoint places of these two arrays, so no lock is needed.
         room = room or Room()
         data = room.take("data", size, self.dtype)
         indices = room.take("indices", size, index_dtype)
@@ -287,6 +299,7 @@ class CSRDiskSource(_SparseDisk):
         def put(a: int, b: int) -> None:
             """Read the wanted rows ``ordered[a:b]`` in one piece and put them where they belong in the result."""
             first = int(ordered[a])
+            # Whether entries are sorted is checked once, for the whole result, and not in every part.
             part = self._read(first, int(ordered[b - 1]) + 1, as_it_is=True)[ordered[a:b] - first]
             to: Any = slice(places[a], places[b])
             if not in_order:
@@ -316,6 +329,7 @@ class CSRDiskSource(_SparseDisk):
         most = max(_READ_BYTES // self._entry_bytes, 1)
         begin = 0
         ends = self._major[ordered + 1]
+        # A gap of a chunk or more ends a read in any case; between such cuts reads are split by size.
         cuts = np.append(np.flatnonzero(gaps >= self._gap) + 1, len(ordered)).tolist()
         for cut in cuts:
             while begin < cut:
@@ -353,6 +367,7 @@ class CSCDiskSource(_SparseDisk):
         numbers = row_numbers(rows, self.shape[0], self._where)
         # Each row is selected once from the file, and repeated in memory.
         unique, inverse = np.unique(numbers, return_inverse=True)
+        # Sorted and distinct, as ``_select`` needs them: it has a single place for each row of the file.
         block = self._select(unique)
         return block if len(unique) == len(numbers) and (unique == numbers).all() else block[inverse]
 
@@ -364,6 +379,7 @@ class CSCDiskSource(_SparseDisk):
             for _, _, indices, _ in self._pieces("its columns"):
                 counts += np.bincount(indices, minlength=self.shape[0])
             self._indptr = np.concatenate([[0], np.cumsum(counts)])
+        # Speed against memory: every block costs a read of the whole file, so few and large ones.
         size = max(max_bytes, min(-(-self.nbytes // _MAX_CSC_BLOCKS), _MAX_CSC_BLOCK_BYTES))
         for first, stop in csr_blocks(self._indptr, self._entry_bytes, size):
             yield first, self._select(np.arange(first, stop))
@@ -383,6 +399,7 @@ class CSCDiskSource(_SparseDisk):
         place[wanted] = np.arange(len(wanted))
         data_parts: list[Array] = []
         row_parts: list[Array] = []
+        # Empty first parts, here and below, since np.concatenate refuses an empty list: a file may have no entries.
         counts = [np.zeros(0, dtype=np.int64)]
         for _, data, indices, pointers in self._pieces(what):
             rows = place[indices]
@@ -394,5 +411,6 @@ class CSCDiskSource(_SparseDisk):
         indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         data = np.concatenate([np.zeros(0, dtype=self.dtype), *data_parts])
         rows = np.concatenate([np.zeros(0, dtype=np.int32), *row_parts])
+        # Entries came column by column, so this is CSC as it stands; SciPy turns it into CSR in linear time.
         block = scipy.sparse.csc_array((data, rows, indptr), shape=(len(wanted), self.shape[1]))
         return as_canonical(scipy.sparse.csr_array(block.tocsr()))

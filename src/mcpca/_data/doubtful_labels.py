@@ -20,12 +20,14 @@ def alike(names: Iterable[Any]) -> list[list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
         if isinstance(name, str):
+            # casefold also makes "ß" and "SS" alike. str, because np.str_ would show its type in messages.
             groups.setdefault(" ".join(name.split()).casefold(), []).append(str(name))
     return [group for group in groups.values() if len(group) > 1]
 
 
 def missing_by_name(names: Iterable[Any]) -> list[str]:
     """Return names that other programs write for missing labels, and crossed names with such a part."""
+    # A label that is missing in one column makes the whole combination doubtful: "NA / b".
     texts = (name for name in names if isinstance(name, str))
     return [str(name) for name in texts if any(part.strip() in MISSING_TEXTS for part in name.split(SEPARATOR))]
 
@@ -38,6 +40,7 @@ def told_alike(groups: list[list[str]]) -> str:
 
 def warn_of_doubtful(names: Iterable[Any]) -> None:
     """Issue a ``DoubtfulLabelsWarning`` for names that may be the same context, or a missing label."""
+    # Read twice below, which an iterator would not allow.
     names = list(names)
     if groups := alike(names):
         warn(f"y: {told_alike(groups)}.", DoubtfulLabelsWarning)

@@ -40,12 +40,15 @@ class DirectDataset:
     def __getitem__(self, part: slice) -> Array:
         first, stop, _ = part.indices(self.shape[0])
         out = np.empty(max(stop - first, 0), dtype=self.dtype)
+        # Asked for at each read: once the file is closed, the system may give the same number to another file.
         handle = self.file.id.get_vfd_handle()
         size = self.dtype.itemsize
+        # Chunk by chunk: chunks may be anywhere in the file, and within one the entries are contiguous.
         while first < stop:
             chunk, inside = divmod(first, self._length)
             n = min(self._length - inside, stop - first)
             done = len(out) - (stop - first)
+            # Straight into the result, without a bytes object in between; Python's lock is released meanwhile.
             _fill(handle, out[done : done + n].data.cast("B"), int(self._offsets[chunk]) + inside * size)
             first += n
         return out
@@ -71,10 +74,14 @@ def direct(dataset: Any) -> Any:
         return dataset
     file = dataset.file
     stored = dataset.id.get_create_plist()
+    # Bytes are taken as they are, so their order must be that of this machine.
     plain = dataset.dtype.isnative and dataset.dtype.kind in "iuf" and dataset.ndim == 1
+    # The handle of other drivers need not be a file descriptor, and what is being written may not be on disk yet. With
+    # a user block, addresses need not count from the start of the file.
     local = file.driver == "sec2" and file.mode == "r" and not file.swmr_mode and file.userblock_size == 0
     if not (plain and local) or stored.get_nfilters() or stored.get_external_count():
         return dataset
+    # Contiguous: like a single chunk. It has no offset if nothing was ever written to it.
     if dataset.chunks is None:
         offset = dataset.id.get_offset()
         return dataset if offset is None else DirectDataset(dataset, max(dataset.shape[0], 1), np.array([offset]))
@@ -87,5 +94,6 @@ def direct(dataset: Any) -> Any:
 
     if not hasattr(dataset.id, "chunk_iter"):  # older versions of HDF5
         return dataset
+    # One walk over the index of chunks; to ask for each chunk by number would search the index every time.
     dataset.id.chunk_iter(note)
     return dataset if (offsets < 0).any() else DirectDataset(dataset, length, offsets)

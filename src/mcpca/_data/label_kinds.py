@@ -28,14 +28,18 @@ def plain_label(label: Any, where: str = "y") -> Any:
     Labels that mean the same become equal: a day of NumPy and of Python, a moment of pandas and of Python.
     """
     if isinstance(label, _PLAIN):
+        # np.str_ and np.float64 are subclasses of str and float, but would be shown and saved as NumPy's.
         return label.item() if isinstance(label, np.generic) else label
     if isinstance(label, tuple):
         return tuple(plain_label(part, where) for part in label)
+    # By the function for arrays, so that a date becomes the same label alone and in an array.
     if isinstance(label, (np.datetime64, np.timedelta64)):
         return plain_labels(np.array([label]))[0]
     if isinstance(label, np.generic) and label.dtype.kind in "biuf":
         return label.item()
     name = type(label).__name__
+    # By name and attribute, since pandas need not be installed. Before ``_writer``: a Timestamp is also a datetime, and
+    # would pass as one with its nanoseconds.
     if name in ("Timestamp", "Timedelta") and hasattr(label, "nanoseconds" if name == "Timedelta" else "nanosecond"):
         # Python's types hold microseconds; a label with nanoseconds stays NumPy's, which has no time zones.
         nanoseconds = label.nanoseconds if name == "Timedelta" else label.nanosecond
@@ -68,9 +72,11 @@ def plain_labels(labels: Array) -> Array:
     small = labels.astype(_MICROSECONDS[kind]) if labels.dtype != np.dtype(_MICROSECONDS[kind]) else labels
     values = small.tolist()
     unit = np.datetime_data(labels.dtype)[0]
+    # Calendar units become ``date``, not ``datetime``: a day is not the moment of its midnight.
     if kind == "M" and unit in ("Y", "M", "W", "D"):
         values = labels.astype("M8[D]").tolist()
     # Dates beyond the years of Python come out as integers, and nanoseconds are cut off: these stay NumPy's.
+    # So does NaT, which equals nothing, itself included; it is found missing later.
     exact = (small == labels) & [not isinstance(value, int) for value in values]
     out = np.empty(len(labels), dtype=object)
     out[:] = [value if is_exact else label for value, is_exact, label in zip(values, exact, labels, strict=True)]
@@ -81,6 +87,7 @@ def sort_key(label: Any) -> Any:
     """Return the key that sorts plain labels: by type first, since mixed ones cannot be compared, then by value."""
     if isinstance(label, tuple):
         return "tuple", tuple(sort_key(part) for part in label)
+    # Python refuses to compare moments with a zone to those without.
     if isinstance(label, datetime.datetime) and label.tzinfo is not None:
         return "datetime with a zone", label
     if isinstance(label, datetime.datetime):
@@ -113,6 +120,7 @@ def _to_json(label: Any) -> Any:
 def _from_json(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
+    # Files may come from anywhere: every shape that ``_to_json`` does not write is an error, and nothing is guessed.
     if not isinstance(value, dict) or len(value) != 1:
         raise ValueError(f"{_short(value)} is not a name of a context or feature.")
     ((kind, content),) = value.items()
@@ -146,6 +154,7 @@ def _writer(label: Any) -> tuple[str, Callable[[Any], Any]] | None:
     return None
 
 
+# A table of fixed constructors, not names looked up in modules: a file cannot make anything else run.
 _READERS: dict[str, Callable[[Any], Any]] = {
     "tuple": lambda content: tuple(labels_from_json(content)),
     "bytes": lambda content: base64.b64decode(content, validate=True),
@@ -187,6 +196,7 @@ def checked_names(names: Any, what: str) -> list[Any]:
     """Return names that ``names_to_json`` wrote; raise if they are not a list of distinct names."""
     if not isinstance(names, list):
         raise ValueError(f"{what} is not a list of names")
+    # By their repr, because names that are dicts cannot be hashed.
     repeated = [name for name, n in Counter(map(repr, names)).items() if n > 1]
     if repeated:
         raise ValueError(f"{what} has {repeated[0][:40]} more than once")

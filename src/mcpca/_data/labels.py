@@ -54,6 +54,7 @@ def label_columns(X: Any, y: Any, kind: InputKind | None = None) -> list[str]:
         if columns is None and kind in (InputKind.SEQUENCE, InputKind.MAPPING):
             return []  # separate contexts take no y, which is an error where they are read
         return check_column_names([y], columns or [], "y", where, "or the labels themselves")
+    # As many entries as rows are labels, even if columns happen to have the same names.
     if columns is None or len(set(y) & set(columns)) == 0 or len(y) == len(table):
         return []
     return check_column_names(list(y), columns, "y", where, "or the labels themselves")
@@ -62,7 +63,7 @@ def label_columns(X: Any, y: Any, kind: InputKind | None = None) -> list[str]:
 def check_column_names(
     names: list[str], columns: list[Any], argument: str, where: str, otherwise: str, is_not: str = "is not a column of"
 ) -> list[str]:
-    """Return ``names``; raise if one is not among the ``columns``, with those it may be a misspelling of, or is twice.
+    """Return ``names``; raise if one is not among the ``columns``, with suggestions, or occurs more than once.
 
     ``otherwise`` says in the error what else the argument may be.
     """
@@ -75,6 +76,7 @@ def check_column_names(
                 f"{argument}={name!r} {is_not} {where}, which has {quoted(present, _LISTED_COLUMNS)}{hint} the name of "
                 f"one, {otherwise}."
             )
+        # Of a repeated column pandas returns a table, which is not one label per row.
         if columns.count(name) > 1 or names.count(name) > 1:
             raise ValueError(f"{argument}={name!r} names a column of {where} twice; give every column its own name.")
     return names
@@ -95,6 +97,7 @@ def take_labels(X: Any, y: Any, kind: InputKind | None = None) -> tuple[Any, Any
     table = X.obs if kind is InputKind.ANNDATA else X
     if len(names) == 1:
         labels = table[names[0]]
+    # Which combinations occur is known only from the labels of all columns, and those are on the workers.
     elif hasattr(X, "npartitions"):
         raise ValueError(f"y={names}: columns of a Dask DataFrame are not crossed; join them in one, and name it.")
     else:
@@ -107,6 +110,7 @@ def without_columns(X: Any, names: Sequence[str]) -> Any:
     columns = column_names(X) if names else None
     if columns is None or not set(names) & set(columns):
         return X
+    # Selection by a list of names is what pandas, polars and Dask have in common.
     return X[[c for c in columns if c not in names]]
 
 
@@ -120,6 +124,8 @@ def cross_labels(columns: Sequence[Any]) -> Coded:
     # categories, so that sorting the numbers sorts by the first column, then the second, and so on.
     combined = coded[0].codes.astype(np.int64)
     missing = combined < 0
+    # Exact while the product of the numbers of categories is below 2^63. A code of -1 spoils the number of its row,
+    # which is why those rows are noted and left out.
     for column in coded[1:]:
         combined = combined * len(column.categories) + column.codes
         missing |= column.codes < 0
@@ -129,6 +135,7 @@ def cross_labels(columns: Sequence[Any]) -> Coded:
     # The digits back again, the last first.
     parts: list[list[str]] = []
     for column in reversed(coded):
+        # At least 1, since a column may have no label at all; there is then nothing to divide.
         present, digits = np.divmod(present, max(len(column.categories), 1))
         parts.insert(0, [str(name) for name in column.categories[digits]])
     return Coded(codes, np.array(distinct([SEPARATOR.join(names) for names in zip(*parts, strict=True)])))
@@ -136,6 +143,7 @@ def cross_labels(columns: Sequence[Any]) -> Coded:
 
 def distinct(names: list[str]) -> list[str]:
     """Return ``names``, labels as text; raise if two labels that differ, such as 1 and "1", are the same text."""
+    # Also caught are "a / b" crossed with "c" and "a" crossed with "b / c", which read the same.
     if len(set(names)) < len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(
@@ -151,13 +159,15 @@ def read_labels(y: Any) -> Coded:
     """Return labels of any library as codes; those that are missing or masked have -1.
 
     Categories are the labels that occur: sorted, or in the order that a categorical gives them. Labels that are not
-    1-D have codes of their shape, which the caller refuses, who knows how many there should be.
+    1-D have codes of their shape, so that the caller, who knows how many there should be, can refuse them.
     """
     y = _polars_enum(_from_xarray(y))
     accessor = getattr(y, "cat", y)  # of a Series; a Categorical, or ``Coded``, has these itself
     codes = getattr(accessor, "codes", None)
     categories = getattr(accessor, "categories", None)
     if codes is not None and categories is not None:
+        # Categories without rows are dropped, or they would become empty contexts; the order of the others is kept.
+        # With the -1 sorted first, subtracting 1 makes index -1 for missing labels and 0 for the first category in use.
         used, index = np.unique(np.asarray(codes), return_inverse=True)
         first = int((used < 0).any())  # -1, for missing labels, sorts first
         return Coded(index - first, name_array([plain_label(categories[c]) for c in used[first:]]))
@@ -165,7 +175,9 @@ def read_labels(y: Any) -> Coded:
         values = np.asarray(to_host(y))
     except ValueError as error:
         raise ValueError(f"y has labels of different lengths ({error}); {_ONE_PER_ROW}") from error
+    # From y itself: np.asarray above has dropped the mask, and shows the values beneath it.
     masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(values.shape, dtype=bool)
+    # A column vector, as a DataFrame with a single column gives it.
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
         masked = masked[:, 0]
@@ -191,6 +203,7 @@ def read_labels(y: Any) -> Coded:
 def sorted_names(names: Iterable[Any]) -> list[Any]:
     """Return each name once, in the order of contexts: mixed types by type first."""
     try:
+        # An order that depends on the names alone: contexts are numbered the same whatever the order of rows.
         return sorted(set(names), key=sort_key)
     except TypeError as error:
         raise TypeError(f"y has labels that cannot be sorted ({error}); pass them as text: y.astype(str).") from error
@@ -225,6 +238,7 @@ def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
 
     Slices where the rows of every context stand together and in order, row numbers otherwise.
     """
+    # minlength: contexts at the end without rows get empty slices, and the result always has k entries.
     counts = np.bincount(codes, minlength=k)
     ends = np.cumsum(counts)
     if (np.diff(codes) >= 0).all():
@@ -256,6 +270,7 @@ def _from_xarray(y: Any) -> Any:
     """Return the values of an xarray DataArray, read into memory; columns of a lazily read AnnData are such arrays."""
     if type(y).__module__.partition(".")[0] != "xarray":
         return y
+    # ``values`` would be a NumPy array, in which a categorical loses the order of its categories.
     y = y.data
     return y.compute() if hasattr(y, "compute") else y
 

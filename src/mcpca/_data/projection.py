@@ -25,6 +25,7 @@ def offset_scores(X: Any, directions: Array, offset: Array) -> Array:
 
     ``offset`` is (r,), or (n, r) where rows have different ones.
     """
+    # Dense (n, r) in either case, since the directions are.
     return np.asarray(X @ directions - offset)
 
 
@@ -35,9 +36,11 @@ def offset_scores_by_context(
 
     ``projections`` are one matrix (r, p) for all contexts or one for each, ``offsets`` (1, r) or (k, r) likewise.
     """
+    # One projection for all contexts: a single product (n, p) x (p, r), and only the offsets go by context.
     if len(projections) == 1:
         offset = offsets[codes] if len(offsets) > 1 else offsets[0]
         return np.asarray(offset_scores(X, projections[0].T, offset), dtype=dtype)
+    # In the order of the rows, not of their contexts: scores go back to the user next to the rows.
     Z = np.empty((len(codes), offsets.shape[1]), dtype=dtype)
     for i in np.unique(codes).tolist():
         # Only contexts in this block: with many contexts a block has rows of few.
@@ -51,8 +54,10 @@ def projected_rows(source: Source, directions: Array, dtype: Any = np.float64) -
 
     One pass, which raises for values that are not finite. Memory: the result and a block of rows.
     """
+    # Shape and type are known beforehand, so blocks go straight to their rows, and nothing is joined at the end.
     Z = np.empty((source.shape[0], *directions.shape[1:]), dtype=dtype)
     for first, block in source.scan(SCAN_BYTES):
+        # Before the product: afterwards NaN has spread over whole rows of Z, and its feature is no longer known.
         check_block(block, first, "X")
         Z[first : first + block.shape[0]] = block @ directions
     return Z

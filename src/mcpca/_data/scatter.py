@@ -32,6 +32,7 @@ _OUTER_ROWS = 128
 
 def keeps_digits(squares: Array, centred_squares: Array) -> bool:
     """Whether 12 digits are left of every feature: ``sum x^2`` (p,) before and after the mean was taken off."""
+    # A product, so that nothing is divided by 0: a feature of zeros passes, and one that is constant elsewhere fails.
     return bool((squares <= SAFE_RATIO * centred_squares).all())
 
 
@@ -52,7 +53,9 @@ def add_centred(
     ``work`` is room for Z, in its precision. ``first`` overwrites ``scatter`` and so needs no temporary of its size.
     """
     Z = np.subtract(X, mean, out=None if work is None else work[: len(X)])
+    # In double even for float32 rows: d is made of rounding errors, which a sum in single precision would add to.
     shift += Z.sum(axis=0, dtype=np.float64)
+    # matmul writes into ``scatter``, where += would form the whole product (p, p) next to it.
     if first:
         np.matmul(Z.T, Z, out=scatter)
     else:

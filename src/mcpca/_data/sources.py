@@ -73,8 +73,10 @@ class DenseSource:
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order: a view for a slice, a copy for row numbers."""
+        # A slice goes to NumPy as it is, which then returns a view.
         if not isinstance(rows, slice):
             rows = row_numbers(rows, self.shape[0], self._where)
+        # asarray turns slices of a memory map into plain arrays, without reading them.
         return np.asarray(self.array[rows]).astype(self.dtype, copy=False)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
@@ -100,9 +102,11 @@ class CSRSource:
         # A new object around the same arrays: SciPy caches flags such as has_canonical_format on the matrix itself, and
         # the caller's is not ours to change.
         self.matrix = scipy.sparse.csr_array(X)
+        # From the pointers: data and indices may be longer than the entries in use.
         entries = int(self.matrix.indptr[-1])
         self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize
         self.nbytes = entries * self._entry_bytes + self.matrix.indptr.nbytes
+        # For the whole matrix once: every block would otherwise be checked in every pass.
         self._canonical = bool(self.matrix.has_canonical_format)
 
     def gather(self, rows: slice | Array) -> RowBlock:
@@ -126,6 +130,7 @@ class CSCSource:
     therefore at least an eighth of the matrix, even where ``max_bytes`` is smaller.
     """
 
+    # In memory, but ``gather`` is not cheap: a pass has to read in order, as from a file.
     in_memory = False
     sparse = True
 
@@ -136,6 +141,7 @@ class CSCSource:
         self.matrix = scipy.sparse.csc_array(X)
         entries = int(self.matrix.indptr[-1])
         self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize
+        # As CSR, which blocks will be: pointers of rows, not of columns.
         self.nbytes = entries * self._entry_bytes + (self.shape[0] + 1) * self.matrix.indptr.itemsize
         self._indptr: Array | None = None
 
@@ -189,6 +195,7 @@ def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
     if kind is InputKind.SOURCE:
         return X  # type: ignore[no-any-return]  # opening it again could mean reading it again
     if kind is InputKind.ANNDATA:
+        # Its matrix has a kind of its own, which has not been asked for yet.
         return as_source(anndata_parts(X)[0], where)
     if kind is InputKind.DASK:
         raise TypeError(
@@ -204,6 +211,7 @@ def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
     if kind is InputKind.SPARSE_DATASET:
         return CSRDiskSource(X, where) if X.format == "csr" else CSCDiskSource(X, where)
     if kind is InputKind.SPARSE:
+        # Before the conversion to CSR, which may take a copy and raise errors of SciPy's own.
         check_matrix_shape(X.shape, where)
         block_dtype(X.dtype, where)
         return CSCSource(X, where) if X.format == "csc" else CSRSource(X, where)
@@ -221,6 +229,7 @@ def columns_source(X: Any, columns: Array | None, where: str, kind: InputKind | 
     """
     if columns is None:
         return as_source(X, where, kind)
+    # One copy of the columns now, rather than a selection from every block in every pass.
     if in_memory(X):
         return as_source(X[:, columns], where, kind)
     return ColumnSource(as_source(X, where, kind), columns)

@@ -23,10 +23,12 @@ def check_rows(X: Any, where: str) -> Array:
     if scipy.sparse.issparse(X):
         raise TypeError(f"{where} is a sparse matrix, and this needs a dense array; pass X.toarray().")
     X = to_host(X)
+    # Before the conversion, in which a single column of text makes everything objects, and the error would name none.
     non_numeric = _non_numeric_columns(X)
     if non_numeric:
         raise ValueError(f"{where} has non-numeric columns {non_numeric}; drop or encode them.")
     try:
+        # NumPy drops masks silently. It raises ValueError for nested lists of different lengths.
         A = np.asarray(check_unmasked(X, where))
     except ValueError as error:
         raise ValueError(f"{where} has rows of different lengths ({error}); pass a rectangular array.") from error
@@ -44,6 +46,7 @@ def check_rows(X: Any, where: str) -> Array:
         )
     if A.shape[1] == 0:
         raise ValueError(f"{where} has 0 feature(s) (shape={A.shape}) while a minimum of 1 is required.")
+    # Integers, booleans, float16, and objects if they are all numbers. float32 stays, for half the memory.
     if A.dtype not in (np.float32, np.float64):
         try:
             A = A.astype(np.float64)
@@ -56,6 +59,7 @@ def _non_numeric_columns(X: Any) -> list[Any]:
     """Return the names of a DataFrame's columns that cannot be cast to float; none for other inputs."""
     if not (hasattr(X, "dtypes") and hasattr(X, "columns")):
         return []
+    # Nullable and Arrow types of pandas, and all types of polars, are not NumPy's.
     kinds = [dtype.kind if isinstance(dtype, np.dtype) else _extension_kind(dtype) for dtype in X.dtypes]
     return [c for c, kind in zip(X.columns, kinds, strict=True) if kind not in "biuf"]
 
@@ -74,6 +78,7 @@ def check_finite(A: Array, where: str, features: Array | None) -> None:
     """Raise if an array has NaN or infinite values; the error says how many and in which ``features`` (names)."""
     if has_finite_sum(A):
         return
+    # Only now a mask as large as A; it may also show that the sum of finite values has overflowed.
     bad = ~np.isfinite(A)
     if not bad.any():
         return
