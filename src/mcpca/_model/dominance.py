@@ -51,6 +51,7 @@ def dominant_feature(A: Array, variances: Callable[[], Array]) -> Dominance | No
     for which ``variances`` computes the variances of the features (k, p).
     """
     p, r = A.shape
+    # (p, r). Columns have unit length, so a weight of 0.99 leaves 2% of the squared length to all other features.
     weights = np.abs(A)
     n_near = (weights >= NEAR_ONE).sum(axis=1)
     feature = int(n_near.argmax())
@@ -58,11 +59,13 @@ def dominant_feature(A: Array, variances: Callable[[], Array]) -> Dominance | No
     # Of two features one is always large in an axis.
     if p < 3 or n == 0:
         return None
+    # A alone settles all other cases: variances are computed only here.
     if n == 1 or 2 * n <= r:
         total = np.asarray(variances(), dtype=np.float64).sum(axis=0)
         if not total[feature] > NEARLY_ALL * total.sum():
             return None
     weights_of_feature = weights[feature]
+    # The least of those that count, so that "or more" in the sentence holds for each of them.
     least = float(weights_of_feature[weights_of_feature >= NEAR_ONE].min())
     return Dominance(feature, n, r, least)
 

@@ -67,6 +67,7 @@ class FittedModel:
     score_moments: tuple[Array, Array] | None
     feature_names: Array | None
     label_columns: tuple[str, ...]
+    # Repeated from the estimator's parameters, so that functions of a model need no estimator.
     noise: str | None
     orthogonal: bool
 
@@ -83,6 +84,7 @@ class FittedModel:
     @property
     def context_means(self) -> ContextMeans:
         """The means on the host, looked up by name."""
+        # On the host even if the model is on a device: ``centering`` sends each mean to the rows where it is needed.
         return ContextMeans(self.contexts, to_host(self.means), self.n_samples, self.n_features)
 
     def gaussian(self, purpose: str) -> GaussianModel:
