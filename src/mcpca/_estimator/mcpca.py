@@ -41,6 +41,7 @@ from .persistence import SavedModel, load_model, save_model
 Estimator = TypeVar("Estimator", bound="MCPCA")
 
 
+# ``auto_wrap_output_keys=None``: scikit-learn would wrap ``transform`` for one matrix only; see ``_InContainer``.
 class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """Multi-context principal component analysis.
 
@@ -267,6 +268,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def _finish(self, fit: Fit) -> Self:
         """Set the fitted attributes, and warn of what makes the fit doubtful."""
+        # Published first: the names of MCPCs in warnings need a fitted model, and it is there even if warnings are
+        # errors.
         self._publish(fit.model, fit.rank_choice)
         model = fit.model
         names = component_names(self)
@@ -679,6 +682,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         basis_residual=estimator.basis_residual_,
         facets=estimator._facets,
         score_moments=estimator._score_moments,
+        # These two attributes exist only if the data had names, or columns of labels.
         feature_names=getattr(estimator, "feature_names_in_", None),
         label_columns=tuple(getattr(estimator, "label_columns_", ())),
         noise=estimator.noise,
@@ -717,6 +721,8 @@ class _InContainer(TransformerMixin, BaseEstimator):
     def __init__(self, scores: Any, model: MCPCA) -> None:
         self.scores = scores
         self.model = model
+        # A model that never called ``set_output`` has no such attribute, and follows scikit-learn's global
+        # configuration.
         config = getattr(model, "_sklearn_output_config", {})
         self.set_output(transform=config.get("transform"))
 

@@ -74,6 +74,7 @@ class Precision(Shown):
         Angles fall with the square root of the sample size if all contexts grow alike; the result is the mean over
         contexts.
         """
+        # Written so that NaN is refused, too.
         if not degrees > 0:
             raise ValueError(f"degrees={degrees!r} must be a positive angle.")
         return np.asarray(np.ceil(self.n_samples.mean() * (self.angles / degrees) ** 2).astype(np.int64))
@@ -186,6 +187,7 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
         Whether the estimate is restricted to orthonormal components.
     """
     k, r = model.B.shape
+    # In scaled features, where the noise is isotropic; angles are taken in the features as they are, further below.
     white = model.white
     G = white.T @ white
     # Fisher's information is an expectation and does not depend on data, whose moments are therefore left at 0.
@@ -193,7 +195,7 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
     # Estimating the mean takes one degree of freedom of each context.
     likelihood = Likelihood(G, model.B, model.s, no_moments, np.zeros(k), counts - 1.0, len(white) - r)
     blocks = likelihood.context_information()  # (k, r + 1, r + 1), of (b_i, log s_i)
-    # Noise that is known, or shared by all contexts, is no unknown of single contexts.
+    # Noise that is known, or shared by all contexts, is not an unknown of a single context.
     without_noise = model.diagonal or pooled
     if without_noise:
         blocks = blocks[:, :r, :r]

@@ -90,6 +90,7 @@ class Replicability(Shown):
     def in_words(self, what: str = "") -> str:
         """Return how many of ``what`` come back, from the fewest to the most in a split, as part of a sentence."""
         n, r = self.cosines.shape
+        # One half without the rank leaves the whole split unknown.
         if np.isnan(self.cosines).any():
             return f"it is not known how many of {r}{what} come back: halves have too few rows"
         low = int(self.counts.min())

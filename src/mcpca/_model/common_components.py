@@ -249,9 +249,9 @@ def _pair_angle(mean: Array, half: Array, off: Array, n: Array) -> Array:
     """Return the angles that minimise ``sum_i n_i log(R_jj R_ll)`` for m pairs, given as (m, k); see ``jacobi_sweeps``.
 
     With ``u = half cos 2 theta + off sin 2 theta`` the product is ``mean^2 - u^2``, and ``-log(mean^2 - x)`` is convex
-    in x: maximising its tangent at the present u, ``sum_i w_i u_i^2`` with ``w_i = n_i / (mean_i^2 - u_i^2)``, cannot
+    in x: maximising its tangent at the current u, ``sum_i w_i u_i^2`` with ``w_i = n_i / (mean_i^2 - u_i^2)``, cannot
     raise Phi. That maximum is an eigenvector of a 2 x 2 matrix. (Flury and Gautschi's G iteration takes the tangent in
-    u itself, a shorter step.) The iteration starts from the best of the present axes, the angle for u = 0, and the axes
+    u itself, a shorter step.) The iteration starts from the best of the current axes, the angle for u = 0, and the axes
     of single contexts, each of which has a minimum of its own if contexts are far from sharing their axes.
     """
     # The determinant of each (2, 2) block, > 0; rounding of the difference must not make it 0.

@@ -179,6 +179,7 @@ def decompose(
     k, p, _ = S.shape
     r = check_rank(r, p, "r")
     counts = None if n_samples is None else check_counts(n_samples, k)
+    # Covariances in an array have no names: contexts are numbered.
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
     # Solvers take fourth powers of the data; the power of two that keeps these finite is undone without rounding.
     scaled, e = stack_in_range(S)

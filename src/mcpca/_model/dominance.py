@@ -17,10 +17,10 @@ from .._utils.types import Array
 from .._utils.user_warnings import warn
 from ..exceptions import DominantFeatureWarning
 
-# |weight| of a feature in an axis of length 1 from which on the axis is nearly that feature. Two axes that have it are
+# The least |weight| of a feature, in an axis of unit length, that makes the axis nearly that feature. Two such axes are
 # within 16 degrees of each other (2 arccos 0.99), which independent components hardly ever are.
 NEAR_ONE = 0.99
-# Share of the total variance of all features from which on a feature is nearly all of it.
+# Share of the total variance of all features above which a feature is nearly all of it.
 NEARLY_ALL = 0.99
 
 

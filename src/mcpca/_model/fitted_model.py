@@ -2,9 +2,8 @@
 
 The estimator is a thin shell around it: ``MCPCA`` publishes the fields of a ``FittedModel`` as its fitted attributes,
 and each of its methods is a plain function of one. Those functions live beside this module (``scores``,
-``new_contexts``, ``facet_measures``) and in the rooms above (``_inference``, ``_estimator.persistence``). Whoever
-needs a model's insides, in reports, files or AnnData, takes them from here and not from the estimator's private
-attributes.
+``new_contexts``, ``facet_measures``) and in packages that build on this one (``_inference``, ``_estimator``). Reports,
+files and AnnData, which need a model's internals, take them from here and not from the estimator's private attributes.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def check_new_rows(model: FittedModel, X: Any) -> Any:
 
 def read_new_contexts(model: FittedModel, X: Any, y: Any, min_samples: int) -> Contexts:
     """Return rows in any form that ``fit`` takes as contexts with the features of the fit."""
-    # Labels first: they may be a column of X, which is no feature.
+    # Labels first: they may be a column of X, which is then not a feature.
     X, y = take_labels(X, y)
     if not isinstance(X, Contexts):
         blocks = named_blocks(X)
@@ -87,7 +87,7 @@ def read_fitted_contexts(model: FittedModel, X: Any, y: Any) -> Contexts:
 
 def _blocks_with_fitted_features(model: FittedModel, named: NamedBlocks) -> Any:
     names = named.names.tolist()
-    # Each block by itself: tables of different contexts may have their columns in different orders.
+    # Block by block: tables of different contexts may have their columns in different orders.
     blocks = [
         with_fitted_features(model, block, f"X, context {name!r},")[0]
         for name, block in zip(names, named.blocks, strict=True)

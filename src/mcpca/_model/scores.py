@@ -5,7 +5,7 @@ In the Gaussian model the first may be replaced by the expected scores given the
 
 ``MCPCA.transform`` and ``inverse_transform`` call ``for_each_context``, which calls ``scores`` or ``rows_from_scores``
 for one matrix, or once for each context of a list or dict. The function for one matrix is passed in, as each result
-has to go through scikit-learn's ``set_output`` by itself. ``centering`` has the arithmetic.
+has to go through scikit-learn's ``set_output`` on its own. ``centering`` has the arithmetic.
 """
 
 from __future__ import annotations

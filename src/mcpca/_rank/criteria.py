@@ -63,7 +63,8 @@ class Sweep:
     report: Report
 
     def stage(self, name: str, ranks: Sequence[int], times: int = 1) -> Search:
-        """Return the progress of a stage that goes through ``ranks`` so many times, counted in components."""
+        """Return the progress of a stage that goes through ``ranks`` ``times`` times, counted in components."""
+        # High ranks take longest, so components are a better measure of time than ranks.
         return Search(self.report, name, times * sum(ranks))
 
     def over(self, progress: Search, call: Callable[[int], Any], ranks: Sequence[int], core: Core) -> list[Any]:
@@ -255,6 +256,8 @@ def _likelihoods_in_other_half(
     def mean_log_density(r: int) -> float:
         if r > half.rank:
             return np.nan
+        # The covariances of the other half are about its own means: the criterion judges covariances, and leaves means
+        # aside.
         model = _maximum_likelihood(fitted, half.core, r, sweep)
         likelihood = model.likelihood(CovarianceStack(other.covariances), n)
         return float(np.average(model.log_likelihoods(likelihood), weights=n))
@@ -298,6 +301,7 @@ def bayesian_information(
 def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: Sweep) -> GaussianModel:
     """Fit ``solver="ml"`` with isotropic noise, to the accuracy of the sweep."""
     S = CovarianceStack(moments.covariances)
+    # Contexts weigh by their rows, as in MCPCA(solver="ml").
     freedom = moments.n_samples - 1.0
     settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, silent, freedom)
     solution = get_solver("ml", False, S.n_contexts)(S, core, r, settings)

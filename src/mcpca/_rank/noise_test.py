@@ -126,7 +126,7 @@ class ResidualTest:
         self.together = 0
 
     def _most_draws(self, levels: int) -> int:
-        """Bound the draws that are left, for progress: so many levels, then single contexts."""
+        """Bound the draws that are left, for progress: those of ``levels`` levels, then of single contexts."""
         return len(self.data.varying) * (_DRAWS * levels + _SINGLE_DRAWS + _MOST_SINGLE)
 
     def level(self, r: int, *, thorough: bool = False) -> Level:
@@ -268,6 +268,7 @@ class ResidualTest:
         """Add the levels at ranks that the search skipped; return ``singular_values()`` and ``scree_band()``."""
         missing = [r for r in ranks if r not in self.levels]
         draws_per_level = len(self.data.varying) * _DRAWS
+        # The one more is for the band of the scree.
         self._progress = Search(report, "noise at other ranks", draws_per_level * (len(missing) + 1))
         values = self.singular_values()
         band = self.scree_band()

@@ -1,8 +1,8 @@
 """At which ranks do runs from different seeds agree? The paper's rule (its section "Choosing the rank").
 
 The largest candidate at which they agree is chosen. This stands apart from ``select_rank``: ``choose_rank`` is the
-public function, ``automatic_rank`` calls it if ``rank_range`` is set, and of the rest of the room only the criterion
-"seeds" uses ``seed_scores``. It needs covariances and no rows, and does not ask whether anything is above noise.
+public function, ``automatic_rank`` uses the rule if ``rank_range`` is set, and the criterion "seeds" of ``select_rank``
+borrows ``seed_scores``. It needs covariances and no rows, and does not ask whether anything is above noise.
 """
 
 from __future__ import annotations
@@ -147,12 +147,13 @@ def choose_rank(
     Returns
     -------
     RankChoice
-        If no rank is stable, ``outcome`` is "none stable" and ``rank`` None; this is no error.
+        If no rank is stable, ``outcome`` is "none stable" and ``rank`` None; this is not an error.
 
     Notes
     -----
     Cost: one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
     """
+    # Runs take products of covariances, fourth powers of the data; scores have no unit, and the scree is scaled back.
     S, e = stack_in_range(check_covariances(S))
     with reporting(verbose, "choice of the rank") as report:
         choice, _ = choose_rank_checked(
@@ -272,6 +273,7 @@ def authors_score(A: Array, A_ref: Array) -> float:
     Distances are ``|a - b|_1`` where ``a . b > 0``, else ``|a + b|_2^2``: the published ranks rest on this.
     """
     r = A_ref.shape[1]
+    # (r, r), a row for each column of A_ref.
     cosines = A_ref.T @ A
     distances = 2 + 2 * cosines  # |a + b|_2^2 for unit columns
     for j in range(r):

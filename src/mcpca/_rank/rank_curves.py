@@ -118,6 +118,7 @@ class Curves:
         self.whole.fit(ranks, self.progress)
         if self.halves is not None:
             self.halves.fit(ranks, self.progress)
+        # Ascending and each once, since columns are indexed by position in this list.
         self.ranks = sorted({*self.ranks, *ranks})
 
     def cosines(self, r: int) -> Array:

@@ -59,6 +59,7 @@ class Recommendation:
     def reason(self, replicability: Replicability | None) -> str:
         """Return all sentences; without ``replicability`` they count components of the sweep's own fit."""
         replicating = []
+        # The user's model if it is comparable, otherwise the power method's fit of the search.
         if replicability is not None:
             replicating = [_sentence(replicability.in_words())]
         elif self.curves is not None and self.outcome in DECIDED_BY_HALVES:
@@ -299,6 +300,7 @@ def votes(above: int, curves: Curves, threshold: float) -> dict[str, int]:
         if name in _LARGEST_PASSING:
             passing = ranks[known][values[known] > threshold]
             by_criterion[name] = int(passing[-1]) if len(passing) else 0
+        # Similarities that are 0 at every rank prefer none.
         elif name in _SMALLEST_VALUE + _HIGHEST_VALUE and len(known) and values[known].any():
             signed = values[known] if name in _HIGHEST_VALUE else -values[known]
             # Of equally good ranks the largest, which keeps the most components.

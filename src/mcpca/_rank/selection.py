@@ -134,6 +134,7 @@ class RankSelection(Shown):
         if self.replicability is not None:
             cosines = _to_lists({"cosines": self.replicability.cosines})
             replicability = {"threshold": self.replicability.threshold} | cosines
+        # The keys are the fields of the class: ``from_json`` passes them to the constructor.
         return json.dumps(
             {
                 "rank": self.rank,
