@@ -1,6 +1,6 @@
 """``MCPCA`` itself: fitting from every form of input, and its file.
 
-- ``mcpca``: the class, its fitted attributes, and ``fitted_model``, by which other rooms get at what was fitted.
+- ``mcpca``: the class, its fitted attributes, and ``fitted_model``, by which other packages get at what was fitted.
 - ``parameters``: the parameters of the constructor as one value, checked as a whole before any row is read.
 - ``fitting``: from rows, moments or covariances to a ``FittedModel``.
 - ``chunks_of_rows``: ``partial_fit``.

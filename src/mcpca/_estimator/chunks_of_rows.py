@@ -41,12 +41,15 @@ def add_chunk(
 
     ``columns_before`` are the columns of earlier chunks that held labels.
     """
+    # A chunk may bring its labels as an array; the columns that held those of earlier chunks are still no features.
     columns = tuple(label_columns(X, y)) or columns_before
     X, y = take_labels(X, y)
+    # First, so that the error is in the words that scikit-learn's checks expect.
     if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
         check_n_features(X.shape[1], before.means.shape[1])
     # A copy, so that the moments of the estimator stay as they were if the chunk or the fit fails.
     moments = copy.copy(before) if before is not None else ContextMoments()
+    # A shallow copy is enough, because adding replaces arrays and changes none in place.
     moments._add(moments_of(X, y, report), allow_duplicates)
     label_names = remembered_columns(X, columns)
     return AddedChunk(moments, label_names, _fit_if_possible(parameters, moments, label_names, report))

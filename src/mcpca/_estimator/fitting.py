@@ -59,6 +59,7 @@ class Features(NamedTuple):
 
 def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report) -> Fit:
     """Fit rows in any of the forms that ``MCPCA.fit`` documents."""
+    # Before ``take_labels``, which takes these columns out of X.
     columns = label_columns(X, y)
     X, y = take_labels(X, y)
     contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
@@ -74,6 +75,7 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
         # Without a random_state, a resumed fit has to continue with the seed that it began with.
         seed = saved.seed if checkpoint is not None else None
         fit = fit_to(parameters, data, features, report, seed)
+        # Only now: whatever fails before leaves a checkpoint from which to resume.
         saved.finish()
     return fit
 
@@ -101,6 +103,7 @@ def fit_covariances(
     contexts = np.arange(k) if names_of_contexts is None else _distinct(names_of_contexts, k, "context_names")
     warn_of_doubtful(contexts.tolist())
     features = None if names_of_features is None else _distinct(names_of_features, p, "feature_names")
+    # Numbered contexts have no names by which a Series could be aligned.
     if names_of_contexts is not None:
         n_samples = by_name(n_samples, contexts.tolist(), "n_samples", "contexts")
     counts = None if n_samples is None else check_counts(n_samples, k)
@@ -111,8 +114,11 @@ def fit_covariances(
 
 def fit_to(parameters: Parameters, data: FitData, features: Features, report: Report, seed: int | None = None) -> Fit:
     """Fit data that have been read and checked; ``seed`` replaces a ``random_state`` that is None."""
+    # One generator, first for the choice of the rank and then for the fit: the choice is that of ``select_rank`` with
+    # the same seed.
     rng = as_generator(seed if parameters.random_state is None else parameters.random_state)
     weights = None
+    # Checked before a rank is chosen, which may take long.
     if parameters.context_weights is not None:
         weights = check_weights(parameters.context_weights, data.names)
     choice = None
@@ -146,6 +152,7 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         # The power method judged which components replicate; the verdict names the model's own if they are its, too.
         is_power_method = parameters.solver == "mspm" and not parameters.orthogonal and weights is None
         rank_choice = choice.told(to_host(result.components) if is_power_method else None).times_power(data.exponent)
+    # Shares of variance have no unit, so scaled covariances will do.
     dominance = dominant_feature(result.components, data.covariances.variances)
     model = _model_in_units(parameters, data, features, result, facets)
     return Fit(model, rank_choice, dominance)
@@ -155,12 +162,12 @@ def _model_in_units(
     parameters: Parameters, data: FitData, features: Features, result: Decomposition, facets: Facets
 ) -> FittedModel:
     """Return the model in the units of the data and on their device; ``result`` is of data times ``2^-exponent``."""
-    score_moments = _score_moments(
-        data, result, parameters.noise
-    )  # may be a pass over the rows, which is counted below
+    # First, because it may take a pass over the rows, which ``n_passes`` below has to count.
+    score_moments = _score_moments(data, result, parameters.noise)
     in_units = result.times_power(data.exponent)
     on_device = {
         "components": result.components,
+        # Computed once: every ``transform`` needs it.
         "projection": np.linalg.pinv(result.components),
         "loadings": in_units.loadings,
         "means": data.means,
@@ -205,6 +212,7 @@ def _score_moments(data: FitData, result: Decomposition, noise: str | None) -> t
 
 def feature_names(names: Array | None) -> Array | None:
     """Return feature names as scikit-learn keeps them; None for columns called 0, 1, ..., p - 1."""
+    # A DataFrame made from an array has such columns, which say no more than positions do.
     return None if names is None or are_positions(names.tolist()) else names.astype(object)
 
 

@@ -41,6 +41,7 @@ from .persistence import SavedModel, load_model, save_model
 Estimator = TypeVar("Estimator", bound="MCPCA")
 
 
+# ``auto_wrap_output_keys=None``: scikit-learn would wrap ``transform`` for one matrix only; see ``_InContainer``.
 class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """Multi-context principal component analysis.
 
@@ -53,8 +54,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     n_components : int or None
         Rank r, 1 <= r <= n_features. None chooses the rank as ``select_rank`` does, and raises
         ``NothingAboveNoiseError`` if nothing rises above the noise. Contexts with fewer than 4 rows are left out of the
-        choice (``SmallContextsWarning``). The rank is 1 if there are too few rows to tell anything from noise, and the
-        one at which halves of the rows agree best if they agree at no rank; both come with an
+        choice (``SmallContextsWarning``). If there are too few rows to tell anything from noise, the rank is 1; if
+        halves of the rows agree at no rank, it is the one at which they agree best. Both come with an
         ``UncertainRankWarning``. With ``rank_range`` the paper's rule, ``choose_rank``, is used instead. Covariances
         without ``n_samples`` need ``rank_range`` or a rank.
     solver : {"mspm", "lsq", "ml"}
@@ -81,7 +82,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Tolerance of the solver (see ``decompose``), and the most second-order steps it takes.
     verbose : None, bool or callable
         Progress on stderr, for ``fit`` and for later methods of the model. None shows it in terminals and notebooks,
-        from the third second of a call on; True always; False never. A function is called with (stage, done, total),
+        once a call has taken two seconds; True always; False never. A function is called with (stage, done, total),
         where ``done`` never decreases within a stage. For ``clone`` the function must be copyable, which an object that
         holds a stream is not; for worker processes it must be defined in a module.
 
@@ -121,10 +122,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (n_features,)
-        If the input has feature names (of columns, or an AnnData's ``var``); later rows are then matched by name.
-        Columns called 0, 1, ..., p - 1 count as unnamed.
+        Set only if the input has feature names (of columns, or an AnnData's ``var``), by which later rows are then
+        matched. Columns called 0, 1, ..., p - 1 count as unnamed.
     label_columns_ : list of str
-        If labels were columns of a DataFrame; these columns are ignored in later rows.
+        Set only if labels were columns of a DataFrame; these columns are ignored in later rows.
 
     Notes
     -----
@@ -162,6 +163,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         max_iter: int = 200,
         verbose: Any = None,
     ) -> None:
+        # Stored as they are, as scikit-learn's ``clone`` requires; ``Parameters`` checks them at the start of a fit.
         self.n_components = n_components
         self.solver = solver
         self.orthogonal = orthogonal
@@ -200,6 +202,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             again with the same arguments resumes it and gives the same answer; other rows, labels or parameters are
             refused. The file is deleted at the end. Data small enough to need no passes write none.
         """
+        # Rows are never 3-D. A list of matrices is always rows, even if they happen to be square.
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
             _refuse_rows_options(f"X has shape {X.shape}, a stack of covariances,", "covariances", y, checkpoint)
             return self.fit_covariances(X)
@@ -234,9 +237,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Only moments are kept (``moments_``, O(k p^2)), so the rows may come in any number of chunks and in any order,
         and the model is the one that ``fit`` finds on all of them at once. New contexts may appear later. As long as a
-        context has a single row, or the rows vary in fewer directions than ``n_components``, chunks are added without a
-        fit. Each call costs O(n p^2) for its chunk plus a decomposition; to add many chunks before the first fit,
-        update a ``ContextMoments`` and pass it to ``fit``.
+        context has a single row only, or the rows vary in fewer than ``n_components`` directions, chunks are added
+        without a fit. Each call costs O(n p^2) for its chunk plus a decomposition; to add many chunks before the first
+        fit, update a ``ContextMoments`` and pass it to ``fit``.
 
         Parameters
         ----------
@@ -265,6 +268,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def _finish(self, fit: Fit) -> Self:
         """Set the fitted attributes, and warn of what makes the fit doubtful."""
+        # Published first: the names of MCPCs in warnings need a fitted model, and it is there even if warnings are
+        # errors.
         self._publish(fit.model, fit.rank_choice)
         model = fit.model
         names = component_names(self)
@@ -274,6 +279,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def _publish(self, model: FittedModel, rank_choice: RankSelection | RankChoice | None) -> None:
         """Set all fitted attributes, and remove those of an earlier fit that this one does not have."""
+        # Attributes such as ``feature_names_in_`` are not set by every fit, and an old one must not outlive its fit.
         fitted_before = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
         for name in fitted_before:
             delattr(self, name)
@@ -292,6 +298,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.n_iter_ = model.n_iter
         self.n_passes_ = model.n_passes
         self.basis_residual_ = model.basis_residual
+        # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
 
@@ -307,12 +314,14 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        # Sparse rows are centred implicitly, in covariances and in scores.
         tags.input_tags.sparse = True
         return tags
 
     @property
     def r_(self) -> int:
         """The rank, by the paper's name; known after ``fit``."""
+        # NotFittedError is an AttributeError too, so ``hasattr(model, "r_")`` is False before a fit.
         if not hasattr(self, "n_components_"):
             raise NotFittedError("MCPCA.r_ is known once the model has seen data: call fit(X_list) first.")
         return self.n_components_
@@ -349,6 +358,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
 
+        # One matrix at a time through ``_InContainer``, since each has row names of its own.
         def scores_of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
             return _InContainer(scores(model, rows, labels, mean, posterior, report), self).transform(rows)
 
@@ -394,7 +404,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Parameters
         ----------
         X : rows (n, p), covariance (p, p), stack (k, p, p), or a list or dict of contexts
-            A symmetric, positive semi-definite (p, p) matrix is read as a covariance, any other matrix as rows.
+            A symmetric (p, p) matrix is read as a covariance and has to be positive semi-definite; any other matrix is
+            read as rows.
         y : array-like (n,), str or list of str, optional
             Context label of each row, or the name of a column of labels, as in ``fit``.
 
@@ -423,7 +434,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             "covariance" is the share of squared covariance that is predicted, at most 1:
             ``1 - sum_i ||S_i - C_i||_F^2 / sum_i ||S_i||_F^2``. Here ``S_i`` is the second moment of the rows about the
             fitted mean of their context, and ``C_i`` the covariance of the model, ``A diag(b_i) A^T`` plus the fitted
-            noise if it has any. On new rows this is an honest test, even with one row per context, and models of all
+            noise if it has any. On new rows this is a fair test, even with one row per context, and models of all
             solvers can be compared by it. "likelihood" is the mean log-likelihood of a row, given the fitted mean,
             loadings and noise of its context; it needs ``solver="ml"`` with noise. None means "likelihood" for such a
             model and "covariance" for any other: two different quantities.
@@ -437,8 +448,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def reconstruction_error(self, per: str | None = None) -> Any:
         """Return the average reconstruction error ``(1/k) sum_i ||S_i - A B_i A^T||_F^2`` of the fitted covariances.
 
-        Minimising it is finding the closest rank-r partially symmetric tensor. ``per="context"`` returns the k terms
-        ``||S_i - A B_i A^T||_F^2``; divide them by ``squared_norms()`` for relative errors.
+        Minimising it amounts to finding the closest partially symmetric tensor of rank r. ``per="context"`` returns the
+        k terms ``||S_i - A B_i A^T||_F^2``; divide them by ``squared_norms()`` for relative errors.
         """
         return facet_measures.reconstruction_error(self._measured(), per)
 
@@ -482,7 +493,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def offdiagonal_correlation(self, per: str | None = None, *, normalized: bool = False) -> Any:
         """Return the correlation that projection leaves, ``sum_i ||offdiag(A^+ S_i A^+T)||_F^2``.
 
-        It is zero if the scores are uncorrelated in every context. ``per="context"`` returns the k terms.
+        It is 0 if the scores are uncorrelated in every context. ``per="context"`` returns the k terms.
         ``normalized=True`` returns instead the root mean square correlation between two different scores, averaged over
         contexts, which has no units.
         """
@@ -533,9 +544,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is present there at all.
 
-        A likelihood-ratio test of the hypothesis that the loading is zero, which is the end of its range. The MCPCs
-        stay as they are; the other loadings and the noise of the context are fitted again. p-values are corrected for
-        the number of tests. Needs ``solver="ml"`` with noise.
+        A likelihood-ratio test of the hypothesis that the loading is zero, which is the boundary of its range. The
+        MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
+        for the number of tests. Needs ``solver="ml"`` with noise.
 
         Parameters
         ----------
@@ -604,8 +615,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     ) -> Replicability:
         """Split the rows of each context into halves, fit both, and see which MCPCs both find.
 
-        An MCPC that both halves find would be found again in as many new samples as a half has. At a rank that is too
-        high some MCPCs are not; with more samples, more of them are.
+        An MCPC that both halves find would be found again in as many new samples as a half has. At too high a rank,
+        some MCPCs are found by one half only; more samples let more of them be found by both.
 
         Parameters
         ----------
@@ -634,6 +645,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def _unfitted(self) -> Self:
         """Return an unfitted model with the same parameters, the rank found here, and no progress shown."""
+        # With a given rank, options of the choice are refused unless they are at their defaults.
         rank = {**RANK_RULE_DEFAULTS, "n_components": self.n_components_}
         return type(self)(**{**self.get_params(deep=False), **rank, "verbose": False})
 
@@ -670,6 +682,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         basis_residual=estimator.basis_residual_,
         facets=estimator._facets,
         score_moments=estimator._score_moments,
+        # These two attributes exist only if the data had names, or columns of labels.
         feature_names=getattr(estimator, "feature_names_in_", None),
         label_columns=tuple(getattr(estimator, "label_columns_", ())),
         noise=estimator.noise,
@@ -690,6 +703,7 @@ def restored(cls: type[Estimator], saved: SavedModel, *, check: bool = False) ->
     """
     known = cls().get_params(deep=False)
     estimator = cls(**{name: value for name, value in saved.parameters.items() if name in known})
+    # No warnings here: those of the fit were issued when it was made.
     estimator._publish(saved.model, saved.rank_choice)
     if check:
         estimator._checked_parameters()
@@ -707,6 +721,8 @@ class _InContainer(TransformerMixin, BaseEstimator):
     def __init__(self, scores: Any, model: MCPCA) -> None:
         self.scores = scores
         self.model = model
+        # A model that never called ``set_output`` has no such attribute, and follows scikit-learn's global
+        # configuration.
         config = getattr(model, "_sklearn_output_config", {})
         self.set_output(transform=config.get("transform"))
 

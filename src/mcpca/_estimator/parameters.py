@@ -41,6 +41,7 @@ class Parameters:
         """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""
         check_solver(self.solver, self.orthogonal, self.noise)
         check_verbose(self.verbose)
+        # Options without effect are refused: whoever sets one believes that it changes the answer.
         if self.n_components is not None:
             reason = f"the rank is given, n_components={self.n_components!r}"
             for name, default in RANK_RULE_DEFAULTS.items():

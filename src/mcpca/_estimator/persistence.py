@@ -39,6 +39,7 @@ _ARRAYS = {
 _OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
 # Marks a parameter that is a dict by context: keys of JSON objects are text, and names of contexts need not be.
 _BY_CONTEXT = "by context"
+# The exponent is a number and goes into the header.
 _FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
 # Shapes, with k contexts, p features and r components; alternatives are separated by a space, and an empty
@@ -93,6 +94,7 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
     choice = saved.rank_choice
+    # A selection is JSON throughout; the paper's rule has a few arrays and a few values.
     if isinstance(choice, RankSelection):
         header["selection"] = choice.to_json()
     elif choice is not None:
@@ -106,6 +108,7 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def load_model(path: Any, check: Callable[[SavedModel], T]) -> T:
     """Read what ``save_model`` wrote, and return what ``check`` makes of it; it raises if parameters are invalid."""
+    # Arrays of other names are not even read: a later version may have added them.
     known = [*_SHAPES, *_CHOICE, _UNSETTLED]
     arrays, header = read_file(path, MODEL_FORMAT, "MCPCA model", "MCPCA.save", lambda header: known)
     required = [*(n for n in _ARRAYS if n not in _OPTIONAL), *(f"facet_{n}" for n in _FACETS)]
@@ -114,6 +117,7 @@ def load_model(path: Any, check: Callable[[SavedModel], T]) -> T:
     missing += [name for name in ("parameters", "contexts", "feature_names", "n_iter") if name not in header]
     if missing:
         raise ValueError(f"path={str(path)!r} lacks {quoted(missing)}; it is not a complete MCPCA model.")
+    # Nothing in the file is trusted, so any failure to make a model of it means the same to the user.
     try:
         _check_arrays(arrays, header)
         return check(from_state(arrays, header))
@@ -128,6 +132,7 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
     sizes = {"k": len(checked_names(header["contexts"], "contexts"))}
     if arrays["components_"].ndim != 2:
         raise ValueError(f"components_ has shape {arrays['components_'].shape}, not (p, r)")
+    # k comes from the names of contexts, p and r from A; every other array has to agree with these.
     sizes["p"], sizes["r"] = arrays["components_"].shape
     for name, values in arrays.items():
         shapes = [tuple(sizes[letter] for letter in letters) for letters in _SHAPES.get(name, "").split()]
@@ -166,6 +171,7 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
     if "score_covariances" in arrays:
         moments = (arrays["score_covariances"], arrays["variance_outside"])
     required: dict[str, Any] = {field: arrays.get(name) for name, field in _ARRAYS.items()}
+    # ``get`` with a default is for what files of older versions lack.
     model = FittedModel(
         **required,
         contexts=name_array(labels_from_json(header["contexts"])),
@@ -195,6 +201,7 @@ def _rank_choice(arrays: dict[str, Array], header: dict[str, Any]) -> RankSelect
 
 def _parameter_to_json(value: Any) -> Any:
     """Return a parameter of the constructor as JSON, or None for what only a run needs (generators, functions)."""
+    # NumPy's scalars first: JSON takes np.float64, which is a float, but neither np.int64 nor np.bool_.
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (range, tuple, np.ndarray)):

@@ -94,6 +94,7 @@ def resample(
     """
     n = check_integer(n, "n", 2)
     confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
+    # Arguments are checked before this line, since reading the rows may take long.
     contexts = read_fitted_contexts(model, X, y)
     A = to_host(model.components).astype(np.float64)
     B = to_host(model.loadings)
@@ -105,15 +106,19 @@ def resample(
 
     def fit_one(i: int) -> None:
         stream = streams[i]
+        # As many rows as each context has: its share of the fit, and the size of its sampling error, are those of the
+        # data. Row numbers only; nothing is copied yet.
         drawn = contexts.take([stream.integers(n_rows, size=n_rows) for n_rows in contexts.n_samples.tolist()])
         try:
             refitted = refit(unfitted, drawn, stream)
         except ValueError:  # drawn rows repeat, and may span fewer directions than the model has components
             return
         match = match_components(refitted.components_, A)
+        # Each call writes to its own place, so threads need no lock. Loadings do not depend on the signs of components.
         loadings[i] = refitted.loadings_[:, match.indices]
         angles[i] = np.degrees(np.arccos(np.minimum(match.cosines, 1)))  # rounding may make a cosine exceed 1
 
+    # Around all threads, not within them: ``catch_warnings`` acts on the whole process.
     with warnings.catch_warnings():
         # Single resamples may not converge or have nearly proportional loadings: their spread says that already.
         warnings.simplefilter("ignore")
@@ -128,6 +133,7 @@ def resample(
         )
     loadings = loadings[fitted]
     angles = angles[fitted]
+    # (n, k, r) -> (k, r). Intervals are about the loadings of the model, not about the mean of the resamples.
     errors = loadings.std(axis=0, ddof=1)
     lower, upper = loading_intervals(B.astype(np.float64), errors, confidence)
     return Bootstrap(
@@ -135,6 +141,7 @@ def resample(
         upper=upper,
         standard_errors=errors,
         angles=angles,
+        # One-sided: angles are distances, of which only large ones are a concern.
         angle_bounds=np.quantile(angles, confidence, axis=0),
         loadings=loadings,
         confidence=confidence,

@@ -33,6 +33,7 @@ def covariance_of_X(model: Likelihood, inverse: Array, without_noise: bool, pool
 
     ``inverse`` holds the inverse information of each context, (k, r, r) or (k, r + 1, r + 1) with noise.
     """
+    # B (k, r), P (k, r, r). X is flattened by rows: entry (l, j) has the index l r + j.
     k, r = model.B.shape
     n = model.n
     B = model.B
@@ -42,6 +43,7 @@ def covariance_of_X(model: Likelihood, inverse: Array, without_noise: bool, pool
     full[: r * r, : r * r] = _information_of_X(model).reshape(r * r, r * r)
     if pooled:
         noise_response = model.s[:, None, None] * (P @ model.N @ P)
+        # X_lj changes Omega_i by E_lj B_i + B_i E_lj^T, and log s by s N: n/2 tr(P dOmega P s N) = n b_ij (s P N P)_lj.
         with_noise = np.einsum("klj,kj->lj", noise_response, n[:, None] * B).ravel()
         full[r * r, : r * r] = with_noise
         full[: r * r, r * r] = with_noise
@@ -57,8 +59,10 @@ def covariance_of_X(model: Likelihood, inverse: Array, without_noise: bool, pool
     # Scaled to a unit diagonal first: entries differ by the fourth power of ratios of loadings.
     deviations = np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
     correlations = information / deviations / deviations[:, None]
+    # A single component without pooled noise has no free entry. The caller turns the error into a sentence.
     if len(free) and np.linalg.eigvalsh(correlations)[0] < _LEAST_EIGENVALUE:
         raise np.linalg.LinAlgError
+    # The same memory, (r^2, r^2), now for the covariance; rows and columns of X_jj stay 0.
     full[:] = 0
     full[np.ix_(free, free)] = np.linalg.inv(correlations) / deviations / deviations[:, None]
     return full
@@ -88,8 +92,10 @@ def covariance_of_rotations(model: Likelihood, inverse: Array, pooled: bool) -> 
     H, K = model.pair_information()
     information = H + H.T - 2 * K
     least = _LEAST_ROTATION_INFORMATION * H.max(initial=0)
+    # sum_i n_i P_l P_j (b_ij - b_il)^2 is 0 only for equal loadings, and any rotation of the pair then fits as well.
     if (information[~np.eye(r, dtype=bool)] <= least).any():
         raise np.linalg.LinAlgError
+    # An axis is not turned against itself: 1 / inf = 0 is that variance.
     np.fill_diagonal(information, np.inf)
     variances = 1 / information
     of_pairs = np.zeros((r, r, r, r))
@@ -101,6 +107,7 @@ def covariance_of_rotations(model: Likelihood, inverse: Array, pooled: bool) -> 
     full[: r * r, : r * r] = of_pairs.reshape(r * r, r * r)
     if pooled:
         # The shared noise is tied to the loadings only; they are eliminated as in ``covariance_of_X``.
+        # N = I for orthonormal A, so the response to noise, s P N P, is s times the square of a diagonal matrix.
         precision = np.einsum("kjj->kj", model.P)
         with_loadings = model.n[:, None] / 2 * model.s[:, None] * precision**2
         total = model.context_information()[:, r, r].sum()

@@ -57,6 +57,7 @@ class Precision(Shown):
 
     def times_power(self, e: int) -> Precision:
         """Return the standard errors for data times ``2^e``."""
+        # Loadings are variances; angles and sample sizes have no unit.
         return replace(self, loadings=np.ldexp(self.loadings, 2 * e))
 
     def intervals(self, loadings: Any, confidence: float = 0.95) -> tuple[Array, Array]:
@@ -73,6 +74,7 @@ class Precision(Shown):
         Angles fall with the square root of the sample size if all contexts grow alike; the result is the mean over
         contexts.
         """
+        # Written so that NaN is refused, too.
         if not degrees > 0:
             raise ValueError(f"degrees={degrees!r} must be a positive angle.")
         return np.asarray(np.ceil(self.n_samples.mean() * (self.angles / degrees) ** 2).astype(np.int64))
@@ -99,9 +101,11 @@ def loading_intervals(B: Array, errors: Array, confidence: float) -> tuple[Array
     """Return ``B exp(-+ z se / B)`` where the error is small relative to B, else ``B -+ z se`` cut off at 0."""
     confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
     z = norm.ppf((1 + confidence) / 2)
+    # A loading of 0 has no logarithm; an infinite relative error sends it to the plain interval.
     relative = np.divide(errors, B, out=np.full_like(B, np.inf), where=B > 0)
     is_clear = relative < _CLEAR_RELATIVE_ERROR
     # By the delta method the standard error of log b is se / b.
+    # 0 where the factor is not used, as exp would overflow there.
     factor = np.exp(z * np.where(is_clear, relative, 0))
     lower = np.where(is_clear, B / factor, np.maximum(B - z * errors, 0))
     upper = np.where(is_clear, B * factor, B + z * errors)
@@ -142,6 +146,7 @@ def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = Fal
         raise ValueError(f"A {A.shape} and B {B.shape} do not fit: (p, r) and (k, r) with r <= p are needed.")
     if not (np.isfinite(A).all() and np.isfinite(B).all() and (B >= 0).all()):
         raise ValueError("A and B must be finite, and B non-negative.")
+    # The likelihood in r dimensions needs (A^T A)^-1.
     if np.linalg.matrix_rank(A) < A.shape[1]:
         raise ValueError("The columns of A are linearly dependent; no sample size could tell them apart.")
     counts = check_counts(n, len(B))
@@ -182,13 +187,15 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
         Whether the estimate is restricted to orthonormal components.
     """
     k, r = model.B.shape
+    # In scaled features, where the noise is isotropic; angles are taken in the features as they are, further below.
     white = model.white
     G = white.T @ white
     # Fisher's information is an expectation and does not depend on data, whose moments are therefore left at 0.
     no_moments = np.zeros((k, r, r))
+    # Estimating the mean takes one degree of freedom of each context.
     likelihood = Likelihood(G, model.B, model.s, no_moments, np.zeros(k), counts - 1.0, len(white) - r)
     blocks = likelihood.context_information()  # (k, r + 1, r + 1), of (b_i, log s_i)
-    # Noise that is known, or shared by all contexts, is no unknown of single contexts.
+    # Noise that is known, or shared by all contexts, is not an unknown of a single context.
     without_noise = model.diagonal or pooled
     if without_noise:
         blocks = blocks[:, :r, :r]
@@ -198,6 +205,7 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
             covariance = covariance_of_rotations(likelihood, inverse, pooled)
         else:
             covariance = covariance_of_X(likelihood, inverse, without_noise, pooled)
+        # (r, r), the same for each of the p - r directions outside the span of A.
         outside = np.linalg.inv(likelihood.outside_information())
     except np.linalg.LinAlgError:
         raise ValueError(_not_identifiable(model.B, orthogonal, len(model.A))) from None
@@ -215,6 +223,7 @@ def _not_identifiable(B: Array, orthogonal: bool, p: int) -> str:
     """Return the error for a singular information matrix, with the components that make it so if they can be named."""
     close = indistinct_loadings(B, orthogonal=orthogonal, n_features=p)
     pairs = [f"{mcpc_name(pair.first)} and {mcpc_name(pair.second)}" for pair in close]
+    # Such components come first below: ``close`` pairs each of them with itself, which would be an odd sentence.
     absent = [mcpc_name(j) for j in np.flatnonzero(~(B > 0).any(axis=0)).tolist()]
     if absent:
         why = f"{listed(absent)} {'are' if len(absent) > 1 else 'is'} in no context"
@@ -232,9 +241,11 @@ def _squared_angles(model: GaussianModel, white: Array, covariance: Array, outsi
     # In the features as they are, not scaled by the noise: da_j = sum_l X_lj a_l, whose part across a_j has the squared
     # length x^T (G - g_j g_j^T) x, with x = X_.j and g_j the column of G = A^T A.
     G = model.A.T @ model.A
+    # Index arrays with a slice between them put their common axis first, hence j in front.
     of_columns = covariance[: r * r, : r * r].reshape(r, r, r, r)[:, np.arange(r), :, np.arange(r)]  # (j, l, l')
     across = G[None] - G.T[:, :, None] * G.T[:, None, :]
     angles = np.einsum("jab,jab->j", of_columns, across)
+    # Directions outside the span are independent of X, so variances add up.
     if p > r:
         angles = angles + np.diag(outside) * _outside_size(model, white)
     return np.asarray(angles)
@@ -281,13 +292,16 @@ def _loading_variances(
     k, r = model.B.shape
     G = model.A.T @ model.A
     along = np.zeros((r, r, r))  # a_j . da_j = sum_l G_jl X_lj, as coefficients of X
+    # along[j, l, j] = G_jl: only column j of X moves a_j. The shared log s, if there is one, moves no component.
     along[np.arange(r), :, np.arange(r)] = G
     along = np.concatenate([along.reshape(r, r * r), np.zeros((r, int(pooled)))], axis=1)
     out = np.empty((k, r))
     for part in information_chunks(k, r):
         C = cross_information(likelihood, part, without_noise, pooled)
+        # The last row, of log s_i if that is unknown, is not needed.
         response = np.matmul(inverse[part], C)[:, :r]
         coefficients = 2 * model.B[part][:, :, None] * along - response  # (k', r, r^2 (+ 1)), of X in b_ij
+        # The law of total variance: what b_i varies by for a given X, plus the variance of its mean as X varies.
         by_X = np.einsum("kjx,kjx->kj", coefficients @ covariance, coefficients)
         out[part] = np.einsum("kjj->kj", inverse[part])[:, :r] + by_X
     if model.scale is not None and len(white) > r:

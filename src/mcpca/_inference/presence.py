@@ -2,7 +2,7 @@
 
 The null hypothesis ``b_ij = 0`` is on the boundary of ``b_ij >= 0``: under it the statistic is 0 half of the time, and
 chi-square with one degree of freedom otherwise. The components stay as fitted; the other loadings of the context, and
-its noise if that is free, are fitted again without MCPC j. All contexts are done at once, one MCPC after the other.
+its noise if that is free, are refitted without MCPC j. All contexts are done at once, one MCPC after the other.
 
 ``presence_tests`` is ``MCPCA.presence``. The covariances themselves are gone by then: the moments of the scores that
 every fit with noise keeps (``FittedModel.score_moments``) are all that the likelihood in r dimensions needs.
@@ -90,11 +90,12 @@ def presence_tests(model: FittedModel, alpha: Any, method: str, report: Report) 
     white = gaussian.white
     p, r = white.shape
     likelihood = Likelihood(white.T @ white, gaussian.B, gaussian.s, score_covariances, outside, counts - 1.0, p - r)
+    # Only isotropic noise is a context's own. Pooled and diagonal noise are shared, and stay as fitted.
     return presence_of(likelihood, noise_free=model.noise == "isotropic", alpha=alpha, method=method, report=report)
 
 
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str, report: Report = silent) -> Presence:
-    """Test every loading of ``model``, keeping A and fitting the other unknowns of each context again.
+    """Test every loading of ``model``, keeping A and refitting the other unknowns of each context.
 
     ``noise_free`` says whether each context has a noise variance of its own to fit.
     """
@@ -112,6 +113,8 @@ def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: st
         # The noise takes over the variance of the component; if r = p it may be near 0, where steps in log s are slow.
         start = replace(full, s=np.maximum(full.s, full.B[:, j] / p)) if noise_free else full
         without = fit_contexts(start, allowed=allowed, noise_free=noise_free, floor=floor)
+        # L = n/2 times the deviance, so this is twice the difference in L. ``fit_contexts`` changes n: take that of the
+        # model.
         statistics[:, j] = model.n * np.maximum(without.deviances - full.deviances, 0)
         allowed[:, j] = True
         report("tests of MCPCs", j + 1, r)
@@ -120,6 +123,7 @@ def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: st
     # Half the upper tail: under the null the other half of the probability is at a statistic of 0.
     p_values = np.where(statistics > 0, chi2.sf(statistics, 1) / 2, 1.0)
     adjust = false_discovery_control if method == "fdr" else _holm
+    # All k r tests are one family: users look at the whole table.
     adjusted = adjust(p_values.ravel()).reshape(k, r)
     return Presence(statistics, p_values, adjusted, adjusted <= alpha, alpha, method)
 
@@ -127,6 +131,7 @@ def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: st
 def _holm(p: Array) -> Array:
     """Return p-values corrected by Holm's method: the i-th smallest times ``m - i + 1``, made monotone, at most 1."""
     order = np.argsort(p)
+    # A hypothesis may not be rejected before one with a smaller p-value, hence the running maximum.
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     out = np.empty_like(p)
     out[order] = np.minimum(stepped, 1)

@@ -82,6 +82,7 @@ class Replicability(Shown):
         n = len(self.cosines)
         if n < 2:
             return np.ones(self.cosines.shape[1], dtype=bool)
+        # The root mean square over components pools (n - 1) r deviations, against n - 1 for one component.
         spread = np.maximum(self.spread, np.sqrt(np.mean(self.spread**2)))
         is_decided = np.abs(self.agreement - self.threshold) > 2 * spread / np.sqrt(n)
         return np.asarray(~is_decided)  # NaN, of halves that could not be compared, is not decided
@@ -89,6 +90,7 @@ class Replicability(Shown):
     def in_words(self, what: str = "") -> str:
         """Return how many of ``what`` come back, from the fewest to the most in a split, as part of a sentence."""
         n, r = self.cosines.shape
+        # One half without the rank leaves the whole split unknown.
         if np.isnan(self.cosines).any():
             return f"it is not known how many of {r}{what} come back: halves have too few rows"
         low = int(self.counts.min())
@@ -142,6 +144,7 @@ def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tu
     second = []
     for n in contexts.n_samples.tolist():
         order = rng.permutation(n)
+        # Two rows at least, or the part has no covariance; from ``MIN_ROWS`` rows on, both halves have them.
         cut = max(2, int(n * share))
         # In the order of the rows, in which stored data are read fastest.
         first.append(np.sort(order[:cut]))
@@ -157,6 +160,7 @@ def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
     """
     between_halves = match_components(second, first)
     midway = first + between_halves.apply(second)  # apply also gives the second half the signs of the first
+    # Cosines were fixed above; this only sorts them, so a poor match with the whole cannot lower them.
     order = match_components(midway, whole).indices
     return np.asarray(between_halves.cosines[order])
 
@@ -166,6 +170,7 @@ def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
     blocks: Any = [contexts.block(i) for i in range(len(contexts.names))]
     if contexts.by_name:  # context_weights may be by name, too
         blocks = dict(zip(contexts.names.tolist(), blocks, strict=True))
+    # A stream per refit: a shared generator would make the answer depend on the order of threads.
     return type(unfitted)(**{**unfitted.get_params(), "random_state": rng}).fit(blocks)
 
 
@@ -192,6 +197,7 @@ def replicate(
     streams = rng.spawn(n_splits)
     # Halves 2 i and 2 i + 1 belong to split i. They are index lists until they are fitted, so all fit in memory.
     halves = [half for stream in streams for half in split_rows(contexts, 0.5, stream)]
+    # A stream for each half, because halves are fitted in any order.
     seeds = [seed for stream in streams for seed in stream.spawn(2)]
 
     def fit_half(i: int) -> Array:
@@ -201,11 +207,13 @@ def replicate(
             raise ValueError(f"Half of the rows cannot be fitted with {A.shape[1]} components: {error}") from error
 
     fits = []
+    # Around all threads, not within them: ``catch_warnings`` acts on the whole process.
     with warnings.catch_warnings():
         # Single halves may not converge or have nearly proportional loadings: their cosines say that already.
         warnings.simplefilter("ignore")
         for components in each(fit_half, range(2 * n_splits), n_workers()):
             fits.append(components)
             report("halves", len(fits), 2 * n_splits)
+    # ``each`` yields in order, so even positions are first halves.
     cosines = [agreement_of_halves(first, second, A) for first, second in zip(fits[::2], fits[1::2], strict=True)]
     return Replicability(np.stack(cosines), threshold)

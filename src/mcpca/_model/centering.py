@@ -44,6 +44,8 @@ class ContextMeans:
         """Return the mean of all fitted rows (p,)."""
         means = self._known()
         counts = np.asarray(self.counts, dtype=np.float64)
+        # (k,) @ (k, p), weighted by rows: the plain mean of k means would let small contexts count as much as large
+        # ones.
         return np.asarray(counts @ means / counts.sum())
 
     def of(self, names: list[Any], way_out: str = _OWN_MEAN) -> list[Array]:
@@ -78,6 +80,7 @@ class ContextMeans:
         # One mean for all rows makes one group, even of labelled rows, and a slice needs no copy of them.
         names: list[Any] | None = None
         groups: list[Any] = [slice(None)]
+        # The type comes first: comparing an array of means with a string would go entry by entry.
         is_own = isinstance(center, str) and center == "own"
         depends_on_label = center is None or is_own or isinstance(center, Mapping)
         if y is not None and depends_on_label:
@@ -101,6 +104,8 @@ class ContextMeans:
         own_means : function
             Computes the means of the rows themselves, which takes a pass over them: called for "own" only.
         """
+        # An explicit mean holds for all rows. It needs neither labels nor fitted means, so models of covariances accept
+        # it too.
         if center is not None and not isinstance(center, (str, Mapping)):
             return [self._check(center)]
         if isinstance(center, str) and center not in ("own", "overall"):
@@ -109,6 +114,7 @@ class ContextMeans:
             )
         if names is None and isinstance(center, Mapping):
             raise ValueError("center is a dict of means by context, which needs y; pass y, or one mean.")
+        # Before any fitted mean is looked up: new contexts, and models of covariances, have none.
         if center == "own":
             return own_means()
         if names is None or center == "overall":
@@ -146,6 +152,8 @@ def _mean(rows: Any, group: slice | Array) -> Array:
         return np.asarray(to_host(namespace(rows).mean(take_rows(rows, group), axis=0)))
     if isinstance(group, slice) and group.stop is None:
         group = slice(0, rows.shape[0])  # a source needs to know how many rows are wanted
+    # The rows of one group are in memory at once, sparse ones as sparse. SciPy may return the mean of sparse rows as a
+    # (1, p) matrix, hence ``ravel``.
     block: Any = rows.gather(group)
     return np.asarray(block.mean(axis=0)).ravel()
 
@@ -161,6 +169,7 @@ def scores_of(
         return map_rows(rows, groups, projections, dtype)
     if not isinstance(rows, np.ndarray):
         return _scores_of_source(rows, groups, projections, dtype, report)
+    # rows (n, p), P (r, p), Z (n, r). Groups are disjoint and cover all rows, so every entry of Z is written once.
     Z = np.empty((len(rows), len(projections[0])), dtype=np.result_type(rows, dtype))
     for (group, mean), P in zip(groups, projections, strict=True):
         # The mean in the dtype of the rows: float32 rows would otherwise be copied to float64 as a whole.
@@ -172,6 +181,7 @@ def rows_of(Z: Any, groups: list[tuple[Any, Array]], components: Array) -> Any:
     """Return ``z A^T + mean`` for scores Z with the mean of each group; on a device if the scores are on one."""
     if is_device_array(Z):
         return map_rows(Z, groups, [components] * len(groups), components.dtype, inverse=True)
+    # Z (n, r), components (p, r), X (n, p).
     X = np.empty((len(Z), len(components)), dtype=np.result_type(Z, components))
     for group, mean in groups:
         X[group] = Z[group] @ components.T + mean.astype(Z.dtype, copy=False)
@@ -183,12 +193,14 @@ def _scores_of_source(
 ) -> Array:
     """Return what ``scores_of`` does, reading the rows once; memory O(n r) plus a block of rows."""
     n = source.shape[0]
+    # Blocks cut across groups, so each row carries the number of its group.
     group_of_row = np.empty(n, dtype=np.intp)
     for number, (members, _) in enumerate(groups):
         group_of_row[members] = number
     # Scores are centred and rows are not, so that sparse rows stay sparse; see ``offset_scores``.
     offsets = np.array([mean @ P.T for (_, mean), P in zip(groups, projections, strict=True)])
     # One product for a whole block unless expected scores give each context a projection of its own.
+    # Identity, not equality: the caller repeats one object, and comparing k matrices (r, p) would be work for nothing.
     is_shared = all(P is projections[0] for P in projections)
     distinct = projections[:1] if is_shared else projections
     Z = np.empty((n, len(projections[0])), dtype=np.result_type(source.dtype, dtype))

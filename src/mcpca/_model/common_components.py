@@ -132,20 +132,24 @@ def common_principal_components(
     max_iter = check_integer(max_iter, "max_iter", 1)
     k, p, _ = S.shape
     freedom = _degrees_of_freedom(n_samples, k)
+    # That of the input: a float32 covariance is singular up to the rounding of float32, even after conversion.
     eps = float(np.finfo(S.dtype).eps)
     S = S.astype(np.float64)
+    # Input is symmetric only up to rounding, and ``eigh`` reads one triangle of it.
     S = (S + S.transpose(0, 2, 1)) / 2
     # Phi does not change when a context is multiplied by a number, so each is brought to mean variance 1.
     size = np.einsum("ipp->i", S) / p
     scaled = S / np.where(size > 0, size, 1)[:, None, None]
     spectrum, axes = np.linalg.eigh(scaled)
     _check_regular(spectrum, eps, p)
+    # As shares, Phi is per degree of freedom: the margin for ties below then does not depend on sample sizes.
     n = freedom / freedom.sum()
 
     # Minus Phi up to a constant, and its derivatives, as functions of h (p, k), the variances a_j^T S_i a_j.
     def objective(h: Array) -> Landscape:
         return Landscape(-float(n @ np.log(h).sum(axis=0)), -n / h, n / h**2, None)
 
+    # ``kept`` says whether the second axis is a component; at full rank all of them are.
     def angle(mean: Array, half: Array, off: Array, kept: Array) -> Array:
         return _pair_angle(mean, half, off, n)
 
@@ -163,7 +167,10 @@ def common_principal_components(
     variances = np.einsum("pj,ipj->ij", A, scaled @ A)
     # log det(A^T S_i A) = log det S_i, from the spectrum.
     loss = np.log(variances).sum(axis=1) - np.log(spectrum).sum(axis=1)
+    # Hadamard's inequality makes each loss >= 0; rounding may not.
     statistic = max(float(freedom @ loss), 0.0)
+    # k p (p + 1) / 2 parameters of arbitrary covariances, less those of the model: p (p - 1) / 2 of A and k p
+    # variances.
     dof = (k - 1) * p * (p - 1) // 2
     p_value = None
     if n_samples is not None:
@@ -193,6 +200,7 @@ def _degrees_of_freedom(n_samples: Any, k: int) -> Array:
 
 def _check_regular(spectrum: Array, eps: float, p: int) -> None:
     """Raise for the first context with an eigenvalue that is zero up to rounding."""
+    # ``eigh`` sorts ascending. "<=" also catches a context of zeros, whose largest eigenvalue is 0.
     singular = np.flatnonzero(spectrum[:, 0] <= _SINGULAR_ULPS * eps * p * spectrum[:, -1])
     if singular.size:
         i = int(singular[0])
@@ -214,9 +222,11 @@ def _starts(S: Array, spectrum: Array, axes: Array, n: Array) -> list[Array]:
     k, p, _ = S.shape
     starts = []
     for values in _matrix_functions(spectrum):
+        # f(S_i) = V_i f(D_i) V_i^T, (k, p, p).
         of_contexts = (axes * values[:, None, :]) @ axes.transpose(0, 2, 1)
         mean = np.tensordot(n, of_contexts, axes=1)
         starts.append(np.linalg.eigh(mean)[1][:, ::-1])
+    # Stable: contexts of equal weight stay in their order, so the same data always give the same starts.
     heaviest = np.argsort(-n, kind="stable")[:_CANDIDATE_CONTEXTS]
     starts += list(axes[heaviest])
     if k * p**3 <= _ALL_STARTS_COST:
@@ -239,9 +249,9 @@ def _pair_angle(mean: Array, half: Array, off: Array, n: Array) -> Array:
     """Return the angles that minimise ``sum_i n_i log(R_jj R_ll)`` for m pairs, given as (m, k); see ``jacobi_sweeps``.
 
     With ``u = half cos 2 theta + off sin 2 theta`` the product is ``mean^2 - u^2``, and ``-log(mean^2 - x)`` is convex
-    in x: maximising its tangent at the present u, ``sum_i w_i u_i^2`` with ``w_i = n_i / (mean_i^2 - u_i^2)``, cannot
+    in x: maximising its tangent at the current u, ``sum_i w_i u_i^2`` with ``w_i = n_i / (mean_i^2 - u_i^2)``, cannot
     raise Phi. That maximum is an eigenvector of a 2 x 2 matrix. (Flury and Gautschi's G iteration takes the tangent in
-    u itself, a shorter step.) The iteration starts from the best of the present axes, the angle for u = 0, and the axes
+    u itself, a shorter step.) The iteration starts from the best of the current axes, the angle for u = 0, and the axes
     of single contexts, each of which has a minimum of its own if contexts are far from sharing their axes.
     """
     # The determinant of each (2, 2) block, > 0; rounding of the difference must not make it 0.
@@ -258,14 +268,17 @@ def _pair_angle(mean: Array, half: Array, off: Array, n: Array) -> Array:
         half_half = (w * half**2).sum(axis=1)
         off_off = (w * off**2).sum(axis=1)
         half_off = (w * half * off).sum(axis=1)
+        # arctan2 gives twice the angle of the eigenvector (cos 2 theta, sin 2 theta), hence four times theta.
         return np.asarray(np.arctan2(2 * half_off, half_half - off_off) / 4)
 
     heaviest = np.argsort(-n, kind="stable")[:_CANDIDATE_CONTEXTS]
+    # The angle at which R_jl of one context vanishes, for each of these contexts: (at most 10, m).
     own_angles = np.arctan2(off[:, heaviest], half[:, heaviest]).T / 2
     own_angles -= np.round(own_angles / (np.pi / 2)) * (np.pi / 2)  # a quarter turn only swaps the two axes
     unturned = np.zeros((1, len(mean)))
     candidates = np.vstack([unturned, reweighted(n / mean**2)[None], own_angles])
     values = np.log(product(candidates)) @ n
+    # ``argmin`` takes the first of equals: axes that no angle improves stay unturned.
     theta = np.take_along_axis(candidates, np.argmin(values, axis=0)[None], axis=0)[0]
     for _ in range(_REWEIGHTINGS):
         theta = reweighted(n / product(theta))

@@ -88,6 +88,8 @@ class Decomposition(Shown):
 
     def times_power(self, e: int) -> Decomposition:
         """Return the decomposition of the covariances times ``4^e``, that is of data times ``2^e``."""
+        # A has unit columns and hence no unit; all else are variances. ``ldexp`` changes exponents only, so nothing is
+        # rounded.
         return replace(
             self,
             loadings=np.ldexp(self.loadings, 2 * e),
@@ -171,11 +173,13 @@ def decompose(
     Cost O(k p^3 + k p^2 r) plus that of the solver; memory O(p^2 + k r^2) on top of S, which is not copied.
     For a single context the result is PCA, the eigenvectors: one covariance determines no more than these.
     """
+    # Options first: checking them costs nothing, checking covariances a factorisation of each.
     options = check_solver(solver, orthogonal, noise)
     S = check_stack(S)
     k, p, _ = S.shape
     r = check_rank(r, p, "r")
     counts = None if n_samples is None else check_counts(n_samples, k)
+    # Covariances in an array have no names: contexts are numbered.
     weights = None if context_weights is None else check_weights(context_weights, np.arange(k))
     # Solvers take fourth powers of the data; the power of two that keeps these finite is undone without rounding.
     scaled, e = stack_in_range(S)
@@ -228,6 +232,7 @@ def decompose_checked(
         core = _leading_subspace(S_weighted, r, report)
     _warn_of_uncertain_directions(core, r, tol, S.dtype)
     _check_rank(r, core, S)
+    # Weights enter once: here in the likelihood, or above in the squared error.
     freedom = _degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
     settings = Settings(rng, tol, max_iter, report, freedom, noise)
     result = _solve(S_weighted, core, r, solver, orthogonal, settings)
@@ -239,6 +244,7 @@ def decompose_checked(
     report("loadings", 1, 1)
     if facets is not None:
         _warn_of_large_error(facets, r)
+    # Solvers compute in float64; the answer gets the precision of the data.
     decomposition = Decomposition(
         components=A.astype(S.dtype, copy=False),
         loadings=B.astype(S.dtype, copy=False),
@@ -293,12 +299,14 @@ def _check_rank(r: int, core: Core, S: Covariances) -> None:
 
 def _degrees_of_freedom(counts: Array | None, weights: Array | None, k: int) -> Array:
     """Return the weights (k,) of the contexts in the likelihood, ``n_i - 1`` times ``weights``."""
+    # The mean of a context is estimated from the same rows, which takes one degree of freedom.
     freedom = np.full(k, _ASSUMED_FREEDOM) if counts is None else counts - 1.0
     return freedom if weights is None else freedom * weights
 
 
 def _solve(S: Covariances, core: Core, r: int, solver: str, orthogonal: bool, settings: Settings) -> SolverResult:
     """Run the solver for these choices; a failure of its linear algebra becomes an error that names the rank."""
+    # Depends on k, too: one covariance determines no more than PCA, so each solver has a special case for it.
     run = get_solver(solver, orthogonal, S.n_contexts)
     try:
         return run(S, core, r, settings)
@@ -313,6 +321,7 @@ def _loadings_and_facets(S: Covariances, result: SolverResult, with_facets: bool
     """Return A and B in canonical order, B being the solver's own or that of least squares, and the facets if asked."""
     A = result.components
     B = result.loadings
+    # The likelihood has loadings of its own: without facets no further pass over the covariances is needed.
     if B is not None and not with_facets:
         A, B, _ = canonical_order(A, B)
         return A, B, None
@@ -332,6 +341,8 @@ def _loadings_and_facets(S: Covariances, result: SolverResult, with_facets: bool
 
 def _warn_of_large_error(facets: Facets, r: int) -> None:
     """Warn if the model explains less than nothing, which least squares cannot do but likelihood can."""
+    # At the B of least squares, ``||S - A B A^T||^2 <= ||S||^2``, since B = 0 is allowed; the B of likelihood has no
+    # such bound.
     if facets.variance_shares.sum() >= 0:
         return
     error = float(facets.reconstruction_errors.sum() / facets.squared_norms.sum())
@@ -360,6 +371,7 @@ def check_weights(context_weights: Any, contexts: Array) -> Array:
     names = contexts.tolist()
     context_weights = by_name(context_weights, names, "context_weights", "the contexts")
     if isinstance(context_weights, Mapping):
+        # Both ways: a misspelt name would be one that is missing and one that is unknown.
         missing = [name for name in names if name not in context_weights]
         unknown = [name for name in context_weights if name not in names]
         if missing or unknown:
@@ -383,5 +395,6 @@ def check_weights(context_weights: Any, contexts: Array) -> Array:
 
 def _on_device(result: Decomposition, S: Any) -> Decomposition:
     """Return a decomposition whose arrays are of the kind, and on the device, of the covariances ``S``."""
+    # ``like`` passes on None, as of the noise, and leaves NumPy arrays alone.
     arrays = ("components", "loadings", "singular_values", "noise")
     return replace(result, **{name: like(getattr(result, name), S) for name in arrays})

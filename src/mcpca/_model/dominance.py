@@ -17,10 +17,10 @@ from .._utils.types import Array
 from .._utils.user_warnings import warn
 from ..exceptions import DominantFeatureWarning
 
-# |weight| of a feature in an axis of length 1 from which on the axis is nearly that feature. Two axes that have it are
+# The least |weight| of a feature, in an axis of unit length, that makes the axis nearly that feature. Two such axes are
 # within 16 degrees of each other (2 arccos 0.99), which independent components hardly ever are.
 NEAR_ONE = 0.99
-# Share of the total variance of all features from which on a feature is nearly all of it.
+# Share of the total variance of all features above which a feature is nearly all of it.
 NEARLY_ALL = 0.99
 
 
@@ -51,6 +51,7 @@ def dominant_feature(A: Array, variances: Callable[[], Array]) -> Dominance | No
     for which ``variances`` computes the variances of the features (k, p).
     """
     p, r = A.shape
+    # (p, r). Columns have unit length, so a weight of 0.99 leaves 2% of the squared length to all other features.
     weights = np.abs(A)
     n_near = (weights >= NEAR_ONE).sum(axis=1)
     feature = int(n_near.argmax())
@@ -58,11 +59,13 @@ def dominant_feature(A: Array, variances: Callable[[], Array]) -> Dominance | No
     # Of two features one is always large in an axis.
     if p < 3 or n == 0:
         return None
+    # A alone settles all other cases: variances are computed only here.
     if n == 1 or 2 * n <= r:
         total = np.asarray(variances(), dtype=np.float64).sum(axis=0)
         if not total[feature] > NEARLY_ALL * total.sum():
             return None
     weights_of_feature = weights[feature]
+    # The least of those that count, so that "or more" in the sentence holds for each of them.
     least = float(weights_of_feature[weights_of_feature >= NEAR_ONE].min())
     return Dominance(feature, n, r, least)
 

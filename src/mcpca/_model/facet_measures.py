@@ -17,6 +17,7 @@ from .facets import Facets
 
 def reconstruction_error(facets: Facets, per: str | None) -> Any:
     """Return ``||S_i - A B_i A^T||_F^2``, averaged over contexts or for each."""
+    # A mean over contexts, as in the paper's definition; it stays comparable when contexts are added.
     return _aggregate(facets.in_units("reconstruction_errors"), per, np.mean)
 
 
@@ -32,14 +33,18 @@ def explained_share(facets: Facets, per: str | None) -> tuple[Any, Any]:
     """Return the share of squared covariance explained and its standard error, in total or for each context."""
     if per not in (None, "context"):
         raise ValueError(f"per={per!r}; choose None or 'context'.")
+    # Norms are summed before dividing: the mean of k shares would let contexts of little variance count as much as
+    # others.
     share, error = facets.explained_shares(total=per is None)
     return (float(share), float(error)) if per is None else (np.asarray(share), np.asarray(error))
 
 
 def offdiagonal_correlation(facets: Facets, per: str | None, normalized: bool) -> Any:
     """Return ``||offdiag(A^+ S_i A^+T)||_F^2``, summed or for each; or the root mean square correlation, averaged."""
+    # Correlations have no unit, so there is nothing to scale back.
     if normalized:
         return _aggregate(facets.offdiagonal_correlations, per, np.mean)
+    # The paper sums this facet, and the likelihood loss, over contexts.
     return _aggregate(facets.in_units("offdiagonals"), per, np.sum)
 
 

@@ -69,6 +69,7 @@ class Facets(Shown):
         values: Array = getattr(self, name)
         with np.errstate(over="ignore", under="ignore"):
             scaled = np.ldexp(values, 4 * self.exponent)
+        # Counted and compared, because infinities and zeros that were there before are no fault of the scaling.
         overflows = np.isfinite(scaled).sum() < np.isfinite(values).sum()
         underflows = (scaled == 0).sum() > (values == 0).sum()
         if overflows or underflows:
@@ -149,6 +150,7 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
         )
     # Norms are squared twice over in the data: far from 1 they are taken of S 4^-e, and scaled back at the end.
     S, e = stack_in_range(S)
+    # Loadings are variances, in the unit of S.
     scaled = replace(measure(CovarianceStack(S), A, np.ldexp(B, -2 * e)), exponent=e)
     if e == 0:
         return scaled
@@ -177,6 +179,7 @@ def score_moments(S: Covariances, A: Array) -> ScoreMoments:
     # A^+ = (A^T A)^-1 A^T, so the covariance of the scores is N (A^T S_i A) N. A pseudoinverse, because users may
     # measure components that are (nearly) dependent.
     N = np.linalg.pinv(A.T @ A, hermitian=True)
+    # Each ``cross`` is (k', r, r), some of the contexts.
     chunks = [_moments_of_chunk(cross, N) for cross in S.congruences(A)]
     variances, *score_columns = (np.concatenate(column) for column in zip(*chunks, strict=True))
     return ScoreMoments(variances, S.squared_norms(), S.norm_errors(), *score_columns)
@@ -184,6 +187,7 @@ def score_moments(S: Covariances, A: Array) -> ScoreMoments:
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
     """Add what depends on the loadings; neither the covariances nor a (p, p) product is needed for it."""
+    # Errors are small differences of large norms: in float32 those of a good fit would be rounding.
     A = A.astype(np.float64)
     B = B.astype(np.float64)
     # ||S - A b A^T||^2 = ||S||^2 - 2 sum_j b_j a_j^T S a_j + sum_jl b_j b_l (a_j . a_l)^2, split by component j.
@@ -208,6 +212,7 @@ def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
     They are the variances along A (k, r), and the off-diagonals, correlations and likelihood losses of scores (k,).
     """
     k, r, _ = cross.shape
+    # A view of the diagonal would keep the whole chunk alive.
     variances = np.einsum("kjj->kj", cross).copy()
     # C_i = N cross_i N = A^+ S_i A^+T, as two products of (k r, r) by (r, r): matmul of k small matrices is slower.
     half = (np.ascontiguousarray(cross.transpose(1, 0, 2)).reshape(r, -1).T @ N).reshape(k, r, r)
@@ -222,6 +227,7 @@ def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
     inverse_variances = np.divide(1, score_variances, out=np.zeros_like(score_variances), where=score_variances > 0)
     rows_scaled = np.matmul(inverse_variances[:, None, :], squares)  # (k, 1, r)
     squared_correlations = np.matmul(rows_scaled, inverse_variances[:, :, None])[:, 0, 0]
+    # Over the r (r - 1) ordered pairs; a single score has no pair, and a sum of 0.
     correlations = np.sqrt(squared_correlations / max(r * (r - 1), 1))
 
     all_vary = (score_variances > 0).all(axis=1)
@@ -238,6 +244,7 @@ def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
 def _log_determinants(scores: Array) -> tuple[Array, Array]:
     """Return signs and logarithms of determinants (k,): by Cholesky where all are definite, which is faster than LU."""
     try:
+        # NumPy raises if one matrix of the chunk is not positive definite; LU then decides for all of them, with signs.
         diagonals = np.einsum("kjj->kj", np.linalg.cholesky(scores))
     except np.linalg.LinAlgError:
         sign, logdet = np.linalg.slogdet(scores)

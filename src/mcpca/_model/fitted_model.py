@@ -2,9 +2,8 @@
 
 The estimator is a thin shell around it: ``MCPCA`` publishes the fields of a ``FittedModel`` as its fitted attributes,
 and each of its methods is a plain function of one. Those functions live beside this module (``scores``,
-``new_contexts``, ``facet_measures``) and in the rooms above (``_inference``, ``_estimator.persistence``). Whoever
-needs a model's insides, in reports, files or AnnData, takes them from here and not from the estimator's private
-attributes.
+``new_contexts``, ``facet_measures``) and in packages that build on this one (``_inference``, ``_estimator``). Reports,
+files and AnnData, which need a model's internals, take them from here and not from the estimator's private attributes.
 """
 
 from __future__ import annotations
@@ -67,6 +66,7 @@ class FittedModel:
     score_moments: tuple[Array, Array] | None
     feature_names: Array | None
     label_columns: tuple[str, ...]
+    # Repeated from the estimator's parameters, so that functions of a model need no estimator.
     noise: str | None
     orthogonal: bool
 
@@ -83,6 +83,7 @@ class FittedModel:
     @property
     def context_means(self) -> ContextMeans:
         """The means on the host, looked up by name."""
+        # On the host even if the model is on a device: ``centering`` sends each mean to the rows where it is needed.
         return ContextMeans(self.contexts, to_host(self.means), self.n_samples, self.n_features)
 
     def gaussian(self, purpose: str) -> GaussianModel:

@@ -37,6 +37,7 @@ class GaussianModel:
     @property
     def exponent(self) -> int:
         """The power of two that the data of this model are of the order of; 0 unless they are far from 1."""
+        # Loadings and noise are variances; the exponent is that of the data, hence the root.
         largest_variance = max(float(self.B.max(initial=0)), float(self.noise.max(initial=0)))
         return exponent(float(np.sqrt(largest_variance)), np.float64)
 
@@ -61,6 +62,7 @@ class GaussianModel:
 
     def likelihood(self, S: Covariances, n: Array, contexts: Array | None = None) -> Likelihood:
         """Return the model together with covariances ``S``, of the ``contexts`` (indices), or of all in their order."""
+        # B and s in the order of S, in which a context may be missing, or be in another place.
         index = np.arange(len(self.B)) if contexts is None else contexts
         return likelihood_of(S, self.white, self.B[index], self.s[index], n, scale=self.scale)
 
@@ -88,6 +90,7 @@ class GaussianModel:
         # E[R_i] = B_i + s_i N, so these are moment estimates of the loadings: a start near the maximum.
         B = np.maximum(np.einsum("kjj->kj", projected.R) - s[:, None] * np.diag(projected.N), 0)
         start = replace(projected, B=B, s=s)
+        # Diagonal noise is shared by all contexts, so a new one brings no noise variance of its own to fit.
         return fit_contexts(start, noise_free=not self.diagonal, floor=floor)
 
     def posterior_projection(self, i: int | None, weights: Array) -> Array:
@@ -102,5 +105,7 @@ class GaussianModel:
         # B A^T Sigma^-1 = B P W with P = (B + s N)^-1, W = N A^T; (B + s N)^-1 N = (G B + s)^-1 needs no inverse of G,
         # which is ill-conditioned where components are nearly parallel.
         G = white.T @ white
+        # ``G * b`` is G diag(b), (r, r).
         projection = b[:, None] * np.linalg.solve(G * b + s * np.eye(len(b)), white.T)
+        # The rows to come are not scaled, so the scaling becomes part of the matrix.
         return np.asarray(projection if self.scale is None else projection * self.scale)

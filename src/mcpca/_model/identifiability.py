@@ -70,6 +70,7 @@ def indistinct_loadings(
     B = np.ldexp(B, -np.frexp(np.abs(B).max(initial=0))[1])
     norms = np.linalg.norm(B, axis=0)
     is_zero = norms <= np.finfo(float).eps * norms.max(initial=0)  # variances of 0, of which rounding may leave a trace
+    # Of p orthonormal axes the last is fixed by the other p - 1, whatever its loadings.
     is_determined = bool(is_zero.sum() == 1 and B.shape[1] == n_features)
     return _close_pairs(B / (norms.max(initial=0) or 1), is_zero, max_degrees, drop_zero=is_determined)
 
@@ -77,10 +78,13 @@ def indistinct_loadings(
 def _close_pairs(B: Array, is_zero: Array, max_degrees: float, drop_zero: bool = False) -> list[ProportionalPair]:
     """Return pairs of columns by ``2 arcsin(|b - c| / (|b| + |c|))``, then the zero columns with themselves."""
     norms = np.linalg.norm(B, axis=0)
-    # From differences: the arccos of a cosine near 1 has only half the digits.
+    # |b - c|^2 = |b|^2 + |c|^2 - 2 b . c, which also serves columns of unequal length. Cancellation leaves half the
+    # digits near 0, about 1e-6 degrees: far below any angle that matters here.
     gaps = np.sqrt(np.maximum(norms[:, None] ** 2 + norms**2 - 2 * (B.T @ B), 0))
+    # Two zero columns would divide 0 by 0.
     sums = np.maximum(norms[:, None] + norms, np.finfo(float).tiny)
     degrees = np.degrees(2 * np.arcsin(np.minimum(gaps / sums, 1)))
+    # A zero column is proportional to all others, which this distance does not show: it is listed once, with itself.
     is_close = np.triu(degrees <= max_degrees, k=1) & ~is_zero[:, None] & ~is_zero[None, :]
     pairs = [ProportionalPair(int(i), int(j), float(degrees[i, j])) for i, j in np.argwhere(is_close)]
     if drop_zero:
@@ -90,6 +94,7 @@ def _close_pairs(B: Array, is_zero: Array, max_degrees: float, drop_zero: bool =
 
 def warn_if_proportional(B: Array, names: Sequence[str], *, orthogonal: bool, n_features: int) -> None:
     """Issue one ``IdentifiabilityWarning`` that names the pairs; none for a single context, where the answer is PCA."""
+    # All columns of B are proportional then, and PCA's orthogonality takes the place of the condition.
     if len(B) < 2:
         return
     pairs = indistinct_loadings(B, orthogonal=orthogonal, n_features=n_features)

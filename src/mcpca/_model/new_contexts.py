@@ -44,6 +44,7 @@ class _ScaledCovariances(NamedTuple):
 def loadings_for(model: FittedModel, X: Any, y: Any, report: Report) -> Array:
     """Return the loadings of new contexts, (r,) or (k, r); see ``MCPCA.loadings_for``."""
     scaled = _covariances_of(model, X, y, report)
+    # Loadings are variances: rows times 2^-e have 4^-e times the loadings.
     B = np.ldexp(_loadings_on(model, scaled.covariances, scaled.exponent), 2 * scaled.exponent)
     return np.asarray(B[0] if scaled.single else B)
 
@@ -62,6 +63,7 @@ def _loadings_on(model: FittedModel, S: Covariances, e: int) -> Array:
 def _covariances_of(model: FittedModel, X: Any, y: Any, report: Report) -> _ScaledCovariances:
     """Return the covariances behind the argument of ``loadings_for``: rows, a covariance, or a stack of them."""
     X = to_host(X)
+    # Rows are never 3-D, so this form needs no guess.
     if isinstance(X, np.ndarray) and X.ndim == 3:
         S = check_covariances(X, "X")
         check_n_features(S.shape[1], model.n_features)
@@ -76,6 +78,7 @@ def _covariances_of(model: FittedModel, X: Any, y: Any, report: Report) -> _Scal
             S, e = stack_in_range(check_covariances(rows[None], "X"))
             return _ScaledCovariances(CovarianceStack(S), e, single=True)
         contexts = read_new_contexts(model, rows, None, min_samples=2) if is_dask(rows) else read_contexts(rows)
+    # A is given, so no leading subspace has to be found.
     data = without_basis(contexts, model.n_components, report)
     return _ScaledCovariances(data.covariances, data.exponent, single)
 
@@ -90,9 +93,11 @@ def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, rep
     """Return how well the model predicts rows; see ``MCPCA.score``."""
     if metric not in (None, "covariance", "likelihood"):
         raise ValueError(f"metric={metric!r}; choose None, 'covariance' or 'likelihood'.")
+    # Raises for a model without noise before any row is read.
     if metric == "likelihood":
         model.gaussian("metric='likelihood'")
     contexts = read_new_contexts(model, X, y, min_samples=1)
+    # One matrix without labels belongs to no fitted context in particular, unless the model has a single one.
     is_new = not contexts.by_name and len(contexts.names) == 1 < len(model.contexts)
     if is_new:
         # A new context is centred by its own mean, and its loadings are fitted to the very rows that are scored.
@@ -101,6 +106,7 @@ def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, rep
     else:
         positions, means = _fitted_means(model, contexts)
         _check_room(len(means), model.n_features)
+        # About the fitted means: rows are judged by what the fit knew, and a context may have a single row.
         scaled, e = in_range(contexts)
         S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
     if model.noise_variance is not None and metric != "covariance":
@@ -135,6 +141,7 @@ def _mean_log_likelihood(model: FittedModel, S: Covariances, e: int, counts: Arr
     likelihood = gaussian.fit_new(S) if positions is None else gaussian.likelihood(S, counts, positions)
     # A density is per unit of volume, and rows were divided by 2^e in each of p directions.
     densities = gaussian.log_likelihoods(likelihood) - model.n_features * e * np.log(2)
+    # Densities are means per context; weighted by rows, they give the mean over all rows.
     return float(np.average(densities, weights=counts))
 
 
@@ -159,6 +166,7 @@ def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Arra
         B = _loadings_on(model, S, e)
     else:
         B = np.ldexp(to_host(model.loadings)[positions], -2 * e)
+    # The facets have ||E||^2 with E = S - A B A^T; what noise changes about it is added below.
     facets = measure(S, A, B)
     errors = float(facets.reconstruction_errors.sum())
     total = float(facets.squared_norms.sum())

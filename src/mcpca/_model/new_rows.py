@@ -29,6 +29,7 @@ def check_n_features(p: int, expected: int) -> None:
 
 def with_fitted_features(model: FittedModel, X: Any, where: str) -> tuple[Any, bool]:
     """Return one matrix with the features of the fit in their order, and whether they were matched by name."""
+    # Columns that held labels may be in new tables as well, and would count as unknown features.
     X = without_columns(X, model.label_columns)
     names = None if model.feature_names is None else model.feature_names.tolist()
     return in_fitted_order(X, names, model.n_features, where)
@@ -43,6 +44,7 @@ def check_new_rows(model: FittedModel, X: Any) -> Any:
     X, by_name = with_fitted_features(model, X, "X")
     if is_dask(X):
         return X
+    # Values of stored rows are not looked at here, which would be a pass: they are checked when they are read.
     if is_source_like(X):
         source = as_source(X, "X")
         check_n_features(source.shape[1], model.n_features)
@@ -59,7 +61,7 @@ def check_new_rows(model: FittedModel, X: Any) -> Any:
 
 def read_new_contexts(model: FittedModel, X: Any, y: Any, min_samples: int) -> Contexts:
     """Return rows in any form that ``fit`` takes as contexts with the features of the fit."""
-    # Labels first: they may be a column of X, which is no feature.
+    # Labels first: they may be a column of X, which is then not a feature.
     X, y = take_labels(X, y)
     if not isinstance(X, Contexts):
         blocks = named_blocks(X)
@@ -85,7 +87,7 @@ def read_fitted_contexts(model: FittedModel, X: Any, y: Any) -> Contexts:
 
 def _blocks_with_fitted_features(model: FittedModel, named: NamedBlocks) -> Any:
     names = named.names.tolist()
-    # Each block by itself: tables of different contexts may have their columns in different orders.
+    # Block by block: tables of different contexts may have their columns in different orders.
     blocks = [
         with_fitted_features(model, block, f"X, context {name!r},")[0]
         for name, block in zip(names, named.blocks, strict=True)

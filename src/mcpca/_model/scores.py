@@ -5,7 +5,7 @@ In the Gaussian model the first may be replaced by the expected scores given the
 
 ``MCPCA.transform`` and ``inverse_transform`` call ``for_each_context``, which calls ``scores`` or ``rows_from_scores``
 for one matrix, or once for each context of a list or dict. The function for one matrix is passed in, as each result
-has to go through scikit-learn's ``set_output`` by itself. ``centering`` has the arithmetic.
+has to go through scikit-learn's ``set_output`` on its own. ``centering`` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def for_each_context(
         raise ValueError(f"y labels the rows of one 2-D X, but X is a {type(X).__name__} of contexts; drop y.")
     names = named.names.tolist()
     if center is not None:
+        # Whatever was passed, a mean, a dict or "own", is resolved block by block, by the label of the block.
         centers = [center] * len(names)
     elif named.by_name:
         centers = model.context_means.of(names)
@@ -75,10 +76,13 @@ def _labels_of(model: FittedModel, names: list[Any], by_name: bool, center: Any)
     """Return the fitted context that each block belongs to: by name, by position, or None if it has none."""
     if by_name:
         return names
+    # A list is one of the fitted contexts only if its means were matched by position; with a given centre it may be of
+    # new ones.
     return model.contexts.tolist() if center is None else [None] * len(names)
 
 
 def _n_rows(block: Any) -> int:
+    # ``len`` of a sparse matrix is an error in SciPy; its source knows the shape.
     return as_source(block, "X").shape[0] if is_source_like(block) else len(stand_in(block))
 
 
@@ -90,6 +94,7 @@ def scores(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, rep
         return _scores_on_dask(model, X, y, center, posterior)
     rows = check_new_rows(model, X)
     ordinary = to_host(model.projection)
+    # (rows, mean) for each context, or one pair for all rows.
     groups = model.context_means.by_rows(rows, y, center)
     if not posterior:
         projections = [ordinary] * len(groups)
@@ -140,11 +145,13 @@ def posterior_projections(model: FittedModel, names: list[Any] | None) -> list[A
 
 def rows_from_scores(model: FittedModel, X: Any, y: Any, center: Any) -> Any:
     """Return rows (n, p) with the scores in one matrix; see ``MCPCA.inverse_transform``."""
+    # Scores have no trace of the mean that was subtracted.
     if isinstance(center, str) and center == "own":
         raise ValueError("center='own' is not known from scores; pass the mean itself.")
     center = _in_order_of_features(model, center)
     if has_dask_rows(X):
         return _rows_on_dask(model, X, y, center)
+    # Scores pass the checks of rows; a stand-in without values tells the shape of a device array.
     Z = check_rows(stand_in(X), "X")
     _check_n_scores(Z.shape[1], model.n_components)
     Z = finite_rows(X, Z, "X", None)

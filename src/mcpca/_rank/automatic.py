@@ -46,6 +46,7 @@ def automatic_rank(
 ) -> AutomaticRank:
     """Choose the rank as ``select_rank`` does, or by the paper's rule where candidates are given."""
     if rank_range is not None:
+        # The paper's rule reads covariances only: no rows, no counts, and no question of noise.
         choice, core = choose_rank_checked(
             data.covariances,
             rank_range,
@@ -67,6 +68,7 @@ def automatic_rank(
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
     examined = rank_data(data, data.counts, report)
     recommendation = recommend(examined, threshold=threshold, rng=rng, report=report)
+    # Before the error below, whose reader should know of contexts that were left out.
     recommendation.issue_warnings()
     if recommendation.rank == 0:
         selection = selection_from(recommendation, None)
@@ -75,7 +77,8 @@ def automatic_rank(
             "for example n_components=2. mcpca.select_rank(X, y).plot() shows every criterion.",
             selection,
         )
-    # Components of the model have p entries, those of the halves only as many as there are features here.
+    # No core is handed on: that of the search may lack small contexts, and features. Components of the model have p
+    # entries, those of the halves only as many as there are features here.
     all_features = examined.of_features is None
     return AutomaticRank(
         recommendation.rank, None, lambda A: selection_from(recommendation, A if all_features else None)

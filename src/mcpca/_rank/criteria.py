@@ -63,7 +63,8 @@ class Sweep:
     report: Report
 
     def stage(self, name: str, ranks: Sequence[int], times: int = 1) -> Search:
-        """Return the progress of a stage that goes through ``ranks`` so many times, counted in components."""
+        """Return the progress of a stage that goes through ``ranks`` ``times`` times, counted in components."""
+        # High ranks take longest, so components are a better measure of time than ranks.
         return Search(self.report, name, times * sum(ranks))
 
     def over(self, progress: Search, call: Callable[[int], Any], ranks: Sequence[int], core: Core) -> list[Any]:
@@ -80,6 +81,7 @@ class Sweep:
 
     def generator(self, *key: int) -> np.random.Generator:
         """Return the stream of random numbers that belongs to ``key``."""
+        # NumPy hashes the whole tuple: streams of different keys are independent, however similar the keys.
         return np.random.default_rng((self.seed, *key))
 
 
@@ -101,7 +103,10 @@ class SampleFits:
         self.contexts = contexts
         self.sweep = sweep
         self._moments = moments
+        # Everything that is needed of the stack is taken here: unless it was passed, it is released at the end of this
+        # method.
         S = CovarianceStack(self.moments().covariances)
+        # Singular vectors are nested, so the basis of the largest rank holds those of all others.
         self.core = compress(S, sweep.largest)
         self.rank = numerical_rank(self.core.singular_values, S)
         self.squared_norm = float(S.squared_norms().sum())
@@ -135,11 +140,13 @@ class SampleFits:
         self.fits |= dict(zip(missing, fits, strict=True))
 
     def _fit(self, r: int) -> FitAtRank | None:
+        # Halves have fewer rows than the whole, and may vary in fewer directions.
         if r > self.rank:
             return None
         k = self.core.n_contexts
         # Contexts have equal weights, as in MCPCA by default.
         settings = Settings(self.sweep.generator(r), _SWEEP_TOL, _SWEEP_STEPS, silent, np.ones(k))
+        # The solver itself cuts the core of rank r from the shared one (``Core.leading``).
         A = get_solver("mspm", False, k)(self.products, self.core, r, settings).components
         # Normal equations of the loadings: <aa', bb'> = (a'b)^2.
         B = solve_loadings((A.T @ A) ** 2, self.variances_along(A))
@@ -175,6 +182,7 @@ class Halves:
 
     def fit_more(self, r: int, n_splits: int) -> None:
         """Bring the number of splits at rank ``r`` up to ``n_splits``."""
+        # Each more split costs two stacks of covariances and two bases: only a rank in question gets them.
         n_more = max(0, n_splits - len(self.splits))
         progress = Search(self.sweep.report, f"{n_splits} splits at rank {r}", 2 * n_more * (r + 1))
         for i in range(n_more):
@@ -200,6 +208,8 @@ class Halves:
         pairs = self.pairs(r)
         cosines = np.full((len(pairs), r), np.nan)
         for i, (first, second) in enumerate(pairs):
+            # NaN, rather than a cosine of 0, where a half does not have the rank: "not known" is not "does not
+            # replicate".
             if first is not None and second is not None and A is not None:
                 cosines[i] = agreement_of_halves(first.A, second.A, A)
         return cosines
@@ -208,6 +218,7 @@ class Halves:
         """Return ``sum_i ||S_i - A B_i A^T||^2 / sum_i ||S_i||^2`` in the half that was not fitted, on average."""
         errors = []
         for split in self.splits:
+            # Both ways, so that each half is predicted once.
             for fitted, other in (split, split[::-1]):
                 fit = fitted.fits[r]
                 if fit is None or other.squared_norm == 0:
@@ -245,6 +256,8 @@ def _likelihoods_in_other_half(
     def mean_log_density(r: int) -> float:
         if r > half.rank:
             return np.nan
+        # The covariances of the other half are about its own means: the criterion judges covariances, and leaves means
+        # aside.
         model = _maximum_likelihood(fitted, half.core, r, sweep)
         likelihood = model.likelihood(CovarianceStack(other.covariances), n)
         return float(np.average(model.log_likelihoods(likelihood), weights=n))
@@ -278,6 +291,7 @@ def bayesian_information(
     def criterion(r: int) -> float:
         model = _maximum_likelihood(moments, core, r, sweep)
         log_likelihood = n @ model.log_likelihoods(model.likelihood(S, n))
+        # Columns of A have unit length, p - 1 parameters each, and k loadings each; then k noise variances.
         n_parameters = r * (p + k - 1) + k
         return float(n_parameters * np.log(n.sum()) - 2 * log_likelihood)
 
@@ -287,6 +301,7 @@ def bayesian_information(
 def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: Sweep) -> GaussianModel:
     """Fit ``solver="ml"`` with isotropic noise, to the accuracy of the sweep."""
     S = CovarianceStack(moments.covariances)
+    # Contexts weigh by their rows, as in MCPCA(solver="ml").
     freedom = moments.n_samples - 1.0
     settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, silent, freedom)
     solution = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
@@ -307,6 +322,7 @@ def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dic
     reduced = SampleFits(remaining, sweep)
     reduced.fit(ranks, sweep.stage("hold-out", ranks))
     projection, loading = np.full((2, len(ranks), len(ranks)), np.nan)
+    # Once per rank: within the loop over pairs, each pseudoinverse would be computed m times.
     whole_projections = [_projection_rows(whole.fits[r]) for r in ranks]
     reduced_projections = [_projection_rows(reduced.fits[r]) for r in ranks]
     for i, r in enumerate(ranks):
@@ -318,6 +334,7 @@ def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dic
             if fit is None or rows is None or other_fit is None or other_rows is None:
                 continue
             cosines = np.abs(rows @ other_rows.T)
+            # The paper's maximum, not a one-to-one matching, which models of different ranks do not have.
             projection[i, j] = (cosines.max(axis=1) > _SAME_PROJECTION).mean()
             if len(contexts.names) > 2:  # two loadings always correlate by 1 or -1
                 match = other_fit.B[:, cosines.argmax(axis=1)]
@@ -337,6 +354,7 @@ def context_consistency(fits: Sequence[FitAtRank | None]) -> Array:
         if fit is not None and fit.B.shape[0] > 2 and fit.B.shape[1] > 1:
             # Rows of unit length around their mean: their products are Pearson's correlations between contexts.
             Z = _unit_rows(_centred_rows(fit.B))
+            # Each pair of contexts once, without the diagonal of ones.
             correlations = (Z @ Z.T)[np.triu_indices(len(Z), 1)]
             if np.ptp(correlations) > 0:  # equal ones have no rank correlation
                 known.append(i)
@@ -358,6 +376,7 @@ def _centred_rows(B: Array) -> Array:
 
 
 def _unit_rows(Z: Array) -> Array:
+    # A row of zeros stays one, and correlates with nothing.
     lengths = np.linalg.norm(Z, axis=1, keepdims=True)
     return np.asarray(Z / np.where(lengths > 0, lengths, 1))
 

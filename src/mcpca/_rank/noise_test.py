@@ -126,12 +126,13 @@ class ResidualTest:
         self.together = 0
 
     def _most_draws(self, levels: int) -> int:
-        """Bound the draws that are left, for progress: so many levels, then single contexts."""
+        """Bound the draws that are left, for progress: those of ``levels`` levels, then of single contexts."""
         return len(self.data.varying) * (_DRAWS * levels + _SINGLE_DRAWS + _MOST_SINGLE)
 
     def level(self, r: int, *, thorough: bool = False) -> Level:
         """Return the level after ``r`` components; ``thorough`` makes all draws even where a few would do."""
         known = self.levels.get(r)
+        # A level is final, unless it rests on the few draws and all are asked for.
         if known is not None and not (thorough and len(self._null_spreads[r]) == _FEW_DRAWS):
             return known
         Q = np.ascontiguousarray(self.V[:, r:])
@@ -144,6 +145,7 @@ class ResidualTest:
         # Draws are added, never repeated: draw d of a rank has its own stream of random numbers.
         if not null:
             null += self._spreads(r, Q, range(_FEW_DRAWS))
+        # Otherwise the spread is far from the few draws, on either side, and more of them are not worth their cost.
         if thorough or min(null) / _FAR_FROM_NULL < spread < _FAR_FROM_NULL * max(null):
             null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
         self.levels[r] = _level(r, spread, null)
@@ -169,11 +171,13 @@ class ResidualTest:
         """
         p = len(self.V)
         level = self.level(0, thorough=True)
+        # Key 2, since under (seed, rank) key 0 is the rotation of ``NullDraws`` and key 1 its draws.
         signs = np.random.default_rng((self.seed, 0, 2)).choice([-1.0, 1.0], p)
 
         def planted_square(Z: Array, i: int) -> Array:
             return square(_deviation(with_planted_factor(Z, signs), self.data.freedom[i]))
 
+        # Sums over contexts for each draw: the k covariances of a draw are never held together.
         totals = np.zeros((_DRAWS, p, p))
         for squares in self._over_null(0, np.eye(p), range(_DRAWS), planted_square):
             totals += squares
@@ -186,6 +190,7 @@ class ResidualTest:
         One at a time: the top eigenvector of ``Z_i m / tr Z_i - I`` in the context where it stands out most is removed
         from Q. The noise of all contexts would hide such a direction in the spread.
         """
+        # At least one direction has to stay in Q.
         largest = min(len(self.V) - 1, self.data_rank) - r
         if largest < 1 or len(self.data.varying) < 2:  # with one context the spread is the whole answer
             return 0
@@ -241,6 +246,7 @@ class ResidualTest:
             return 0
         # Throughout, something is left after ``low`` components; ``high`` is the candidate for the answer.
         low = 0
+        # Doubling, then halving, takes about 2 log2 of the answer, however large p is.
         high = 1
         while high < largest and self.level(high).above_noise:
             low = high
@@ -262,6 +268,7 @@ class ResidualTest:
         """Add the levels at ranks that the search skipped; return ``singular_values()`` and ``scree_band()``."""
         missing = [r for r in ranks if r not in self.levels]
         draws_per_level = len(self.data.varying) * _DRAWS
+        # The one more is for the band of the scree.
         self._progress = Search(report, "noise at other ranks", draws_per_level * (len(missing) + 1))
         values = self.singular_values()
         band = self.scree_band()
@@ -282,6 +289,7 @@ class ResidualTest:
 
     def singular_values(self) -> Array:
         """Return the singular values of the flattening, largest first (p,)."""
+        # In the unit of the data and without weights, as in ``singular_values_``, unlike the V above.
         squares = np.linalg.eigvalsh(self.data.total_square(lambda i: self.data.S[i].astype(np.float64)))
         return np.asarray(np.sqrt(np.maximum(squares, 0))[::-1])
 
@@ -307,6 +315,7 @@ def _level(r: int, spread: float, null: list[float]) -> Level:
 def _deviation(Z: Array, n: float) -> Array:
     """Return ``sqrt(n) (Z m / tr Z - I)``."""
     m = len(Z)
+    # The mean variance of what is left, so that a context counts by its shape and not by its size.
     size = float(np.trace(Z)) / m
     if size <= 0:  # a context that does not vary outside the removed directions has no structure there
         return np.zeros((m, m))

@@ -84,6 +84,7 @@ class NullDraws:
         self.contexts = contexts
         self.seed = seed
         self.V = V
+        # Without rows means may be unknown, and with them correlations over all rows: "auto" is then "features".
         self.isotropic = null == "isotropic" or (null == "auto" and contexts is not None and _uncorrelated(moments))
 
     def over(self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array]) -> Iterator[Array]:
@@ -149,6 +150,8 @@ class NullDraws:
             return np.stack([_wishart(n, m, stream) for stream in streams])
         # diag(Q Z_i Q^T): variances of the residual rows in features, clipped as rounding may leave -1e-17.
         variances = np.maximum(np.einsum("pm,mn,pn->p", Q, Q.T @ self.data.scaled(i) @ Q, Q), 0)
+        # Rows D^(1/2) g with standard normal g, in coordinates of Q: their scatter is Q^T D^(1/2) W D^(1/2) Q with W
+        # Wishart.
         basis = np.sqrt(variances)[:, None] * Q
         return np.stack([basis.T @ _wishart(n, p, stream) @ basis for stream in streams])
 
@@ -178,6 +181,7 @@ def _recentred(Z: Array, total: Array, n: int, squares: Array) -> Array:
     Z -= np.outer(total / n, total.astype(np.float64))
     # Signs preserve sums of squares about 0. Scaling restores them about the mean, so that variances do not change.
     diagonal = np.diag(Z)
+    # A feature without variance has ``squares`` 0 and stays at 0.
     scale = np.sqrt(squares / np.where(diagonal > 0, diagonal, 1))
     Z *= scale[:, None]
     Z *= scale
@@ -191,6 +195,7 @@ def square(Z: Array) -> Array:
 
 def _wishart(n: int, p: int, rng: np.random.Generator) -> Array:
     """Draw ``X^T X`` for n rows of p standard normal numbers."""
+    # Bartlett's factor needs n - j > 0 degrees of freedom on its diagonal; few rows are as cheap to draw.
     if n < p:
         X = rng.standard_normal((n, p))
         return np.asarray(X.T @ X)

@@ -1,8 +1,8 @@
 """At which ranks do runs from different seeds agree? The paper's rule (its section "Choosing the rank").
 
 The largest candidate at which they agree is chosen. This stands apart from ``select_rank``: ``choose_rank`` is the
-public function, ``automatic_rank`` calls it if ``rank_range`` is set, and of the rest of the room only the criterion
-"seeds" uses ``seed_scores``. It needs covariances and no rows, and does not ask whether anything is above noise.
+public function, ``automatic_rank`` uses the rule if ``rank_range`` is set, and the criterion "seeds" of ``select_rank``
+borrows ``seed_scores``. It needs covariances and no rows, and does not ask whether anything is above noise.
 """
 
 from __future__ import annotations
@@ -147,12 +147,13 @@ def choose_rank(
     Returns
     -------
     RankChoice
-        If no rank is stable, ``outcome`` is "none stable" and ``rank`` None; this is no error.
+        If no rank is stable, ``outcome`` is "none stable" and ``rank`` None; this is not an error.
 
     Notes
     -----
     Cost: one basis, O(k p^3), and ``2 n_seed_pairs`` runs per candidate in the compressed space, side by side.
     """
+    # Runs take products of covariances, fourth powers of the data; scores have no unit, and the scree is scaled back.
     S, e = stack_in_range(check_covariances(S))
     with reporting(verbose, "choice of the rank") as report:
         choice, _ = choose_rank_checked(
@@ -195,10 +196,13 @@ def choose_rank_checked(
         candidates = _candidates_from_scree(core.singular_values, numerical_rank(core.singular_values, S))
     else:
         candidates = check_ranks(ranks, p)
+        # Ascending, so the last candidate needs the widest basis, which serves all others.
         core = compress(S, int(candidates[-1]))
         check_within_data(candidates, numerical_rank(core.singular_values, S))
+    # (candidates, pairs); the ones stay only with a single context.
     scores = np.ones((len(candidates), n_seed_pairs))
     unsettled = np.zeros(len(candidates), dtype=int)
+    # One number, from which every run is seeded: the generator moves on equally far for any list of candidates.
     seed = int(rng.integers(2**62))
     for i, r in enumerate(candidates):
         report("ranks", i, len(candidates))
@@ -210,6 +214,7 @@ def choose_rank_checked(
     not_converged = _not_converged(candidates, unsettled, 2 * n_seed_pairs, tol, max_iter)
     if not_converged:
         warn(not_converged, ConvergenceWarning)
+    # In the reason as well as in a warning, since the choice is kept and saved, and warnings are not.
     reason = f"{choice.reason} {not_converged}".strip()
     return replace(choice, reason=reason, unsettled=unsettled, matching=matching), core
 
@@ -236,6 +241,7 @@ def seed_scores(
     it depend on the unit, or on the arbitrary signs of the singular vectors in whose coordinates runs start.
     """
     streams = [np.random.default_rng((seed, r, j)) for j in range(2 * n_seed_pairs)]
+    # The core that this rank would have got on its own, so that scores do not depend on the largest candidate.
     part = core.leading(r)
     signs = _basis_signs(part)
     # Runs are made in coordinates of a basis with fixed signs and turned back: D T_i D for D = diag(signs), D^2 = I.
@@ -246,6 +252,7 @@ def seed_scores(
         # Unlike cosines, L1 distances change with the coordinates: they must be taken in features.
         scores = [authors_score(part.lift(first), part.lift(second)) for first, second in pairs]
     else:
+        # The basis is orthonormal, so cosines in its coordinates are those in features: nothing has to be lifted.
         scores = [ascore(first, second) for first, second in pairs]
     return SeedScores(np.array(scores), int((~settled).sum()))
 
@@ -254,6 +261,8 @@ def _basis_signs(core: Core) -> Array:
     """Return the sign of the largest entry of each column of the basis (q,)."""
     if core.basis is None:
         return np.ones(core.tensor.shape[1])
+    # LAPACK may return a singular vector with either sign, depending on the machine; starts are random numbers in its
+    # coordinates.
     peaks = np.abs(core.basis).argmax(axis=0)
     return np.where(core.basis[peaks, np.arange(len(peaks))] < 0, -1.0, 1.0)
 
@@ -264,6 +273,7 @@ def authors_score(A: Array, A_ref: Array) -> float:
     Distances are ``|a - b|_1`` where ``a . b > 0``, else ``|a + b|_2^2``: the published ranks rest on this.
     """
     r = A_ref.shape[1]
+    # (r, r), a row for each column of A_ref.
     cosines = A_ref.T @ A
     distances = 2 + 2 * cosines  # |a + b|_2^2 for unit columns
     for j in range(r):
@@ -291,6 +301,8 @@ def _not_converged(ranks: Array, unsettled: Array, n_runs: int, tol: float, max_
 
 def _largest_stable(ranks: Array, scores: Array, threshold: float, singular_values: Array) -> RankChoice:
     means = scores.mean(axis=1)
+    # "Exceeds", as the paper has it. Scores need not fall with the rank: the largest that passes, not the last before a
+    # failure.
     passing = np.flatnonzero(means > threshold)
     if len(passing):
         best = passing[-1]
@@ -316,15 +328,19 @@ def _candidates_from_scree(sigma: Array, rank: int) -> Array:
     # The drop after the last feature is no evidence, and neither is the one after the first singular value: most data
     # have a direction far above all others. A drop to rounding error, at the numerical rank, is evidence.
     end = min(rank, _SCREE_END, len(sigma) - 1)
+    # drops[i] is the ratio of the singular values with indices i + 1 and i + 2, that is the drop after rank i + 2. The
+    # floor keeps zeros from dividing.
     drops = sigma[1:end] / np.maximum(sigma[2 : end + 1], np.finfo(float).eps * sigma[0])
     elbow = int(np.argmax(drops)) + 2 if drops.max(initial=0) > _ELBOW else None  # + 2: the first drop is that at 2
     last = min(rank, _END_WITHOUT_ELBOW) if elbow is None else elbow
+    # Evenly spread and rounded; ``unique`` drops what rounding made equal.
     return np.unique(np.linspace(1, last, min(last, _MAX_CANDIDATES)).round().astype(int))
 
 
 def check_ranks(ranks: Iterable[int], p: int, name: str = "rank_range") -> Array:
     """Return candidate ranks within 1 to p, ascending and each once."""
     try:
+        # A list, since a generator can be gone through only once.
         values = list(ranks)
     except TypeError:
         raise ValueError(f"{name}={ranks!r} is not a list of ranks; pass for example range(2, 20).") from None

@@ -52,9 +52,11 @@ def default_ranks(above: int, data_rank: int, n: Array) -> Array:
     end = max(1, min(data_rank, directions_of_halves, max(above + _MARGIN, 4), _LARGEST_RANK))
     values = [1.0]
     step = 1.0
+    # Steps grow geometrically, as high ranks cost most.
     while values[-1] < end:
         step = 1.0 if values[-1] < _DENSE_END else step * _STEP_GROWTH
         values.append(values[-1] + step)
+    # Every rank around the bound of the noise test, where the decision is likely to fall.
     near = np.arange(above - 1, above + _MARGIN + 1)
     grid = np.unique(np.concatenate([np.round(values).astype(int), near, [end]]))
     return np.asarray(grid[(grid >= 1) & (grid <= end)])
@@ -116,6 +118,7 @@ class Curves:
         self.whole.fit(ranks, self.progress)
         if self.halves is not None:
             self.halves.fit(ranks, self.progress)
+        # Ascending and each once, since columns are indexed by position in this list.
         self.ranks = sorted({*self.ranks, *ranks})
 
     def cosines(self, r: int) -> Array:
@@ -138,6 +141,7 @@ class Curves:
         """
         largest = ranks[-1]
         informative = largest <= _INFORMATIVE_SHARE * len(self.test.V) and (patient or largest < _LARGEST_RANK)
+        # One fit is enough if all directions above noise replicate. Without rows the noise test decides alone.
         if self.halves is None or informative or largest <= _DENSE_END:
             self.fit_at([largest])
             if self.halves is None or self.agreement(largest) > threshold:
@@ -164,6 +168,8 @@ class Curves:
         assert self.halves is not None
         for n_splits in _SPLITS:
             cosines = self.cosines(r)
+            # (splits,), one mean over components for each split; the spread between splits tells whether more are
+            # needed.
             means = cosines.mean(axis=1)
             if np.isnan(means).any():
                 break  # too few rows for this rank, in any split
@@ -181,6 +187,7 @@ class Curves:
         whole = self.whole
         if "scree" in criteria:
             self.scree = _scree(*self.test.with_levels_at(ranks, sweep.report))
+            # Rank r is judged by singular value r, at index r - 1.
             self.columns |= {name: values[np.array(ranks) - 1] for name, values in self.scree.items()}
         if "seeds" in criteria:
             self.columns["seed stability"] = seed_stability(whole.core, n_seed_pairs, ranks, sweep)
@@ -233,6 +240,7 @@ def _scree(values: Array, band: Array) -> dict[str, Array]:
 
 def _mean_of_others(values: Array) -> Array:
     """Return the mean of each row without its diagonal entry; NaN is ignored, and is the mean of a row without any."""
+    # By hand, because ``nanmean`` warns of rows that have no value at all.
     others = np.where(np.eye(len(values), dtype=bool), np.nan, values)
     known = np.isfinite(others)
     total = np.where(known, others, 0).sum(axis=1)

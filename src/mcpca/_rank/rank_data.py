@@ -64,10 +64,12 @@ def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
     covariances = data.covariances
     if not isinstance(covariances, StreamedCovariances):
         assert data.moments is not None
+        # Covariances that came without rows hold no counts of their own.
         return RankData(replace(data.moments, n_samples=counts), data.contexts)
     features = covariances.most_variable(RANK_FEATURES)
     of_features = covariances.n_features if covariances.n_features > len(features) else None
     if covariances.contexts.engine is not None:
+        # The rows stay on the cluster: without them the null is Gaussian, and halves cannot be compared.
         return RankData(covariances_among(covariances, features), None, of_features)
     contexts = _restricted_to(features, covariances.contexts)
     return RankData(covariances_of(contexts, report), contexts, of_features)
@@ -81,8 +83,10 @@ def _restricted_to(features: Array, contexts: Contexts) -> Contexts:
         if id(source) in restricted:
             continue
         blocks: list[Any] = [block[:, features] for _, block in source.scan(_SCAN_BYTES)]
+        # Random signs go to every entry of centred rows, which are dense whatever the rows were.
         if source.sparse:
             blocks = [block.toarray() for block in blocks]
         restricted[id(source)] = as_source(np.concatenate(blocks), "X")
     sources = [restricted[id(source)] for source in contexts.sources]
+    # Names of all features would no longer fit the columns; nothing here uses them.
     return replace(contexts, sources=sources, feature_names=None)

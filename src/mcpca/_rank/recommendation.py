@@ -59,6 +59,7 @@ class Recommendation:
     def reason(self, replicability: Replicability | None) -> str:
         """Return all sentences; without ``replicability`` they count components of the sweep's own fit."""
         replicating = []
+        # The user's model if it is comparable, otherwise the power method's fit of the search.
         if replicability is not None:
             replicating = [_sentence(replicability.in_words())]
         elif self.curves is not None and self.outcome in DECIDED_BY_HALVES:
@@ -94,6 +95,7 @@ def recommend(
     n = data.moments.n_samples
     p = S.shape[1]
     candidates = None if ranks is None else check_ranks(ranks, p, "ranks")
+    # One draw whatever follows: the caller's generator then moves on equally far for every outcome.
     seed = int(rng.integers(2**62))
     if not S.any():
         raise ValueError(
@@ -109,6 +111,7 @@ def recommend(
         text = _too_small(data, n)
         last = [*last, text]
         notes = [SmallContextsWarning(text)]
+    # The fit keeps all contexts; only the tests go without the small ones.
     tested = data.subset(large_enough)
     if not len(large_enough) or not tested.moments.covariances.any():
         return _cannot_tell("no context has enough rows to be tested.", threshold, data, last, notes)
@@ -136,6 +139,7 @@ def _test_and_search(
     contexts = data.contexts
     test = ResidualTest(moments, contexts, null, seed, workers, report)
     above = test.directions_above_noise()
+    # In order of cost: the power of the test takes draws, and matters only if nothing was found in few rows.
     conclusive = above > 0 or int(moments.n_samples.sum()) > _ROWS_WITH_POWER or test.has_power()
     if candidates is None:
         grid = default_ranks(above, test.data_rank, moments.n_samples)
@@ -145,6 +149,7 @@ def _test_and_search(
         # No rank beyond ``above`` is recommended: where all candidates are, ``above`` itself takes part.
         all_beyond = 0 < above < int(candidates[0])
         grid = np.concatenate([[above], candidates]) if all_beyond else candidates
+    # The basis is made for the largest rank that may be asked for, so it is known before the first fit.
     sweep = Sweep(int(grid[-1]), seed, workers, report)
     curves = Curves(contexts, moments, test, sweep, n_splits, grid)
     if above:
@@ -171,6 +176,7 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
     if not allowed:
         return replace(_not_above_noise(test, conclusive, curves.contexts is not None), curves=curves)
     if curves.halves is None:
+        # Nothing speaks against the largest: only rows could tell whether its components replicate.
         rank = allowed[-1]
         words = [
             f"Rank {rank}: {_above(test, above)}",
@@ -204,6 +210,7 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
 
 def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Recommendation:
     if not conclusive:
+        # ``freedom`` is one less than the rows of each context.
         n_rows = int(test.data.freedom.sum()) + len(test.data.freedom)
         return _cannot_tell(
             f"{n_rows:,} rows of {len(test.V)} features are too few: a factor that holds a tenth of the variance of "
@@ -256,6 +263,8 @@ def _too_small(data: RankData, n: Array) -> str:
 
 def _above(test: ResidualTest, above: int) -> str:
     noun = "direction is" if above == 1 else "directions are"
+    # The levels of the search describe the spread of all contexts together, so they cannot explain directions of single
+    # ones.
     if test.together < above:
         return f"{above} {noun} above noise, {above - test.together} of them in single contexts only."
     before = test.levels.get(above - 1)
@@ -286,10 +295,12 @@ def votes(above: int, curves: Curves, threshold: float) -> dict[str, int]:
         inside = np.flatnonzero(scree["singular value"] <= scree["null upper"])
         by_criterion["scree"] = int(inside[0]) if len(inside) else len(scree["singular value"])
     for name, values in curves.all_columns().items():
+        # Ranks at which the criterion could not be computed have no vote.
         known = np.flatnonzero(np.isfinite(values))
         if name in _LARGEST_PASSING:
             passing = ranks[known][values[known] > threshold]
             by_criterion[name] = int(passing[-1]) if len(passing) else 0
+        # Similarities that are 0 at every rank prefer none.
         elif name in _SMALLEST_VALUE + _HIGHEST_VALUE and len(known) and values[known].any():
             signed = values[known] if name in _HIGHEST_VALUE else -values[known]
             # Of equally good ranks the largest, which keeps the most components.

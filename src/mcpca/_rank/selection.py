@@ -98,6 +98,7 @@ class RankSelection(Shown):
     def table(self) -> Any:
         """The curves as a pandas DataFrame with one row per rank, or a dict of arrays if pandas is not installed."""
         content = {"rank": self.ranks, **self.columns}
+        # pandas is an extra.
         try:
             return require("pandas", "pandas").DataFrame(content).set_index("rank")
         except ImportError:
@@ -122,6 +123,7 @@ class RankSelection(Shown):
 
     def plot(self) -> Figure:
         """Draw all curves with the choice marked, and rank x rank heatmaps of the pairwise measures, if any."""
+        # Late, because Matplotlib is an extra.
         from ..plotting import plot_rank_selection
 
         return plot_rank_selection(self)
@@ -132,6 +134,7 @@ class RankSelection(Shown):
         if self.replicability is not None:
             cosines = _to_lists({"cosines": self.replicability.cosines})
             replicability = {"threshold": self.replicability.threshold} | cosines
+        # The keys are the fields of the class: ``from_json`` passes them to the constructor.
         return json.dumps(
             {
                 "rank": self.rank,
@@ -154,6 +157,7 @@ class RankSelection(Shown):
         """Return the selection that ``to_json`` wrote."""
         content = json.loads(text)
         for name in ("columns", "pairwise", "scree"):
+            # As float64, null (None) becomes NaN again; infinities, which were null too, do not come back.
             content[name] = {key: np.array(values, dtype=np.float64) for key, values in content[name].items()}
         content["ranks"] = np.array(content["ranks"], dtype=np.intp)
         stored = content["replicability"]
@@ -282,8 +286,10 @@ def _select(
     else:
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
+        # No basis yet: the search makes one for all rows and one for every half.
         whole = without_basis(read_contexts(X, y), None, report)
     assert whole.counts is not None
+    # From here on the same steps as in ``automatic_rank``, hence the same rank for the same data and seed.
     data = rank_data(whole, whole.counts, report)
     recommendation = recommend(data, rng=rng, report=report, **options)
     recommendation.issue_warnings()
@@ -308,6 +314,7 @@ def _read_covariances(X: Array, y: Any, n_samples: Any, options: dict[str, Any])
             "or use choose_rank(S), which does not need it."
         )
     why = "covariances have no rows to split"
+    # Refused rather than ignored: whoever sets an option expects it to matter.
     refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
     if "seeds" not in options["criteria"]:
         way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
@@ -393,6 +400,7 @@ def _model_of_all_rows(S: Array, r: int, random_state: Any, seed: int) -> Array:
         model, _ = decompose_checked(
             CovarianceStack(S),
             r,
+            # The defaults of MCPCA; the power method uses neither noise nor counts.
             solver="mspm",
             orthogonal=False,
             noise=None,
