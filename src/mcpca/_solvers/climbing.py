@@ -269,7 +269,7 @@ def _newton_direction(here: _Point, X: Array, Va: Array) -> tuple[Array, Array, 
         dc = np.linalg.solve(H, rhs)
         # -H is the curvature of F that is left. Where it is not negative the solution leads to a saddle or a minimum:
         # turn the positive directions round, and go up those too.
-        # dc^T rhs = dc^T H dc, so that a value <= 0 proves H indefinite.
+        # dc^T rhs = dc^T H dc, so that a value <= 0 shows that H is not positive definite.
         uphill = np.matmul(dc.transpose(0, 2, 1), rhs)[:, 0, 0] <= 0
         if uphill.any():
             w, Q = np.linalg.eigh(H[uphill])

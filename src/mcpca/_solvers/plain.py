@@ -90,6 +90,7 @@ def plain_runs(T: Array, r: int, generators: Sequence[np.random.Generator], tol:
     q = T.shape[1]
     U, D = row_space(T, r)
     space = FlatteningSpace.of(T, U / D)
+    # (m, j, r) after j components: orthonormal rows, in coordinates of V, to which coefficients have to be orthogonal.
     deflated = np.zeros((m, 0, r))
     components = np.empty((m, q, r))
     settled = np.ones(m, dtype=bool)
@@ -97,6 +98,7 @@ def plain_runs(T: Array, r: int, generators: Sequence[np.random.Generator], tol:
         a, F, done = _best_maxima(space, deflated, generators, 1, tol, max_iter)
         weak = np.flatnonzero(F < _GOOD_F)
         if len(weak):
+            # Only these runs draw again, each from its own generator.
             theirs = [generators[i] for i in weak.tolist()]
             again, F_again, done_again = _best_maxima(space, deflated[weak], theirs, _MORE_STARTS, tol, max_iter)
             improved = F_again > F[weak] + _SAME_F
@@ -125,6 +127,7 @@ def _best_maxima(
     e = len(space.by_context)
     # Each run draws from its own generator, whatever the others need, so that runs do not depend on their company.
     drawn = np.concatenate([g.standard_normal((starts, q + e)) for g in generators])
+    # The starts of a run are neighbours in the batch, here, in ``np.repeat`` and in the reshape of F below.
     n = m * starts
     peaks = _Starts(
         unit(drawn[:, :q]), unit(drawn[:, q:]), np.zeros(n), np.full(n, np.inf), np.repeat(deflated, starts, axis=0)
@@ -143,11 +146,13 @@ def _climb_in_place(space: FlatteningSpace, peaks: _Starts, tol: float, max_iter
     left = max_iter
     while len(going) and left > 0:
         peaks.put(going, _power_steps(space, peaks.rows(going), tol, min(block, left)))
+        # Newton steps do not count: they shorten the way to where power steps are bound, and no more.
         left -= block
         block = int(_BLOCK_GROWTH * block)
         going = going[peaks.step[going] > tol]
         if len(going):
             near = _newton_steps(space, peaks.rows(going), tol)
+            # The others go on by power steps from where those left them, so that a try that fails leaves no trace.
             ended = near.step <= tol
             peaks.put(going[ended], near.rows(ended))
             going = going[~ended]
@@ -162,6 +167,7 @@ def _power_steps(space: FlatteningSpace, starts: _Starts, tol: float, n_steps: i
     rows = np.arange(len(a))
     for n_iter in range(1, n_steps + 1):
         # c = V(a, b, .) less what is deflated, a = V(., b, c), b = V(a, ., c); w = P c as in ``climbing``.
+        # sum_i b_i T_i (n, q, q), for c and a; symmetric, so that either index may be contracted.
         Tb = (b @ space.by_context).reshape(-1, q, q)
         c = _project_off(deflated, (np.matmul(Tb, a[:, :, None])[:, :, 0] @ P)[:, :, None])[:, :, 0]
         w = c @ P.T
@@ -171,6 +177,8 @@ def _power_steps(space: FlatteningSpace, starts: _Starts, tol: float, n_steps: i
         if n_iter % _STEPS_BETWEEN_CHECKS and n_iter < n_steps:
             continue
         step = np.linalg.norm(b - previous, axis=1)
+        # c is that of a and b before this step. F of those after it would take another contraction, and F has settled
+        # when they have.
         out.put(rows, _Starts(a, b, (c**2).sum(axis=1), step, deflated))
         going = step > tol
         rows = rows[going]
@@ -193,11 +201,14 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
     rows = np.arange(len(a))
     lowest_s = np.zeros(len(a))  # s = sqrt(F) must not fall
     for _ in range(_NEWTON_STEPS):
+        # What is deflated differs from run to run, so that V cannot be restricted once for all: its contractions are
+        # projected.
         Vb = _project_off(deflated, (b @ by_context).reshape(-1, r, q))
         Va = _project_off(deflated, (a @ by_feature).reshape(-1, r, e))
         c = np.matmul(Vb, a[:, :, None])[:, :, 0]
         s = np.linalg.norm(c, axis=1)
         c = c / s[:, None]
+        # No projection here: c is orthogonal to what is deflated since Vb is.
         X = (c @ by_matrix).reshape(-1, e, q).transpose(0, 2, 1)
         da, db, curves_down = _definite_step(ReducedNewton.at(a, b, c, s, X, Vb, Va))
         length = np.sqrt((da**2).sum(axis=1) + (db**2).sum(axis=1))
@@ -205,6 +216,7 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
         a = unit(a + shrink * da)
         b = unit(b + shrink * db)
         # A step that was taken where F does not curve down, or that has lowered F, may have left the ridge: give up.
+        # s is that of the point before the step, so that a step which has lowered F shows in the next iteration.
         good = curves_down & (s >= lowest_s * (1 - 1e-12))
         ended = good & (length <= tol)
         out.put(rows[ended], _Starts(a[ended], b[ended], s[ended] ** 2, length[ended], deflated[ended]))
@@ -222,6 +234,7 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
 def _definite_step(equations: ReducedNewton) -> tuple[Array, Array, Array]:
     """Return da, db, and for which starts F curves down in every direction; the other steps mean nothing."""
     floor = _FLAT * equations.S[:, 0, 0]
+    # E and its Schur complement H positive definite means that the whole Hessian of -F is.
     down = np.linalg.eigvalsh(equations.E)[:, 0] > floor
     K = np.linalg.solve(_identity_unless(down, equations.E), equations.Yy)
     H, rhs = equations.in_c(K)
