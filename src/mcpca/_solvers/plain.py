@@ -234,7 +234,8 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
 def _definite_step(equations: ReducedNewton) -> tuple[Array, Array, Array]:
     """Return da, db, and for which starts F curves down in every direction; the other steps mean nothing."""
     floor = _FLAT * equations.S[:, 0, 0]
-    # E and its Schur complement H positive definite means that the whole Hessian of -F is.
+    # Elimination leaves the blocks s, E and H of minus the Hessian in (a, b, c): all of them are positive definite
+    # exactly when F curves down in every direction.
     down = np.linalg.eigvalsh(equations.E)[:, 0] > floor
     K = np.linalg.solve(_identity_unless(down, equations.E), equations.Yy)
     H, rhs = equations.in_c(K)

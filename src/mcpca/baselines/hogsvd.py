@@ -7,7 +7,7 @@ Ponnapalli et al. take ``S = (1 / (k (k - 1))) sum_{i<j} (D_i D_j^-1 + D_j D_i^-
 with ``sum_i D_i = k R R^T`` and ``D_i = R Q_i R^T`` the eigenvectors of S are ``R Z``, where Z are the orthonormal
 eigenvectors of ``T = sum_j Q_j^-1 / k``: k inverses and one ``eigh`` in place of k (k - 1) quotients and an
 unsymmetric problem. An eigenvalue of S is 1 for a component with the same share in all contexts (the common subspace)
-and larger otherwise. Where a ``D_i`` is singular Kempf, Goulart and Duncan put ``D_i + pi sum_j D_j``.
+and larger otherwise ("Coupled matrix decompositions" in the paper's supplement). Where a ``D_i`` is singular Kempf, Goulart and Duncan put ``D_i + pi sum_j D_j``.
 """
 
 from __future__ import annotations
