@@ -64,7 +64,9 @@ def _descend(fit: Any, roots: list[Array], problem: Problem, limits: Limits) -> 
             )
         steps += chunk
         ended = [0.0 if np.isnan(value) else float(value) for value in errors]
+        # A call of one iteration has no error before its last; that of the call before stands in.
         before = ended[-2] if len(ended) > 1 else error
         error = ended[-1]
         converged = abs(before - error) < limits.tol
+    # The third factor is V (r, r), in the coordinates of ``small``.
     return End(np.asarray(state[1][2]), error**2, steps, converged)
