@@ -6,8 +6,8 @@ notation, chooses the starts and deflates what comes back; ``joint`` uses the po
 found in another way.
 
 The alternating power method comes first. It never lowers F and costs little, but converges linearly, with a rate near 1
-where contexts are few and F is nearly flat. Starts that it has not settled go on with Newton steps. All starts of a
-batch advance together, as matrix products.
+where contexts are few and F is nearly flat. Starts that have not settled by then go on with Newton steps. All starts of
+a batch advance together, as matrix products.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
 
     The basis is ``V_l = [T_1 p_l ... T_e p_l]``, so with ``w = P c`` all three contractions follow from the images
     ``T_i w`` and ``T_i a``: V, which is r' / q times the size of T again, is not formed, and T is read in chunks of
-    contexts. Cost O(m e q^2) a step, memory O(m q) beside a chunk of the images.
+    contexts. Cost O(m e q^2) a step, memory O(m q) besides a chunk of the images.
     """
     peaks = Peaks.before_climbing(a, b, P.shape[1])
     rows = np.arange(len(a))
@@ -261,6 +261,8 @@ def _power_step(layouts: Layouts, X: Array, b: Array) -> _Point:
 
 def _newton_direction(here: _Point, X: Array, Va: Array) -> tuple[Array, Array, Array]:
     """Return da, db, and whether they go up; positive curvature is turned round first."""
+    # At a component of the exact model F curves down in every direction (Lemma SI-5.4), and still does so nearby and
+    # under little noise (Lemma SI-5.5): there E and H are positive definite and the step is Newton's own.
     equations = ReducedNewton.at(here.a, here.b, here.c, here.s, X, here.Vb, Va)
     try:
         # One factorisation of E serves Y and y.

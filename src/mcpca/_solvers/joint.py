@@ -62,7 +62,7 @@ def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator) -> Array 
     except np.linalg.LinAlgError:
         return None
     # After whitening by the first matrix the second is symmetric with orthonormal eigenvectors: W pooled W^T = I and W
-    # mixed W^T is diagonal. Eigenvalues are real, as those of an unsymmetric quotient under noise need not be.
+    # mixed W^T is diagonal.
     mixed = whitener @ mixed @ whitener.T
     return np.asarray(np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ whitener)
 
@@ -71,7 +71,7 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
     """Solve the equations of all pairs by Gauss-Newton steps from the directions ``U W^T``; None if that fails.
 
     ``inner`` (e, r, r) are the slices in the basis U, if they exist already. A step costs O(e r^3) with them and
-    O(e q^2 r) without; memory beside the input O(q r) and a chunk of slices.
+    O(e q^2 r) without; memory besides the input O(q r) and a chunk of slices.
     """
     r = len(W)
     previous_length = 0.0
@@ -113,6 +113,8 @@ def at_maxima(T: Array, P: Array, joint: Joint) -> bool:
     would find one after the other. Power steps from all of them decide: they must settle, and near where they began.
     The check gives up as soon as the pace of the steps shows that they will not settle in time.
     """
+    # With little noise F has one maximum near each component (Proposition SI-5.7), and the answer is yes. With more, or
+    # with loadings that are close to proportional, maxima may merge.
     P = P.astype(T.dtype, copy=False)
     a = joint.components.T.astype(T.dtype)
     b = unit(joint.weights.T).astype(T.dtype)

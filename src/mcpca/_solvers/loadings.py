@@ -47,7 +47,7 @@ def nonnegative_loadings(S: Any, A: Any) -> Array:
 
     Notes
     -----
-    Cost O(k p^2 r + k r^3), memory O(p r + k r) beside the input.
+    Cost O(k p^2 r + k r^3), memory O(p r + k r) besides the input.
     """
     S = check_covariances(S)
     A = np.asarray(check_unmasked(to_host(A), "A", FINITE), dtype=np.float64)

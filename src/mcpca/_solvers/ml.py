@@ -52,7 +52,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     """Maximise the likelihood; noise and weights of contexts as in ``settings``.
 
     Cost O(k p^2 r) whenever the core is made anew, a few times, and O(k q^2 r + k r^3) a step in it; memory
-    O(k q (q + r)) beside the covariances.
+    O(k q (q + r)) besides the covariances.
     """
     p = S.n_features
     kind = settings.noise
@@ -165,6 +165,7 @@ def _first_stage(
     if np.linalg.cond(W) > _COLLINEAR:  # components that coincide: any axes of their span are as good a start
         W = np.eye(r)
     # Noise of variance s_i has the variance s_i |w_j|^2 in score j; what is left of a score's variance is its loading.
+    # Without noise this is B_i = Diag(A^-1 S_i A^-T), the paper's maximum for given A (Proposition SI-2.11, its proof).
     B = np.maximum(variances_along(M, W.T) - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
     settings.report("first guess", 1, 1)
     return *unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise

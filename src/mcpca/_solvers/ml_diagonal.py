@@ -31,8 +31,8 @@ _SUFFICIENT_GAIN = 1e-4  # Armijo's share of what the step promises
 def guess_unique_variances(S: Covariances, n: Array, r: int) -> Array:
     """Return a first guess of psi (p,): the variance of each feature that the others do not predict.
 
-    It is Joreskog's start of factor analysis, ``(1 - r / 2p) / (S^-1)_jj``, for the pooled covariance. With very many
-    features, all of the variance.
+    This is Joreskog's starting value for factor analysis, ``(1 - r / 2p) / (S^-1)_jj``, of the pooled covariance. With
+    very many features it is their whole variance, times the same factor.
     """
     p = S.n_features
     variances = n @ S.variances() / n.sum()

@@ -11,9 +11,9 @@ the matrices ``[T_1 w ... T_e w]`` with w in the top r left singular vectors of 
 
     F(a, b) = sum_l (a^T V_l b)^2,   the squared cosine between a b^T and the space
 
-(the paper's F of section "Error analysis"), to a local maximum, where F near 1 means that a is a component; takes the
-component out of the space, which is deflation; and repeats. Four things differ from doing this one start and one
-component at a time, as ``plain`` does:
+(the paper's F of section "Error analysis"), to a local maximum, where F near 1 means that a is close to a component
+(Lemma SI-5.8); takes the component out of the space, which is deflation; and repeats. Four things differ from doing
+this one start and one component at a time, as ``plain`` does:
 
 * all components are first sought at once (``joint``). Where each of them comes out as a maximum of F in its own right,
   they are what the steps below would end with, and those are not taken;
@@ -46,7 +46,7 @@ from .joint import SAME_BASIN, Joint, at_maxima, pencil, refine
 # one maximum; no more than the first number, which bounds the memory of a round.
 _MOST_STARTS = 64
 _SPARE_STARTS = 12
-_RANDOM_STARTS = 4  # of the first round, beside the informed ones
+_RANDOM_STARTS = 4  # of the first round, besides the informed ones
 # A maximum joins a block while it loses at most the square of this, as a share of F, to deflating the block. Larger
 # blocks need fewer rounds, but accepting maxima that compete costs accuracy, most of all with few contexts: on the
 # paper's digits (k = 3, r = 17) whole rounds gave reconstruction errors of 0.05 to 0.07, the authors' one at a time
@@ -80,9 +80,9 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     """Find r components of the covariances behind ``core``.
 
     The core decides which they are. One product with the covariances themselves then adds what each of them has
-    outside the core, after which the answer is that of the same method in all features. Not if contexts are so
-    many that the core holds combinations of them: on planted problems the errors without that product were 0.9 to 1.07
-    times those with it, so it is not worth a pass.
+    outside the core, after which the answer is that of the same method in all features. It is left out where contexts
+    are so many that the core holds combinations of them: on planted problems the errors without that product were 0.9
+    to 1.07 times those with it, so it is not worth a pass.
     """
     part = core.leading(r)
     settings.report("components", 0, r)
@@ -136,6 +136,8 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     if joint is not None:
         return SolverResult(joint.components, n_iter, True, "Converged; the order of deflation was removed."), joint
     if settled:
+        # Proportional loadings leave the axes undetermined within their span (Proposition SI-2.3); close to that the
+        # maxima of F compete, and deflating one moves the others.
         message = (
             "Converged, but components depend on the order of deflation: loadings are close to proportional or the "
             "model is far from exact at this rank, so the axes are less certain than what they span."

@@ -105,7 +105,7 @@ def solve_orthogonal_core(
 
     Starts are the top r eigenvectors of ``sum_i T_i`` and those of ``sum_i T_i T_i``, after Jacobi sweeps. Small
     problems take both to a maximum, and as a third the r largest axes of the whole core jointly diagonalised; large
-    ones go on from the better. (In all that we tried maxima differed by 1e-3 of the sum at most, and only in noise.)
+    ones go on from the better. (In everything we tried, maxima differed by at most 1e-3 of the sum, and only in noise.)
 
     Converged means that the Riemannian gradient is below ``tol`` times ``sum_i ||T_i||^2``. Cost O(k q^3) a sweep and
     O(k q^2 r) a Newton step; memory O(k q^2 + min(r, 4 k) q^2).
@@ -126,7 +126,8 @@ def solve_orthogonal_core(
     # The first of those that only rounding tells apart, so that rounding does not decide which.
     best = max(end.value for end in ends)
     end = next(end for end in ends if end.value >= best * (1 - _SAME_VALUE))
-    # Both are quadratic in T, so that the ratio does not depend on units.
+    # Equal loadings of two components leave their axes undetermined (Proposition SI-4.2), but the gradient is zero all
+    # the same. It is quadratic in T, as the total is, so that the ratio does not depend on units.
     certificate = end.gradient / total
     A = nearest_orthonormal(end.frame[:, :r])
     message = _message(certificate, tol, f", after max_iter={max_iter} steps; raise either.")

@@ -87,7 +87,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
 def _solve_in_core(T: Array, trace: Array, start: Array, p: int, settings: Settings) -> OrthogonalMaximum:
     """Call ``solve_likelihood`` for slices T of covariances with the given ``trace`` (k,) in p features.
 
-    Without noise nothing is left beside T, which is then all features there are.
+    Without noise nothing is left outside T, whose coordinates are then all the features there are.
     """
     noisy = settings.noise is not None
     r = start.shape[1]

@@ -5,10 +5,10 @@ the components of runs that differ in their random numbers. Per component there 
 one ends with F < 0.99, and the best of them is deflated; no blocks, no refinement, both of which would hide the
 dependence on chance that the rule measures (``mspm`` has the notation). The runs share every product with the core.
 
-Where contexts are few F is flat along ridges, and power steps take thousands to come to the maximum that they are bound
-for. So Newton steps are tried between blocks of power steps. They count only where F curves down in every direction at
-each of them and none lowers F, and each is at most ``_LONGEST_NEWTON_STEP`` long. On such a ridge there is one maximum,
-and they end where power steps would.
+Where contexts are few, F is flat along ridges, and it takes thousands of power steps to reach the maximum that they are
+bound for. So Newton steps are tried between blocks of power steps. They count only where F curves down in every
+direction at each of them and none lowers F, and each is at most ``_LONGEST_NEWTON_STEP`` long. On such a ridge there is
+one maximum, and they end where power steps would.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .._utils.types import Array
 from .climbing import Layouts, ReducedNewton, layouts_of, unit
 from .mspm import row_space
 
+# F is 1 at the components of an exact model (Lemma SI-5.4), and a high F means that one of them is near (Lemma SI-5.8).
 _GOOD_F = 0.99
 _MORE_STARTS = 2  # for a component whose first start ends below _GOOD_F
 # Two starts whose F differ by less have ended at one maximum. The first is taken, so that rounding does not decide the

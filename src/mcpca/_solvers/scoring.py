@@ -2,7 +2,7 @@
 
 ``likelihood`` has the equations. First by Fisher scoring: the part of A outside its span is solved for exactly; the
 rest, r^2 + k (r + 1) unknowns, by conjugate gradients, preconditioned by pairs (as if the precisions of scores were
-diagonal) and by contexts (their exact information). If the model holds that converges in four or five steps. If it has
+diagonal) and by contexts (their exact information). If the model holds, that converges in four or five steps. If it has
 not converged by then, the exact Hessian (``observed``) takes over, with the same preconditioner.
 """
 

@@ -126,10 +126,13 @@ def _diagonalise(
 
 
 def correlation_left(M: Array, W: Array, noise: Array, n: Array) -> float:
-    """Return what W leaves of correlation between scores: squared correlations off the diagonal, summed with weights n.
+    """Return what W leaves of correlation between scores: squared correlations, summed with weights n.
 
-    By it ``ml`` compares two candidates for a start.
+    By it ``ml`` compares two candidates for a start. The diagonal is in the sum as well: without noise it adds the same
+    for every W, up to components that are absent.
     """
+    # To second order -log det of a correlation matrix is half the sum of its squared entries off the diagonal, so that
+    # without noise this measures the paper's common log-likelihood loss (Definition SI-2.12).
     R = congruence(M, W.T)
     t = np.einsum("jej->ej", R)
     t = np.maximum(t, 1e-12 * max(float(t.max()), np.finfo(float).tiny))  # absent components weigh no more than this

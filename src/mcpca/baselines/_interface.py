@@ -44,7 +44,7 @@ class BaselineResult(Shown):
     notes : str
         What was assumed, compressed, or went wrong, in a sentence or more.
     extras : mapping
-        What the method returns beside A, by name; arrays (r,) are in the order of the components.
+        What the method returns besides A, by name; arrays (r,) are in the order of the components.
     """
 
     name: str
