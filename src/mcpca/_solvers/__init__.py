@@ -57,6 +57,8 @@ __all__ = ["NOISES", "SOLVERS", "Settings", "Solve", "Solver", "SolverResult", "
 
 def _principal_axes(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
     """Top eigenvectors of one covariance: those of the core, which holds them and more."""
+    # ``eigh`` puts the largest last. In a basis of singular vectors the slice is nearly diagonal already; without one
+    # it is the covariance itself.
     eigenvectors = np.linalg.eigh(core.tensor[0])[1][:, ::-1]
     return SolverResult(core.lift(eigenvectors[:, :r]), 1, True, "One context: the answer is PCA's.")
 
@@ -92,6 +94,7 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
     if noise not in NOISES:
         raise ValueError(f"noise={noise!r} is unknown; choose one of {list(NOISES)}.")
     models_noise = SOLVERS[solver].models_noise
+    # An option that would be ignored is refused, so that nobody takes the result for one with that noise.
     if not models_noise:
         with_noise = " or ".join(f"solver={name!r}" for name, entry in SOLVERS.items() if entry.models_noise)
         why = f"solver={solver!r} has no model of the noise"
@@ -107,6 +110,8 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
 def get_solver(solver: str, orthogonal: bool, n_contexts: int) -> Solve:
     """Return the function that solves for choices that ``check_solver`` has passed."""
     entry = SOLVERS[solver]
+    # First, whatever ``orthogonal`` says: the axes of one context are orthogonal anyway, except for factor analysis,
+    # and that combination of options has been refused.
     if n_contexts == 1:
         return entry.one_context
     return entry.orthogonal if orthogonal else entry.solve

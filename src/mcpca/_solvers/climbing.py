@@ -6,8 +6,8 @@ notation, chooses the starts and deflates what comes back; ``joint`` uses the po
 found in another way.
 
 The alternating power method comes first. It never lowers F and costs little, but converges linearly, with a rate near 1
-where contexts are few and F is nearly flat. Starts that it has not settled go on with Newton steps. All starts of a
-batch advance together, as matrix products.
+where contexts are few and F is nearly flat. Starts that have not settled by then go on with Newton steps. All starts of
+a batch advance together, as matrix products.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ def climb_to_peaks(
     slow = np.flatnonzero(peaks.step > tol)
     if not len(slow):
         return peaks
+    # Newton's method alone needs V itself, r' / q times the size of T, so it is formed only if a start is slow. From T
+    # and not from ``rounded``: these steps bring the last digits.
     layouts = layouts_of(T, P)
     e, q, _ = T.shape
     r = P.shape[1]
@@ -107,6 +109,7 @@ def layouts_of(T: Array, P: Array) -> Layouts:
     """Form ``V_l = [T_1 p_l ... T_e p_l]`` in the three orders that Newton's method contracts."""
     e, q, _ = T.shape
     r = P.shape[1]
+    # One product; the copies below then let each contraction of a batch be a single matrix product as well.
     V = (T.reshape(e * q, q) @ P).reshape(e, q, r)
     return Layouts(
         by_context=np.ascontiguousarray(V.transpose(0, 2, 1)).reshape(e, r * q),
@@ -123,7 +126,7 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
 
     The basis is ``V_l = [T_1 p_l ... T_e p_l]``, so with ``w = P c`` all three contractions follow from the images
     ``T_i w`` and ``T_i a``: V, which is r' / q times the size of T again, is not formed, and T is read in chunks of
-    contexts. Cost O(m e q^2) a step, memory O(m q) beside a chunk of the images.
+    contexts. Cost O(m e q^2) a step, memory O(m q) besides a chunk of the images.
     """
     peaks = Peaks.before_climbing(a, b, P.shape[1])
     rows = np.arange(len(a))
@@ -131,9 +134,11 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
     b = b.astype(T.dtype, copy=False)
     # V(a, b, .) = P^T sum_i b_i T_i a, since slices are symmetric.
     w = combine_images(T, a, b) @ P @ P.T
+    # c is not normalised here: it acts through w alone, and the length of w drops out of the unit vectors a and b.
     for n_iter in range(1, _POWER_STEPS + 1):
         a = unit(combine_images(T, w, b))
         previous = b
+        # b_i = w^T T_i a = V(a, ., c)_i, and y = sum_i b_i T_i a is the next V(a, b, .) before P^T.
         b, y = weigh_images(T, a, w)
         c = y @ P
         w = c @ P.T
@@ -143,6 +148,7 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
         step = np.linalg.norm(b - previous, axis=1)
         norm = np.linalg.norm(c, axis=1)
         peaks.put(rows, a, b, c / norm[:, None], norm**2, step)
+        # Settled starts leave the batch, so that a few slow ones do not make all the others go on.
         going = step > tol
         rows = rows[going]
         if not len(rows):
@@ -156,11 +162,13 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
 def _images(T: Array, x: Array) -> Array:
     """``T_i x_j`` as (m, e, q), in the precision of T."""
     e, q, _ = T.shape
+    # x F^T and not F x: the q numbers of an image then lie side by side, as the sums over contexts read them.
     return np.asarray(x @ T.reshape(e * q, q).T).reshape(-1, e, q)
 
 
 def combine_images(T: Array, x: Array, b: Array) -> Array:
     """``sum_i b_ji T_i x_j`` (m, q)."""
+    # Images of all contexts at once would take m / q times the memory of T.
     out = np.zeros_like(x)
     for part in context_chunks(T):
         out += np.matmul(b[:, None, part], _images(T[part], x))[:, 0]
@@ -174,6 +182,7 @@ def weigh_images(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
     for part in context_chunks(T):
         Ta = _images(T[part], a)
         b[:, part] = np.matmul(Ta, w[:, :, None])[:, :, 0]
+        # The norm of b is known after the last chunk only. y is linear in b, so both are divided at the end.
         y += np.matmul(b[:, None, part], Ta)[:, 0]
     norm = np.linalg.norm(b, axis=1, keepdims=True)
     return b / norm, y / norm
@@ -196,6 +205,7 @@ class _Point(NamedTuple):
         r = len(layouts.by_matrix)
         Vb = (b @ layouts.by_context).reshape(-1, r, a.shape[1])
         c = np.matmul(Vb, a[:, :, None])[:, :, 0]
+        # s = ||V(a, b, .)|| is the root of F, the paper's sigma in Lemma SI-5.3.
         s = np.linalg.norm(c, axis=1)
         return cls(a, b, Vb, c / s[:, None], s)
 
@@ -224,9 +234,13 @@ def newton_steps(layouts: Layouts, a: Array, b: Array, tol: float, max_iter: int
         X = (here.c @ layouts.by_matrix).reshape(-1, e, q).transpose(0, 2, 1)  # V(., ., c), (m, q, e)
         Va = (here.a @ layouts.by_feature).reshape(-1, r, e)
         da, db, ascending = _newton_direction(here, X, Va)
+        # c is a function of a and b, so it does not count.
         length = np.sqrt((da**2).sum(axis=1) + (db**2).sum(axis=1))
         shrink = np.minimum(1, _LONGEST_NEWTON_STEP / np.maximum(length, np.finfo(float).tiny))[:, None]
+        # Normalising is the retraction to the spheres. It follows geodesics to second order, so convergence stays
+        # quadratic.
         trial = _Point.at(layouts, unit(here.a + shrink * da), unit(here.b + shrink * db))
+        # A negation, so that NaN, which compares as False, counts as failed.
         failed = ~(ascending & (trial.s >= here.s * (1 - _UPHILL_ROUNDING)))
         if failed.any():
             trial.put(failed, _power_step(layouts, X[failed], here.b[failed]))
@@ -247,21 +261,28 @@ def _power_step(layouts: Layouts, X: Array, b: Array) -> _Point:
 
 def _newton_direction(here: _Point, X: Array, Va: Array) -> tuple[Array, Array, Array]:
     """Return da, db, and whether they go up; positive curvature is turned round first."""
+    # At a component of the exact model F curves down in every direction (Lemma SI-5.4), and still does so nearby and
+    # under little noise (Lemma SI-5.5): there E and H are positive definite and the step is Newton's own.
     equations = ReducedNewton.at(here.a, here.b, here.c, here.s, X, here.Vb, Va)
     try:
+        # One factorisation of E serves Y and y.
         K = np.linalg.solve(equations.E, equations.Yy)
         H, rhs = equations.in_c(K)
         dc = np.linalg.solve(H, rhs)
         # -H is the curvature of F that is left. Where it is not negative the solution leads to a saddle or a minimum:
         # turn the positive directions round, and go up those too.
+        # dc^T rhs = dc^T H dc, so that a value <= 0 shows that H is not positive definite.
         uphill = np.matmul(dc.transpose(0, 2, 1), rhs)[:, 0, 0] <= 0
         if uphill.any():
             w, Q = np.linalg.eigh(H[uphill])
+            # H has the units of s. Without a floor a nearly flat direction would get all of the step.
             w = np.maximum(np.abs(w), 1e-6 * here.s[uphill, None])[:, :, None]
             dc[uphill] = np.matmul(Q, np.matmul(Q.transpose(0, 2, 1), rhs[uphill]) / w)
     except np.linalg.LinAlgError:  # a direction in which F is exactly flat
+        # NumPy does not say which matrix of the batch is singular: all of its starts take a power step instead.
         return np.zeros_like(here.a), np.zeros_like(here.b), np.zeros(len(here.a), dtype=bool)
     da, db = equations.step(K, dc)
+    # The slope of s along the step. There is no term of c, which is at its best for a and b.
     gain = np.einsum("mi,mij->m", da, equations.g_a) + np.einsum("mi,mij->m", db, equations.g_b)
     return da, db, gain > 0
 
@@ -297,15 +318,20 @@ class ReducedNewton(NamedTuple):
             """Project the columns of Z off the unit vectors u."""
             return np.asarray(Z - u[:, :, None] * np.matmul(u[:, None, :], Z))
 
+        # g_a and g_b are the gradient of V(a, b, c) on the spheres. That by c is zero, since c is V(a, b, .)
+        # normalised.
         S = s[:, None, None]
         g_a = off(a, np.matmul(X, b[:, :, None]))
         g_b = off(b, np.matmul(X.transpose(0, 2, 1), a[:, :, None]))
+        # P_b X^T P_a: steps are tangent, so neither the a-part nor the b-part of X may act on them.
         Xp = off(b, off(a, X).transpose(0, 2, 1))
         # c moves on its sphere too, so the rows of Z_a and Z_b are projected off it.
         Z_a = off(a, Vb.transpose(0, 2, 1))  # (m, q, r)
         Z_a -= np.matmul(Z_a, c[:, :, None]) * c[:, None, :]
         Z_b = off(b, Va.transpose(0, 2, 1))  # (m, e, r)
         Z_b -= np.matmul(Z_b, c[:, :, None]) * c[:, None, :]
+        # da = (X db + Z_a dc + g_a) / s put in the second equation. Along b, where Xp is zero, E is s: the projection
+        # leaves no null direction behind, and E needs no basis of the tangent space. The same holds for H along c.
         Yy = np.concatenate([Z_b + np.matmul(Xp, Z_a) / S, g_b + np.matmul(Xp, g_a) / S], axis=2)
         E = S * np.eye(b.shape[1]) - np.matmul(Xp, Xp.transpose(0, 2, 1)) / S
         return cls(S, g_a, g_b, Xp, Z_a, E, Yy)
@@ -315,6 +341,7 @@ class ReducedNewton(NamedTuple):
         r = K.shape[2] - 1
         Z_aT = self.Z_a.transpose(0, 2, 1)
         YT = self.Yy[:, :, :r].transpose(0, 2, 1)
+        # With da eliminated the third equation has db only in Z_b^T db + Z_a^T X db / s, which is Y^T db.
         rhs = np.matmul(Z_aT, self.g_a) / self.S + np.matmul(YT, K[:, :, r:])
         H = self.S * np.eye(r) - np.matmul(Z_aT, self.Z_a) / self.S - np.matmul(YT, K[:, :, :r])
         return H, rhs

@@ -15,6 +15,7 @@ from .._covariances.interface import Covariances
 from .._covariances.subspace import ALL_FEATURES, Core, grow, slices
 from .._utils.types import Array
 
+# Rounds in a row without progress after which ``Patience`` runs out.
 _MOST_IDLE_ROUNDS = 4
 
 
@@ -33,6 +34,7 @@ class GrowingCore:
     @classmethod
     def from_core(cls, S: Covariances, core: Core, unit: float = 1.0) -> GrowingCore:
         """Start from a compressed core, or from all features if they are few."""
+        # One round in all features is then cheaper than several cores.
         if S.n_features <= ALL_FEATURES or core.basis is None:
             return cls(S, None, unit=unit)
         # The slices of a mixture are combinations of contexts, and these solvers need each context.
@@ -42,12 +44,15 @@ class GrowingCore:
     @property
     def tensor(self) -> Array:
         """The slices (k, q, q)."""
+        # Not before they are asked for: a start that is stationary already needs no slices, which take a pass over S.
         if self._tensor is None:
             self._tensor = _in_units(slices(self._S, self.basis), self._unit)
         return self._tensor
 
     def inside(self, A: Array) -> Array:
         """Take columns from features (p, r) to core coordinates (q, r): what the basis holds of them."""
+        # U is orthonormal, so this is the orthogonal projection. Nothing is lost of an A that was found in this basis
+        # or that ``grow`` has put in it; only a start that was made in all features may lean out.
         return A if self.basis is None else self.basis.T @ A
 
     def lift(self, C: Array) -> Array:
@@ -78,6 +83,7 @@ class Patience:
 
     def is_lost(self, distance: float) -> bool:
         """Take note of the distance after a round; return whether to give up."""
+        # The first round counts as progress, since the last distance is infinite then.
         self._idle = self._idle + 1 if distance > self._factor * self._last else 0
         self._last = distance
         return self._idle == _MOST_IDLE_ROUNDS

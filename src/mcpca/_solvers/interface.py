@@ -14,10 +14,10 @@ from .._utils.types import Array, Report
 
 @dataclass(frozen=True)
 class Settings:
-    """How a solver is to work, and what it may know about the data beside the covariances.
+    """How a solver is to work, and what it may know about the data besides the covariances.
 
     All values have been checked. ``rng`` is the only source of random numbers; ``tol`` and ``max_iter`` mean what the
-    solver says they mean (see ``decompose``); ``report(stage, done, total)`` tells of progress. ``degrees_of_freedom``
+    solver says they mean (see ``decompose``); ``report(stage, done, total)`` reports progress. ``degrees_of_freedom``
     (k,) are the weights of contexts in a likelihood; ``noise`` is the model of what the components leave, for solvers
     that have one.
     """
@@ -35,8 +35,8 @@ class SolverResult:
     """Components (p, r) with unit columns, and how the solver got there.
 
     ``message`` is a sentence for the user, and the text of the warning if ``converged`` is False. ``loadings`` (k, r)
-    is None if they are to follow from the components by non-negative least squares; ``noise`` is the variance beside
-    the components: (k,) by context, (p,) by feature, or None for a solver without a model of it. ``gradient`` is the
+    is None if they are to follow from the components by non-negative least squares; ``noise`` is the variance that
+    components leave: (k,) by context, (p,) by feature, or None for a solver without a model of it. ``gradient`` is the
     certificate of a solver that has one: how far from a stationary point it ended, in the units of ``tol``.
     """
 

@@ -54,12 +54,15 @@ def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator) -> Array 
     directions are all of the v_j; with two contexts at full rank they always are (the generalised eigenproblem). None
     if the first combination is not positive definite in U.
     """
+    # Both combinations from one pass over T.
     weights = np.stack([total, rng.standard_normal(len(T))])
     pooled, mixed = (U.T @ M @ U for M in np.tensordot(weights.astype(T.dtype), T, axes=1))
     try:
         whitener = np.linalg.inv(np.linalg.cholesky(pooled))
     except np.linalg.LinAlgError:
         return None
+    # After whitening by the first matrix the second is symmetric with orthonormal eigenvectors: W pooled W^T = I and W
+    # mixed W^T is diagonal.
     mixed = whitener @ mixed @ whitener.T
     return np.asarray(np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ whitener)
 
@@ -68,17 +71,21 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
     """Solve the equations of all pairs by Gauss-Newton steps from the directions ``U W^T``; None if that fails.
 
     ``inner`` (e, r, r) are the slices in the basis U, if they exist already. A step costs O(e r^3) with them and
-    O(e q^2 r) without; memory beside the input O(q r) and a chunk of slices.
+    O(e q^2 r) without; memory besides the input O(q r) and a chunk of slices.
     """
     r = len(W)
     previous_length = 0.0
     for step in range(1, _MOST_STEPS + 1):
+        # The v_j are the columns of V, (q, r), or (r, r) in the basis U. d is (e, r), and column j of Y is sum_i d_ij
+        # T_i v_j: entries off the diagonal of V^T Y are what has to vanish.
         V = U @ W.T if inner is None else W.T
         d, Y = pulls(T if inner is None else inner, V)
         K = d.T @ d
         size = np.diag(K).copy()
+        # No slice has variance along v_j: there is nothing to scale the row by.
         if not (size > 0).all():
             return None
+        # The normal equations of pair (l, j) have H_lj = sum_i d_ij^2, which is the same for all l.
         E = solve_pairs(np.broadcast_to(size, K.shape), K, V.T @ Y)
         length = float(np.abs(E).max())
         if not np.isfinite(length):
@@ -90,6 +97,8 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
             return None
         # Steps end up shrinking by a constant factor, so the length of the next one is known without taking it.
         if length * _pace(length, previous_length) < _STEP_TOL:
+            # At the final W, and in all q coordinates: v_j is in the span of U, but a_j = sum_i d_ij T_i v_j may lean
+            # out.
             directions = U @ W.T
             weights, Y = pulls(T, directions)
             return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, step)
@@ -104,9 +113,12 @@ def at_maxima(T: Array, P: Array, joint: Joint) -> bool:
     would find one after the other. Power steps from all of them decide: they must settle, and near where they began.
     The check gives up as soon as the pace of the steps shows that they will not settle in time.
     """
+    # With little noise F has one maximum near each component (Proposition SI-5.7), and the answer is yes. With more, or
+    # with loadings that are close to proportional, maxima may merge.
     P = P.astype(T.dtype, copy=False)
     a = joint.components.T.astype(T.dtype)
     b = unit(joint.weights.T).astype(T.dtype)
+    # The power steps of ``climbing.power_steps``, from (a_j, d_j) of every component.
     w = combine_images(T, a, b) @ P @ P.T
     previous_step = 0.0
     for left in range(_MOST_POWER_STEPS, 0, -1):
@@ -121,6 +133,7 @@ def at_maxima(T: Array, P: Array, joint: Joint) -> bool:
         if step <= _SETTLED or shrinking:
             cosines = np.abs(np.einsum("jq,qj->j", a, joint.components))
             return bool((cosines > SAME_BASIN).all())
+        # step * pace^left is the length of the last step that is allowed, if the pace lasts.
         if left <= _MOST_POWER_STEPS - _STEPS_BEFORE_GIVING_UP and step * pace**left > _SETTLED:
             return False
         w = y @ P @ P.T

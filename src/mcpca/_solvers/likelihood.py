@@ -63,6 +63,7 @@ class Likelihood:
     def N(self) -> Array:
         """Return ``(A^T A)^-1``."""
         inverse: Array = np.linalg.inv(self.G)
+        # Omega_i, P_i and the information are taken to be symmetric, and rounding in the inverse would spoil that.
         return (inverse + inverse.T) / 2
 
     @cached_property
@@ -79,6 +80,8 @@ class Likelihood:
             Omega[:, diagonal, diagonal] += self.B[part]
             P[part] = np.linalg.inv(Omega)
             try:
+                # The determinant from a Cholesky factor, since that fails if Omega_i is not definite, where there is no
+                # density.
                 factors = np.linalg.cholesky(Omega)
             except np.linalg.LinAlgError:
                 # Some context of the chunk is not positive definite, up to rounding: decide one by one.
@@ -110,6 +113,7 @@ class Likelihood:
     def deviances(self) -> Array:
         """Return ``log det Sigma_i + tr Sigma_i^-1 S_i`` (k,); infinite where the model has no density."""
         P, logdet = self._inverses
+        # tr P_i R_i as a sum over entries: both are symmetric.
         traces = over_contexts(lambda part: np.einsum("kab,kab->k", P[part], self.R[part]), *self.B.shape)
         sign, common = np.linalg.slogdet(self.G)
         terms = logdet + np.concatenate(traces) + (common if sign > 0 else np.inf)
@@ -135,6 +139,7 @@ class Likelihood:
         """Return derivatives by X (r, r) with a zero diagonal, by b (k, r) and by log s (k,)."""
         n = self.n
         D = self.D
+        # sum_i n_i D_i B_i. D_i is zero where the model fits exactly, P_i = R_i^-1, and so is the gradient by b_i.
         X = np.einsum("klj,kj->lj", D, n[:, None] * self.B)
         np.fill_diagonal(X, 0)  # scaling a column is a change of B
         b = n[:, None] / 2 * np.einsum("kjj->kj", D)
@@ -157,6 +162,7 @@ class Likelihood:
         diagonal = np.arange(r)
 
         def of_contexts(part: slice) -> tuple[Array, Array, Array]:
+            # Per context dOmega, half = P dOmega and P are (r, r).
             B = B_all[part]
             P = P_all[part]
             # X B_i + B_i X^T. NumPy sees that the operands overlap, and copies the transpose.
@@ -169,11 +175,14 @@ class Likelihood:
             # P dOmega P n B, summed over contexts, is one product; of P dOmega P alone only the diagonal is needed.
             right = (P * nB[part, None, :].astype(dtype)).reshape(-1, r)
             by_X = half.transpose(1, 0, 2).reshape(r, -1) @ right
+            # The diagonal of half P and, for log s, the trace of half P N: sums over entries, as P and (N P)^T = P N
+            # allow.
             by_b = self.n[part, None] / 2 * np.einsum("kja,kja->kj", half, P)
             by_s = self.s[part] * np.einsum("kab,kab->k", half, N_P_all[part])
             return by_X, by_b, self.n[part] / 2 * (by_s + self.outside * log_s[part])
 
         by_X, by_b, by_s = zip(*over_contexts(of_contexts, *self.B.shape), strict=True)
+        # In double precision: float32 would lose digits in the sum over many parts.
         out = np.asarray(np.sum(by_X, axis=0, dtype=np.float64))
         np.fill_diagonal(out, 0)
         return out, np.concatenate(by_b), np.concatenate(by_s)
@@ -199,6 +208,7 @@ class Likelihood:
 
     def outside_information(self) -> Array:
         """Fisher's information (r, r) of the part of A in each direction outside its span."""
+        # sum_i n_i/s_i B_i P_i B_i. The noise divides, because Z moves A where there is nothing else.
         weighted = (self.n / self.s)[:, None] * self.B
 
         def of_contexts(part: slice) -> Array:
@@ -211,6 +221,7 @@ class Likelihood:
 
         A preconditioner: near the solution scores are nearly uncorrelated, so ``P_i`` is nearly diagonal.
         """
+        # For diagonal P_i only X_lj and X_jl share an entry of dOmega_i = X B_i + B_i X^T, so the pairs decouple.
         precision = np.einsum("kjj->kj", self.P)
         weighted = self.n[:, None] * precision
         H = weighted.T @ (precision * self.B**2)
@@ -235,6 +246,7 @@ def likelihood_of(
     p = len(A)
     G = A.T @ A
     N = np.linalg.inv(G)
+    # R_i = W (D S_i D) W^T with D = diag(scale), without a scaled copy of S.
     scaled = A if scale is None else scale[:, None] * A
     R = N @ (project(S, scaled) / unit) @ N
     variances = S.variances() / unit
@@ -259,6 +271,7 @@ def fit_contexts(
     model = replace(model, B=np.where(allowed, model.B, 0), n=np.full(k, 2.0))
     diagonal = np.arange(r + 1)
     todo = np.ones(k, dtype=bool)
+    # L falls where the gradient is negative, so d = -I^-1 g. Contexts that are done have an empty mask and do not move.
     for _ in range(_CONTEXT_STEPS):
         _, gb, gs = model.gradient()
         g = np.column_stack([gb, gs])
@@ -281,16 +294,20 @@ def fit_contexts(
 
 def _line_search(model: Likelihood, d: Array, gain: Array, todo: Array, floor: float) -> tuple[Likelihood, Array]:
     """Halve the step of each context until its deviance falls; those that never do stay where they are."""
+    # Deviances of contexts do not depend on one another, so that each accepts its own step length.
     t = np.where(todo, 1.0, 0.0)  # step length of each context
     improved = ~todo
     B = model.B.copy()
     s = model.s.copy()
     for _ in range(_CONTEXT_BACKTRACKS):
+        # A new object, so that nothing cached at the old point survives. The noise moves on its logarithm and by a
+        # bounded factor, as in ``scoring``.
         trial = replace(
             model,
             B=np.maximum(model.B + t[:, None] * d[:, :-1], 0),
             s=np.maximum(model.s * np.exp(np.clip(t * d[:, -1], -2, 2)), floor),
         )
+        # With n = 2 the value is the sum of deviances, so ``gain`` is minus the slope of a context's deviance.
         better = ~improved & (trial.deviances < model.deviances - 1e-4 * t * gain)
         B[better] = trial.B[better]
         s[better] = trial.s[better]

@@ -47,7 +47,7 @@ def nonnegative_loadings(S: Any, A: Any) -> Array:
 
     Notes
     -----
-    Cost O(k p^2 r + k r^3), memory O(p r + k r) beside the input.
+    Cost O(k p^2 r + k r^3), memory O(p r + k r) besides the input.
     """
     S = check_covariances(S)
     A = np.asarray(check_unmasked(to_host(A), "A", FINITE), dtype=np.float64)
@@ -55,6 +55,7 @@ def nonnegative_loadings(S: Any, A: Any) -> Array:
         raise ValueError(f"A must be (p, r) with p={S.shape[1]} as in S, got shape {A.shape}.")
     if not np.isfinite(A).all():
         raise ValueError("A contains NaN or infinite values; pass finite components.")
+    # In float64 to the end, whatever S is in: squared cosines of similar components make G ill-conditioned.
     return solve_loadings((A.T @ A) ** 2, variances_along(S, A)).astype(S.dtype, copy=False)
 
 
@@ -80,16 +81,19 @@ def _pivot(G: Array, H: Array) -> Array:
     ``positive`` is the current guess of which entries are > 0. A row is done when its solution on them is >= 0 and its
     gradient elsewhere is >= 0: the optimality conditions, which are sufficient since the problem is convex.
     """
+    # G (r, r); H, B and ``positive`` (m, r), one row for each context of the batch.
     r = len(G)
     scale: Array = np.abs(H).max(axis=1, keepdims=True)
     H = H / np.where(scale > 0, scale, 1)  # rows of tiny contexts keep their relative accuracy
     try:
+        # A first guess by one factorisation for all rows: where the unconstrained solution is positive.
         positive = np.linalg.solve(G, H.T).T > 0
     except np.linalg.LinAlgError:
         return np.asarray(scale * _active_set(G, H))
     B = np.zeros_like(H)
     todo = np.arange(len(H))
     patience = np.full(len(H), _PATIENCE)
+    # More than there can be, so that the first round counts as progress.
     fewest_wrong = np.full(len(H), r + 1)
     identity = np.eye(r)
     for _ in range(5 * r + 10):
@@ -100,10 +104,12 @@ def _pivot(G: Array, H: Array) -> Array:
             b = np.linalg.solve(system, np.where(P, H[todo], 0)[:, :, None])[:, :, 0]
         except np.linalg.LinAlgError:
             break
+        # G b - h, half the gradient.
         gradient = b @ G - H[todo]
         wrong = np.where(P, b < -_SIGN_TOL, gradient < -_SIGN_TOL)
         count = wrong.sum(axis=1)
         done = count == 0
+        # Values between -_SIGN_TOL and 0 are rounding.
         B[todo[done]] = np.maximum(b[done], 0)
         wrong = wrong[~done]
         count = count[~done]
@@ -118,6 +124,7 @@ def _pivot(G: Array, H: Array) -> Array:
         last = r - 1 - np.argmax(wrong[:, ::-1], axis=1)
         wrong[single] = identity[last[single]] > 0
         positive[todo] ^= wrong
+    # Also after a singular system: rows that were done before it keep their solution.
     B[todo] = _active_set(G, H[todo])
     return np.asarray(scale * B)
 
@@ -129,6 +136,7 @@ def _active_set(G: Array, H: Array) -> Array:
     the root stands in if G is singular.
     """
     w, Q = np.linalg.eigh(G)
+    # An elementwise square of a Gram matrix is positive semi-definite (Schur): eigenvalues below zero are rounding.
     w = np.maximum(w, 0)
     root = np.sqrt(w)
     inverse = np.where(w > len(w) * np.finfo(float).eps * w[-1], 1 / np.where(root > 0, root, 1), 0)

@@ -76,7 +76,9 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     n_iter = start.n_iter
     # Gradients are measured against this: f is quadratic in S, so the ratio does not depend on units.
     scale = float(S.squared_norms().sum())
+    # No change yet: a block without columns in the next basis.
     change = np.zeros((len(A), 0))
+    # The first round is in the core of the power method, later ones in bases that hold the gradient found below.
     growing = GrowingCore.from_core(S, core.leading(r))
     gradient = _full_gradient(S, A)
     patience = Patience(_IDLE_FACTOR)
@@ -110,6 +112,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
 
 def _full_gradient(S: Covariances, A: Array) -> Array:
     """Return the gradient (p, r) in all features, tangent to the spheres, at the best loadings; two passes over S."""
+    # B is at its best for A, so by the envelope theorem the gradient is that by A alone, with B held fixed.
     G = A.T @ A
     B = solve_loadings(G**2, S.variances_along(A))
     # sum_i b_ij E_i a_j, with A B_i A^T a_j summed over i in r dimensions.
@@ -136,6 +139,7 @@ def _descend(T: Array, A: Array, goal: float, max_iter: int) -> tuple[Array, int
 def _line_search(T: Array, point: _Point, d: Array, slope: float) -> _Point | None:
     """Halve the step d until f falls by a share of what ``slope`` promises; None if it never does."""
     for t in 0.5 ** np.arange(_BACKTRACKS):
+        # Normalising the columns is the retraction to the spheres; f does not see their length.
         trial = point.A + t * d
         lower = _point_at(T, trial / np.linalg.norm(trial, axis=0))
         if lower.f <= point.f + _SUFFICIENT_DECREASE * t * slope:
@@ -145,10 +149,12 @@ def _line_search(T: Array, point: _Point, d: Array, slope: float) -> _Point | No
 
 def _point_at(T: Array, A: Array) -> _Point:
     """Return f and the best loadings at unit columns A; by ``<a a^T, b b^T> = (a . b)^2`` only r x r products."""
+    # T_i a_j is kept: its products with A are h, and the derivatives need it again.
     TA = images(T, A)
     h = np.einsum("rkq,qr->kr", TA, A)
     G2 = (A.T @ A) ** 2
     B = solve_loadings(G2, h)
+    # sum_i (b_i^T G2 b_i - 2 h_i^T b_i), with no residual matrix formed.
     return _Point(A, B, TA, float(np.vdot(B, B @ G2 - 2 * h)))
 
 
@@ -167,9 +173,11 @@ def _newton_direction(T: Array, point: _Point, derivatives: _Derivatives, rtol: 
     G, K, EA, gradient = derivatives
     r = A.shape[1]
     k, q, _ = T.shape
+    # (r, q, q): sum_i b_ij A B_i A^T = A diag(K_j) A^T with K_j row j of K, and the sum over T is one product.
     E = (A * K[:, None, :]) @ A.T - (B.T @ T.reshape(k, q * q)).reshape(r, q, q)  # sum_i b_ij E_i
     # Loadings at the bound stay there to first order; the others follow A by their own least-squares equations.
     free = B > 0
+    # One (r, r) matrix a context, with the identity for loadings at the bound, so that all are inverted as one batch.
     system = np.where(free[:, :, None] & free[:, None, :], G**2, np.eye(r))
     size = np.diag(K).max(initial=0)
     try:
@@ -191,6 +199,7 @@ def _newton_direction(T: Array, point: _Point, derivatives: _Derivatives, rtol: 
         return _tangent(A, 4 * out)
 
     def precondition(g: Array) -> Array:
+        # g is tangent, so that this is symmetric and positive on tangent vectors, as conjugate gradients need.
         return _tangent(A, g @ preconditioner)
 
     return conjugate_gradients(hessian, gradient, precondition, rtol=rtol, max_iter=_CG_STEPS)

@@ -52,12 +52,13 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     """Maximise the likelihood; noise and weights of contexts as in ``settings``.
 
     Cost O(k p^2 r) whenever the core is made anew, a few times, and O(k q^2 r + k r^3) a step in it; memory
-    O(k q (q + r)) beside the covariances.
+    O(k q (q + r)) besides the covariances.
     """
     p = S.n_features
     kind = settings.noise
     n = settings.degrees_of_freedom
     trace = S.variances().sum(axis=1)
+    # The mean variance of a feature. What follows is in these units, and ``_result`` goes back to those of the data.
     unit = float(trace.mean()) / p
     if kind == "diagonal":
         # The top singular vectors are those of the noisiest features, unless features are put on a common scale.
@@ -97,6 +98,7 @@ def solve_one(S: Covariances, core: Core, r: int, settings: Settings) -> SolverR
     left_out = float(S.variances().sum()) / unit - float(w[:r].sum())
     noise = max(left_out / (p - r), NOISE_FLOOR) if r < p else NOISE_FLOOR
     level = 0.0 if settings.noise is None else noise
+    # An eigenvalue is the variance of the component and of the noise together; what exceeds the noise is the loading.
     A, B = unit_columns(core.lift(C[:, ::-1][:, :r]), np.maximum(w[None, :r] - level, 0))
     progress.finish()
     estimate = Estimate(A, B, None if settings.noise is None else np.full(1, noise), 0.0, 1)
@@ -142,6 +144,7 @@ def _first_stage(
     """
     p = S.n_features
     n = settings.degrees_of_freedom
+    # At r = p such a core has no basis, and each context is taken from S itself below.
     if core.mixture is not None and p > r:
         return _power_start(S, core, r, trace, unit, settings)
     # The r directions in which stage 1 works: the first r of the core, or the top singular vectors of all features.
@@ -156,11 +159,13 @@ def _first_stage(
     W, converged = weighted_diagonaliser(M, noise, n, settings.rng)
     if W is None or not converged:
         A = mspm.solve(S, core, r, settings).components
+        # The diagonaliser that belongs to A: its rows are orthogonal, in U, to all components but one.
         other = np.linalg.pinv(U.T @ (A if core.basis is None else core.basis.T @ A))
         W = other if W is None else min(W, other, key=lambda W: correlation_left(M, W, noise, n))
     if np.linalg.cond(W) > _COLLINEAR:  # components that coincide: any axes of their span are as good a start
         W = np.eye(r)
     # Noise of variance s_i has the variance s_i |w_j|^2 in score j; what is left of a score's variance is its loading.
+    # Without noise this is B_i = Diag(A^-1 S_i A^-T), the paper's maximum for given A (Proposition SI-2.11, its proof).
     B = np.maximum(variances_along(M, W.T) - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
     settings.report("first guess", 1, 1)
     return *unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise
@@ -172,6 +177,7 @@ def _noise_outside(M: Array, trace: Array, p: int, settings: Settings) -> Array:
     if settings.noise is None:
         return np.zeros(k)
     if p > r:
+        # As in probabilistic PCA: the mean variance of the p - r directions that are left.
         return np.asarray(np.maximum(trace - np.einsum("kjj->k", M), 0) / (p - r))
     # No direction is left to see it in. The smallest eigenvalue bounds it from above; loadings need some of that, too.
     return np.asarray(0.9 * np.maximum(np.linalg.eigvalsh(M)[:, 0], 0))
@@ -188,6 +194,7 @@ def _power_start(
     A = mspm.solve(S, core, r, settings).components
     noise = np.zeros(S.n_contexts)
     if settings.noise is not None:
+        # The trace of S_i within the span of A, for which columns have to be orthonormal.
         inside = S.variances_along(orthonormal(A)).sum(axis=1) / unit
         noise = np.maximum(trace - inside, 0) / (S.n_features - r)
     return A, _loadings_beside_noise(S, unit, A, noise), noise
@@ -211,6 +218,8 @@ def _pool_if(kind: str | None, noise: Array, n: Array) -> Array:
 def _without_noise(S: Covariances, unit: float, A: Array, B: Array, settings: Settings) -> Estimate:
     """Climb in the span of A: the likelihood of scores."""
     U = orthonormal(A)
+    # (k, r, r), as if these r coordinates were all features: no direction is outside, so ``rest`` is zero and the model
+    # a likelihood of scores alone.
     T = project(S, U) / unit
     # A noise at the floor, held fixed, stands in for none: it only keeps Omega_i regular where loadings are zero.
     floor = np.full(S.n_contexts, NOISE_FLOOR)
@@ -228,6 +237,7 @@ def _in_growing_cores(
     n = settings.degrees_of_freedom
     tol = largest_decrement(settings)
     growing = GrowingCore.from_core(S, core, unit)
+    # From the first core, and held for all: a bound that moves with the core could lower the likelihood between rounds.
     floor = _noise_floor(growing.tensor, trace, noise, n, A.shape)
     s = _pool_if(settings.noise, np.maximum(noise, floor), n)
     n_iter = 0
@@ -237,6 +247,7 @@ def _in_growing_cores(
     patience = Patience(_IDLE_FACTOR)
     progress = Search(settings.report, "likelihood", _MOST_CORES)
     for _ in range(_MOST_CORES):
+        # Made anew in every round, since the core is; ``trace`` is over all features and stays.
         data = ScoringData(growing.tensor, trace, n, len(A), floor, str(settings.noise))
         has_all_features = growing.basis is None
         # Half of what is allowed is left to directions outside the core, if there are any.
@@ -245,6 +256,7 @@ def _in_growing_cores(
         n_iter += steps
         progress.step()
         moved = growing.lift(point.A)
+        # The last change is one of the three blocks of the next basis (``subspace.grow``).
         change = moved - A
         A = moved
         B = point.model.B
@@ -268,6 +280,7 @@ def _noise_floor(T: Array, trace: Array, noise: Array, n: Array, shape: tuple[in
     of it, at the expense of all others. Such a context keeps the noise of the pool.
     """
     p, r = shape
+    # The noise of the pool, each context with the weight that it has in the likelihood.
     level = float(n @ noise) / float(n.sum())
     regular_floor = max(NOISE_FLOOR, _RELATIVE_NOISE_FLOOR * level)
     return np.where((p > r) & _singular(T, trace, r), max(NOISE_FLOOR, level), regular_floor)
@@ -279,6 +292,7 @@ def _singular(T: Array, trace: Array, r: int) -> Array:
     squares = np.einsum("kab,kab->k", T, T)
     singular = squares * r >= (1 - _SINGULAR) * trace**2
     for i in np.flatnonzero(singular):
+        # If r directions of the core hold all of the variance, the covariance has rank r or less.
         w = np.linalg.eigvalsh(T[i])
         singular[i] = trace[i] - w[-r:].sum() <= _SINGULAR * trace[i]
     return np.asarray(singular)
@@ -304,10 +318,12 @@ def _better_start(
     quiet = replace(settings, report=within(settings.report, "second start"))
     A_lsq = lsq.solve(S, core, r, quiet).components
     B_lsq = _loadings_beside_noise(S, unit, A_lsq, s)
+    # The likelihood inverts A^T A, whose condition is the square of this one.
     if np.linalg.cond(A_lsq) < _COLLINEAR:
         starts.append((A_lsq, B_lsq))
     data = ScoringData(growing.tensor, trace, settings.degrees_of_freedom, len(A), floor, str(settings.noise))
     goal = largest_decrement(settings) / 2
+    # Compared after a few steps and not at once: it is where a start leads that counts.
     ends = [maximise_likelihood(data, growing.inside(A), B, s, goal, _TRIAL_STEPS) for A, B in starts]
     best = min((end.point for end in ends), key=lambda point: point.model.value)
     return growing.lift(best.A), best.model.B, best.model.s, sum(end.n_iter for end in ends)

@@ -31,14 +31,16 @@ _SUFFICIENT_GAIN = 1e-4  # Armijo's share of what the step promises
 def guess_unique_variances(S: Covariances, n: Array, r: int) -> Array:
     """Return a first guess of psi (p,): the variance of each feature that the others do not predict.
 
-    It is Joreskog's start of factor analysis, ``(1 - r / 2p) / (S^-1)_jj``, for the pooled covariance. With very many
-    features, all of the variance.
+    This is Joreskog's starting value for factor analysis, ``(1 - r / 2p) / (S^-1)_jj``, of the pooled covariance. With
+    very many features it is their whole variance, times the same factor.
     """
     p = S.n_features
     variances = n @ S.variances() / n.sum()
     shrink = 1 - r / (2 * p)
     if p > _MOST_INVERTED_FEATURES:
         return np.asarray(np.maximum(variances, variances.max() * NOISE_FLOOR) * shrink)
+    # (S^-1)_jj is one over the variance of feature j given all others. The ridge is for fewer rows than features, and
+    # for features that others determine, where S is singular.
     pooled = S.pooled(n / n.sum())
     ridge = np.maximum(variances, variances.max() * NOISE_FLOOR) * _GUESS_RIDGE
     unique = 1 / np.diag(np.linalg.inv(pooled + np.diag(ridge)))
@@ -71,6 +73,7 @@ def fit_diagonal_noise(S: Covariances, unit: float, A: Array, B: Array, psi: Arr
         change = moved.A - A
         A = moved.A
         B = moved.B
+        # What is left to gain by A and B, and by psi at the new A and B.
         decrement = moved.decrement + gain / (A.size + B.size + len(psi))
         if psi_new is None or decrement <= tol:
             break
@@ -89,7 +92,9 @@ def _climb_in_white(
     p, r = A.shape
     scale = 1 / np.sqrt(psi)
     ones = np.ones(S.n_contexts)
+    # In white features Sigma_i = A B_i A^T + I, the model of ``likelihood`` with s = 1.
     white, B = unit_columns(scale[:, None] * A, B)
+    # All features if they are few; else three blocks of r columns, as in ``subspace.grow``.
     basis = np.eye(p)
     if p > max(ALL_FEATURES, 3 * r):
         model = likelihood_of(S, white, B, ones, n, scale=scale, unit=unit)
@@ -99,6 +104,7 @@ def _climb_in_white(
     T = project(S, scale[:, None] * basis) / unit
     trace = S.variances() @ scale**2 / unit
     data = ScoringData(T, trace, n, p, ones, "fixed")
+    # Half of the tolerance is left to directions outside the basis.
     point, inside, steps = maximise_likelihood(data, basis.T @ white, B, ones, tol / 2, _WHITE_STEPS)
     white = basis @ point.A
     _, outside = outside_gradient_in_features(S, unit, scale, white, point.model)
@@ -120,8 +126,11 @@ def noise_step(
     model = likelihood_of(S, white, B, np.ones(S.n_contexts), n, scale=scale, unit=unit)
     precision, fitted = _precision_diagonals(S, unit, white, scale, model)
     gradient = (precision - fitted) / 2
+    # A diagonal in place of the (p, p) information: steps are only as good as that, but never need a p x p solve.
     information = precision**2 / (2 * n.sum())
     step = -gradient / np.maximum(information, np.finfo(float).tiny)
+    # A feature at its floor that would go further down stays, and the length of a step is bounded: far from the maximum
+    # the quadratic model says little about log psi.
     step = np.where((psi <= floor) & (step < 0), 0, np.clip(step, -_LARGEST_LOG_STEP, _LARGEST_LOG_STEP))
     gain = -float(gradient @ step)
     # Dividing features by sqrt(psi) changes the density by its determinant: n/2 sum log psi.
@@ -129,6 +138,7 @@ def noise_step(
     for t in 0.5 ** np.arange(_BACKTRACKS):
         trial = np.maximum(psi * np.exp(t * step), floor)
         scale = 1 / np.sqrt(trial)
+        # White columns are not of unit length here, and need not be: A B_i A^T is all that matters.
         moved = likelihood_of(S, scale[:, None] * A, B, np.ones(S.n_contexts), n, scale=scale, unit=unit)
         if moved.value + n.sum() / 2 * np.log(trial).sum() < value - _SUFFICIENT_GAIN * t * gain:
             return trial, gain
@@ -144,11 +154,13 @@ def _precision_diagonals(
     cross term ``S_i A J_i A^T``: one pass over the covariances, no p x p array.
     """
     n = model.n
+    # Woodbury with s = 1, as in ``observed``: C_i = I - A N A^T + A N P_i N A^T.
     J = model.N @ model.P @ model.N - model.N
     precision = n.sum() + np.einsum("pa,ab,pb->p", white, np.tensordot(n, J, axes=1), white, optimize=True)
     cross = model.G @ model.R @ model.G  # A^T S_i A
     fitted = np.einsum("pa,ab,pb->p", white, np.einsum("k,kab->ab", n, J @ cross @ J), white, optimize=True)
     fitted += n @ S.variances() * scale**2 / unit
+    # sum_i n_i S_i A J_i in white features. The diagonal of (S A J) A^T needs its product with A row by row only.
     SAJ = S.combine(scale[:, None] * white, n[:, None, None] * J) * (scale[:, None] / unit)
     fitted += 2 * np.einsum("pa,pa->p", white, SAJ)
     return precision, fitted
@@ -166,6 +178,7 @@ def factor_analysis(S: Covariances, unit: float, r: int, settings: Settings) -> 
         progress.step()
         steps += 1
         scale = 1 / np.sqrt(psi)
+        # A new core in every round: dividing by another psi changes which directions are the top ones.
         part = compress(S.scaled(scale), r)
         w, C = np.linalg.eigh(part.tensor[0] / unit)
         w = w[::-1]

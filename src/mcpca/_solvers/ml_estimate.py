@@ -33,5 +33,5 @@ def largest_distance(settings: Settings) -> float:
 
 
 def largest_decrement(settings: Settings) -> float:
-    """Return the same as a decrement, which is its square."""
+    """Return the same threshold as a decrement, which is the square of a distance."""
     return largest_distance(settings) ** 2

@@ -11,9 +11,9 @@ the matrices ``[T_1 w ... T_e w]`` with w in the top r left singular vectors of 
 
     F(a, b) = sum_l (a^T V_l b)^2,   the squared cosine between a b^T and the space
 
-(the paper's F of section "Error analysis"), to a local maximum, where F near 1 means that a is a component; takes the
-component out of the space, which is deflation; and repeats. Four things differ from doing this one start and one
-component at a time, as ``plain`` does:
+(the paper's F of section "Error analysis"), to a local maximum, where F near 1 means that a is close to a component
+(Lemma SI-5.8); takes the component out of the space, which is deflation; and repeats. Four things differ from doing
+this one start and one component at a time, as ``plain`` does:
 
 * all components are first sought at once (``joint``). Where each of them comes out as a maximum of F in its own right,
   they are what the steps below would end with, and those are not taken;
@@ -46,7 +46,7 @@ from .joint import SAME_BASIN, Joint, at_maxima, pencil, refine
 # one maximum; no more than the first number, which bounds the memory of a round.
 _MOST_STARTS = 64
 _SPARE_STARTS = 12
-_RANDOM_STARTS = 4  # of the first round, beside the informed ones
+_RANDOM_STARTS = 4  # of the first round, besides the informed ones
 # A maximum joins a block while it loses at most the square of this, as a share of F, to deflating the block. Larger
 # blocks need fewer rounds, but accepting maxima that compete costs accuracy, most of all with few contexts: on the
 # paper's digits (k = 3, r = 17) whole rounds gave reconstruction errors of 0.05 to 0.07, the authors' one at a time
@@ -80,9 +80,9 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     """Find r components of the covariances behind ``core``.
 
     The core decides which they are. One product with the covariances themselves then adds what each of them has
-    outside the core, after which the answer is that of the same method in all features. Not if contexts are so
-    many that the core holds combinations of them: on planted problems the errors without that product were 0.9 to 1.07
-    times those with it, so it is not worth a pass.
+    outside the core, after which the answer is that of the same method in all features. It is left out where contexts
+    are so many that the core holds combinations of them: on planted problems the errors without that product were 0.9
+    to 1.07 times those with it, so it is not worth a pass.
     """
     part = core.leading(r)
     settings.report("components", 0, r)
@@ -94,6 +94,8 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
             settings.report("components", r, r)
             return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE)
     result, joint = _solve_core(part, r, settings)
+    # Without a basis the core has all features already; without ``joint`` there are no weights to remake components
+    # from.
     if joint is None or part.basis is None or part.mixture is not None:
         return replace(result, components=part.lift(result.components))
     # a_j is sum_i d_ij T_i v_j in the core; with S_i in place of T_i it is seen in all features.
@@ -134,6 +136,8 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     if joint is not None:
         return SolverResult(joint.components, n_iter, True, "Converged; the order of deflation was removed."), joint
     if settled:
+        # Proportional loadings leave the axes undetermined within their span (Proposition SI-2.3); close to that the
+        # maxima of F compete, and deflating one moves the others.
         message = (
             "Converged, but components depend on the order of deflation: loadings are close to proportional or the "
             "model is far from exact at this rank, so the axes are less certain than what they span."
@@ -149,6 +153,8 @@ def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]
     U spans the top left singular vectors of the flattening: of T or, if T is in coordinates of the singular vectors
     of larger covariances, the first r coordinates.
     """
+    # F^T F = sum_i T_i^2, since slices are symmetric: its eigenvectors are the left singular vectors of [T_1 ... T_e],
+    # and ||F u_l|| is the singular value, the norm of [T_1 u_l ... T_e u_l].
     e, q, _ = T.shape
     F = T.reshape(e * q, q)
     if leading:
@@ -158,6 +164,8 @@ def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]
         U[:r] = np.linalg.eigh(F[:, :r].T @ F[:, :r])[1][:, ::-1]
     else:
         U = np.linalg.eigh(F.T @ F)[1]
+        # The last r columns, largest first. With r = q the slice would end at -1, which Python takes for the last
+        # column.
         U = U[:, : q - r - 1 : -1] if r < q else U[:, ::-1]
     # From the images and not from the eigenvalues: squaring has rounded away all below 1e-8 of the largest.
     return U, np.linalg.norm(F @ U, axis=0)
@@ -191,6 +199,7 @@ def _refined(space: _Space, C: Array) -> Joint | None:
         return None
     if joint is None:
         return None
+    # Gauss-Newton steps may end at another solution of the equations, which says nothing about the maxima in C.
     cosines = np.abs((joint.components * C).sum(axis=0))
     return joint if bool((cosines > SAME_BASIN).all()) else None
 
@@ -222,16 +231,20 @@ def _deflate(
         m = min(left + _SPARE_STARTS, _MOST_STARTS)
         a = unit(rng.standard_normal((m, q)))
         b = unit(rng.standard_normal((m, e)))
+        # In the first round only: the pencil knows nothing of deflation and would lead to the same components again.
         if left == r:
             a, b = _pencil_starts(space, rng, a, b)
+        # V Q is again orthonormal, and V_l is the image of u_l / D_l, so the coefficients of its members are U D^-1 Q.
         peaks = climb_to_peaks(T, (U / D) @ Q, a, b, tol, max_iter, rounded)
         n_iter += peaks.n_iter
         normal = unit(peaks.a @ U / D)
+        # Coordinates in V Q go back to coordinates in V, in which maxima of all rounds can be compared.
         block = _independent_block(peaks, peaks.c @ Q.T, normal, normals, tol)
         settled &= bool((peaks.step[block] <= tol).all())
         components = np.vstack([components, peaks.a[block]])
         normals = np.vstack([normals, normal[block]])
         if len(components) < r:
+            # From all normals anew, so that rounding does not build up from round to round.
             Q = np.linalg.qr(normals.T, mode="complete")[0][:, len(components) :]
     report("components", r, r)
     return components.T, n_iter, settled
@@ -249,7 +262,10 @@ def _pencil_starts(space: _Space, rng: np.random.Generator, a: Array, b: Array) 
     if W is None:  # slices that are combinations of covariances need not add up to one
         return a, b
     n = min(r, len(a) - _RANDOM_STARTS)
+    # A random choice if there are more components than starts.
     chosen = rng.permutation(r)[:n]
+    # Row j of W is orthogonal to all components but a_j, so columns of the inverse are the components in U; and in the
+    # model v_j^T M_i v_j is b_ij times a factor that is the same for all contexts.
     a[:n] = unit((U @ np.linalg.inv(W)[:, chosen]).T)
     b[:n] = unit(np.einsum("jej->je", congruence(M, W[chosen].T)))
     return a, b
@@ -263,19 +279,23 @@ def _independent_block(peaks: Peaks, c: Array, normal: Array, normals: Array, to
     it, in order of F, each converged one that keeps all but ``_APART**2`` of itself when those before it go, and
     leaves them as whole. Near-duplicates and maxima that compete for the same component fail this.
     """
+    # The best is taken even if it has not settled, so that every round finds a component and deflation ends.
     order = np.argsort(-peaks.F, kind="stable")
     block = [int(order[0])]
     taken = _orthonormal_rows(normals)
+    # c is orthogonal to the normals of earlier rounds already, so a new normal only costs it what it has outside them.
     basis = _append_direction(np.zeros((0, c.shape[1])), taken, normal[block[0]])
     limit = _APART**2
     for j in map(int, order[1:]):
         if peaks.step[j] > tol or peaks.F[j] < peaks.F[block[0]] - _F_WINDOW:
             continue
+        # c is a unit vector and the basis orthonormal: this is the share of F that deflating the block would take.
         lost = ((basis @ c[j]) ** 2).sum()
         costs_the_others = ((c[block] @ normal[j]) ** 2).sum()
         if lost <= limit and costs_the_others <= limit:
             block.append(j)
             basis = _append_direction(basis, taken, normal[j])
+    # Spare starts may bring more maxima than components are missing.
     return block[: c.shape[1] - len(normals)]
 
 

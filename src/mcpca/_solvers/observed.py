@@ -36,17 +36,21 @@ class ObservedHessian:
         PN = P @ N
         # Sigma^-1 = (I - A N A^T) / s + A N P N A^T: the first is the noise outside the span, the second within it.
         self.J = s[:, None, None] * (N @ PN) - N
+        # C_i maps the span of A to itself and A^T C_i A = P_i, so that F_i = C_i A = A N P_i. Hence T_i C_i A = T_i A N
+        # P_i comes from the images T_i A at hand.
         NP = PN.transpose(0, 2, 1)
         self.F = A @ NP  # (k, q, r)
         self.H = self.F - self._C(np.matmul(TA.transpose(1, 2, 0), NP))
         # E_i is the derivative of Q_i by s_i. Only E_i A and the trace of E_i are needed; what the trace has outside
         # the span of A follows from the variance there.
+        # dC_i/ds_i = -C_i C_i gives E = -C C + C C T C + C T C C, and so E A = C (T C F - H).
         CF = self._C(self.F)
         self.EA = self._C(T @ CF - self.H)
         self.AEA = np.einsum("qj,kqj->kj", A, self.EA)
         outside = model.outside
         rest = model.rest
         PNPN = PN @ PN
+        # Within the span tr Q = tr(A^T Q A N) = tr(D N); outside it C is 1 / s and T has the variance ``rest``.
         self.trace_Q = np.einsum("kab,ab->k", model.D, N)
         self.trace_E = -np.einsum("kaa->k", PNPN) + 2 * np.einsum("kab,kba->k", PNPN, P @ model.R)
         if outside:
@@ -72,7 +76,9 @@ class ObservedHessian:
         change = dAB + A * db[:, None, :]
         U = self.T @ self._C(dSF * B[:, None, :] - change)
         dY = self._C(change - dSH * B[:, None, :] + U)
+        # h_j^T dSigma f_j = (dSigma f_j)^T h_j, so that dSF serves both products.
         out_b = np.einsum("kqj,kqj->kj", F - 2 * H, dSF) + 2 * np.einsum("qj,kqj->kj", dA, H)
+        # tr dQ_i = tr(E_i dSigma_i), of which the part of ds_i is ds_i tr E_i.
         inner = 2 * np.einsum("kqj,kqj->k", dAB, self.EA) + np.einsum("kj,kj->k", db, self.AEA)
         out_s = model.s * (dlog_s * (self.trace_Q + model.s * self.trace_E) + inner)
         return np.tensordot(n, dY, axes=1), n[:, None] / 2 * out_b, n / 2 * out_s

@@ -42,11 +42,13 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     """
     part = core.leading(r)
     result = solve_orthogonal_core(part.tensor, r, tol=settings.tol, max_iter=settings.max_iter, report=settings.report)
+    # The core is the covariances themselves, and nothing is outside it.
     if part.basis is None and part.mixture is None:
         return result
     A = part.lift(result.components)
     n_iter = result.n_iter
     total = float(S.squared_norms().sum())
+    # Without slices: the basis is replaced before they are asked for.
     growing = GrowingCore(S, part.basis)
     change = np.zeros((len(A), 0))
     patience = Patience(_IDLE_FACTOR)
@@ -60,6 +62,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
             break
         growing.grow(A, gradient, change)
         T = growing.tensor
+        # The new basis holds A, so that the polar factor only takes rounding off.
         frame = complete_frame(nearest_orthonormal(growing.inside(A)))
         # Scaled, so that fourth powers of variances neither overflow nor vanish.
         T = T / float(np.abs(T).max())
@@ -67,6 +70,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
             T, frame, r, squared_variances, max_iter=settings.max_iter, tol=_INNER_SHARE * settings.tol
         )
         n_iter += end.n_iter
+        # Rounding of the basis and of many rotations; the certificate is for columns that are orthonormal.
         moved = nearest_orthonormal(growing.lift(end.frame[:, :r]))
         change = moved - A
         A = moved
@@ -84,6 +88,7 @@ def _message(certificate: float, tol: float, way_out: str) -> str:
 
 def stiefel_tangent(A: Array, G: Array) -> Array:
     """Return the part of ``G`` along which orthonormal columns A stay orthonormal."""
+    # A sym(A^T G) is normal to the manifold of orthonormal columns (differentiate A^T A = I).
     cross = A.T @ G
     return np.asarray(G - A @ (cross + cross.T) / 2)
 
@@ -100,7 +105,7 @@ def solve_orthogonal_core(
 
     Starts are the top r eigenvectors of ``sum_i T_i`` and those of ``sum_i T_i T_i``, after Jacobi sweeps. Small
     problems take both to a maximum, and as a third the r largest axes of the whole core jointly diagonalised; large
-    ones go on from the better. (In all that we tried maxima differed by 1e-3 of the sum at most, and only in noise.)
+    ones go on from the better. (In everything we tried, maxima differed by at most 1e-3 of the sum, and only in noise.)
 
     Converged means that the Riemannian gradient is below ``tol`` times ``sum_i ||T_i||^2``. Cost O(k q^3) a sweep and
     O(k q^2 r) a Newton step; memory O(k q^2 + min(r, 4 k) q^2).
@@ -109,6 +114,7 @@ def solve_orthogonal_core(
     size = float(np.abs(T).max(initial=0))
     if size == 0:
         return SolverResult(np.eye(q)[:, :r], 0, True, "All slices are zero: any axes will do.")
+    # Squares of variances along axes are fourth powers of the data: without a scale they may overflow or vanish.
     T = np.ascontiguousarray(T, dtype=np.float64) / size
     total = float((T**2).sum())
     starts = _starts(T, r)
@@ -120,6 +126,8 @@ def solve_orthogonal_core(
     # The first of those that only rounding tells apart, so that rounding does not decide which.
     best = max(end.value for end in ends)
     end = next(end for end in ends if end.value >= best * (1 - _SAME_VALUE))
+    # Equal loadings of two components leave their axes undetermined (Proposition SI-4.2), but the gradient is zero all
+    # the same. It is quadratic in T, as the total is, so that the ratio does not depend on units.
     certificate = end.gradient / total
     A = nearest_orthonormal(end.frame[:, :r])
     message = _message(certificate, tol, f", after max_iter={max_iter} steps; raise either.")
@@ -142,6 +150,7 @@ def _starts(T: Array, r: int) -> list[Array]:
     k, q, _ = T.shape
     F = T.reshape(k * q, q)
     # The axes with most variance, and those with most squared variance (the singular vectors of the flattening).
+    # All q eigenvectors, since the sweeps also turn the first r axes against the others.
     eigenvectors = [np.linalg.eigh(G)[1][:, ::-1] for G in (T.sum(axis=0), F.T @ F)]
     is_small = k * q * q * r <= _ALL_STARTS_UP_TO
     starts = [jacobi_sweeps(T, V, r, squares_angle, _SWEEPS if is_small else 1)[0] for V in eigenvectors]

@@ -70,6 +70,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         if has_all_features or not noisy or float(np.linalg.norm(change)) <= settings.tol * np.sqrt(r):
             break
         # The derivative of the likelihood by h_ij, and so by A: 2 sum_i slope_ij S_i a_j.
+        # The factor does not matter: ``grow`` scales columns to length one.
         s2 = end.noise[:, None]
         slope = n[:, None] * (1 / s2 - 1 / (s2 + end.loadings))
         growing.grow(A, orthogonal.stiefel_tangent(A, S.combine(A, slope)), change)
@@ -86,7 +87,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
 def _solve_in_core(T: Array, trace: Array, start: Array, p: int, settings: Settings) -> OrthogonalMaximum:
     """Call ``solve_likelihood`` for slices T of covariances with the given ``trace`` (k,) in p features.
 
-    Without noise nothing is left beside T, which is then all features there are.
+    Without noise nothing is left outside T, whose coordinates are then all the features there are.
     """
     noisy = settings.noise is not None
     r = start.shape[1]
@@ -158,10 +159,13 @@ def solve_likelihood(
     T = np.ascontiguousarray(T, dtype=np.float64) / size
     total = total / size
     low = np.maximum(floor / size, np.maximum(_RESOLUTION * total, _SMALLEST))
+    # One s^2 has to keep to the bounds of all contexts.
     low = np.full_like(low, low.max()) if pooled_noise else low
+    # Shares, so that the value is a mean per sample and ``tol`` means the same for any number of them.
     weights = np.asarray(n, dtype=np.float64) / np.sum(n, dtype=np.float64)
 
     def landscape(h: Array) -> Landscape:
+        # A variance of zero may come out below it by rounding.
         return likelihood_landscape(np.maximum(h, 0), total, weights, p, low, pooled_noise)
 
     A, polar_steps = _polar_steps(T, start, landscape, min(_POLAR_STEPS, max_iter))
@@ -184,8 +188,11 @@ def likelihood_landscape(h: Array, total: Array, n: Array, p: int, floor: Array,
     s are optimal its derivative is ``n_i (1/s_i^2 - 1/t_ij)``; the second derivative has ``n_i / h_ij^2`` on the
     diagonal and couples entries through s^2, which is the mean of what they leave.
     """
+    # h, t, ``slope`` and ``bend`` are (r, k); total, n and s2 are (k,).
     r = len(h)
     s2, pool = _noise_level(h, total, n, p, floor, pooled)
+    # t = h where b > 0: with b eliminated h / t is 1 there, and the term that is left, -n log h, has second derivative
+    # n / h^2.
     t = np.maximum(h, s2)
     free = h > s2  # the others have b = 0: their variance is in s^2
     outside = _variance_outside(h, total, p)
@@ -193,6 +200,8 @@ def likelihood_landscape(h: Array, total: Array, n: Array, p: int, floor: Array,
     slope = np.where(free, n * (1 / s2 - 1 / t), 0)
     bend = np.where(free, n / t**2, 0)
     # At the floor s^2 does not follow h.
+    # Elsewhere it is a mean over ``pool``: a free entry that takes dh more leaves it n dh / pool less, and 1 / s^2
+    # rises by that over s^4.
     follows = np.where((s2 > floor) & (pool > 0), 1 / np.maximum(pool, _TINY), 0) / s2**2
 
     def coupling(change: Array) -> Array:
@@ -224,12 +233,14 @@ def _noise_level(h: Array, total: Array, n: Array, p: int, floor: Array, pooled:
         weights = weights.reshape(1, -1)
         outside = np.array([n @ outside])
         dimensions = np.array([n @ dimensions])
+    # The smallest come last, so that what is not above s^2 is a tail, and its mean a quotient of two cumulative sums.
     order = np.argsort(-values, axis=1, kind="stable")
     values = np.take_along_axis(values, order, 1)
     weights = np.take_along_axis(weights, order, 1)
     # Sums from the small end: nothing cancels.
     sums = np.cumsum(np.column_stack([outside, (weights * values)[:, ::-1]]), axis=1)[:, ::-1]
     counts = np.cumsum(np.column_stack([dimensions, weights[:, ::-1]]), axis=1)[:, ::-1]
+    # Column m is s^2(m), the mean of all but the m largest; nothing is left to count for m = r without a complement.
     means = np.maximum(sums / np.where(counts > 0, counts, 1), floor[: len(values), None])
     exceeds = values > means[:, :-1]
     if p == r:
@@ -248,6 +259,9 @@ def _polar_steps(T: Array, A: Array, objective: Callable[[Array], Landscape], ma
     TA = images(T, A)
     here = objective(np.einsum("jiq,qj->ji", TA, A))
     for n_iter in range(max_iter):
+        # Column j is M_j a_j, half the gradient. For fixed b and s f is linear in h, which bounds it from below. Slopes
+        # are >= 0, so that M_j is positive semi-definite and sum_j a_j^T M_j a_j convex in A: its tangent, which the
+        # polar factor maximises, bounds f from below again.
         pull = np.matmul(here.slope[:, None, :], TA)[:, 0].T
         U, sigma, Vt = np.linalg.svd(pull, full_matrices=False)
         if sigma[-1] <= r * np.finfo(float).eps * sigma[0]:

@@ -5,10 +5,10 @@ the components of runs that differ in their random numbers. Per component there 
 one ends with F < 0.99, and the best of them is deflated; no blocks, no refinement, both of which would hide the
 dependence on chance that the rule measures (``mspm`` has the notation). The runs share every product with the core.
 
-Where contexts are few F is flat along ridges, and power steps take thousands to come to the maximum that they are bound
-for. So Newton steps are tried between blocks of power steps. They count only where F curves down in every direction at
-each of them and none lowers F, and each is at most ``_LONGEST_NEWTON_STEP`` long. On such a ridge there is one maximum,
-and they end where power steps would.
+Where contexts are few, F is flat along ridges, and it takes thousands of power steps to reach the maximum that they are
+bound for. So Newton steps are tried between blocks of power steps. They count only where F curves down in every
+direction at each of them and none lowers F, and each is at most ``_LONGEST_NEWTON_STEP`` long. On such a ridge there is
+one maximum, and they end where power steps would.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .._utils.types import Array
 from .climbing import Layouts, ReducedNewton, layouts_of, unit
 from .mspm import row_space
 
+# F is 1 at the components of an exact model (Lemma SI-5.4), and a high F means that one of them is near (Lemma SI-5.8).
 _GOOD_F = 0.99
 _MORE_STARTS = 2  # for a component whose first start ends below _GOOD_F
 # Two starts whose F differ by less have ended at one maximum. The first is taken, so that rounding does not decide the
@@ -90,6 +91,7 @@ def plain_runs(T: Array, r: int, generators: Sequence[np.random.Generator], tol:
     q = T.shape[1]
     U, D = row_space(T, r)
     space = FlatteningSpace.of(T, U / D)
+    # (m, j, r) after j components: orthonormal rows, in coordinates of V, to which coefficients have to be orthogonal.
     deflated = np.zeros((m, 0, r))
     components = np.empty((m, q, r))
     settled = np.ones(m, dtype=bool)
@@ -97,6 +99,7 @@ def plain_runs(T: Array, r: int, generators: Sequence[np.random.Generator], tol:
         a, F, done = _best_maxima(space, deflated, generators, 1, tol, max_iter)
         weak = np.flatnonzero(F < _GOOD_F)
         if len(weak):
+            # Only these runs draw again, each from its own generator.
             theirs = [generators[i] for i in weak.tolist()]
             again, F_again, done_again = _best_maxima(space, deflated[weak], theirs, _MORE_STARTS, tol, max_iter)
             improved = F_again > F[weak] + _SAME_F
@@ -125,6 +128,7 @@ def _best_maxima(
     e = len(space.by_context)
     # Each run draws from its own generator, whatever the others need, so that runs do not depend on their company.
     drawn = np.concatenate([g.standard_normal((starts, q + e)) for g in generators])
+    # The starts of a run are neighbours in the batch, here, in ``np.repeat`` and in the reshape of F below.
     n = m * starts
     peaks = _Starts(
         unit(drawn[:, :q]), unit(drawn[:, q:]), np.zeros(n), np.full(n, np.inf), np.repeat(deflated, starts, axis=0)
@@ -143,11 +147,13 @@ def _climb_in_place(space: FlatteningSpace, peaks: _Starts, tol: float, max_iter
     left = max_iter
     while len(going) and left > 0:
         peaks.put(going, _power_steps(space, peaks.rows(going), tol, min(block, left)))
+        # Newton steps do not count: they shorten the way to where power steps are bound, and no more.
         left -= block
         block = int(_BLOCK_GROWTH * block)
         going = going[peaks.step[going] > tol]
         if len(going):
             near = _newton_steps(space, peaks.rows(going), tol)
+            # The others go on by power steps from where those left them, so that a try that fails leaves no trace.
             ended = near.step <= tol
             peaks.put(going[ended], near.rows(ended))
             going = going[~ended]
@@ -162,6 +168,7 @@ def _power_steps(space: FlatteningSpace, starts: _Starts, tol: float, n_steps: i
     rows = np.arange(len(a))
     for n_iter in range(1, n_steps + 1):
         # c = V(a, b, .) less what is deflated, a = V(., b, c), b = V(a, ., c); w = P c as in ``climbing``.
+        # sum_i b_i T_i (n, q, q), for c and a; symmetric, so that either index may be contracted.
         Tb = (b @ space.by_context).reshape(-1, q, q)
         c = _project_off(deflated, (np.matmul(Tb, a[:, :, None])[:, :, 0] @ P)[:, :, None])[:, :, 0]
         w = c @ P.T
@@ -171,6 +178,8 @@ def _power_steps(space: FlatteningSpace, starts: _Starts, tol: float, n_steps: i
         if n_iter % _STEPS_BETWEEN_CHECKS and n_iter < n_steps:
             continue
         step = np.linalg.norm(b - previous, axis=1)
+        # c is that of a and b before this step. F of those after it would take another contraction, and F has settled
+        # when they have.
         out.put(rows, _Starts(a, b, (c**2).sum(axis=1), step, deflated))
         going = step > tol
         rows = rows[going]
@@ -193,11 +202,14 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
     rows = np.arange(len(a))
     lowest_s = np.zeros(len(a))  # s = sqrt(F) must not fall
     for _ in range(_NEWTON_STEPS):
+        # What is deflated differs from run to run, so that V cannot be restricted once for all: its contractions are
+        # projected.
         Vb = _project_off(deflated, (b @ by_context).reshape(-1, r, q))
         Va = _project_off(deflated, (a @ by_feature).reshape(-1, r, e))
         c = np.matmul(Vb, a[:, :, None])[:, :, 0]
         s = np.linalg.norm(c, axis=1)
         c = c / s[:, None]
+        # No projection here: c is orthogonal to what is deflated since Vb is.
         X = (c @ by_matrix).reshape(-1, e, q).transpose(0, 2, 1)
         da, db, curves_down = _definite_step(ReducedNewton.at(a, b, c, s, X, Vb, Va))
         length = np.sqrt((da**2).sum(axis=1) + (db**2).sum(axis=1))
@@ -205,6 +217,7 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
         a = unit(a + shrink * da)
         b = unit(b + shrink * db)
         # A step that was taken where F does not curve down, or that has lowered F, may have left the ridge: give up.
+        # s is that of the point before the step, so that a step which has lowered F shows in the next iteration.
         good = curves_down & (s >= lowest_s * (1 - 1e-12))
         ended = good & (length <= tol)
         out.put(rows[ended], _Starts(a[ended], b[ended], s[ended] ** 2, length[ended], deflated[ended]))
@@ -222,6 +235,8 @@ def _newton_steps(space: FlatteningSpace, starts: _Starts, tol: float) -> _Start
 def _definite_step(equations: ReducedNewton) -> tuple[Array, Array, Array]:
     """Return da, db, and for which starts F curves down in every direction; the other steps mean nothing."""
     floor = _FLAT * equations.S[:, 0, 0]
+    # Elimination leaves the blocks s, E and H of minus the Hessian in (a, b, c): all of them are positive definite
+    # exactly when F curves down in every direction.
     down = np.linalg.eigvalsh(equations.E)[:, 0] > floor
     K = np.linalg.solve(_identity_unless(down, equations.E), equations.Yy)
     H, rhs = equations.in_c(K)

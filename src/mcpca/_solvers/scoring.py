@@ -2,7 +2,7 @@
 
 ``likelihood`` has the equations. First by Fisher scoring: the part of A outside its span is solved for exactly; the
 rest, r^2 + k (r + 1) unknowns, by conjugate gradients, preconditioned by pairs (as if the precisions of scores were
-diagonal) and by contexts (their exact information). If the model holds that converges in four or five steps. If it has
+diagonal) and by contexts (their exact information). If the model holds, that converges in four or five steps. If it has
 not converged by then, the exact Hessian (``observed``) takes over, with the same preconditioner.
 """
 
@@ -98,6 +98,8 @@ def likelihood_at(data: ScoringData, A: Array, B: Array, s: Array) -> Point:
         R[part] = N @ (TA[:, part] @ A).transpose(1, 0, 2) @ N
 
     over_contexts(fill, *B.shape)
+    # ``trace`` is over all features, so that ``rest`` has the variance outside the core too. Rounding may make it
+    # negative.
     rest = np.maximum(data.trace - np.einsum("kab,ab->k", R, G), 0)
     return Point(A, Likelihood(G, B, s, R, rest, data.n, data.p - r), TA)
 
@@ -123,6 +125,8 @@ def _ascend(data: ScoringData, point: Point, tol: float, max_iter: int) -> Maxim
             direction = _direction(data, point, False, enough)
         if direction is None:
             return Maximum(point, decrement, step)
+        # The gain is -g^T d, and with d = -I^-1 g that is the squared distance to the maximum in the metric of the
+        # information: a sum over parameters of squares in standard errors.
         decrement = direction.gain / parameters
         if decrement <= tol:
             return Maximum(point, decrement, step)
@@ -137,11 +141,13 @@ def _line_search(data: ScoringData, point: Point, direction: _Direction) -> Poin
     """Halve the step, bent at the bounds, until the likelihood rises by a share of what was promised; None if never."""
     dA, dB, dlog_s, gain = direction
     limit = _LARGEST_LOG_NOISE_STEP
+    # ``value`` is the negative log-likelihood, and ``gain`` minus its slope along the step.
     for t in 0.5 ** np.arange(_BACKTRACKS):
         # The noise moves on its logarithm, which keeps it positive, and by a bounded factor: far from the maximum the
         # quadratic model knows nothing of its scale.
         B = np.maximum(point.model.B + t * dB, 0)
         s = np.maximum(point.model.s * np.exp(np.clip(t * dlog_s, -limit, limit)), data.floor)
+        # Columns need not stay of unit length: ``likelihood_at`` gives their scale to B.
         trial = _likelihood_or_none(data, point.A + t * dA, B, s)
         if trial is not None and trial.model.value < point.model.value - _SUFFICIENT_GAIN * t * gain:
             return trial
@@ -166,15 +172,18 @@ def _direction(data: ScoringData, point: Point, exact: bool, enough: float) -> _
     If the preconditioner alone shows that no more than ``enough`` is left to gain, the direction is zero.
     """
     try:
+        # It inverts the information, which may be singular for components that coincide.
         metric = _Metric(data, point)
     except np.linalg.LinAlgError:
         return None
+    # gX, gb, gs are (r, r), (k, r), (k,); gZ is (q, r).
     gX, gb, gs = metric.gradient
     gZ = outside_gradient(point)
     g = metric.pack(gX, gb, gs)
     leaving_gain = -float(np.vdot(gb, metric.leaving))
     promised = leaving_gain + float(np.vdot(g, metric.precondition(g)))
     promised += float(np.vdot(gZ, gZ @ metric.outside_inverse))
+    # This spares the last direction, which would only be solved for to find that it is not needed.
     if 0 < promised <= enough:
         return _Direction(np.zeros_like(point.A), np.zeros_like(gb), np.zeros_like(gs), promised)
     if exact:
@@ -212,11 +221,13 @@ def _newton_direction(data: ScoringData, point: Point, metric: _Metric, g: Array
     N = model.N
     r = A.shape[1]
     square = r * r
+    # dA is free here to scale columns, too, but the preconditioner returns X_jj = 0, so that no step does.
     hessian = ObservedHessian(data.T, A, model, TA)
     # The gradient by X is A^T times that by A, so A N gX is its part in the span of A.
     full = np.concatenate([(A @ (N @ metric.gradient[0]) + gZ).ravel(), g[square:]])
 
     def split(v: Array) -> tuple[Array, Array, Array]:
+        # ``metric`` knows vectors that begin with X: zeros stand in for it.
         _, dB, dlog_s = metric.unpack(np.concatenate([np.zeros(square), v[A.size :]]))
         return v[: A.size].reshape(A.shape), dB, dlog_s
 
@@ -228,6 +239,7 @@ def _newton_direction(data: ScoringData, point: Point, metric: _Metric, g: Array
         # Split a gradient by A into its X and Z, solve for each, and put the solutions together again.
         by_A = v[: A.size].reshape(A.shape)
         X = A.T @ by_A
+        # X_jj = 0, since the scale of a column belongs to B.
         np.fill_diagonal(X, 0)
         inside = metric.precondition(np.concatenate([X.ravel(), v[A.size :]]))
         outside = (by_A - A @ (N @ (A.T @ by_A))) @ metric.outside_inverse
@@ -275,6 +287,7 @@ class _Metric:
         """
         mask = self.free if self.pooled else np.column_stack([self.free, self.moving])
         if self.k * self.r**3 > _DIAGONAL_BLOCKS_FROM:
+            # s^2 tr(P N P N) by the diagonals of P and N alone, which takes no product of matrices.
             scaled = model.s[:, None] * np.einsum("kjj,jj->kj", model.P, model.N)
             of_noise = model.n / 2 * (scaled**2).sum(axis=1) + model.n / 2 * model.outside
             self.noise_information = float(of_noise.sum())
@@ -287,6 +300,8 @@ class _Metric:
 
     def pack(self, X: Array, b: Array, s: Array) -> Array:
         """Put a change (X, b, log s) in a vector, without what is not free."""
+        # On what is free the adjoint of ``unpack``, so that products with the information stay symmetric: a pooled log
+        # s moves the noise of all contexts alike, and its derivative is the sum of theirs.
         s = np.where(self.moving, s, 0)
         b = np.where(self.free, b, 0)
         return np.concatenate([X.ravel(), b.ravel(), s.sum(keepdims=True) if self.pooled else s])
@@ -314,6 +329,7 @@ def _inverse_blocks(block: Array, mask: Array) -> Array:
 
     def invert(part: slice) -> Array:
         free = np.where(mask[part, :, None] & mask[part, None, :], block[part], 0)
+        # The ridge keeps two components with proportional columns of P from making a block singular.
         free[:, width, width] = np.where(mask[part], size[part] * (1 + 1e-10), 1)
         return np.asarray(np.linalg.inv(free))
 
@@ -324,6 +340,7 @@ def outside_gradient(point: Point) -> Array:
     """Return the derivative of L by the part of A outside its span, (q, r)."""
     A, model, TA = point
     k, r = model.B.shape
+    # (r, k, q) and (r, k, r) flatten alike, so that the sum over contexts and components is one product.
     weights = score_weights(model).reshape(r, k, r)
 
     def of_contexts(part: slice) -> Array:
@@ -345,6 +362,7 @@ def outside_gradient_in_features(
     Y = S.combine(scale[:, None] * A, weights) * (scale[:, None] / unit)
     gradient = A @ (model.N @ (A.T @ Y)) - Y
     information = model.outside_information()
+    # A component without loadings has neither information nor gradient: the pseudoinverse leaves it out.
     gain = np.einsum("pj,pj->", gradient, gradient @ np.linalg.pinv(information, hermitian=True))
     return gradient, float(gain) / (A.size + model.B.size + len(model.s))
 

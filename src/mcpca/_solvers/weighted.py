@@ -58,9 +58,12 @@ def _stages(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple
     few_noise = noise
     e = max(_MOST_CONTEXTS, 3 * r)
     if k > e:
+        # On average mixing^T mixing is e diag(weights), so that sums of squares over the combinations estimate those
+        # over contexts.
         mixing = rng.standard_normal((e, k)) * np.sqrt(weights)
         few = np.tensordot(mixing, M, axes=1)
         few_noise = mixing @ noise
+    # Congruences are (r, e, r), contexts in the middle.
     mixed = np.tensordot(rng.standard_normal(len(few)), congruence(few, W.T), axes=(0, 1))
     W = np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ W
     W, step = _diagonalise(few, W, few_noise, np.full(len(few), 1 / len(few)), None, _UNWEIGHTED_STEPS, _UNWEIGHTED_TOL)
@@ -69,6 +72,7 @@ def _stages(M: Array, noise: Array, n: Array, rng: np.random.Generator) -> tuple
         better, step = _diagonalise(M, W, noise, weights, level, _STEPS_PER_LEVEL, 1e-9)
         if not np.isfinite(step) or step > _LONGEST_STEP:  # weights have become too unequal for the first-order step
             break
+        # Steps that were too long are not kept: W is the last diagonaliser whose weights could be trusted.
         W = better
         if level < 0.1 * _least_variance(M, W, noise, weights):
             break  # the noise in the scores bounds the variances already
@@ -90,9 +94,12 @@ def _diagonalise(
     step = np.inf
     for _ in range(steps):
         gram = W @ W.T
+        # R (r, e, r) are the covariances of scores, d (e, r) their variances without noise.
         noise_gain = np.diag(gram)  # noise s_i has the variance s_i |w_j|^2 in score j
         R = congruence(M, W.T)
         d = np.einsum("jej->ej", R) - noise[:, None] * noise_gain
+        # Absolute values: d is below zero where more noise is taken off than there was, and for combinations of either
+        # sign.
         scale = weights @ np.abs(d)
         if not (scale > 0).all():
             return W, np.inf
@@ -109,6 +116,7 @@ def _diagonalise(
             return W, np.inf
         E *= min(1, _LONGEST_STEP / max(step, _LONGEST_STEP))
         try:
+            # E was found for rows divided by the root, so W takes the same scale.
             W = np.linalg.solve(np.eye(r) + E, W / root[:, None])
         except np.linalg.LinAlgError:
             return W, np.inf
@@ -118,10 +126,13 @@ def _diagonalise(
 
 
 def correlation_left(M: Array, W: Array, noise: Array, n: Array) -> float:
-    """Return what W leaves of correlation between scores: squared correlations off the diagonal, summed with weights n.
+    """Return what W leaves of correlation between scores: squared correlations, summed with weights n.
 
-    By it ``ml`` compares two candidates for a start.
+    By it ``ml`` compares two candidates for a start. The diagonal is in the sum as well: without noise it adds the same
+    for every W, up to components that are absent.
     """
+    # To second order -log det of a correlation matrix is half the sum of its squared entries off the diagonal, so that
+    # without noise this measures the paper's common log-likelihood loss (Definition SI-2.12).
     R = congruence(M, W.T)
     t = np.einsum("jej->ej", R)
     t = np.maximum(t, 1e-12 * max(float(t.max()), np.finfo(float).tiny))  # absent components weigh no more than this

@@ -44,7 +44,7 @@ class BaselineResult(Shown):
     notes : str
         What was assumed, compressed, or went wrong, in a sentence or more.
     extras : mapping
-        What the method returns beside A, by name; arrays (r,) are in the order of the components.
+        What the method returns besides A, by name; arrays (r,) are in the order of the components.
     """
 
     name: str
@@ -71,6 +71,7 @@ class BaselineResult(Shown):
 
     def _rows(self) -> dict[str, Any]:
         total = self.loadings.sum(axis=0)
+        # A sum of zero means that no component has variance anywhere; then there are no shares to divide.
         shares = {"share of the variance": total / (total.sum() or 1)}
         return {"component": range(1, len(total) + 1), **shares, "largest loading": self.loadings.max(axis=0)}
 
@@ -181,11 +182,13 @@ class End(NamedTuple):
 def best_of(n_starts: Any, clock: Clock, attempt: Callable[[], End]) -> End:
     """Return the end with the least error; the first start is always taken, the others while there is time."""
     n_starts = check_integer(n_starts, "n_starts", 1)
+    # Errors alone decide: a start that was cut short may still be the best.
     best = attempt()
     for _ in range(n_starts - 1):
         if clock.over:
             break
         best = min(best, attempt(), key=lambda end: end.error)
+    # The error is a difference, which rounding may leave below zero for an exact fit.
     return best._replace(error=max(best.error, 0.0))
 
 
@@ -209,6 +212,7 @@ class Method:
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the keyword arguments that ``run`` passes on."""
+        # From the signature, so that there is no second list of options that could fall behind.
         parameters = inspect.signature(self.function).parameters
         return tuple(name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY)
 

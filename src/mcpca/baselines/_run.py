@@ -119,8 +119,11 @@ def _run(
     entry: Method, X: Any, r: int, y: Any, random_state: Any, options: dict[str, Any], report: Report
 ) -> BaselineResult:
     problem, size = _read(X, r, y, random_state, report)
+    # After reading, since it needs k, and before the method does any work.
     entry.check(len(problem.S), options)
     report(entry.name, 0, 1)
+    # ``problem.basis`` and ``problem.small`` are made when a method first asks for them, so that they count as its
+    # time.
     start = perf_counter()
     output = entry.function(problem, **options)
     seconds = perf_counter() - start
@@ -129,6 +132,7 @@ def _run(
     # The same loadings for all: those of a method itself may be negative, or in other units.
     B = size * solve_loadings((A.T @ A) ** 2, variances_along(problem.S, A))
     A, B, order = canonical_order(A, B)
+    # Arrays are by component and follow the order; single numbers stay.
     extras = {key: value[order] if np.ndim(value) else value for key, value in output.extras.items()}
     return BaselineResult(entry.name, A, B, seconds, output.converged, " ".join(notes), extras)
 
@@ -146,6 +150,7 @@ def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) ->
             raise ValueError(f"X has shape {X.shape}, a stack of covariances, which takes no y; drop y.")
         S, e = stack_in_range(check_covariances(X, "X"))
         names = list(range(len(S)))
+        # Nothing is known about sample sizes: contexts weigh alike.
         freedom = np.ones(len(S))
     else:
         rows, e = in_range(read_contexts(X, y))
@@ -156,6 +161,7 @@ def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) ->
     r = check_rank(r, p, "r")
     eps = float(np.finfo(S.dtype).eps)  # of the data, which may be float32
     S = S.astype(np.float64)
+    # One number for all contexts, so that their relative sizes, and with them the problem, stay as they are.
     size = float(np.einsum("kpp->", S)) / (len(S) * p)
     if size <= 0:
         raise ValueError("The covariances are all zero: no feature varies in any context, so there is nothing to find.")
@@ -169,6 +175,7 @@ def _read(X: Any, r: int, y: Any, random_state: Any, report: Report = silent) ->
             f"only. Choose r <= {rank}."
         )
     problem = Problem(S, r, freedom / freedom.sum(), names, rows, as_generator(random_state))
+    # What loadings are to be multiplied by to be in units of the data again.
     return problem, float(np.ldexp(size, 2 * e))
 
 

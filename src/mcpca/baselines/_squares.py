@@ -36,11 +36,13 @@ class SquaredError(NamedTuple):
 
 def squared_error(T: Array, A: Array, B: Array) -> SquaredError:
     """Return f and its gradient for slices T with ``sum_i ||T_i||^2 = 1``."""
+    # T_i a_j as (r, k, q); h (k, r); Y (q, r).
     TA = images(T, A)
     h = np.einsum("rkq,qr->kr", TA, A)
     G = A.T @ A
     fitted = B @ G**2
     Y = np.matmul(B.T[:, None, :], TA)[:, 0].T
+    # A difference of numbers near 1: at an exact fit it is rounding, and may be negative.
     f = 0.5 * (1 - 2 * float(np.vdot(B, h)) + float(np.vdot(B, fitted)))
     return SquaredError(f, np.vstack([2 * (A @ (G * (B.T @ B)) - Y), fitted - h]))
 
@@ -52,6 +54,7 @@ def core_of(problem: Problem) -> tuple[Core, tuple[str, ...]]:
     """
     core = compress(CovarianceStack(problem.S), problem.r)
     k, p, _ = problem.S.shape
+    # Norm 1, so that tolerances on f are relative, and the constant in f is known.
     T = core.tensor / max(float(np.linalg.norm(core.tensor)), np.finfo(float).tiny)
     e, q, _ = T.shape
     note = () if (e, q) == (k, p) else (f"Worked in a core of {q} of p={p} directions and {e} of k={k} contexts.",)
@@ -71,6 +74,7 @@ def starting_point(problem: Problem, core: Core, kind: str) -> tuple[Array, Arra
         A = problem.rng.standard_normal((q, r))
         B = problem.rng.standard_normal((e, r))
     else:
+        # In r dimensions; ``lift`` takes it to features, the basis of the core from there to its q coordinates.
         C = np.eye(r) if kind == "svd" else jennrich_components(problem.small, problem.rng)
         A = problem.lift(C) if core.basis is None else core.basis.T @ problem.lift(C)
     A = A / np.linalg.norm(A, axis=0)
@@ -80,6 +84,7 @@ def starting_point(problem: Problem, core: Core, kind: str) -> tuple[Array, Arra
         # Scaled as a whole to fit best; otherwise the first steps do nothing but find the scale.
         B *= float(np.vdot(B, h)) / max(float(np.vdot(B, B @ G)), np.finfo(float).tiny)
     else:
+        # Columns are of unit length, so G has ones on its diagonal; the ridge is for two that coincide.
         B = np.linalg.solve(G + 1e-12 * np.eye(r), h.T).T
     s, t = balancing(A, B)
     return A * s, B * t
@@ -93,6 +98,7 @@ def balancing(A: Array, B: Array) -> tuple[Array, Array]:
     tiny = np.finfo(float).tiny
     a = np.linalg.norm(A, axis=0)
     b = np.linalg.norm(B, axis=0)
+    # The product a^2 b is what b_ij a_j a_j^T fixes, so both norms become its cube root.
     size = np.cbrt(a**2 * b)
     used = size > 1e-100  # a component that has vanished stays
     of_A = np.where(used, size / np.maximum(a, tiny), 1)

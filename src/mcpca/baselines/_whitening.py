@@ -24,6 +24,7 @@ def whiten(M: Array, weights: Array) -> tuple[Array, Array]:
     w, Q = np.linalg.eigh(np.tensordot(weights, M, axes=1))
     # Smaller eigenvalues are rounding, and dividing by them would blow it up.
     root = np.sqrt(np.maximum(w, np.finfo(float).eps * w[-1]))
+    # R = Q diag(root), so R^-T = Q diag(1 / root): no linear system is solved.
     inverse = Q / root
     white = inverse.T @ M @ inverse
     return (white + white.transpose(0, 2, 1)) / 2, Q * root
@@ -46,6 +47,7 @@ class Shrinkage:
         """Return whitened covariances, whose mean is I, with the share added, and notes. Cost O(k r^3)."""
         way_out = f"It is a share of the {self.of} of covariances; None chooses."
         share = share if share is None else check_real(share, self.option, 0, 1e6, way_out)
+        # Whitened, the mean is I: eigenvalues are shares of the mean's variance in the same direction.
         smallest = np.linalg.eigvalsh(white)[:, 0]
         singular = np.flatnonzero(smallest <= _SINGULAR)
         if share == 0 and singular.size:

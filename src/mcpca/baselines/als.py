@@ -57,6 +57,7 @@ def als(
         return _alternate(core.tensor, A, B, C, limits)
 
     end = best_of(n_starts, limits.clock, attempt)
+    # Each factor has its own signs; without aligning them the mean of the two could cancel.
     A, C = np.split(end.components, 2)
     cosines = np.einsum("qr,qr->r", A, C)
     apart = 1 - float(np.abs(cosines).min())
@@ -75,6 +76,8 @@ def _alternate(T: Array, A: Array, B: Array, C: Array, limits: Limits) -> End:
     while limits.allow(steps, converged):
         last = (A, B, C)
         error_before = error
+        # Lengths of A and C are dropped as soon as they are fitted, since B, which is fitted last, takes up the scale.
+        # The Gram matrix of the design is the elementwise product of the two Gram matrices.
         A = _unit(_fit(_pull(TC, B), (C.T @ C) * (B.T @ B)))
         TA = images(T, A)
         C = _unit(_fit(_pull(TA, B), (A.T @ A) * (B.T @ B)))
@@ -85,6 +88,7 @@ def _alternate(T: Array, A: Array, B: Array, C: Array, limits: Limits) -> End:
         converged = error_before - error <= limits.tol
         if steps > _PLAIN_ITERATIONS and not converged:
             # Only T_i c_j has to be computed for the longer step, and the next iteration begins with it.
+            # A stride that is too long costs one evaluation and no more: it is kept only if it lowers the error.
             stride = np.cbrt(steps)
             far = tuple(old + stride * (new - old) for old, new in zip(last, (A, B, C), strict=True))
             TC_far = images(T, far[2])
@@ -99,6 +103,7 @@ def _alternate(T: Array, A: Array, B: Array, C: Array, limits: Limits) -> End:
 def _error(TC: Array, A: Array, B: Array, C: Array) -> float:
     """Return ``sum_i ||T_i - A diag(b_i) C^T||^2`` if ``sum_i ||T_i||^2`` is 1, from ``T_i c_j`` as (r, k, q)."""
     h = np.einsum("rkq,qr->kr", TC, A)
+    # From h and Gram matrices, with no residual formed: O(k q r), T_i c_j being known.
     return float(1 - 2 * np.vdot(B, h) + np.vdot(B, B @ ((A.T @ A) * (C.T @ C))))
 
 

@@ -51,6 +51,7 @@ def ffdiag(
     theta = check_real(theta, "theta", 1e-6, 1 - 1e-6, "Below 1 the update cannot become singular.")
 
     def update(E: Array, V: Array) -> Array:
+        # A norm below 1 keeps I + W invertible; the inner maximum avoids a division by zero.
         return V - (E * min(1, theta / max(float(np.linalg.norm(E)), theta))) @ V
 
     return _diagonalise(problem, update, tol, max_iter, time_limit)
@@ -88,11 +89,14 @@ def _diagonalise(
     """Iterate ``V <- update(E, V)`` from the identity, after whitening, until E is small."""
     limits = Limits(tol, 1e-15, "It is the largest entry of a step.", max_iter, time_limit)
     k = len(problem.S)
+    # After whitening the components are orthogonal up to noise, and so V, their inverse, is well-conditioned.
     white, root = whiten(problem.small, np.full(k, 1 / k))
     V = np.eye(problem.r)
     steps = 0
     converged = False
     while limits.allow(steps, converged):
+        # (r, k, r), contexts in the middle. From the whitened matrices each time: updating R would let rounding build
+        # up.
         R = congruence(white, V.T)
         d = np.einsum("jej->ej", R)
         E = pair_step(R, d)
@@ -101,5 +105,6 @@ def _diagonalise(
         V /= np.linalg.norm(V, axis=1, keepdims=True)
         steps += 1
         converged = bool(np.abs(E).max(initial=0) <= limits.tol)
+    # Rows of V are directions to project on; components are the columns of the inverse.
     A = problem.lift(root @ np.linalg.inv(V))
     return MethodOutput(A, converged, problem.compression + limits.clock.ending(converged, steps, "iterations"))

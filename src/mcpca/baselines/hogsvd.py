@@ -7,7 +7,8 @@ Ponnapalli et al. take ``S = (1 / (k (k - 1))) sum_{i<j} (D_i D_j^-1 + D_j D_i^-
 with ``sum_i D_i = k R R^T`` and ``D_i = R Q_i R^T`` the eigenvectors of S are ``R Z``, where Z are the orthonormal
 eigenvectors of ``T = sum_j Q_j^-1 / k``: k inverses and one ``eigh`` in place of k (k - 1) quotients and an
 unsymmetric problem. An eigenvalue of S is 1 for a component with the same share in all contexts (the common subspace)
-and larger otherwise. Where a ``D_i`` is singular Kempf, Goulart and Duncan put ``D_i + pi sum_j D_j``.
+and larger otherwise. Where a ``D_i`` is singular Kempf, Goulart and Duncan put ``D_i + pi sum_j D_j``. The paper's
+supplement relates the method to MCPCA in "Coupled matrix decompositions".
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ def hogsvd(problem: Problem, *, pi: float | None = None, common_tol: float = 1e-
     white, R = whiten(problem.small, np.full(k, 1 / k))
     white, notes = _SHRINKAGE.apply(problem, white, pi)
     scale = float(np.trace(white.mean(axis=0))) / problem.r  # 1 + k pi
+    # In whitened coordinates the sum of the D_i is k scale I, so S there is (k^2 scale T - k I) / (k (k - 1)).
     w, Z = np.linalg.eigh(np.linalg.inv(white).mean(axis=0))
     # Of S: all contexts alike gives w = 1 / scale and so 1.
+    # The mean of inverses is at least the inverse of the mean, so none is below 1 but by rounding.
     eigenvalues = np.maximum((k * scale * w - 1) / (k - 1), 1)
     common = eigenvalues <= 1 + common_tol
     notes = (*problem.compression, *notes, f"{int(common.sum())} of {problem.r} components are in the common subspace.")

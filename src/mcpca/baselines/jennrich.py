@@ -38,6 +38,7 @@ def jennrich(problem: Problem) -> MethodOutput:
 def jennrich_components(M: Array, rng: np.random.Generator) -> Array:
     """Return components (r, r) of symmetric slices with a positive definite mean."""
     k = len(M)
+    # A random combination separates all components whose loadings are not proportional, with probability one.
     mixing = np.array([1.0, 0.0]) if k == 2 else rng.standard_normal(k)
     pencil = np.stack([np.tensordot(mixing, M, axes=1), M.mean(axis=0)])
     # Weights (0, 1) whiten by the second matrix of the pencil alone, the mean.

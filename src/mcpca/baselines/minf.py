@@ -49,6 +49,7 @@ def minf(
             raise StopIteration
 
     # With ftol at 0 only the gradient decides when it has converged.
+    # A line search may take more than one evaluation, hence twice as many as iterations.
     options = {
         "maxcor": _PAIRS,
         "gtol": limits.tol,

@@ -26,6 +26,7 @@ def mspm(problem: Problem, *, tol: float = 1e-7, max_iter: int = 200) -> MethodO
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is the length of a step on the unit sphere.")
     max_iter = check_integer(max_iter, "max_iter", 1)
     k = len(problem.S)
+    # Degrees of freedom weigh contexts in a likelihood only; the power method does not look at them.
     settings = Settings(problem.rng, tol, max_iter, silent, np.ones(k))
     S = CovarianceStack(problem.S)
     result = get_solver("mspm", False, k)(S, compress(S, problem.r), problem.r, settings)

@@ -88,6 +88,7 @@ def _descend(T: Array, A: Array, B: Array, limits: Limits) -> End:
     for step in range(limits.max_iter):
         if limits.clock.over:
             return End(A, 2 * f, step, False)
+        # d (q + k, r): the change of A above that of B.
         d = _direction(A, B, gradient, damping)
         # What the quadratic model of f says that the step gains, to be compared with what it does gain.
         curved = float(np.vdot(d, _gauss_newton(A, B, A.T @ A, B.T @ B, d)))
@@ -101,6 +102,7 @@ def _descend(T: Array, A: Array, B: Array, limits: Limits) -> End:
             A = A * of_A
             B = B * of_B
             f = trial.f
+            # The chain rule for columns that have been multiplied; f itself does not see it.
             gradient = np.vstack([trial.gradient[:q] / of_A, trial.gradient[q:] / of_B])
             # Nielsen's rule: the better the model of f, the less damping; failed steps make it grow ever faster.
             damping *= max(1 / 3, 1 - (2 * gain / promised - 1) ** 3)
@@ -108,6 +110,7 @@ def _descend(T: Array, A: Array, B: Array, limits: Limits) -> End:
             growth = 2.0
             if gain <= limits.tol:
                 return End(A, 2 * f, step + 1, True)
+        # The step failed, but even its model promises nothing that ``tol`` could see: only rounding is left.
         elif promised <= limits.tol:
             return End(A, 2 * f, step + 1, True)
         else:
@@ -121,6 +124,7 @@ def _direction(A: Array, B: Array, gradient: Array, damping: float) -> Array:
     q, r = A.shape
     G, K = A.T @ A, B.T @ B
     # Both are positive semi-definite by Schur's theorem.
+    # The blocks of A and of B, as if the other were held fixed: one (r, r) inverse serves all rows.
     for_a = np.linalg.inv(2 * G * K + damping * np.eye(r))
     for_b = np.linalg.inv(G**2 + damping * np.eye(r))
 
@@ -138,5 +142,6 @@ def _gauss_newton(A: Array, B: Array, G: Array, K: Array, d: Array) -> Array:
     q = len(A)
     dA, dB = d[:q], d[q:]
     P = A.T @ dA
+    # J itself has k q^2 rows; by <a a^T, b b^T> = (a . b)^2 its products need Gram matrices only.
     for_a = 2 * (dA @ (G * K) + A @ (K * P.T + G * (dB.T @ B)))
     return np.vstack([for_a, 2 * B @ (G * P).T + dB @ G**2])

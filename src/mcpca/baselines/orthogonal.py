@@ -2,7 +2,8 @@
 
 Both turn pairs of axes to their best angle by ``_linalg.jacobi``. A rotation of axes (j, l) changes the squared
 off-diagonal entries in total only through ``R_i[j, l]``, so disjoint pairs do not disturb each other and are turned
-together.
+together. Flury's model is what MCPCA generalises ("The hypothesis of common principal components" in the paper's
+supplement), with A square and orthogonal.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def jacobi(
     converged = problem.r == 1
     while limits.allow(sweeps, converged):
         turned, _ = jacobi_sweeps(M, frame, problem.r, squares_angle, 1)
+        # The rotation of the sweep as a whole: off its diagonal small entries are angles in radians.
         change = frame.T @ turned
         np.fill_diagonal(change, 0)
         # Rounding builds up from sweep to sweep; the first-order series of the polar factor takes it off again.
@@ -70,6 +72,8 @@ def cpc(problem: Problem, *, shrinkage: float | None = None) -> MethodOutput:
     k = len(problem.S)
     white, R = whiten(problem.small, np.full(k, 1 / k))
     white, notes = _SHRINKAGE.apply(problem, white, shrinkage)
+    # Back to the coordinates of the data: whitened ones, in which contexts are tested and shrunk, do not keep A
+    # orthogonal.
     M = R @ white @ R.T
     common = common_principal_components((M + M.transpose(0, 2, 1)) / 2)
     notes = problem.compression + notes

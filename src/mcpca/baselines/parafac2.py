@@ -1,8 +1,8 @@
 """PARAFAC2: ``X_i ~ P_i F diag(d_i) V^T`` with orthonormal P_i, that is ``X_i^T X_i ~ V diag(d_i) Phi diag(d_i) V^T``.
 
-Scores of different components may be correlated, ``Phi = F^T F``, if alike in all contexts: the model of MCPCA is
-``Phi = I``. The loss does not change when ``X_i`` is multiplied by an orthogonal matrix from the left, so a square root
-of ``n_i S_i`` stands in for the rows, and covariances are enough.
+Scores of different components may be correlated, ``Phi = F^T F``, provided that the correlations are the same in all
+contexts: the model of MCPCA is ``Phi = I``. The loss does not change when ``X_i`` is multiplied by an orthogonal matrix
+from the left, so a square root of ``n_i S_i`` stands in for the rows, and covariances are enough.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _descend(fit: Any, roots: list[Array], problem: Problem, limits: Limits) -> 
             )
         steps += chunk
         ended = [0.0 if np.isnan(value) else float(value) for value in errors]
+        # A call of one iteration has no error before its last; that of the call before stands in.
         before = ended[-2] if len(ended) > 1 else error
         error = ended[-1]
         converged = abs(before - error) < limits.tol
+    # The third factor is V (r, r), in the coordinates of ``small``.
     return End(np.asarray(state[1][2]), error**2, steps, converged)

@@ -61,6 +61,7 @@ def _overall(problem: Problem) -> Array:
     assert rows is not None
     blocks = [rows.dense_block(i).astype(np.float64) for i in range(len(rows.names))]
     n = rows.n_samples
+    # All rows count alike, so means of contexts are weighted by their number of rows.
     mean = n @ np.array([block.mean(axis=0) for block in blocks]) / n.sum()
     X = np.concatenate(blocks) - mean
     # Only axes are wanted, so the scale is free; this one keeps the squares of large numbers in range.
@@ -115,8 +116,10 @@ def pca_svd(problem: Problem) -> MethodOutput:
     Axes with no variance are left out.
     """
     lines = _context_axes(problem)
+    # The axes are orthonormal, so all singular values are 1 and the SVD would return any rotation of them.
     if len(problem.S) == 1:
         return MethodOutput(lines.T, notes=("One context: the answer is PCA's.",))
+    # Right singular vectors from the (p, p) Gram matrix, which is smaller than the k r lines if contexts are many.
     w, V = np.linalg.eigh(lines.T @ lines)
     # Equal singular values, also of the last axis taken and the first left out.
     ties = np.diff(w[-problem.r - 1 :]) if problem.r < len(w) else np.diff(w)
@@ -131,6 +134,7 @@ def _context_axes(problem: Problem) -> Array:
     w, V = np.linalg.eigh(problem.S)
     w = w[:, ::-1][:, : problem.r]
     V = V[:, :, ::-1][:, :, : problem.r]
+    # Eigenvectors without variance are any basis of the null space, and would only add noise to the clusters.
     present = w > 10 * _EPS * problem.S.shape[1] * np.maximum(w[:, :1], np.finfo(float).tiny)
     return np.ascontiguousarray(V.transpose(0, 2, 1)[present])
 
@@ -148,6 +152,8 @@ def _cluster_lines(lines: Array, r: int, rng: np.random.Generator, max_iter: int
     centres = _spread_out(lines, r, rng)
     owner = np.full(len(lines), -1)
     for _ in range(max_iter):
+        # lines (n, p), centres (r, p), cosines (n, r). A line has no sign: |cos| decides, and the sign is undone in the
+        # mean.
         cosines = lines @ centres.T
         previous = owner
         owner = np.argmax(np.abs(cosines), axis=1)
@@ -171,6 +177,7 @@ def _spread_out(lines: Array, r: int, rng: np.random.Generator) -> Array:
     Each is the best of a few drawn with chance in proportion to their squared sine to those chosen before, best being
     the one that lowers the sum of squared sines most.
     """
+    # As many as in scikit-learn's k-means++.
     trials = 2 + int(np.log(r))
     chosen = [int(rng.integers(len(lines)))]
     far = _squared_sines(lines, lines[chosen])[:, 0]

@@ -61,6 +61,8 @@ def pham(
         for J, L in rounds:
             to_j, to_l = _pair_steps(R[J, J], R[L, L], R[J, L], problem.weights)
             largest = max(largest, float(np.abs(to_j).max()), float(np.abs(to_l).max()))
+            # (I - H) R (I - H)^T: rows, then columns, in place through views, and V with them. Indexing by arrays
+            # copies, so that both assignments see the rows as they were.
             for rows in (R, R.transpose(1, 0, 2), V[:, :, None]):
                 first = rows[J]
                 second = rows[L]
@@ -80,6 +82,7 @@ def _pair_steps(first: Array, second: Array, cross: Array, n: Array) -> tuple[Ar
     """Return how much of row l is taken off row j, and the other way round, for m pairs given as (m, k)."""
     first = np.maximum(first, _LEAST_VARIANCE)
     second = np.maximum(second, _LEAST_VARIANCE)
+    # The 2 x 2 system of the module's docstring, [[a, 1], [1, b]] (h_jl, h_lj) = (g_j, g_l), for all pairs of a round.
     g_j = (cross / first) @ n
     g_l = (cross / second) @ n
     a = (second / first) @ n

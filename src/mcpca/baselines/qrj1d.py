@@ -46,6 +46,7 @@ def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limi
     sweeps = 0
     converged = r == 1
     while limits.allow(sweeps, converged):
+        # From the whitened matrices each time, so that rounding does not build up over many sweeps.
         M = V @ white @ V.T
         turn, _ = jacobi_sweeps(M, np.eye(r), r, squares_angle, 1)
         R = np.ascontiguousarray((turn.T @ M @ turn).transpose(1, 0, 2))
@@ -53,7 +54,9 @@ def qrj1d(problem: Problem, *, tol: float = 1e-6, max_iter: int = 500, time_limi
         V = change @ V
         sweeps += 1
         if sweeps % _BALANCE_EVERY == 0:
+            # R is that of the new V, since ``_shear`` works in place.
             V /= np.sqrt(np.linalg.norm(R, axis=(1, 2)) / np.sqrt(k))[:, None]
+        # At convergence both factors are the identity, and entries off the diagonal are what the sweep has done.
         np.fill_diagonal(change, 0)
         converged = bool(np.abs(change).max() <= limits.tol)
     A = problem.lift(root @ np.linalg.inv(V))
@@ -64,11 +67,13 @@ def _shear(R: Array) -> Array:
     """Shear each row of ``R`` (r, k, r) by those after it, in place; return the unit upper triangular factor."""
     r = len(R)
     factor = np.eye(r)
+    # N (r, r) are inner products of rows over all contexts; below it is updated with each row, not computed anew.
     N = np.tensordot(R, R, axes=([1, 2], [1, 2]))
     for j in range(r - 1):
         column = R[:, :, j]
         within = N - column @ column.T  # without column j
         after = slice(j + 1, r)
+        # Lower triangular: shear l sees what the shears before it have done, as if they were taken one by one.
         system = np.tril(within[after, after])
         pivots = np.diag(system)
         used = pivots > np.finfo(float).eps * np.diag(N)[after]

@@ -35,6 +35,7 @@ def gsvd(problem: Problem) -> MethodOutput:
     """
     # The two whitened matrices add up to 2 I, so the eigenvectors of one are those of the other.
     white, R = whiten(problem.small, np.full(2, 0.5))
+    # w_j = 2 b_1j / (b_1j + b_2j), between 0 and 2.
     w, Z = np.linalg.eigh(white[0])
     return MethodOutput(problem.lift(R @ Z), notes=problem.compression, extras={"share": np.clip(w / 2, 0, 1)})
 
@@ -55,6 +56,7 @@ def cpca(problem: Problem, *, alpha: float = 1.0, foreground: int = 0) -> Method
     """
     alpha = check_real(alpha, "alpha", 0, 1e12, "It weighs the background against the foreground.")
     front, back = _sides(problem.S, foreground)
+    # Indefinite: the top eigenvalues are the most positive ones, not the largest in size.
     w, V = np.linalg.eigh(front - alpha * back)
     w = w[::-1][: problem.r]
     V = V[:, ::-1][:, : problem.r]
@@ -85,6 +87,7 @@ def gcpca(problem: Problem, *, foreground: int = 0, patterns: bool = False) -> M
         raise ValueError(f"patterns={patterns!r}; choose True or False.")
     front, back = _sides(problem.S, foreground)
     w, Q = np.linalg.eigh(front + back)
+    # Outside the range of the sum both variances are zero, and the ratio is 0 / 0.
     in_range = w > 10 * np.finfo(float).eps * len(w) * w[-1]
     Q = Q[:, in_range]
     root = np.sqrt(w[in_range])
@@ -93,6 +96,7 @@ def gcpca(problem: Problem, *, foreground: int = 0, patterns: bool = False) -> M
     contrast, Z = np.linalg.eigh(inverse.T @ (front - back) @ inverse)
     contrast = contrast[::-1][: problem.r]
     Z = Z[:, ::-1][:, : problem.r]
+    # (S_1 + S_2) x = R R^T R^-T y = R y.
     A = (Q * root) @ Z if patterns else inverse @ Z
     note = f"Foreground is context {problem.names[int(foreground)]!r}; components are "
     note += "patterns, (S_1 + S_2) x." if patterns else "directions to project on; patterns=True gives columns of A."
