@@ -66,6 +66,7 @@ def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Pole
         raise ValueError(f"features has {len(features)} names, but components has {len(A)} rows; pass one for each.")
     j = check_integer(j, "j", 0, A.shape[1] - 1, "MCPCs count from 0, as columns.")
     n = check_integer(n, "n", 1)
+    # Negated for the negative pole, so that both are the largest entries of something.
     a = A[:, j]
     return Poles(_strongest(-a, a, features, n), _strongest(a, a, features, n))
 

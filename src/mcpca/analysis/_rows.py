@@ -79,6 +79,7 @@ class FittedRows:
     def covariances(self, Z: Array) -> Array:
         """Return the covariances (k, m, m) of the columns of Z (n, m) in each context; each needs 2 rows."""
         self.check_rows(2)
+        # One context at a time; np.cov gives a scalar for m = 1, hence atleast_2d.
         by_context = (Z[self.codes == i] for i in range(len(self.fit.contexts)))
         return np.stack([np.atleast_2d(np.cov(scores, rowvar=False)) for scores in by_context])
 
@@ -100,6 +101,7 @@ class FittedRows:
         chosen = range(len(self.fit.contexts)) if among is None else among
         positions = [self.space.position(i, self.fit.contexts) for i in chosen]
         rows = sampled_rows(self.space, positions, _MOST_PCA_ROWS).rows
+        # Centring takes one degree of freedom: n rows have at most n - 1 PCs.
         n, q = rows.shape
         if n < 2:
             raise ValueError(f"Context {self.fit.contexts[chosen[0]]!r} has 1 row, and PCs need 2; pass more rows.")
@@ -135,6 +137,7 @@ def moments_by_code(Z: Array, codes: Array, k: int) -> tuple[Array, Array]:
     membership = scipy.sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(k, len(codes)))
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is the NaN of a context with too few rows
         mean = (membership @ Z) / counts[:, None]
+        # Two steps, mean first: E[z^2] - mean^2 would cancel for scores far from 0, and these are not centred.
         variance = (membership @ (Z - mean[codes]) ** 2) / np.where(counts > 1, counts - 1, 0)[:, None]
     return np.asarray(mean), np.asarray(variance)
 
@@ -147,6 +150,7 @@ def same_contexts(source: Any, key: str) -> tuple[list[Any], list[Fitted]]:
     # key is meant for the AnnData among the sources; a plain model beside one would refuse any but the default.
     any_anndata = any(map(is_anndata, sources))
     fits = [fitted(one, key if is_anndata(one) or not any_anndata else "mcpca") for one in sources]
+    # Contexts are compared by position from here on.
     if any(fit.contexts != fits[0].contexts for fit in fits):
         raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
     return sources, fits
@@ -181,6 +185,7 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> Scored
         raise ValueError(f"center={center!r}; choose 'overall' or 'context'.")
     if is_anndata(source) and X is None and y is None and scores_are_stored(source, key, center):
         fit = fitted(source, key)
+        # An AnnData with a fit has both.
         assert fit.scores is not None
         assert fit.labels is not None
         position = {name: i for i, name in enumerate(fit.contexts)}
@@ -195,6 +200,7 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> Scored
         names = rows.names
     if center == "overall":
         return ScoredRows(fit, Z - Z[codes >= 0].mean(axis=0), codes, names)
+    # Stored scores may be centred already; subtracting their means, 0, once more does no harm.
     means = moments_by_code(Z, codes, len(fit.contexts))[0]
     means = np.vstack([means, np.full(Z.shape[1], np.nan)])  # code -1 indexes the last row
     return ScoredRows(fit, Z - means[codes], codes, names)
@@ -217,6 +223,7 @@ def per_row(values: Any, n: int, names: Array | None, argument: str, source: Any
         values = source.obs[values]
     if np.ma.is_masked(values):  # np.asarray would uncover what is masked
         values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+    # Only a Series has an index to go by; a list is taken in the order of the rows.
     column = np.asarray(table_in_row_order(values, names, argument))
     if column.dtype.kind in "SU":  # text of a fixed length, which pandas would not take for text
         column = column.astype(object)

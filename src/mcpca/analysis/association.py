@@ -95,6 +95,7 @@ class Association(Shown):
             f"{tests}, at level {self.alpha:g}: {', '.join(significant) or 'nothing'} {_is_or_are(significant)} "
             "significant after correction.",
         ]
+        # Otherwise "nothing is significant" would read as a finding about the data.
         if self.least_p * n_mcpcs > self.alpha:
             words.append(
                 f"So few contexts allow no p-value below {self.least_p:.2g}, and {n_mcpcs} tests need "
@@ -214,14 +215,17 @@ def associate(
     alpha = check_real(alpha, "alpha", 1e-12, 1, "It is a probability.")
     n_pcs = check_integer(n_pcs, "n_pcs", 0)
     read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
+    # Positions of the contexts that are tested, among all k.
     with_value = np.flatnonzero(~read.missing)
     target = read_target(read, with_value, split, tests)
     rng = as_generator(random_state)
+    # Rows are not read where nothing asks for them: that may take a pass over a file.
     uses_rows = n_pcs > 0 or of != "loadings"
     rows = read_rows(source, key, X, y) if uses_rows and rows_are_given(source, X, y) else None
     if rows is None and n_pcs:  # n_pcs=0 asks for what happens anyway
         why = "PCs are those of rows, and none are given"
         refuse_without_effect("n_pcs", n_pcs, _DEFAULT_PCS, why, f"drop it, or {NEEDS_ROWS}")
+    # The larger of the two families of tests, each of which is corrected by itself.
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
     # Random permutations give p >= 1 / (permutations + 1), which must be able to pass Bonferroni's correction.
     at_random = any(n_arrangements(x) > MOST_ARRANGEMENTS for x in target.by_test.values())
@@ -243,6 +247,7 @@ def associate(
             raise ValueError(f"Context {first!r} has fewer than 2 rows in the data given; pass more of its rows.")
         return _tests_table(pd, V, names, target, rule, alpha, permutations, rng)
 
+    # values (k, r); the order of the calls of ``tested`` fixes which random permutations each gets.
     table = tested(values, fit.names, correction)
     name = covariate if isinstance(covariate, str) else getattr(covariate, "name", None)
     name = "the covariate" if name is None else str(name)
@@ -253,6 +258,7 @@ def associate(
     W = rows.principal_directions(n_pcs).vectors
     means, variances = rows.moments(rows.project(W))  # (k, PCs) each
     pcs = [f"PC {j + 1}" for j in range(W.shape[1])]
+    # Always Bonferroni for PCs, whatever ``correction`` is: the rule of the paper, as the Notes say.
     pc_sds = tested(np.sqrt(variances), pcs, "bonferroni")
     pc_means = tested(means, pcs, "bonferroni")
     pc_means["in_model"] = _most_significant(
@@ -272,6 +278,7 @@ def beyond_pca(table: Any, control: Any, alpha: float) -> Any:
 
     It is, if it is significant; no PC of ``control`` is, or has as small a p-value; and PC means do not explain it.
     """
+    # Without any test of a PC nothing contradicts the MCPC.
     smallest = control["p"].min() if control["p"].notna().any() else 1.0
     no_pc = not control["significant"].any()
     return table["significant"] & no_pc & (table["p"] < smallest) & (table["adjusted_p"] < alpha)
@@ -298,6 +305,7 @@ def _tests_table(
     """Return a row for each column of V (k, m) with all tests, the largest p-value, and its corrections."""
     columns: dict[str, Array] = {}
     for test, x in target.by_test.items():
+        # statistics and p_values (m,)
         result = compare_with_covariate(test, V, x, permutations, rng)
         columns[test] = result.statistics
         columns[f"{test}_p"] = result.p_values

@@ -97,6 +97,7 @@ def describe(
         refuse_without_effect("max_q", max_q, 0.001, "no enriched sets are given", "drop it, or pass enriched")
     fit = fitted(source, key)
     _check_tables(enriched, samples, association, sure, fit.names)
+    # Features are those before a PCA, in which poles can be read; loadings and sharing do not depend on it.
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     sharing = how_shared(fit.loadings)
     cards = {}
@@ -141,9 +142,11 @@ def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples:
         lines.append(f"{title}, enriched sets: not looked for.")
     elif enriched is not None:
         sets = _rows_of(enriched, name, pole)
+        # By p and not by q, which has many ties.
         sets = sets[sets["q"] < max_q].sort_values("p", kind="stable")
         # Between semicolons, since details have commas.
         named = "; ".join(f"{row['set']}{_set_detail(row)}" for _, row in sets.head(n).iterrows())
+        # A language model must not take the list for complete.
         more = f" and {len(sets) - n:,} more" if len(sets) > n else ""
         lines.append(f"{title}, enriched sets: {named or f'none at FDR < {max_q:g}'}{more}.")
     if samples is not None and not (samples["component"] == name).any():
@@ -158,6 +161,7 @@ def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples:
 def _set_detail(row: Any) -> str:
     """Return what the method found about a set: the overlap (over-representation, Enrichr) or the AUC (ranks)."""
     q = f"q = {row['q']:.1g}"
+    # Enrichr with a background does not tell the size, which is then NaN.
     if "overlap" in row.index and "size" in row.index and np.isfinite(row["size"]):
         return f" ({int(row['overlap'])} of its {int(row['size'])} features, {q})"
     return f" (AUC {row['auc']:.2f}, {q})" if "auc" in row.index else f" ({q})"
@@ -185,6 +189,7 @@ def _reliability(fit: Fitted, j: int, sure: Any) -> str:
     if isinstance(sure, Replicability):
         again = "comes back" if sure.replicates[j] else "does not come back"
         n_splits = len(sure.cosines)
+        # With enough digits that a mean just above the threshold does not read as equal to it.
         mean = beside(sure.agreement[j], sure.threshold)
         spread = f", sd {sure.spread[j]:.2f} over {n_splits} splits" if n_splits > 1 else ""
         words.append(
@@ -212,6 +217,7 @@ def _reliability(fit: Fitted, j: int, sure: Any) -> str:
 
 def _twins(fit: Fitted, j: int) -> list[int]:
     """Return the MCPCs whose loadings are proportional to those of MCPC j, so that the pair is not identifiable."""
+    # With one context all loadings are proportional, and the axes are identified by being orthogonal instead.
     if len(fit.loadings) < 2:
         return []
     pairs = [(pair.first, pair.second) for pair in fit.proportional_loadings() if pair.first != pair.second]
@@ -224,6 +230,7 @@ def _rows_of(table: Any, name: str, pole: str) -> Any:
 
 def _one_line(text: str) -> str:
     """Return text without line breaks, cut to a length at which a card stays readable."""
+    # A line break within a name would look like the next entry.
     text = " ".join(text.split())
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
 
@@ -256,6 +263,7 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, name
         raise TypeError(
             f"sure is a {type(sure).__name__}; pass what replicability, bootstrap or standard_errors returned."
         )
+    # cosines (splits, r); angles (..., r)
     n_mcpcs = (sure.cosines if isinstance(sure, Replicability) else sure.angles).shape[-1]
     if n_mcpcs != len(names):
         raise ValueError(f"sure is of {n_mcpcs} MCPCs, and the fit has {len(names)}; pass that of this fit.")

@@ -96,6 +96,7 @@ def enrichment(
         raise ValueError(f"method={method!r} is unknown; choose one of {list(ENRICHMENT_METHODS)}.")
     n = check_integer(n, "n", 1)
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
+    # None: the features of the fit are the population.
     population = None
     if isinstance(background, numbers.Number):
         population = _population(background, method, len(table))
@@ -122,6 +123,7 @@ def enrichment(
     parts = []
     for j in chosen:
         ends = poles(values, list(table.index), j, n)
+        # Once for both poles: the negative one is the other tail of the same test.
         ranks = rankdata(values[:, j]) if method == "ranked" else None
         for pole, end in zip(_POLES, (ends.positive, ends.negative), strict=True):
             if ranks is None:
@@ -137,9 +139,11 @@ def enrichment(
 
 def _over_represented(member: Membership, at_pole: Array, population: int | None) -> dict[str, Any]:
     """Count the members of each set at a pole, an indicator (N,), and compare with the hypergeometric distribution."""
+    # member.matrix (s, N); fewer than n where fewer features have that sign.
     n_drawn = int(at_pole.sum())
     N = len(at_pole) if population is None else population
     sizes = member.sizes if population is None else member.totals
+    # A sum of ones in floating point, exact; rint guards the conversion.
     overlap = np.rint(member.matrix @ at_pole).astype(np.int64)
     expected = sizes * n_drawn / N
     p = hypergeom.sf(overlap - 1, N, sizes, n_drawn)  # P(x > overlap - 1) = P(x >= overlap)
@@ -149,6 +153,7 @@ def _over_represented(member: Membership, at_pole: Array, population: int | None
 
 def _ranked(member: Membership, ranks: Array, sign: int) -> dict[str, Any]:
     """Compare the ranks (N,) of scores in each set with those outside; ``sign`` 1 tests whether they are larger."""
+    # member.matrix (s, N), sizes, U and z (s,)
     N = len(ranks)
     sizes = member.sizes.astype(np.float64)
     pairs = sizes * (N - sizes)
@@ -159,6 +164,7 @@ def _ranked(member: Membership, ranks: Array, sign: int) -> dict[str, Any]:
     variance = pairs / 12 * (N + 1 - (ties**3 - ties).sum() / (N * (N - 1)))
     # Without variance (a set of all features, or equal scores) U equals its expectation, and z is 0.
     z = (U - pairs / 2) / np.sqrt(np.where(variance > 0, variance, 1))
+    # U over the number of pairs estimates P(inside > outside), with ties counted as half.
     auc = np.where(pairs > 0, U / np.where(pairs > 0, pairs, 1), 0.5)
     return {"auc": auc, "z": z, "p": norm.sf(sign * z)}
 
@@ -187,6 +193,7 @@ def _as_table(
             **columns,
         }
     )
+    # Before sorting, so that values go back to their rows.
     table["q"] = table.groupby("collection")["p"].transform(lambda p: false_discoveries(p.to_numpy()))
     table["features"] = features
     return table.sort_values(["p", "collection", "set"], kind="stable")
@@ -242,6 +249,7 @@ def _enrichr(table: Any, chosen: list[int], libraries: Any, n: int, organism: st
                     gene_list=list(end.names),
                     gene_sets=list(names),
                     organism=organism,
+                    # The table has been restricted to the background by now.
                     background=None if background is None else list(table.index),
                     outdir=None,
                     no_plot=True,

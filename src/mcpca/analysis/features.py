@@ -65,6 +65,7 @@ def feature_scores(
     fit = fitted(source, key).with_all_features()  # raises if features of the fit are no longer in the AnnData
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
+    # (m, r) in the space of the fit; ``values`` below are (p, r).
     matrix = fit.components if by == "components" else fit.projection.T
     # The steps before MCPCA: ``pca``, or those of a Pipeline. An AnnData holds its MCPCs in genes already.
     before = pca
@@ -78,6 +79,7 @@ def feature_scores(
         raise ValueError(f"names={names!r} is a column of var, and with pca there are none; pass the names themselves.")
     features = names_before(before) if names is None else [str(name) for name in names]
     if features is None:
+        # A scaler keeps the features of the fit; after a PCA its inputs have no names unless it knows them.
         features = fit.features if len(values) == len(matrix) else [f"feature {i + 1}" for i in range(len(values))]
     if len(features) != len(values):
         raise ValueError(
@@ -150,4 +152,5 @@ def scores_table(source: Any, **options: Any) -> Any:
         raise ValueError(f"source has columns that are not numeric ({error}); pass features by MCPCs.") from error
     if 0 in values.shape or not np.isfinite(values).all():
         raise ValueError(f"source has shape {values.shape} or entries that are not finite; pass features by MCPCs.")
+    # A new frame: text for names, as sets of genes and names of MCPCs are compared with.
     return pd.DataFrame(values, index=[str(name) for name in source.index], columns=[str(c) for c in source.columns])

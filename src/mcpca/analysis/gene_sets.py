@@ -44,6 +44,7 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
     try:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rt", encoding="utf-8") as file:
+            # Read within the block, since errors of decoding and decompression come only here.
             lines = file.read().splitlines()
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(
@@ -53,6 +54,7 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+        # rest[0] is the description, which may be empty.
         name, *rest = (field.strip() for field in line.split("\t"))
         members = [_WEIGHT.sub("", member) for member in rest[1:] if member]
         if not name or not members:
@@ -75,6 +77,7 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
     if isinstance(sets, Mapping):
         by_name: dict[tuple[str, str], list[str]] = {}
         for name, value in sets.items():
+            # A str is a path here and never a member: members come in a sequence.
             if isinstance(value, (Mapping, str, os.PathLike)):  # name is that of a collection
                 inner = read_sets(value, argument)
                 by_name |= {(str(name), set_name): members for (_, set_name), members in inner.items()}
@@ -92,6 +95,7 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
         return by_name
     if isinstance(sets, Sequence) and sets and all(isinstance(one, (str, os.PathLike)) for one in sets):
         stems = [_stem(one) for one in sets]
+        # Collections are told apart by these names, and q-values are computed within them.
         if len(set(stems)) < len(stems):
             raise ValueError(f"{argument} has files of the same name, {stems}; pass a dict {{collection: file}}.")
         return {pair: members for one in sets for pair, members in read_sets(one, argument).items()}
@@ -134,6 +138,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     low = check_integer(min_size, "min_size", 1)
     high = len(features) if max_size is None else check_integer(max_size, "max_size", low)
     members_of = read_sets(sets)
+    # A dict of the features, and one lookup per member: sets have many more members than are measured.
     position = {name: i for i, name in enumerate(features)}
     if len(position) < len(features):
         repeated = next(name for name in features if list(features).count(name) > 1)
@@ -141,6 +146,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     columns_of = {
         pair: [position[member] for member in members if member in position] for pair, members in members_of.items()
     }
+    # Names of another kind (identifiers, another species) are a mistake, not a negative result.
     if not any(columns_of.values()):
         raise ValueError(_no_member_is_a_feature(members_of.values(), features))
     sized = {pair: columns for pair, columns in columns_of.items() if low <= len(columns) <= high}
@@ -153,6 +159,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     lengths = [len(columns) for columns in sized.values()]
     row_indices = np.repeat(np.arange(len(sized)), lengths)
     column_indices = np.concatenate([np.array(columns) for columns in sized.values()])
+    # (s, N), with a 1 for each member: all overlaps of a pole are then one product.
     matrix = scipy.sparse.csr_array(
         (np.ones(len(row_indices)), (row_indices, column_indices)), shape=(len(sized), len(features))
     )

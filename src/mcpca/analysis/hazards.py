@@ -138,10 +138,12 @@ def survival(
     chosen = chosen_components(components, fit.names)
     frame = _checked(pd, time, event, covariates, len(Z), rows, source)
     covariate_names = [name for name in frame.columns if name not in ("time", "event")]
+    # The scores become a column of the same frame under the name of the MCPC.
     taken = [str(name) for name in covariate_names if name in fit.names]
     if taken:
         raise ValueError(f"covariates has a column {taken[0]!r}, the name of an MCPC; rename it.")
     is_used = np.isin(codes, _chosen_contexts(contexts, fit)) & frame.notna().all(axis=1).to_numpy()
+    # frame, codes and Z stay row by row the same.
     frame = frame[is_used].reset_index(drop=True)
     codes = codes[is_used]
     Z = Z[is_used]
@@ -150,6 +152,7 @@ def survival(
             f"{len(frame)} rows have a context, a time and an event, {int(frame['event'].sum())} with event=True; at "
             "least 4 rows and 1 event are needed."
         )
+    # Strata of a single context would be no strata.
     strata = ["context"] if stratify and len(np.unique(codes)) > 1 else []
     frame["context"] = codes
     # Over all rows used, whatever the strata: a hazard ratio is for the same difference in scores in every context.
@@ -167,8 +170,10 @@ def survival(
         frame[name] = scaled[:, j]
         try:
             model = _cox(frame[["time", "event", *covariate_names, *strata, name]], strata, name)
+            # The covariates' rows of the model are not kept: they differ little from MCPC to MCPC.
             models.append(model.loc[name])
         except _NoSolutionError as error:
+            # One MCPC without a solution must not cost the results of the others.
             failed.append(error)
             models.append(pd.Series(np.nan, index=_COX_COLUMNS))
         is_high = _above(Z[:, j], groups, cut)
@@ -188,6 +193,7 @@ def survival(
     table["logrank_p"] = logrank_ps
     table["n"] = len(frame)
     table["events"] = int(frame["event"].sum())
+    # NaN, no solution, compares as False.
     significant = [name for name in names if table.at[name, "p"] < _LEVEL]
     joint = None
     if significant:
@@ -209,6 +215,7 @@ def _chosen_contexts(contexts: Any, fit: Fitted) -> Array:
 
 def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Array | None, source: Any) -> Any:
     """Return a table of time, event (as floats) and covariates, one row for each row of the data."""
+    # A row is left out if NaN, but not if the value is impossible: that is more likely a mistake.
     times = _numbers(pd, per_row(time, n, names, "time", source), "time")
     events = _numbers(pd, per_row(event, n, names, "event", source), "event")
     odd_times = (times <= 0) | np.isinf(times)
@@ -282,6 +289,7 @@ def _cox(frame: Any, strata: list[str], what: str) -> Any:
 
 def _above(z: Array, groups: Array, cut: float) -> Array:
     """Return an indicator of the scores (n,) above the quantile ``cut`` of their group."""
+    # z, groups (n,); a score equal to the quantile counts as low.
     bounds = {group: np.quantile(z[groups == group], cut) for group in np.unique(groups)}
     return z > np.array([bounds[group] for group in groups])
 
@@ -328,11 +336,14 @@ def logrank(frame: Any, is_high: Array, strata: Array) -> float:
         high = is_high[in_stratum]
         death_times = np.unique(t[died])
         # At each of these times: rows at risk, those of them with high scores, deaths, and deaths with high scores.
+        # From the left: whoever leaves at that very time is still at risk.
         n = len(t) - np.searchsorted(np.sort(t), death_times)
         n_high = high.sum() - np.searchsorted(np.sort(t[high]), death_times)
         time_index = np.searchsorted(death_times, t[died])
         deaths = np.bincount(time_index, minlength=len(death_times))
         deaths_high = np.bincount(time_index, weights=high[died], minlength=len(death_times))
+        # Hypergeometric: mean d n_high / n, variance d share (1 - share) (n - d) / (n - 1). For n = 1 the last is 0 / 0,
+        # and 0, since then d = 1.
         share = n_high / n
         difference += float((deaths_high - deaths * share).sum())
         variance += float((deaths * share * (1 - share) * (n - deaths) / np.maximum(n - 1, 1)).sum())

@@ -43,6 +43,7 @@ def links_of_sets(sets: Any, contexts: Sequence[str], max_size: int | None = Non
     position = {name: i for i, name in enumerate(contexts)}
     pairs: set[tuple[int, int]] = set()
     for members in read_sets(sets, "links").values():
+        # Size is that among the contexts: members that were not perturbed make no links.
         linked = sorted({position[member] for member in members if member in position})
         if max_size is None or len(linked) <= max_size:
             pairs.update(itertools.combinations(linked, 2))
@@ -113,16 +114,19 @@ def link_recall(
     """
     pd = pandas()
     contexts = _fits(source, key)[1][0].contexts
+    # Before the PCA, so that a mistake in the links is found at once.
     known = _known(links, contexts, max_sizes)
     called = pairs_called(
         source, X=X, y=y, n_pcs=n_pcs, numbers=numbers, tail=tail, metric=metric, standardize=standardize, key=key
     )
     records = []
     for (collection, size), pairs in known.items():
+        # i < j in every pair, as the condensed order needs.
         i, j = np.array(sorted(pairs)).T
         index = condensed_places(i, j, len(contexts))
         for name, versions in called.items():
             recalls = [float(is_called[index].mean()) for _, is_called in versions]
+            # The smallest number among equals.
             best = int(np.argmax(recalls))
             number, is_called = versions[best]
             records.append(
@@ -164,6 +168,7 @@ def pairs_called(
     tried = sorted(set(check_integers(ranks if numbers is None else numbers, "numbers", 1)))
     rows = read_rows(sources[0], key, X, y)
     rows.check_rows(2)
+    # One PCA for all numbers: the first m PCs of many are the PCs of m.
     V = rows.principal_directions(max(n_pcs, *tried)).vectors
     tried = sorted({min(m, V.shape[1]) for m in tried})  # numbers beyond the PCs that there are count once
     Z = rows.project(V)
@@ -243,6 +248,7 @@ def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
         sd = F.std(axis=0)
         F = (F - F.mean(axis=0)) / np.where(sd > 0, sd, 1)
     distances = context_distances(F, metric)
+    # Ties at a quantile are all called, so the share called may exceed 2 tail.
     low, high = np.quantile(distances, [tail, 1 - tail])
     return np.asarray((distances <= low) | (distances >= high))
 

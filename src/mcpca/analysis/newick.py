@@ -53,6 +53,7 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     def fail(why: str) -> ValueError:
         return ValueError(f"{argument} is not a tree in Newick format: {why} at character {at} of {text[:60]!r}.")
 
+    # Without the white space at the end, which is no token.
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -112,6 +113,7 @@ def newick_of_linkage(linkage: Array, names: Sequence[str]) -> str:
     parts = [_newick_name(name) for name in names]
     heights = [0.0] * len(names)
     for a, b, distance, _ in linkage:
+        # From a child to its parent: half the difference of the distances at which they were joined.
         inside = ",".join(f"{parts[i]}:{(distance - heights[i]) / 2:.6g}" for i in (int(a), int(b)))
         parts.append(f"({inside})")
         heights.append(float(distance))
@@ -131,6 +133,7 @@ def splits(clades: Clades, leaves: Sequence[str]) -> Clades:
     left out.
     """
     all_leaves = frozenset(leaves)
+    # One fixed side, or the two clades below the root would count as two splits, which are the same one.
     sides = {all_leaves - clade if leaves[0] in clade else clade for clade in clades}
     return {side for side in sides if 1 < len(side) < len(all_leaves) - 1}
 

@@ -100,6 +100,7 @@ def top_samples(
     else:
         row_names = per_row(names, len(Z), index, "names", source)
     member = np.flatnonzero(codes >= 0)
+    # A row would otherwise be at both poles.
     if 2 * n > len(member):
         raise ValueError(f"n={n} rows at each of two poles, but there are {len(member)}; n <= {len(member) // 2}.")
     parts = []
@@ -157,6 +158,7 @@ def group_medians(
     fit, Z, codes, names = scores_of_rows(source, key, X, y, center)
     labels = pd.Series(per_row(groups, len(Z), names, "groups", source))
     grouped_rows = (codes >= 0) & labels.notna().to_numpy()
+    # Labels as an array: as a Series they would be aligned by index with the new frame.
     grouped = pd.DataFrame(Z[grouped_rows], columns=fit.names).groupby(labels[grouped_rows].to_numpy(), observed=True)
     table = grouped.median()
     table.insert(0, "n", grouped.size())

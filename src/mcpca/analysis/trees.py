@@ -82,6 +82,7 @@ class ContextTree(Shown):
                 f"known lacks {len(missing)} of the {len(self.contexts)} contexts among its leaves: {quoted(missing)}; "
                 f"it has {quoted(leaves)}. Use the names of the contexts."
             )
+        # Clades of the tree of contexts and of the known one, both over the contexts alone.
         tree_clades = clades_of_linkage(self.linkage, self.contexts)
         known_clades = restricted(clades, self.contexts)
         distance = robinson_foulds(tree_clades, known_clades, self.contexts, rooted=rooted)
@@ -90,6 +91,7 @@ class ContextTree(Shown):
         if not rooted:
             tree_clades = splits(tree_clades, self.contexts)
             known_clades = splits(known_clades, self.contexts)
+        # With three contexts or fewer there may be nothing to compare: 0 / 1.
         return distance / max(len(tree_clades) + len(known_clades), 1)
 
 
@@ -188,6 +190,7 @@ def tree_distances(
     if not rows_are_given(sources[0], X, y):
         refuse_without_effect("n_pcs", n_pcs, None, "PCs are those of rows, and none are given", "drop it, or pass X")
     else:
+        # The rows are the same for all models, so those of the first will do.
         pc_features = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
         for name in TREE_FEATURES[1:]:
             for m in numbers:
@@ -221,6 +224,7 @@ class _PCFeatures:
         """Return the features (k, ...) of contexts on the first m PCs."""
         if features == "means":
             return np.asarray(self._means[:, :m])
+        # The leading block is the covariance on the first m PCs.
         covariances = self._covariances[:, :m, :m]
         if features == "covariances":
             return np.asarray(covariances.reshape(len(covariances), -1))
