@@ -49,7 +49,7 @@ def added_linear(v: Array, x: Array, others: Array) -> Added:
         return Added(np.nan, np.nan, np.nan)
     beta = float(v_residual @ x_residual / v_squares)
     unexplained = float(((x_residual - beta * v_residual) ** 2).sum())
-    # A perfect fit leaves nothing unexplained: F is then huge and p 0, but not 0 / 0.
+    # ``tiny``: a perfect fit leaves nothing unexplained, and must not divide by 0.
     F = beta**2 * v_squares / max(unexplained / degrees, np.finfo(float).tiny)
     # beta is for a standardised x; times its standard deviation it is in the units of x.
     return Added(beta * float(np.std(x, ddof=1)), float(F), float(f_distribution.sf(F, 1, degrees)))

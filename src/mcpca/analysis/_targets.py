@@ -71,7 +71,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
     """
     values = read.values[with_value]
     is_ordered = read.kind != "category" or read.ordered
-    # values (contexts with a value,); dates as nanoseconds, of which only the order is used.
+    # Dates as nanoseconds since 1970, which float64 holds to a fraction of a microsecond.
     numbers = (values.astype(np.int64) if read.kind == "date" else values).astype(np.float64)
     groups = _groups(read, with_value, split)  # None unless there are two
     n_levels = len(np.unique(values))
@@ -88,6 +88,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
                     f"tests has 'spearman', but covariate has categories without an order, {read.categories[:5]}; pass "
                     "numbers or an ordered categorical of pandas, or take 'anova'."
                 )
+            # Codes of ordered categories count as their ranks.
             by_test[name] = numbers
         elif name == "t-test":
             if groups is None:

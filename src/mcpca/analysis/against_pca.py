@@ -120,7 +120,7 @@ def compare_with_pca(
     rows = read_rows(source, key, X, y)
     fit = rows.fit
     chosen = chosen_components(components, fit.names)
-    # Rows of no fitted context cannot be at an end of anything here.
+    # Only rows of fitted contexts compete for the ends.
     member = np.flatnonzero(rows.codes >= 0)
     if 2 * n_top > len(member):
         raise ValueError(
@@ -226,7 +226,7 @@ def _best(pd: Any, table: Any) -> Any:
         record = {"component": component, "rows": name}
         for measure in ("cosine", "variance_correlation", "overlap"):
             values = pairs[measure]
-            # idxmax of nothing but NaN is an error in recent versions of pandas.
+            # pandas refuses the idxmax of nothing but NaN, or warns of it.
             best = values.idxmax() if values.notna().any() else pairs.index[0]
             record |= {measure: table.at[best, measure], f"{measure}_pc": table.at[best, "pc"]}
         records.append(record)

@@ -258,7 +258,7 @@ def associate(
     W = rows.principal_directions(n_pcs).vectors
     means, variances = rows.moments(rows.project(W))  # (k, PCs) each
     pcs = [f"PC {j + 1}" for j in range(W.shape[1])]
-    # Always Bonferroni for PCs, whatever ``correction`` is: the rule of the paper, as the Notes say.
+    # Bonferroni for PCs, whatever ``correction`` is: the definition of "beyond PCA" says so.
     pc_sds = tested(np.sqrt(variances), pcs, "bonferroni")
     pc_means = tested(means, pcs, "bonferroni")
     pc_means["in_model"] = _most_significant(

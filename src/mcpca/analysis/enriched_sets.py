@@ -119,6 +119,7 @@ def enrichment(
         )
     values = table.to_numpy()
     features = np.asarray(table.index, dtype=object)
+    # K of the hypergeometric distribution must be counted in the same population as N.
     sizes = member.sizes if population is None else member.totals
     parts = []
     for j in chosen:
@@ -143,7 +144,7 @@ def _over_represented(member: Membership, at_pole: Array, population: int | None
     n_drawn = int(at_pole.sum())
     N = len(at_pole) if population is None else population
     sizes = member.sizes if population is None else member.totals
-    # A sum of ones in floating point, exact; rint guards the conversion.
+    # Sums of ones in floating point, which are whole numbers.
     overlap = np.rint(member.matrix @ at_pole).astype(np.int64)
     expected = sizes * n_drawn / N
     p = hypergeom.sf(overlap - 1, N, sizes, n_drawn)  # P(x > overlap - 1) = P(x >= overlap)
@@ -193,8 +194,8 @@ def _as_table(
             **columns,
         }
     )
-    # Before sorting, so that values go back to their rows.
     table["q"] = table.groupby("collection")["p"].transform(lambda p: false_discoveries(p.to_numpy()))
+    # In the order of the sets, and so before sorting.
     table["features"] = features
     return table.sort_values(["p", "collection", "set"], kind="stable")
 

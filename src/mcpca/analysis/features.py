@@ -79,7 +79,7 @@ def feature_scores(
         raise ValueError(f"names={names!r} is a column of var, and with pca there are none; pass the names themselves.")
     features = names_before(before) if names is None else [str(name) for name in names]
     if features is None:
-        # A scaler keeps the features of the fit; after a PCA its inputs have no names unless it knows them.
+        # As many features before the steps as after are taken to be the same, as for a scaler.
         features = fit.features if len(values) == len(matrix) else [f"feature {i + 1}" for i in range(len(values))]
     if len(features) != len(values):
         raise ValueError(
@@ -152,5 +152,5 @@ def scores_table(source: Any, **options: Any) -> Any:
         raise ValueError(f"source has columns that are not numeric ({error}); pass features by MCPCs.") from error
     if 0 in values.shape or not np.isfinite(values).all():
         raise ValueError(f"source has shape {values.shape} or entries that are not finite; pass features by MCPCs.")
-    # A new frame: text for names, as sets of genes and names of MCPCs are compared with.
+    # Names as text: members of sets and names of MCPCs are compared with them as such.
     return pd.DataFrame(values, index=[str(name) for name in source.index], columns=[str(c) for c in source.columns])

@@ -138,7 +138,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     low = check_integer(min_size, "min_size", 1)
     high = len(features) if max_size is None else check_integer(max_size, "max_size", low)
     members_of = read_sets(sets)
-    # A dict of the features, and one lookup per member: sets have many more members than are measured.
+    # One lookup per member; the many that were not measured are skipped.
     position = {name: i for i, name in enumerate(features)}
     if len(position) < len(features):
         repeated = next(name for name in features if list(features).count(name) > 1)

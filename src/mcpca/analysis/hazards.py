@@ -152,7 +152,7 @@ def survival(
             f"{len(frame)} rows have a context, a time and an event, {int(frame['event'].sum())} with event=True; at "
             "least 4 rows and 1 event are needed."
         )
-    # Strata of a single context would be no strata.
+    # One context is one stratum, which is the model without strata.
     strata = ["context"] if stratify and len(np.unique(codes)) > 1 else []
     frame["context"] = codes
     # Over all rows used, whatever the strata: a hazard ratio is for the same difference in scores in every context.
@@ -170,7 +170,7 @@ def survival(
         frame[name] = scaled[:, j]
         try:
             model = _cox(frame[["time", "event", *covariate_names, *strata, name]], strata, name)
-            # The covariates' rows of the model are not kept: they differ little from MCPC to MCPC.
+            # Only the row of the MCPC: covariates are adjusted for, not reported.
             models.append(model.loc[name])
         except _NoSolutionError as error:
             # One MCPC without a solution must not cost the results of the others.
@@ -342,8 +342,8 @@ def logrank(frame: Any, is_high: Array, strata: Array) -> float:
         time_index = np.searchsorted(death_times, t[died])
         deaths = np.bincount(time_index, minlength=len(death_times))
         deaths_high = np.bincount(time_index, weights=high[died], minlength=len(death_times))
-        # Hypergeometric: mean d n_high / n, variance d share (1 - share) (n - d) / (n - 1). For n = 1 the last is 0 / 0,
-        # and 0, since then d = 1.
+        # Hypergeometric, for d deaths: mean d share, variance d share (1 - share) (n - d) / (n - 1). For n = 1 the
+        # variance is 0, since d = 1; the maximum avoids 0 / 0.
         share = n_high / n
         difference += float((deaths_high - deaths * share).sum())
         variance += float((deaths * share * (1 - share) * (n - deaths) / np.maximum(n - 1, 1)).sum())

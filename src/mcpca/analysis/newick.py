@@ -69,6 +69,7 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
             if len(open_nodes) < 1 or not after_node:
                 raise fail("a bracket closes that is empty or was not opened")
             below = open_nodes.pop()
+            # The root is the clade of all leaves, which every tree has: it is not added.
             if open_nodes:
                 clades.add(frozenset(below))
                 open_nodes[-1] |= below

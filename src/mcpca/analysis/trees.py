@@ -91,7 +91,7 @@ class ContextTree(Shown):
         if not rooted:
             tree_clades = splits(tree_clades, self.contexts)
             known_clades = splits(known_clades, self.contexts)
-        # With three contexts or fewer there may be nothing to compare: 0 / 1.
+        # Trees of few contexts may have no clade or split at all: 0 / 1.
         return distance / max(len(tree_clades) + len(known_clades), 1)
 
 
