@@ -19,6 +19,7 @@ def as_categories(values: ContextValues) -> ContextValues:
     """Turn numbers and dates into categories, in their order."""
     if values.kind == "category":
         return values
+    # Sorted, so that the code of a value is its place among them.
     known = np.unique(values.values[~values.missing])
     codes = np.where(values.missing, -1, np.searchsorted(known, values.values))
     names = [f"{value:g}" for value in known] if values.kind == "number" else [str(day)[:10] for day in known]
@@ -48,6 +49,7 @@ def name_categories(ax: Any, names: Sequence[str]) -> None:
 
 def limits_from_zero(b: Array) -> tuple[float, float]:
     """Return limits for an axis of loadings, which start at 0 so that lengths can be compared."""
+    # A little below 0, so that points at 0 are not cut in half.
     largest = float(b.max(initial=0)) or 1.0
     return -0.04 * largest, 1.08 * largest
 
