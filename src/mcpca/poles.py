@@ -74,5 +74,6 @@ def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Pole
 def _strongest(size: Array, a: Array, features: Sequence[Any], n: int) -> Pole:
     """Return the n features of largest ``size`` (p,), which is ``a`` or ``-a``."""
     order = np.argsort(-size, kind="stable")[:n]  # stable: ties in the order of the features
+    # After the cut to n: sizes descend, so what is dropped here is at the end.
     order = order[size[order] > 0]
     return Pole(order, [str(features[i]) for i in order], a[order])

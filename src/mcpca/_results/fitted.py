@@ -97,6 +97,7 @@ def fitted(source: Any, key: str = "mcpca") -> Fitted:
     """Read a fitted ``MCPCA``, alone or at the end of a Pipeline, or the fit of ``mcpca.tl.mcpca`` in an AnnData."""
     if is_anndata(source):
         return _fitted_of_anndata(source, key)
+    # A key that is ignored would suggest that another fit is shown.
     refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and source is a model", "drop it")
     return _fitted_of_model(source)
 
@@ -104,6 +105,7 @@ def fitted(source: Any, key: str = "mcpca") -> Fitted:
 def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
     """Return ``source`` if it is a choice of rank, or that of a model or an AnnData; None if there is none."""
     if is_anndata(source):
+        # Missing at any level: no rank was chosen there, or by the paper's rule, which has no JSON.
         text = source.uns.get(key, {}).get("rank", {}).get("json")
         return None if text is None else RankSelection.from_json(str(text))
     # A model may hold the paper's RankChoice instead, which has no curves of that kind.

@@ -2,7 +2,7 @@
 
 ``rows_of_fit`` finds the rows for a ``Fitted`` (arguments ``X`` and ``y`` of a public function, or the AnnData of the
 fit); the plots of rows and scores and ``analysis`` go on from there. Rows stay where they are: only a sample is ever
-made dense, and scores are computed block by block in one pass.
+taken as a whole, and scores are computed block by block in one pass.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def back_through(step: Any, matrix: Array, by: str, argument: str = "pca") -> Ar
 
     A PCA is ``z = D^-1 V^T (x - mean)``, with D the standard deviations if it whitens, else I: directions (``by``
     "components") become ``V D a``, weights ("projection") ``V D^-1 w``. A scaler with scale s is the same with V = I
-    and D = diag(s). A Pipeline is gone through backwards.
+    and D = diag(s). A Pipeline is traversed backwards.
 
     Parameters
     ----------
@@ -85,6 +85,7 @@ def back_through(step: Any, matrix: Array, by: str, argument: str = "pca") -> Ar
         Name of the argument in errors.
     """
     if isinstance(step, Pipeline):
+        # The last step is the nearest to MCPCA: undone first.
         for name, inner in reversed(step.steps):
             matrix = back_through(inner, matrix, by, f"{argument}, step {name!r},")
         return matrix

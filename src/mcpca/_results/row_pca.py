@@ -29,11 +29,11 @@ class Directions:
     Attributes
     ----------
     mean : ndarray (q,)
-        Of the rows.
+        Mean of the rows.
     vectors : ndarray (q, m)
-        Orthonormal columns, the largest entry of each positive.
+        Orthonormal columns, in each of which the entry of largest absolute value is positive.
     variances : ndarray (m,)
-        Along them, descending; divisor n - 1.
+        Variances along these, descending; divisor n - 1.
     total : float
         Variance in all directions, the trace of the covariance.
     """

@@ -47,7 +47,7 @@ class FittedRows:
     codes : ndarray (n,) of int
         The fitted context of each row, -1 for rows without one.
     names : ndarray (n,) or None
-        Of the rows: the index of a DataFrame, or ``obs_names`` of an AnnData.
+        Names of the rows: the index of a DataFrame, or ``obs_names`` of an AnnData.
     """
 
     fit: Fitted
@@ -62,6 +62,7 @@ class FittedRows:
 
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows x, for W (q, m) in the space of the fit. One pass, by blocks."""
+        # Concatenated by source, in the order in which ``read_rows`` concatenates the codes.
         W = self.space.over_row_features(W)
         return np.concatenate([projected_rows(source, W) for source in _sources(self.space)])
 
@@ -85,6 +86,7 @@ class FittedRows:
 
     def check_rows(self, least: int, among: Sequence[int] | None = None) -> None:
         """Raise if a fitted context (one of ``among``, if given) has fewer rows than ``least`` in the data."""
+        # bincount takes no -1; minlength keeps contexts without rows.
         counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.fit.contexts))
         for i in range(len(counts)) if among is None else among:
             if counts[i] < least:
@@ -98,6 +100,7 @@ class FittedRows:
 
         None takes all contexts, for overall PCs. More than 100,000 rows are represented by a random sample.
         """
+        # A context without rows is an error here, even among others: PCs of fewer contexts are not what was asked for.
         chosen = range(len(self.fit.contexts)) if among is None else among
         positions = [self.space.position(i, self.fit.contexts) for i in chosen]
         rows = sampled_rows(self.space, positions, _MOST_PCA_ROWS).rows
@@ -118,7 +121,7 @@ class ScoredRows(NamedTuple):
     codes : ndarray (n,) of int
         The fitted context of each row, -1 for rows without one.
     names : ndarray (n,) or None
-        Of the rows, if they have any.
+        Names of the rows, if they have any.
     """
 
     fit: Fitted
@@ -132,6 +135,7 @@ def moments_by_code(Z: Array, codes: Array, k: int) -> tuple[Array, Array]:
     has_context = codes >= 0
     Z = Z[has_context]
     codes = codes[has_context]
+    # Z (n, m), codes (n,), membership (k, n); mean and variance (k, m)
     counts = np.bincount(codes, minlength=k)
     # A (k, n) matrix with a 1 for the context of each row: one sparse product sums all columns within contexts.
     membership = scipy.sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(k, len(codes)))
@@ -158,6 +162,7 @@ def same_contexts(source: Any, key: str) -> tuple[list[Any], list[Fitted]]:
 
 def rows_are_given(source: Any, X: Any, y: Any) -> bool:
     """Return whether there are rows: passed as X, or in an AnnData. Labels alone are an error."""
+    # Otherwise the labels would be dropped without a word.
     if X is None and y is not None:
         raise ValueError("y is given without X: labels go with rows; pass both, or neither.")
     return X is not None or is_anndata(source)
@@ -188,6 +193,7 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> Scored
         # An AnnData with a fit has both.
         assert fit.scores is not None
         assert fit.labels is not None
+        # Labels of rows that were not fitted are None, which is no context.
         position = {name: i for i, name in enumerate(fit.contexts)}
         codes = np.array([position.get(label, -1) for label in fit.labels], dtype=np.intp)
         Z = fit.scores
@@ -198,6 +204,7 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> Scored
         codes = rows.codes
         Z = rows.scores()
         names = rows.names
+    # By the rows that have a context alone: others must not shift the origin.
     if center == "overall":
         return ScoredRows(fit, Z - Z[codes >= 0].mean(axis=0), codes, names)
     # Stored scores may be centred already; subtracting their means, 0, once more does no harm.
@@ -241,6 +248,7 @@ def table_in_row_order(table: Any, names: Array | None, argument: str) -> Any:
     pd = pandas()
     if names is None or not isinstance(table, (pd.Series, pd.DataFrame)):
         return table
+    # None from ``places_of_rows``: the table is in the order of the rows already.
     rows = pd.Index(names)
     places = places_of_rows(rows, table.index, argument, some_missing=True)
     return table if places is None else table.reindex(rows)

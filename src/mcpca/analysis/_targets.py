@@ -32,7 +32,7 @@ class Target:
     model : {"linear", "logistic", "ancova"}
         Kind of model in which an MCPC is tested beside PC means.
     predicted : ndarray (k,)
-        What that model is about: numbers, groups, or codes of categories.
+        The covariate in that model: numbers, groups, or codes of categories.
     """
 
     by_test: dict[str, Array]

@@ -51,7 +51,7 @@ class Association(Shown):
     pc_means : DataFrame or None
         The same tests for the means of PCs; "in_model" marks the means that the model includes.
     covariate : str
-        Its name: that of a column or Series, or "the covariate".
+        Name of the covariate: that of a column or Series, or "the covariate".
     tests : tuple of str
     of : str
         What was tested of the MCPCs.
@@ -104,6 +104,7 @@ class Association(Shown):
         if self.pc_sds is None or self.pc_means is None:
             words.append(f"PCs were not tested: for that {NEEDS_ROWS}.")
             return words
+        # What PCA has to set against it: for means of scores those of PCs, for all else the spread along PCs.
         control = self.pc_means if self.of == "mean" else self.pc_sds
         what = "means" if self.of == "mean" else "standard deviations"
         significant_pcs = _names_where(control, "significant")
@@ -217,6 +218,7 @@ def associate(
     read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
     # Positions of the contexts that are tested, among all k.
     with_value = np.flatnonzero(~read.missing)
+    # Before rows are read: a covariate that cannot be tested is found at once.
     target = read_target(read, with_value, split, tests)
     rng = as_generator(random_state)
     # Rows are not read where nothing asks for them: that may take a pass over a file.
@@ -241,6 +243,7 @@ def associate(
     def tested(V: Array, names: Sequence[str], rule: str) -> Any:
         """Test the columns of V (k, m), in the contexts that have a value."""
         V = V[with_value]
+        # A variance with divisor n - 1 is NaN for a single row, and a mean for none.
         is_finite = np.isfinite(V).all(axis=1)
         if not is_finite.all():
             first = fit.contexts[with_value[~is_finite][0]]
@@ -255,6 +258,7 @@ def associate(
     if rows is None or n_pcs == 0:
         return result
     # The same tests for what PCA sees of contexts: how much they vary along overall PCs, and where they are on them.
+    # W (q, PCs) of all rows together, as the paper's overall PCs.
     W = rows.principal_directions(n_pcs).vectors
     means, variances = rows.moments(rows.project(W))  # (k, PCs) each
     pcs = [f"PC {j + 1}" for j in range(W.shape[1])]
@@ -280,6 +284,7 @@ def beyond_pca(table: Any, control: Any, alpha: float) -> Any:
     """
     # Without any test of a PC nothing contradicts the MCPC.
     smallest = control["p"].min() if control["p"].notna().any() else 1.0
+    # One bool for all MCPCs: a single significant PC means that PCA does see the covariate.
     no_pc = not control["significant"].any()
     return table["significant"] & no_pc & (table["p"] < smallest) & (table["adjusted_p"] < alpha)
 
@@ -321,6 +326,7 @@ def _most_significant(p: Any, size: Any, alpha: float, most: int) -> Array:
 
     Exact p-values of few contexts have many ties.
     """
+    # The last key of lexsort counts first: by p, then by the size of the statistic.
     order = np.lexsort((-size.to_numpy(), p.to_numpy()))[:most]  # NaN comes last
     return np.asarray(np.isin(np.arange(len(p)), order) & (p.to_numpy() < alpha))
 

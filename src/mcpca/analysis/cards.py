@@ -105,6 +105,7 @@ def describe(
         ends = poles(table.to_numpy(), list(table.index), j, n)
         lines = [f"{fit.names[j]}, one of {len(fit.names)} MCPCs of {len(fit.contexts)} contexts."]
         lines.append(_contexts(fit, j, sharing.labels[j], float(sharing.effective[j]), n))
+        # Features, sets and rows of one pole together, lest the two be mixed up when they are summarised.
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             lines += _pole(fit.names[j], pole, end, enriched, max_q, samples, n)
         if association is not None:
@@ -138,6 +139,7 @@ def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples:
     title = f"{pole.capitalize()} pole"
     shown = ", ".join(f"{feature} ({value:+.2g})" for feature, value in zip(end.names, end.values, strict=True))
     lines = [f"{title}, features: {shown or 'none'}."]
+    # "None" would claim a result; the table may be of other MCPCs only.
     if enriched is not None and not (enriched["component"] == name).any():
         lines.append(f"{title}, enriched sets: not looked for.")
     elif enriched is not None:
@@ -178,6 +180,7 @@ def _association(association: Association, name: str) -> str:
         return text + "it does not vary, so there is no test."
     text += f"p = {row['p']:.2g}, {row['bonferroni']:.2g} after Bonferroni's correction; "
     text += "significant" if row["significant"] else "not significant"
+    # What is not significant cannot be beyond PCA.
     if association.beyond_pca is not None and row["significant"]:
         text += ", beyond what PCA shows" if row["beyond_pca"] else ", though not beyond what PCA shows"
     return text + "."
@@ -220,6 +223,7 @@ def _twins(fit: Fitted, j: int) -> list[int]:
     # With one context all loadings are proportional, and the axes are identified by being orthogonal instead.
     if len(fit.loadings) < 2:
         return []
+    # A pair of an MCPC with itself stands for loadings that are all 0.
     pairs = [(pair.first, pair.second) for pair in fit.proportional_loadings() if pair.first != pair.second]
     return [a if b == j else b for a, b in pairs if j in (a, b)]
 
@@ -237,6 +241,7 @@ def _one_line(text: str) -> str:
 
 def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, names: Sequence[str]) -> None:
     """Raise if a table or result is of the wrong kind, or of a fit with other MCPCs than ``names``."""
+    # MCPCs of another fit have the same names: only a table that has more of them can be recognised.
     needed = {  # argument: the table, the columns that cards use, the function that makes it
         "enriched": (enriched, ("component", "pole", "set", "p", "q"), "enrichment"),
         "samples": (samples, ("component", "pole", "rank", "name", "context"), "top_samples"),

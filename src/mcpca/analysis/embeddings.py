@@ -104,10 +104,12 @@ def contextual_embeddings(
         )
     torch = require("torch", TEXT_EXTRA)
     network, tokens = _loaded(model, tokenizer, device)
+    # hidden_states holds the embeddings before the first layer too: n_layers + 1 entries.
     layer = check_integer(layer, "layer", -_n_layers(network) - 1, _n_layers(network))
     longest = _max_length(network, tokens, max_length)
     with reporting(verbose, "tokens") as report:
         tokenised = _tokenised(texts, places, tokens, longest, report)
+    # Found in the text, but cut off by the limit of the model: another way out than a missing word.
     beyond = [i for i, sentence in enumerate(tokenised) if sentence is None and places[i] is not None]
     if beyond and missing == "error":
         raise ValueError(
@@ -150,6 +152,7 @@ def _tokenised(
     tokenised: list[_Tokens | None] = []
     for first in range(0, len(texts), _TOKENIZED_AT_ONCE):
         batch = texts[first : first + _TOKENIZED_AT_ONCE]
+        # Offsets say from which characters a token was made, which finds the word whatever the vocabulary.
         coded = tokenizer(batch, truncation=True, max_length=longest, return_offsets_mapping=True)
         # strict=False: ``places[first:]`` goes on beyond the batch.
         for ids, offsets, place in zip(coded["input_ids"], coded["offset_mapping"], places[first:], strict=False):
@@ -197,10 +200,12 @@ def _embedded(
         inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
         inputs = {name: values.to(network.device) for name, values in inputs.items()}
         hidden = network(**inputs, output_hidden_states=True).hidden_states[layer]  # (batch, tokens, d)
+        # Positions of the word, moved by the padding on the left; (d,) each.
         vectors = [
             hidden[row, torch.tensor(sentence.positions, device=hidden.device) + int(shift[row])].mean(dim=0)
             for row, sentence in enumerate(sentences)
         ]
+        # float: a model in half precision would otherwise give float16, or bfloat16, which NumPy lacks.
         block = torch.stack(vectors).float().cpu().numpy()
         if embeddings is None:  # d is known from the first batch on
             embeddings = np.full((len(tokenised), block.shape[1]), np.nan, dtype=np.float32)

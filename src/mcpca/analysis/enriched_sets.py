@@ -98,6 +98,7 @@ def enrichment(
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     # None: the features of the fit are the population.
     population = None
+    # A number is the size of a population, names are a restriction of the features.
     if isinstance(background, numbers.Number):
         population = _population(background, method, len(table))
     elif background is not None:
@@ -175,8 +176,10 @@ def _members_at_pole(member: Membership, indices: Array, features: Array) -> lis
 
     ``indices`` are the features at the pole in this order, so sorted columns of the matrix are too.
     """
+    # (s, features at the pole), its columns in the order of their strength
     at_pole = member.matrix[:, indices].tocsr()
     at_pole.sort_indices()
+    # CSR keeps the column numbers of each row, here a set, one after the other.
     by_set = np.split(at_pole.indices, at_pole.indptr[1:-1])
     return [";".join(features[indices[places]]) for places in by_set]
 
@@ -204,6 +207,7 @@ def _restricted(table: Any, background: Any) -> Any:
     """Return the scores of the features that ``background`` names."""
     if isinstance(background, str):
         raise TypeError(f"background={background!r} is a str; pass the names of the features that count.")
+    # Before poles are taken, so that each pole has n features of the background.
     restricted = table[table.index.isin([str(name) for name in background])]
     if not len(restricted):
         raise ValueError(f"background names none of the features, which are {quoted(table.index, 3)}; use these names.")
@@ -223,6 +227,7 @@ def _population(background: Any, method: str, p: int) -> int:
 
 def _check_population(population: int, member: Membership, p: int) -> None:
     """Raise if the population has no room for the p features and the members of a set that are not among them."""
+    # N must hold every feature and every member of a set, measured or not.
     outside = member.totals - member.sizes
     worst = int(np.argmax(outside))
     if p + outside[worst] > population:

@@ -73,6 +73,7 @@ def feature_scores(
         before = split_steps(source)[0]
     if before is None:
         return pd.DataFrame(matrix, index=resolve_feature_names(source, fit, names, key), columns=fit.names)
+    # Errors name what the user passed.
     argument = "source" if pca is None else "pca"
     values = back_through(before, matrix, by, argument)
     if isinstance(names, str):
@@ -129,6 +130,7 @@ def top_features(
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     rows = []
     for j in chosen_components(components, list(table.columns)):
+        # Ties and zeros are decided there, as for plots and cards.
         ends = poles(table.to_numpy(), list(table.index), j, n)
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             rows += [

@@ -64,6 +64,7 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
             )
         if name in sets:
             raise ValueError(f"{path}, line {number}: the set {name!r} comes twice; give sets different names.")
+        # Without repetitions, which would count twice in sizes and overlaps; in the order of the file.
         sets[name] = list(dict.fromkeys(members))
     if not sets:
         raise ValueError(f"{path} holds no sets; pass a GMT file with at least one.")
@@ -79,6 +80,7 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
         for name, value in sets.items():
             # A str is a path here and never a member: members come in a sequence.
             if isinstance(value, (Mapping, str, os.PathLike)):  # name is that of a collection
+                # The name given by the user replaces the one from the file.
                 inner = read_sets(value, argument)
                 by_name |= {(str(name), set_name): members for (_, set_name), members in inner.items()}
             else:
@@ -149,6 +151,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     # Names of another kind (identifiers, another species) are a mistake, not a negative result.
     if not any(columns_of.values()):
         raise ValueError(_no_member_is_a_feature(members_of.values(), features))
+    # By the members among the features: those that were not measured cannot be at a pole.
     sized = {pair: columns for pair, columns in columns_of.items() if low <= len(columns) <= high}
     if not sized:
         largest = max(map(len, columns_of.values()))
@@ -170,6 +173,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
 def _no_member_is_a_feature(sets: Iterable[Sequence[str]], features: Sequence[str]) -> str:
     """Explain that no member of a set is a feature, and whether only upper and lower case differ (mouse and human)."""
     first = next(iter(sets))[:3]
+    # Gene symbols of mouse and human differ by case alone, a frequent mistake.
     folded = {member.casefold() for members in sets for member in members}
     n_same = sum(name.casefold() in folded for name in features)
     hint = f" {n_same} differ only by upper and lower case." if n_same else ""

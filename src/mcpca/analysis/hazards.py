@@ -142,6 +142,7 @@ def survival(
     taken = [str(name) for name in covariate_names if name in fit.names]
     if taken:
         raise ValueError(f"covariates has a column {taken[0]!r}, the name of an MCPC; rename it.")
+    # The same rows for all MCPCs, so that their results can be compared.
     is_used = np.isin(codes, _chosen_contexts(contexts, fit)) & frame.notna().all(axis=1).to_numpy()
     # frame, codes and Z stay row by row the same.
     frame = frame[is_used].reset_index(drop=True)
@@ -179,6 +180,7 @@ def survival(
         is_high = _above(Z[:, j], groups, cut)
         if is_high.all() or not is_high.any():
             raise ValueError(f"cut={cut:g} leaves all scores on {name} on one side, since many are equal; change it.")
+        # Curves and the log-rank test need no Cox model and are there even if that has no solution.
         curves.append(_curves(pd, frame, is_high, name))
         logrank_ps.append(logrank(frame, is_high, groups))
     if len(failed) == len(chosen):  # a table of NaN alone would look like a result
@@ -230,6 +232,7 @@ def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Arr
     frame = pd.DataFrame({"time": times, "event": events})
     if covariates is None:
         return frame
+    # Matched by name while the index is still that of the user.
     table = table_in_row_order(covariates, names, "covariates")
     table = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
     if not table.columns.is_unique:
@@ -268,7 +271,7 @@ def _without_deprecations() -> Iterator[None]:
 
 
 def _cox(frame: Any, strata: list[str], what: str) -> Any:
-    """Return the rows "hazard_ratio", "lower", "upper", "p" of each predictor of a Cox model."""
+    """Fit a Cox model; return "hazard_ratio", "lower", "upper" and "p" (columns) of each predictor (rows)."""
     lifelines = require("lifelines", ANALYSIS_EXTRA)
     exceptions = require("lifelines.exceptions", ANALYSIS_EXTRA)
     try:
@@ -302,6 +305,7 @@ def _curves(pd: Any, frame: Any, is_high: Array, name: str) -> Any:
         patients = frame[in_group]
         with _without_deprecations():
             curve = lifelines.KaplanMeierFitter().fit(patients["time"], patients["event"])
+        # lifelines has a row for time 0 and each time in the group in all three tables.
         interval = curve.confidence_interval_
         at_risk = curve.event_table["at_risk"].to_numpy()
         parts.append(
@@ -327,6 +331,7 @@ def logrank(frame: Any, is_high: Array, strata: Array) -> float:
     expected deaths, and their variances, are summed over times and strata (Mantel-Haenszel); the squared sum over the
     variance is chi-squared with one degree of freedom.
     """
+    # Summed over strata before squaring: the test is for an effect that the strata share.
     difference = 0.0
     variance = 0.0
     for stratum in np.unique(strata):

@@ -41,6 +41,7 @@ def links_of_sets(sets: Any, contexts: Sequence[str], max_size: int | None = Non
         Sets with more members among the contexts are left out: the paper takes 5, 10 and 20.
     """
     position = {name: i for i, name in enumerate(contexts)}
+    # Each pair once, although several sets may link it.
     pairs: set[tuple[int, int]] = set()
     for members in read_sets(sets, "links").values():
         # Size is that among the contexts: members that were not perturbed make no links.
@@ -125,6 +126,7 @@ def link_recall(
         i, j = np.array(sorted(pairs)).T
         index = condensed_places(i, j, len(contexts))
         for name, versions in called.items():
+            # Share of the known links that are called, for each number of loadings or PCs.
             recalls = [float(is_called[index].mean()) for _, is_called in versions]
             # The smallest number among equals.
             best = int(np.argmax(recalls))
@@ -166,6 +168,7 @@ def pairs_called(
     n_pcs = check_integer(n_pcs, "n_pcs", 1)
     ranks = [len(fit.names) for fit in fits]
     tried = sorted(set(check_integers(ranks if numbers is None else numbers, "numbers", 1)))
+    # All models were fitted to the same rows.
     rows = read_rows(sources[0], key, X, y)
     rows.check_rows(2)
     # One PCA for all numbers: the first m PCs of many are the PCs of m.
@@ -245,6 +248,7 @@ def _pair(pair: Any, collection: Any) -> list[str]:
 def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
     """Return an indicator of the pairs of contexts, condensed, in the tails of similarity of features F (k, m)."""
     if standardize:
+        # F (k, m); a constant column becomes 0 and drops out.
         sd = F.std(axis=0)
         F = (F - F.mean(axis=0)) / np.where(sd > 0, sd, 1)
     distances = context_distances(F, metric)

@@ -60,6 +60,7 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
             raise fail("unexpected text")
         if is_complete:
             raise fail("it goes on after its end")
+        # Exactly one of these is not None; lengths and comments fall through.
         quoted, sign, length, comment, plain = match.groups()
         if sign == "(":
             if after_node:
@@ -91,6 +92,7 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     if open_nodes or not leaves:
         raise fail("a bracket is not closed" if open_nodes else "there are no leaves")
     if len(set(leaves)) < len(leaves):
+        # Clades are sets of names, in which two leaves of one name would be one.
         repeated = next(name for name in leaves if leaves.count(name) > 1)
         raise ValueError(f"{argument} has the leaf {repeated!r} more than once; give leaves different names.")
     # A node with a single child, or one around all leaves, is no clade that trees could differ in.

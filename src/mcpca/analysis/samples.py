@@ -94,6 +94,7 @@ def top_samples(
     """
     pd = pandas()
     n = check_integer(n, "n", 1)
+    # Z (n, r), codes (n,)
     fit, Z, codes, index = scores_of_rows(source, key, X, y, center)
     if names is None:
         row_names = np.arange(len(Z)) if index is None else index
@@ -151,7 +152,7 @@ def group_medians(
     Returns
     -------
     DataFrame (groups, 1 + r)
-        "n", the number of rows, and the medians; in the order of the groups' names.
+        "n", the number of rows, and the medians; sorted by group.
     """
     pd = pandas()
     min_rows = check_integer(min_rows, "min_rows", 1)
@@ -161,6 +162,7 @@ def group_medians(
     # Labels as an array: as a Series they would be aligned by index with the new frame.
     grouped = pd.DataFrame(Z[grouped_rows], columns=fit.names).groupby(labels[grouped_rows].to_numpy(), observed=True)
     table = grouped.median()
+    # Both are indexed by group, and pandas aligns them.
     table.insert(0, "n", grouped.size())
     table = table[table["n"] >= min_rows]
     if not len(table):

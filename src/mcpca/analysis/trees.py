@@ -186,6 +186,7 @@ def tree_distances(
     sources, fits = same_contexts(source, key)
     trees = [(len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)) for fit in fits]
     ranks = [len(fit.names) for fit in fits]
+    # Ranks by default, so that MCPCA and PCA have the same numbers of columns.
     numbers = sorted(set(check_integers(ranks if n_pcs is None else n_pcs, "n_pcs", 1)))
     if not rows_are_given(sources[0], X, y):
         refuse_without_effect("n_pcs", n_pcs, None, "PCs are those of rows, and none are given", "drop it, or pass X")
@@ -212,6 +213,7 @@ class _PCFeatures:
     """What overall PCs say about contexts; one PCA and one pass serve any number of PCs up to ``most``."""
 
     def __init__(self, rows: FittedRows, most: int) -> None:
+        # V (q, most), Z (n, most)
         V = rows.principal_directions(most).vectors
         if V.shape[1] < most:
             raise ValueError(f"n_pcs={most}, but the rows have {V.shape[1]} PCs; choose at most that many.")
@@ -233,6 +235,7 @@ class _PCFeatures:
 
 def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -> ContextTree:
     """Cluster the contexts by the rows of ``values`` (k, m)."""
+    # A row of one number is constant, so all contexts would be at distance 0.
     if values.shape[1] < 2 and metric == "correlation":
         raise ValueError("One MCPC or PC has no correlation over contexts; take more, or metric='euclidean'.")
     return ContextTree(list(fit.contexts), context_linkage(values, method=method, metric=metric), features)

@@ -58,7 +58,7 @@ def plot_top_features(
 
     Notes
     -----
-    The sign of an MCPC is a convention: neither pole is the better one. On axes that are too small for all names the
+    The sign of an MCPC is a convention: neither pole is preferred. On axes that are too small for all names the
     font becomes smaller, and beyond that names are left out.
 
     Examples

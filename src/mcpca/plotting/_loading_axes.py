@@ -32,7 +32,7 @@ def _must_be_vertical(names: Sequence[str], width: float) -> bool:
 
 
 def room_below(names: Sequence[str], width: float) -> float:
-    """Return the inches needed below a figure of ``width`` inches for names that must be vertical, 0 if none need."""
+    """Return the inches needed below a figure of ``width`` inches for vertical names; 0 if they fit side by side."""
     # 60 of 72 points to the inch: the axes do not fill the figure.
     vertical = bool(names) and _must_be_vertical(names, 60 * width)
     return max(map(len, names)) * CHARACTER_WIDTH * FONT_SIZE / 72 if vertical else 0.0

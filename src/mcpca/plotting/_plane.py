@@ -85,8 +85,7 @@ def plot_plane(
     -----
     Points and scores are centred by the mean of the rows drawn, where the arrows start. Rows with a negative score are
     triangles, all others circles, so that they can be told apart in print without colours. Both axes have the same
-    scale, so angles are those of the projections. Of sparse rows only the sample is read, and it is made dense only if
-    it has at most 600 rows or features.
+    scale, so angles are those of the projections. Of sparse rows only the sample is read, and it stays sparse.
 
     Examples
     --------

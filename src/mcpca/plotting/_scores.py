@@ -65,7 +65,7 @@ def plot_scores(
         "context" subtracts the mean of each context, as the model does: the squared widths are what loadings measure.
         "overall" subtracts one mean of all rows, as in the paper's figures, and keeps differences between contexts.
     max_contexts : int
-        Number of contexts that are drawn at most if ``contexts`` is None.
+        Largest number of contexts that are drawn if ``contexts`` is None.
     key : str
         Name of the fit in an AnnData.
     ax : matplotlib Axes, optional

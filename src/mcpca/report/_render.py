@@ -147,7 +147,7 @@ def write_report(
     Returns
     -------
     Path
-        Of the file.
+        The file that was written.
 
     Notes
     -----

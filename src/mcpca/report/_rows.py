@@ -34,9 +34,8 @@ MOST_SHOWN = 500  # rows of a context in the page; more make the file larger, an
 # others in one pass that holds those of every context at once: hence the two bounds.
 _MOST_USED = 1000
 _MOST_USED_OF_A_PASS = 100
-_MOST_NUMBERS = (
-    10**7
-)  # in the rows of one context, so that wide rows stay within 80 MB; a pass holds five times as many
+# In the rows of one context, so that wide rows stay within 80 MB; a pass holds five times as many.
+_MOST_NUMBERS = 10**7
 _ROUNDING = 1e-12  # share of the sum of squares below which a variance is rounding error
 
 
@@ -51,14 +50,14 @@ class ContextSample:
     n_used : int
         Rows behind the quantiles and the principal components.
     quantiles : ndarray (5, r)
-        Of the scores, at ``QUANTILES``.
+        Quantiles of the scores, at ``QUANTILES``.
     scores : ndarray (m, r)
     coordinates : ndarray (m, 3)
         Along the principal components of the context, from its mean.
     axes : ndarray (r, 3)
         Cosines between MCPCs and these principal components.
     shares : ndarray (3,)
-        Of the context's variance, in the rows used.
+        Shares of the context's variance along these principal components, in the rows used.
     """
 
     n: int
