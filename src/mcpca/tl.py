@@ -296,7 +296,7 @@ def loadings_for(
         # One context, code 0 for every row; none dropped, none missing.
         contexts = ObsContexts(np.array(["all"]), np.zeros(adata.n_obs, dtype=np.intp), [], [], 0)
     else:
-        # single: loadings of one context are meaningful, a fit of one is not.
+        # single: new rows may all be of one context, where ``tl.mcpca`` asks for two.
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn_of_dropped(min_samples)
     B = fitted.loadings_for(contexts.with_rows(FeatureSpace(source, None, None, None, False, None)))
