@@ -15,6 +15,7 @@ from ._utils.array_api import to_host
 from ._utils.types import Array
 
 DISTANCE_METRICS = ("correlation", "cosine", "euclidean")
+# All of these are monotone: no node lies below its children, so branches have lengths >= 0.
 LINKAGE_METHODS = ("average", "complete", "single", "weighted", "ward")
 _MOST_ORDERED = 500  # contexts up to which leaves are put into their best order, which costs O(k^3)
 
@@ -40,6 +41,7 @@ def context_distances(B: Any, metric: str = "correlation") -> Array:
         raise ValueError(f"B must be a (k, r) matrix of finite loadings, got shape {B.shape}.")
     if metric not in DISTANCE_METRICS:
         raise ValueError(f"metric={metric!r} is unknown; choose one of {list(DISTANCE_METRICS)}.")
+    # B (k, r); Z below (k, r) with unit rows, whose products are cosines or correlations.
     if metric == "euclidean":
         return np.asarray(pdist(B))
     # Neither metric depends on the size of a row: scaled to at most 1, squares neither overflow nor vanish.
@@ -50,7 +52,9 @@ def context_distances(B: Any, metric: str = "correlation") -> Array:
     size = np.linalg.norm(Z, axis=1)
     varies = size > np.finfo(float).eps * np.sqrt(B.shape[1])  # a constant row leaves rounding, not zeros
     Z = np.where(varies[:, None], Z / np.where(varies, size, 1)[:, None], 0)
+    # Zero rows of Z give 1; rounding may leave [0, 2].
     D = np.clip(1 - Z @ Z.T, 0, 2)
+    # Rows that do not vary are alike, and must not keep the 1 of a zero product.
     D[np.ix_(~varies, ~varies)] = 0
     np.fill_diagonal(D, 0)
     return np.asarray(squareform(D, checks=False))
@@ -81,6 +85,7 @@ def context_linkage(B: Any, *, method: str = "average", metric: str = "correlati
     if not len(distances):
         raise ValueError("B has 1 context, and a tree needs at least 2.")
     Z = linkage(distances, method)
+    # Z has k - 1 rows. The order of children carries no meaning in a tree and is free to choose.
     if len(Z) < _MOST_ORDERED:
         Z = optimal_leaf_ordering(Z, distances)
     return np.asarray(Z)
@@ -88,6 +93,7 @@ def context_linkage(B: Any, *, method: str = "average", metric: str = "correlati
 
 def similar_order(B: Array) -> Array:
     """Return an order of the rows of B in which neighbours are similar: the leaves of average linkage by cosine."""
+    # Two contexts are neighbours in any order.
     if len(B) < 3:
         return np.arange(len(B))
     return np.asarray(leaves_list(context_linkage(B, metric="cosine")))

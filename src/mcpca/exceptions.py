@@ -23,7 +23,7 @@ __all__ = [
 class DominantFeatureWarning(UserWarning):
     """One feature makes up nearly all of most MCPCs: it is not a measurement, or is on a much larger scale.
 
-    ``dominance`` holds which feature, and of how many MCPCs.
+    ``dominance`` says which feature it is, and how many MCPCs it dominates.
     """
 
     def __init__(self, message: str, dominance: object) -> None:

@@ -66,6 +66,7 @@ def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Pole
         raise ValueError(f"features has {len(features)} names, but components has {len(A)} rows; pass one for each.")
     j = check_integer(j, "j", 0, A.shape[1] - 1, "MCPCs count from 0, as columns.")
     n = check_integer(n, "n", 1)
+    # Negated for the negative pole, so that both are the largest entries of something.
     a = A[:, j]
     return Poles(_strongest(-a, a, features, n), _strongest(a, a, features, n))
 
@@ -73,5 +74,6 @@ def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Pole
 def _strongest(size: Array, a: Array, features: Sequence[Any], n: int) -> Pole:
     """Return the n features of largest ``size`` (p,), which is ``a`` or ``-a``."""
     order = np.argsort(-size, kind="stable")[:n]  # stable: ties in the order of the features
+    # After the cut to n: sizes descend, so what is dropped here is at the end.
     order = order[size[order] > 0]
     return Pole(order, [str(features[i]) for i in order], a[order])

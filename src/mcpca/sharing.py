@@ -83,17 +83,22 @@ def how_shared(B: Any, *, groups: Sequence[Hashable] | None = None, broad: float
     if not np.isfinite(B).all() or B.min() < 0:
         raise ValueError("B has negative, NaN or infinite entries; loadings are finite and >= 0.")
     broad = check_real(broad, "broad", 0, 1, "It is a share of the contexts.")
+    # B (k, r); (groups, r) from here on.
     if groups is not None:
         B = _largest_of_groups(B, groups)
+    # effective, whole and labels (r,)
     effective = _effective(B)
     whole = np.round(effective)
+    # With fewer than three contexts in all, "broad" is all of them.
     many = min(len(B), max(_FEWEST_BROAD, broad * len(B)))
+    # The order decides: with a single context an MCPC is specific, although it is in all of them.
     labels = np.select([whole == 0, whole == 1, whole >= many], ["none", "specific", "broad"], "shared")
     return Sharing(labels, effective)
 
 
 def carrying_contexts(b: Array) -> Array:
     """Return the contexts with at least half of the largest loading in ``b`` (k,), the strongest first."""
+    # Stable, so that equal loadings stay in the order of contexts.
     order = np.argsort(-b, kind="stable")
     return np.asarray(order[(b[order] >= b.max() / 2) & (b[order] > 0)])
 

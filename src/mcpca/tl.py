@@ -137,6 +137,7 @@ def mcpca(
     >>> adata.uns["mcpca"]["loadings"].shape
     (6, 4)
     """
+    # Arguments are checked before the data are read, which may take long.
     check_anndata(adata)
     keys_of(key_added)
     _check_target(adata, copy)
@@ -145,6 +146,7 @@ def mcpca(
     fitted = _unfitted(n_comps, solver, random_state, parameters)
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
+    # By now it is known which contexts are dropped, and weights must match the others.
     if fitted.context_weights is not None:
         fitted.context_weights = _weights(fitted.context_weights, contexts)
     # Warnings are stored with the fit as well, so that whoever opens the file later sees them.
@@ -153,8 +155,10 @@ def mcpca(
     if counts_note is not None:
         notes.append(counts_note)
     rows = contexts.with_rows(space)
+    # A tol that the user passed counts, whatever it is.
     if "tol" not in parameters and by_passes(rows, n_comps):
         fitted.tol = _TOL_OF_PASSES
+    # Recorded, so that they can be stored with the fit.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")  # a filter of the caller must not keep one from being stored
         fitted.fit(rows)
@@ -210,12 +214,14 @@ def rank(
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     contexts.warn_of_dropped(min_samples)
     warn_of_counts(space, layer)
+    # Issued again below, so that they point at the caller's line.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         selection = select_rank(contexts.with_rows(space), random_state=random_state, **options)
     for item in caught:
         warn(item.message, item.category)
     key = _stored_key(context_key)
+    # In the form in which ``tl.mcpca`` will compare it with its own arguments.
     chosen = {"context_key": key, "layer": layer, "obsm": obsm, "mask_var": space.mask_var, "min_samples": min_samples}
     # A fit under the same key stays, and so does anything else that the user has put there.
     stored = adata.uns.get(key_added)
@@ -287,8 +293,10 @@ def loadings_for(
         refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
         refuse_without_effect("missing", missing, "error", why, "drop it, or pass context_key")
         check_integer(adata.n_obs, "adata.n_obs", 2, way_out="A covariance needs 2 rows.")
+        # One context, code 0 for every row; none dropped, none missing.
         contexts = ObsContexts(np.array(["all"]), np.zeros(adata.n_obs, dtype=np.intp), [], [], 0)
     else:
+        # single: new rows may all be of one context, where ``tl.mcpca`` asks for two.
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn_of_dropped(min_samples)
     B = fitted.loadings_for(contexts.with_rows(FeatureSpace(source, None, None, None, False, None)))
@@ -301,7 +309,9 @@ def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None) -> tuple[
         stored = stored_fit(model, key)
         fitted: MCPCA = read_model(MCPCA, model, key)
         params = stored["params"]
+        # New data are expected in the form of the fit, which its layer tells.
         layer = params.get("layer") if layer is None else layer
+        # In ``var`` features have names to go by; entries of ``obsm`` need their axes.
         if params.get("obsm") is None:
             return fitted, features_by_name(adata, layer, [str(name) for name in stored["features"]])
         A = np.asarray(stored["components"])
@@ -331,11 +341,13 @@ def _check_target(adata: Any, copy: bool) -> None:
 
 def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str, Any]) -> MCPCA:
     """Return a model with these parameters, whose ``random_state`` is an integer: only that can be stored."""
+    # n_comps, solver and random_state are arguments of their own.
     known = sorted(set(MCPCA().get_params(deep=False)) - {"n_components", "solver", "random_state"})
     for name in parameters:
         if name not in known:
             raise TypeError(f"mcpca.tl.mcpca() has no parameter {name!r}; {nearest(name, known)}")
     rng = as_generator(random_state)  # raises for what is not a random state
+    # A Generator cannot be stored: one number is drawn from it, and that repeats the run.
     seed = int(random_state) if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
     return MCPCA(n_comps, solver=solver, random_state=seed, **parameters)
 
@@ -343,6 +355,7 @@ def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str
 def _weights(weights: Any, contexts: ObsContexts) -> Array:
     """Return weights in the order of contexts; a dict may also hold those of contexts that were dropped."""
     if isinstance(weights, Mapping):
+        # Text, as contexts of an AnnData are.
         dropped = {name for name, _ in contexts.dropped}
         weights = {str(name): weight for name, weight in weights.items() if str(name) not in dropped}
     return check_weights(weights, contexts.names)
@@ -357,6 +370,7 @@ def _scores(fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: s
     scores = np.asarray(computed(fitted.transform(space.source, center="overall")))
     if center == "overall":
         return scores
+    # means (k, p), offsets (k, r)
     means = np.asarray(fitted.means_, dtype=np.float64)
     offsets = (means - fitted_model(fitted).context_means.overall()) @ fitted.projection_.T
     # The last row is for code -1: rows that were not fitted.
@@ -385,6 +399,7 @@ def _params(
     of_model = fitted.get_params(deep=False)
     del of_model["n_components"]  # stored as n_comps
     del of_model["verbose"]  # has no effect on results
+    # A range or tuple is nothing that a file can hold.
     if of_model["rank_range"] is not None:
         of_model["rank_range"] = np.array(list(of_model["rank_range"]))
     mask_var = space.mask_var

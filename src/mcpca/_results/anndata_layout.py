@@ -59,6 +59,7 @@ _FACETS = {
     "offdiagonal_correlation": "offdiagonal_correlations",
     "likelihood_loss": "likelihood_losses",
 }
+# Entries of ``uns`` that only ``solver="ml"`` has, and the names of their arrays in the state of a model.
 _NOISE = {
     "noise_variance": "noise_variance_",
     "score_covariances": "score_covariances",
@@ -78,6 +79,7 @@ class Keys(NamedTuple):
 
 def keys_of(key: str) -> Keys:
     """Return the names that belong to ``key_added=key``."""
+    # HDF5 and Zarr take a slash for the separator of groups.
     if not isinstance(key, str) or not key or "/" in key:
         raise ValueError(f"key_added={key!r}; pass a name without '/', which AnnData files do not allow.")
     components = "MCPCs" if key == "mcpca" else f"{key}_MCPCs"
@@ -87,6 +89,7 @@ def keys_of(key: str) -> Keys:
 def stored_fit(adata: Any, key: str) -> dict[str, Any]:
     """Return ``adata.uns[key]``; raise if there is no fit of that name."""
     stored = adata.uns.get(key)
+    # ``tl.rank`` writes under the same key, but without loadings: that alone is no fit.
     if stored is not None and "loadings" in stored:
         return dict(stored)
     fits = [str(name) for name, value in adata.uns.items() if hasattr(value, "keys") and "loadings" in value]
@@ -118,6 +121,7 @@ def write_fit(
     """
     pd = require("pandas", EXTRA)
     keys = keys_of(key)
+    # None in place of vectors where the fit is on an entry of ``obsm`` without known axes.
     over_var = {
         keys.components: space.over_var(model.components_, adata.n_vars),
         keys.projection: space.over_var(model.projection_.T, adata.n_vars),
@@ -139,12 +143,14 @@ def write_fit(
     elif hasattr(before, "keys") and "rank" in before and _same_data(before["rank"].get("data", {}), data):
         # tl.rank, then tl.mcpca with the rank it found: the choice stays with the fit it was made for.
         content["rank"] = before["rank"]
+    # Code -1, rows that were not fitted, becomes a missing category.
     labels = pd.Categorical.from_codes(contexts.codes, categories=names)
     adata.obsm[keys.scores] = scores
     adata.obs[keys.context] = labels
     for name, vectors in over_var.items():
         if vectors is not None:
             adata.varm[name] = vectors
+        # An earlier fit under this key may have left vectors that do not belong to the new one.
         elif name in adata.varm:
             del adata.varm[name]
     adata.uns[key] = content
@@ -161,6 +167,7 @@ def _content(
     pd: Any,
 ) -> dict[str, Any]:
     """Return the content of ``uns``, except "dropped" and "rank"."""
+    # The same state as in a file of ``save``, so that ``read_model`` restores the model by the same function.
     arrays, header = to_state(saved_model(model))
     labels = component_names(model)
     table = {
@@ -169,6 +176,7 @@ def _content(
     }
     table |= {column: arrays[f"facet_{facet}"] for column, facet in _FACETS.items()}
     noise = {name: arrays[source] for name, source in _NOISE.items() if source in arrays}
+    # One variance per context fits into the table; "diagonal" has one per feature.
     if model.noise_variance_ is not None and model.noise != "diagonal":
         table["noise_variance"] = noise["noise_variance"]
     content = {
@@ -186,14 +194,17 @@ def _content(
         content["levels"] = pd.DataFrame(dict(zip(keys, levels, strict=True)), index=names)
     if space.names is not None:
         content["features"] = space.names.astype(object)
+    # ``varm`` then holds these multiplied by the axes of the PCA, or nothing: the model needs them as they are.
     if not space.in_var:
         content |= {"components": model.components_, "projection": model.projection_}
     if space.axes is not None:
+        # scanpy stores zeros for genes that its PCA left out.
         content["pca_features"] = var_names[(space.axes != 0).any(axis=1)]
     return content
 
 
 def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    # NaN if nothing varies: then there is nothing to explain, and no error.
     share = model.explained_share()
     return {
         "n_samples": int(model.n_samples_per_context_.sum()),
@@ -227,7 +238,9 @@ def _same_data(first: Any, second: Any) -> bool:
 
 def rank_content(choice: RankSelection | RankChoice, data: dict[str, Any]) -> dict[str, Any]:
     """Return the dict that stores a choice of rank."""
+    # No rank (nothing above noise) is stored as 0, since older versions of anndata do not write None.
     content: dict[str, Any] = {"rank": int(choice.rank or 0), "reason": choice.reason, "data": data}
+    # JSON brings it back in full; the table is there for readers of the file.
     if isinstance(choice, RankSelection):
         return content | {"table": choice.table, "json": choice.to_json()}
     pd = require("pandas", EXTRA)
@@ -255,13 +268,16 @@ def columns_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Columns:
     For a fit on principal components these are the features that the components are made of.
     """
     names = keys_of(key)
+    # "components" in ``uns`` mark a fit that was not made on ``var``: its "features" are not genes.
     known = stored.get("pca_features") if "components" in stored else stored.get("features")
     if known is None:  # written by a version that did not store them: a feature without any entry was not fitted
         both = [np.asarray(adata.varm[name]) for name in (names.components, names.projection)]
         return Columns(np.flatnonzero(np.hstack(both).any(axis=1)), [])
     features = [str(name) for name in known]
+    # By name, as the user may have reordered or filtered ``var`` since.
     positions = adata.var_names.astype(str).get_indexer(features)
     lost = [name for name, position in zip(features, positions, strict=True) if position < 0]
+    # get_indexer gives -1 for names that are not there.
     return Columns(positions[positions >= 0], lost)
 
 
@@ -297,6 +313,7 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
         **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual", "exponent")},
     }
     rank = stored.get("rank")
+    # With n_comps given, a stored rank is that of ``tl.rank`` and no result of the fit.
     if header["parameters"]["n_components"] is None and rank is not None:
         if "json" in rank:
             header["selection"] = str(rank["json"])

@@ -27,6 +27,7 @@ _SAME_AXES_ATOL = 1e-4
 def features_by_name(adata: Any, layer: str | None, features: list[str]) -> Any:
     """Return the rows of ``adata`` with these features, in this order, in the form of ``feature_rows``."""
     matrix, names = layer_matrix(adata, layer)
+    # A repeated name would leave open which of its columns is meant.
     check_unique(names, "adata")
     way_out = "Loadings need them all; add them, or fit on the features that both have."
     return feature_rows(matrix, positions_of(features, names.tolist(), "adata", "of the fit", way_out), "adata")
@@ -38,6 +39,7 @@ def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, ke
     In the form of ``feature_rows``. ``fitted`` is the AnnData with the fit, A (p, r) its MCPCs in terms of these.
     """
     axes = _axes_of_fit(fitted, obsm, key, A)
+    # Rows that are already on components are preferred, unless their axes are known to be others.
     if obsm in adata.obsm and adata.obsm[obsm].shape[1] == len(A):
         _check_same_axes(adata, obsm, fitted, axes, len(A))
         return feature_rows(adata.obsm[obsm], None, f"adata.obsm[{obsm!r}]")
@@ -48,9 +50,11 @@ def rows_on_components(adata: Any, obsm: str, layer: str | None, fitted: Any, ke
             "the fit are not known (adata.varm of the AnnData with the fit): put the new rows there, on the same "
             "components."
         )
+    # Features outside the PCA have zeros for axes, and new data need not have them.
     used = np.flatnonzero((axes != 0).any(axis=1))
     source = features_by_name(adata, layer, [str(name) for name in fitted.var_names[used]])
     # The PCA's own mean need not be subtracted: every context is centred by its own mean later.
+    # Rows on Dask stay lazy.
     if is_dask(source):
         return dask_product(source, axes[used])
     scores = projected_rows(source, axes[used], np.result_type(source.dtype, axes))
@@ -70,9 +74,11 @@ def _axes_of_fit(fitted: Any, obsm: str, key: str, A: Array) -> Array | None:
 def _check_same_axes(adata: Any, obsm: str, fitted: Any, axes: Array | None, p: int) -> None:
     """Raise if ``adata.obsm`` has rows on other components than the fit."""
     new_axes = axes_of(adata, obsm, p)
+    # Without axes in ``adata`` there is nothing to compare: the user's word counts.
     if new_axes is None or adata is fitted:
         return
     if axes is not None:
+        # Only features that both have can be compared; place -1 is for the others.
         place = fitted.var_names.get_indexer(adata.var_names)
         shared = place >= 0
         if shared.any() and _nearly_equal(new_axes[shared], axes[place[shared]]):

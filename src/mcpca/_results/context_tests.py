@@ -70,9 +70,12 @@ def compare_with_covariate(
     contexts are exchangeable when there is no association. An asymptotic p is at least 2 over the number of
     arrangements, that of the most extreme order and its reverse.
     """
+    # V (k, m), x (k,); ways (N, k) are orders of x, size(ways) (N, m).
     form = COVARIATE_TESTS[test](V, np.asarray(x, dtype=np.float64))
     n = n_arrangements(x)
+    # By the same function as all arrangements, so that equal statistics differ by rounding at most.
     observed = form.size(form.x[None])[0]
+    # Both a block of orders (step, k) and its sizes (step, m) stay below the bound.
     step = max(1, _BLOCK_NUMBERS // max(V.shape))
     if n <= MOST_ARRANGEMENTS:
         n_blocks = -(-n // step)
@@ -81,9 +84,11 @@ def compare_with_covariate(
         assert rng is not None
         sizes = [min(step, permutations - first) for first in range(0, permutations, step)]
         blocks = (rng.permuted(np.tile(form.x, (size, 1)), axis=1) for size in sizes)
+        # The observed order counts as one of the random ones, without which p could be 0 and the test too liberal.
         p = (1 + _count_as_large(form.size, observed, blocks)) / (1 + permutations)
     else:
         p = np.maximum(form.p_values, 2 / n)
+    # Counting would give a constant column p = 1, or whatever rounding makes of it; NaN says that there is no test.
     constant = np.ptp(V, axis=0) == 0
     return Tested(np.where(constant, np.nan, form.statistics), np.where(constant, np.nan, p))
 
@@ -98,6 +103,7 @@ def n_arrangements(x: Array) -> int:
     """Return the number of different orders of the values of x, a multinomial coefficient."""
     ways = math.factorial(len(x))
     for count in np.unique(x, return_counts=True)[1].tolist():
+        # Exact: every partial quotient is an integer.
         ways //= math.factorial(count)
     return ways
 
@@ -110,6 +116,7 @@ def arrangements(x: Array) -> Array:
     ways = np.full((1, len(x)), values[-1])
     free = np.arange(len(x))[None]
     for value, count in zip(values[:-1], counts[:-1].tolist(), strict=True):
+        # ways (N, k), free (N, n), chosen (C, count): afterwards N C orders, with n - count places free in each.
         n = free.shape[1]
         chosen = np.array(list(combinations(range(n), count)))
         is_left = np.ones((len(chosen), n), dtype=bool)
@@ -148,8 +155,10 @@ def _student(V: Array, x: Array) -> _Form:
     centred = _centred_columns(V)
     # The group of n has the mean x^T V / n, the rest minus x^T V / (k - n), as columns sum to 0.
     difference = x @ centred * k / (n * (k - n))
+    # Between two groups the sum of squares is d^2 n (k - n) / k, for the difference d of their means.
     within = _sum_within((centred**2).sum(axis=0), difference**2 * n * (k - n) / k)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # 1 / n + 1 / (k - n) = k / (n (k - n)); the pooled variance has k - 2 degrees of freedom.
         t = difference / np.sqrt(within / (k - 2) * k / (n * (k - n)))
     # All arrangements have the same total sum of squares, so |t| grows with the difference of means, and that with the
     # sum of one group.
@@ -162,6 +171,7 @@ def _anova(V: Array, x: Array) -> _Form:
     groups, counts = np.unique(x, return_counts=True)
 
     def between(ways: Array) -> Array:
+        # Columns sum to 0, so group sums squared over group sizes add up to the sum of squares between groups.
         parts = [((ways == g) @ centred) ** 2 / n for g, n in zip(groups, counts, strict=True)]
         return np.asarray(np.sum(parts, axis=0))
 

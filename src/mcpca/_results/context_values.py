@@ -85,6 +85,7 @@ def context_values(
     """
     if missing not in ("error", "drop"):
         raise ValueError(f"missing={missing!r}; choose 'error' or 'drop'.")
+    # The categories of a pandas categorical, in its order; None for values of any other type.
     order: list[Any] | None = None
     ordered = False
     if isinstance(covariate, str):
@@ -99,6 +100,7 @@ def context_values(
         values = _by_name(covariate, contexts, argument)
     else:
         values = _by_position(covariate, len(contexts), argument)
+    # Values are a plain list of k objects from here on, whatever they came in.
     typed = _typed(values, order, ordered)
     if typed.missing.all():
         raise ValueError(f"{argument} has no value for any of the {len(contexts)} contexts; pass at least one.")
@@ -114,9 +116,11 @@ def context_values(
 def _by_name(covariate: Any, contexts: Sequence[str], argument: str) -> list[Any]:
     by_name: dict[str, Any] = {}
     for name, value in covariate.items():
+        # Two keys may become one text, such as 1 and "1".
         if str(name) in by_name:
             raise ValueError(f"{argument} names context {str(name)!r} more than once; pass one value per context.")
         by_name[str(name)] = value
+    # Most likely the keys are names of something else, which an error about missing values would not say.
     if not any(name in by_name for name in contexts):
         first = next(iter(by_name), None)
         hint = "it is empty." if first is None else f"{first!r} is none; {nearest(first, contexts)}"
@@ -149,7 +153,9 @@ def _obs_column(name: str, contexts: Sequence[str], argument: str, source: Any, 
             unknown(name, argument, source.obs.columns, "a column of adata.obs") + " Pass the name of one, or values."
         )
     rows = source.obs[[name]].assign(context=source.obs[keys_of(key).context].astype(object).to_numpy())
+    # Rows that were not fitted need not agree with anything.
     rows = rows[rows["context"].notna()]
+    # dropna=False: a context with a value in some rows and none in others is not constant either.
     n_values = rows.groupby("context", observed=True)[name].nunique(dropna=False)
     mixed = n_values[n_values > 1]
     if len(mixed):
@@ -172,11 +178,13 @@ def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> Context
     known = [value for value, absent in zip(values, missing, strict=True) if not absent]
     if order is None and known:
         if all(map(_is_number, known)):
+            # An infinite number has no place on an axis, and counts as missing too.
             numbers = np.array([np.nan if is_missing(value) else value for value in values], float)
             return ContextValues("number", numbers, ~np.isfinite(numbers), [])
         if all(isinstance(value, np.datetime64) or hasattr(value, "isoformat") for value in known):
             dates = [np.datetime64("NaT") if is_missing(value) else value for value in values]
             return ContextValues("date", np.array(dates, dtype="datetime64[ns]"), missing, [])
+    # Categories that no context has would make empty groups, in tests and in legends.
     occurring = {str(value) for value in known}
     all_categories = sorted(occurring, key=_natural_sort_key) if order is None else [str(value) for value in order]
     categories = [name for name in all_categories if name in occurring]
@@ -186,10 +194,13 @@ def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> Context
 
 
 def _is_number(value: Any) -> bool:
+    # True and False are two categories, not numbers.
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 def _natural_sort_key(name: str) -> list[Any]:
     """Sort "visit 2" before "visit 10": text as text, and digits within it as numbers."""
+    # Pairs of the same types throughout, so that digits and text can be compared. ``isdecimal`` is what ``\d`` matches
+    # and ``int`` reads; ``isdigit`` would accept superscripts too.
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

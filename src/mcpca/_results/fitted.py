@@ -80,6 +80,7 @@ class Fitted:
 
     def over_var(self) -> Array:
         """Return A over all of ``var``, with zeros for features that were not fitted."""
+        # full (n_vars, r)
         if self.columns is None or self.n_vars is None:
             return self.components
         full = np.zeros((self.n_vars, self.components.shape[1]))
@@ -96,6 +97,7 @@ def fitted(source: Any, key: str = "mcpca") -> Fitted:
     """Read a fitted ``MCPCA``, alone or at the end of a Pipeline, or the fit of ``mcpca.tl.mcpca`` in an AnnData."""
     if is_anndata(source):
         return _fitted_of_anndata(source, key)
+    # A key that is ignored would suggest that another fit is shown.
     refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and source is a model", "drop it")
     return _fitted_of_model(source)
 
@@ -103,8 +105,10 @@ def fitted(source: Any, key: str = "mcpca") -> Fitted:
 def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
     """Return ``source`` if it is a choice of rank, or that of a model or an AnnData; None if there is none."""
     if is_anndata(source):
+        # Missing at any level: no rank was chosen there, or by the paper's rule, which has no JSON.
         text = source.uns.get(key, {}).get("rank", {}).get("json")
         return None if text is None else RankSelection.from_json(str(text))
+    # A model may hold the paper's RankChoice instead, which has no curves of that kind.
     choice = getattr(source, "rank_choice_", source)
     return choice if isinstance(choice, RankSelection) else None
 
@@ -131,6 +135,7 @@ def resolve_feature_names(source: Any, fit: Fitted, names: Any, key: str) -> lis
             )
         names = source.var[names]
     texts = [str(name) for name in names]
+    # If p equals n_vars as well, ``columns`` is a reordering of ``var``, and names are in the order of ``var``.
     if fit.columns is not None and len(texts) == n_vars:
         return [texts[i] for i in fit.columns]
     if len(texts) != p:
@@ -142,6 +147,7 @@ def resolve_feature_names(source: Any, fit: Fitted, names: Any, key: str) -> lis
 def _fitted_of_model(source: Any) -> Fitted:
     steps, model = split_steps(source)
     names = getattr(model, "feature_names_in_", None)
+    # A PCA before MCPCA gives arrays, whose columns are named by the steps alone.
     if names is None and steps is not None:
         names = names_after(steps, model.n_features_in_)
     features = _numbered_features(model.n_features_in_) if names is None else [str(name) for name in names]
@@ -166,6 +172,7 @@ def _numbered_features(p: int) -> list[str]:
 
 
 def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
+    # A (p, r) and pinv(A)^T (p, r) in ``varm``; table (k, r).
     names = keys_of(key)
     stored = stored_fit(adata, key)
     table = stored["loadings"]
@@ -180,6 +187,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         A = np.asarray(adata.varm[names.components])[columns]
         projection_transposed = np.asarray(adata.varm[names.projection])[columns]
         features = [str(name) for name in adata.var_names[columns]]
+        # Nothing to select then, which saves copies of the rows' columns.
         if np.array_equal(columns, np.arange(n_vars)):
             columns = None
     else:
@@ -187,6 +195,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         A = stored["components"]
         projection_transposed = np.asarray(stored["projection"]).T
         features = _numbered_features(len(A))
+    # As objects: a categorical would keep NaN where readers expect None.
     labels = adata.obs[names.context].astype(object)
     return Fitted(
         _double(table),

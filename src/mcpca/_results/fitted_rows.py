@@ -2,7 +2,7 @@
 
 ``rows_of_fit`` finds the rows for a ``Fitted`` (arguments ``X`` and ``y`` of a public function, or the AnnData of the
 fit); the plots of rows and scores and ``analysis`` go on from there. Rows stay where they are: only a sample is ever
-made dense, and scores are computed block by block in one pass.
+taken as a whole, and scores are computed block by block in one pass.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class RowsByContext:
         """Return W (q, m) over all features of the rows, with zeros for those that were not fitted."""
         if self.columns is None:
             return W
+        # Zero weights instead of a selection of columns: rows on disk or sparse ones need not be copied.
         full = np.zeros((self.contexts.n_features, W.shape[1]))
         full[self.columns] = W
         return full
@@ -71,17 +72,21 @@ def rows_of_fit(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByCon
     if X is None:
         raise ValueError("A fitted model keeps no rows: pass X and y, in any form that fit accepts.")
     steps, model = split_steps(source)
+    # The model was fitted to what comes out of these steps.
     if steps is not None:
         X, y = transformed_rows(steps, X, y)
     if is_anndata(X) and isinstance(y, str) and y in X.obs.columns:
         y = X.obs[y]
+    # Each context may be an array of its own, on Dask or not.
     by_context = list(X.values()) if isinstance(X, dict) else X
     blocks = by_context if isinstance(by_context, (list, tuple)) else [X]
     if any(map(has_dask_rows, blocks)):
         raise TypeError("X is on Dask, and rows are drawn here; pass rows that were computed: a sample of X.compute().")
+    # A single row is enough here: scores need no covariance.
     contexts = read_new_contexts(fitted_model(model), X, y, min_samples=1)
     names = [str(name) for name in contexts.names.tolist()]
     if contexts.by_name:
+        # Named contexts may come in any order, and only some of them; unknown names are an error.
         position = {context_index(name, fit.contexts, "X or y: context"): i for i, name in enumerate(names)}
         order = [position.get(i, -1) for i in range(len(fit.contexts))]
     elif len(names) == len(fit.contexts):
@@ -96,6 +101,7 @@ def rows_of_fit(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByCon
 
 def _rows_of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
     stored = stored_fit(adata, key)
+    # Rows are read from where the fit read them: obsm, a layer, or X.
     settings = dict(stored.get("params", {}))
     obsm = settings.get("obsm")
     layer = settings.get("layer")
@@ -146,6 +152,7 @@ class SampledRows:
 def sampled_rows(space: RowsByContext, positions: Sequence[int], most: int) -> SampledRows:
     """Return the rows of the contexts at ``positions``; if there are more than ``most``, a fixed random sample."""
     contexts = space.contexts
+    # Row numbers of context i, in the line of all rows of the wanted contexts, end before ends[i].
     ends = np.cumsum([contexts.n_samples[i] for i in positions])
     n = int(ends[-1])
     # Numbers among all rows of these contexts in a line; the seed is fixed so that a plot shows the same rows again.
@@ -162,10 +169,12 @@ def sampled_rows(space: RowsByContext, positions: Sequence[int], most: int) -> S
     blocks: list[Any] = []
     for source_id, parts in row_numbers.items():
         block: Any = sources[source_id].gather(np.concatenate(parts))
+        # Rows may have changed since the fit, or be others: NaN would go unnoticed into a plot.
         check_block(block, 0, "The rows drawn")
         blocks.append(block if space.columns is None else block[:, space.columns])
     if len(blocks) == 1:
         return SampledRows(blocks[0], n)
+    # One sparse block decides for all: made dense, sparse rows may not fit in memory.
     sparse = any(scipy.sparse.issparse(block) for block in blocks)
     return SampledRows(scipy.sparse.vstack(blocks).tocsr() if sparse else np.concatenate(blocks), n)
 
@@ -200,6 +209,7 @@ def _stored_scores(fit: Fitted, j: int, wanted: Sequence[int]) -> tuple[list[Arr
     assert fit.scores is not None
     z = fit.scores[:, j]
     codes = _context_codes(fit)
+    # Rows may have been removed from the AnnData since the fit, down to none of a context.
     scores = [z[codes == i] for i in wanted]
     empty = [fit.contexts[i] for i, values in zip(wanted, scores, strict=True) if not len(values)]
     if empty:
@@ -213,8 +223,11 @@ def _computed_scores(
     """Return the same from rows; the mean is 0 where ``center`` does not need it, and other contexts are not read."""
     contexts = space.contexts
     positions = [space.position(i, fit.contexts) for i in wanted]
+    # The overall mean needs the rows of all contexts; the mean of a context only its own.
     to_read = positions if center == "context" else list(range(len(contexts.names)))
+    # Row j of pinv(A): (q,), or over all features of the rows.
     weights = space.over_row_features(space.projection[[j]].T)[:, 0]
+    # Contexts may share one matrix, which is then projected once.
     by_source: dict[int, Array] = {}
     for i in to_read:
         source = contexts.sources[i]

@@ -24,6 +24,7 @@ _ORTHONORMAL = 1e-2  # largest deviation of products of axes from the identity; 
 def split_steps(source: Any) -> tuple[Pipeline | None, Any]:
     """Return the steps before a fitted MCPCA (None if there are none) and the model."""
     steps, model = (source[:-1], source[-1]) if isinstance(source, Pipeline) else (None, source)
+    # By the type: the class MCPCA itself, passed by mistake for a model, has the method as well.
     if not hasattr(type(model), "loadings_for"):
         what = "is a Pipeline that ends in" if steps is not None else "is"
         called = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
@@ -31,6 +32,7 @@ def split_steps(source: Any) -> tuple[Pipeline | None, Any]:
             f"source {what} {called}; pass a fitted MCPCA, a Pipeline that ends in one, or an AnnData with a fit."
         )
     check_is_fitted(model)
+    # A Pipeline of MCPCA alone has nothing to go back through.
     return (None if steps is None or not len(steps) else steps), model
 
 
@@ -47,6 +49,7 @@ def transformed_rows(steps: Pipeline, X: Any, y: Any) -> tuple[Any, Any]:
             block = in_fitted_order(block, fitted_names, len(fitted_names), "X")[0]
         return steps.transform(block)
 
+    # A list or dict of contexts is transformed block by block and keeps its form, which tells contexts apart.
     by_context = named_blocks(X)
     if by_context is None:
         return after(X), y
@@ -60,6 +63,7 @@ def names_after(steps: Pipeline, m: int) -> list[str] | None:
     """Return the names of the m features that come out of the steps; None if the steps do not know them."""
     try:
         names = [str(name) for name in steps.get_feature_names_out()]
+    # Some step has no such method, or was fitted without names.
     except (AttributeError, ValueError):
         return None
     return names if len(names) == m else None
@@ -70,7 +74,7 @@ def back_through(step: Any, matrix: Array, by: str, argument: str = "pca") -> Ar
 
     A PCA is ``z = D^-1 V^T (x - mean)``, with D the standard deviations if it whitens, else I: directions (``by``
     "components") become ``V D a``, weights ("projection") ``V D^-1 w``. A scaler with scale s is the same with V = I
-    and D = diag(s). A Pipeline is gone through backwards.
+    and D = diag(s). A Pipeline is traversed backwards.
 
     Parameters
     ----------
@@ -81,11 +85,13 @@ def back_through(step: Any, matrix: Array, by: str, argument: str = "pca") -> Ar
         Name of the argument in errors.
     """
     if isinstance(step, Pipeline):
+        # The last step is the nearest to MCPCA: undone first.
         for name, inner in reversed(step.steps):
             matrix = back_through(inner, matrix, by, f"{argument}, step {name!r},")
         return matrix
     if step is None or (isinstance(step, str) and step == "passthrough"):
         return matrix
+    # x = s z + mean: directions are multiplied by the scale, weights on x are those on z divided by it.
     if hasattr(step, "scale_") and not hasattr(step, "components_"):
         scale = np.ones(len(matrix)) if step.scale_ is None else np.asarray(step.scale_, dtype=np.float64)
         if hasattr(step, "min_"):  # MinMaxScaler multiplies by scale_, all others divide by it
@@ -131,6 +137,7 @@ def _axes(pca: Any, m: int, argument: str) -> Array:
         )
     if not np.isfinite(axes).all():
         raise ValueError(f"{argument} has axes with NaN or infinite entries; fit it on finite data.")
+    # Weights go back by V for any axes, but directions by pinv(V^T), which is V only if the axes are orthonormal.
     off = float(np.abs(axes @ axes.T - np.eye(m)).max())
     if off > _ORTHONORMAL:
         raise ValueError(

@@ -29,11 +29,11 @@ class Directions:
     Attributes
     ----------
     mean : ndarray (q,)
-        Of the rows.
+        Mean of the rows.
     vectors : ndarray (q, m)
-        Orthonormal columns, the largest entry of each positive.
+        Orthonormal columns, in each of which the entry of largest absolute value is positive.
     variances : ndarray (m,)
-        Along them, descending; divisor n - 1.
+        Variances along these, descending; divisor n - 1.
     total : float
         Variance in all directions, the trace of the covariance.
     """
@@ -50,11 +50,14 @@ def principal_directions(rows: Any, m: int) -> Directions:
     Sparse rows stay sparse. Cost O(n q min(n, q)) where n or q is at most 600, otherwise O(nnz m) per iteration of
     ARPACK (scikit-learn's PCA) and, for dense rows, a centred copy.
     """
+    # rows (n, q), vectors (q, m); for n < q the eigenvectors are (n, m) first.
     n, q = rows.shape
     mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
     rows = rows.astype(np.float64)  # always a copy when dense, so it can be centred in place
     if min(n, q) > _MOST_EXACT:
+        # ARPACK needs nothing but products with the rows; scikit-learn centres sparse ones implicitly.
         pca = PCA(m, svd_solver="arpack", copy=False, random_state=0).fit(rows)
+        # The ratio is the variance over the total, which is not an attribute of its own.
         total = float(pca.explained_variance_[0] / pca.explained_variance_ratio_[0])
         return Directions(mean, pca.components_.T, pca.explained_variance_, total)
     # scikit-learn decomposes X^T X (covariance_eigh) but never X X^T: its SVD of 500 rows of 5,000 features takes six
@@ -63,13 +66,17 @@ def principal_directions(rows: Any, m: int) -> Directions:
         rows -= mean
     products = _centred_products(rows, mean)
     size = len(products)
+    # The m largest, in ascending order.
     eigenvalues, eigenvectors = scipy.linalg.eigh(products, subset_by_index=[size - m, size - 1])
+    # Rounding may leave eigenvalues of rank-deficient rows slightly below 0.
     variances = np.maximum(eigenvalues[::-1], 0) / (n - 1)
     vectors = eigenvectors[:, ::-1]
     if n < q:
         # X X^T u = s^2 u gives the axis X^T u, of length s.
         vectors = _centred_transpose(rows, mean, vectors)
+        # ``tiny`` keeps a direction of length 0, one without variance, from becoming NaN.
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(float).tiny)
+    # Signs of eigenvectors differ between libraries and machines; this fixes them.
     peak = np.argmax(np.abs(vectors), axis=0)
     signs = np.where(vectors[peak, np.arange(m)] < 0, -1, 1)
     return Directions(mean, vectors * signs, variances, float(np.trace(products)) / (n - 1))
@@ -85,8 +92,10 @@ def _centred_products(rows: Any, mean: Array) -> Array:
     if not scipy.sparse.issparse(rows):
         return np.asarray(rows.T @ rows if q <= n else rows @ rows.T)
     if q <= n:
+        # sum_i (x_i - m)(x_i - m)^T = X^T X - n m m^T
         return np.asarray((rows.T @ rows).toarray() - n * np.outer(mean, mean))
     products = (rows @ rows.T).toarray()
+    # (I - 1 1^T / n) X X^T (I - 1 1^T / n), the double centring of classical scaling.
     row_means = products.mean(axis=0)
     return np.asarray(products - row_means - row_means[:, None] + products.mean())
 

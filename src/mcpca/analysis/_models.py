@@ -36,17 +36,20 @@ class Added(NamedTuple):
 
 def added_linear(v: Array, x: Array, others: Array) -> Added:
     """Test v (k,) in the linear model of x (k,) on v and ``others`` (k, c): the partial F-test, exact for normal x."""
+    # v, x (k,), others (k, c); fixed (k, 1 + c)
     fixed = _with_intercept(others)
     # Frisch-Waugh-Lovell: the coefficient of v in the full model is that of the residuals, both taken on the others.
     v_residual = _residual(_standardised(v), fixed)
     x_residual = _residual(_standardised(x), fixed)
     k = len(x)
+    # One for each column of the full model: intercept, others, and v.
     degrees = k - fixed.shape[1] - 1
     v_squares = v_residual @ v_residual
     if v_squares <= _COLLINEAR * k or degrees < 1:
         return Added(np.nan, np.nan, np.nan)
     beta = float(v_residual @ x_residual / v_squares)
     unexplained = float(((x_residual - beta * v_residual) ** 2).sum())
+    # ``tiny``: a perfect fit leaves nothing unexplained, and must not divide by 0.
     F = beta**2 * v_squares / max(unexplained / degrees, np.finfo(float).tiny)
     # beta is for a standardised x; times its standard deviation it is in the units of x.
     return Added(beta * float(np.std(x, ddof=1)), float(F), float(f_distribution.sf(F, 1, degrees)))
@@ -62,9 +65,11 @@ def added_categories(v: Array, codes: Array, others: Array) -> Added:
     n_added = indicators.shape[1]
     degrees = k - full.shape[1]
     v = _standardised(v)
+    # Roles are swapped: categories cannot be predicted by a linear model, but they can predict the loading.
     before, after = (float((_residual(v, D) ** 2).sum()) for D in (fixed, full))
     if degrees < 1 or before <= _COLLINEAR * k:
         return Added(np.nan, np.nan, np.nan)
+    # Extra sum of squares of nested models, per degree of freedom.
     F = (before - after) / n_added / max(after / degrees, np.finfo(float).tiny)
     return Added(np.nan, float(F), float(f_distribution.sf(F, n_added, degrees)))
 
@@ -85,7 +90,9 @@ def added_logistic(v: Array, x: Array, others: Array) -> Added:
     # information regular where one of them follows from the rest.
     D = np.column_stack([_basis(fixed), v])
     after, beta = penalised_likelihood(D, x, D.shape[1])
+    # Both maxima are over the same D, whose information enters both penalties.
     before, _ = penalised_likelihood(D, x, D.shape[1] - 1)
+    # Nested models cannot lose likelihood; Newton's tolerance and rounding can.
     ratio = max(2 * (after - before), 0.0)
     return Added(float(beta[-1]), ratio, float(chi2.sf(ratio, 1)))
 
@@ -96,6 +103,7 @@ def penalised_likelihood(D: Array, x: Array, free: int) -> tuple[float, Array]:
     Only the first ``free`` coefficients are fitted. The others are held at 0 but count in the penalty, as the ratio of
     nested models requires: both are penalised by the same information. Returns the value and the coefficients (c,).
     """
+    # D (k, c), x and probability (k,), information (c, c), beta and score (c,)
     beta = np.zeros(D.shape[1])
     value = _penalised(D, x, beta)
     for _ in range(_MAX_STEPS):
@@ -106,6 +114,7 @@ def penalised_likelihood(D: Array, x: Array, free: int) -> tuple[float, Array]:
         leverage = weights * np.einsum("ij,ji->i", D, np.linalg.solve(information, D.T))
         score = D.T @ (x - probability + leverage * (0.5 - probability))
         step = np.zeros_like(beta)
+        # Coefficients held at 0 have no step, and their rows of the information no part in that of the others.
         step[:free] = np.linalg.solve(information[:free, :free], score[:free])
         # The information is that of the unpenalised likelihood, so a full step may go down; halves of it do not.
         for _ in range(_MAX_HALVINGS):
@@ -113,6 +122,7 @@ def penalised_likelihood(D: Array, x: Array, free: int) -> tuple[float, Array]:
             if new_value >= value:
                 break
             step = step / 2
+        # Negative only if no half was an improvement: beta stays, and the loop ends by the tolerance.
         gain = new_value - value
         if gain > 0:
             beta = beta + step
@@ -140,6 +150,7 @@ def _penalised(D: Array, x: Array, beta: Array) -> float:
 
 def _basis(D: Array) -> Array:
     """Return an orthogonal basis of the columns of D (k, c), each of length sqrt(k)."""
+    # Length sqrt(k) puts the basis on the scale of v, which is standardised: the information stays well conditioned.
     left, values, _ = np.linalg.svd(D, full_matrices=False)
     return np.asarray(left[:, values > 1e-10 * values[0]] * np.sqrt(len(D)))
 

@@ -47,7 +47,7 @@ class FittedRows:
     codes : ndarray (n,) of int
         The fitted context of each row, -1 for rows without one.
     names : ndarray (n,) or None
-        Of the rows: the index of a DataFrame, or ``obs_names`` of an AnnData.
+        Names of the rows: the index of a DataFrame, or ``obs_names`` of an AnnData.
     """
 
     fit: Fitted
@@ -62,6 +62,7 @@ class FittedRows:
 
     def project(self, W: Array) -> Array:
         """Return ``x^T W`` (n, m) of all rows x, for W (q, m) in the space of the fit. One pass, by blocks."""
+        # Concatenated by source, in the order in which ``read_rows`` concatenates the codes.
         W = self.space.over_row_features(W)
         return np.concatenate([projected_rows(source, W) for source in _sources(self.space)])
 
@@ -79,11 +80,13 @@ class FittedRows:
     def covariances(self, Z: Array) -> Array:
         """Return the covariances (k, m, m) of the columns of Z (n, m) in each context; each needs 2 rows."""
         self.check_rows(2)
+        # One context at a time; np.cov gives a scalar for m = 1, hence atleast_2d.
         by_context = (Z[self.codes == i] for i in range(len(self.fit.contexts)))
         return np.stack([np.atleast_2d(np.cov(scores, rowvar=False)) for scores in by_context])
 
     def check_rows(self, least: int, among: Sequence[int] | None = None) -> None:
         """Raise if a fitted context (one of ``among``, if given) has fewer rows than ``least`` in the data."""
+        # bincount takes no -1; minlength keeps contexts without rows.
         counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.fit.contexts))
         for i in range(len(counts)) if among is None else among:
             if counts[i] < least:
@@ -97,9 +100,11 @@ class FittedRows:
 
         None takes all contexts, for overall PCs. More than 100,000 rows are represented by a random sample.
         """
+        # A context without rows is an error here, even among others: PCs of fewer contexts are not what was asked for.
         chosen = range(len(self.fit.contexts)) if among is None else among
         positions = [self.space.position(i, self.fit.contexts) for i in chosen]
         rows = sampled_rows(self.space, positions, _MOST_PCA_ROWS).rows
+        # Centring takes one degree of freedom: n rows have at most n - 1 PCs.
         n, q = rows.shape
         if n < 2:
             raise ValueError(f"Context {self.fit.contexts[chosen[0]]!r} has 1 row, and PCs need 2; pass more rows.")
@@ -116,7 +121,7 @@ class ScoredRows(NamedTuple):
     codes : ndarray (n,) of int
         The fitted context of each row, -1 for rows without one.
     names : ndarray (n,) or None
-        Of the rows, if they have any.
+        Names of the rows, if they have any.
     """
 
     fit: Fitted
@@ -130,11 +135,13 @@ def moments_by_code(Z: Array, codes: Array, k: int) -> tuple[Array, Array]:
     has_context = codes >= 0
     Z = Z[has_context]
     codes = codes[has_context]
+    # Z (n, m), codes (n,), membership (k, n); mean and variance (k, m)
     counts = np.bincount(codes, minlength=k)
     # A (k, n) matrix with a 1 for the context of each row: one sparse product sums all columns within contexts.
     membership = scipy.sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(k, len(codes)))
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 is the NaN of a context with too few rows
         mean = (membership @ Z) / counts[:, None]
+        # Two steps, mean first: E[z^2] - mean^2 would cancel for scores far from 0, and these are not centred.
         variance = (membership @ (Z - mean[codes]) ** 2) / np.where(counts > 1, counts - 1, 0)[:, None]
     return np.asarray(mean), np.asarray(variance)
 
@@ -147,6 +154,7 @@ def same_contexts(source: Any, key: str) -> tuple[list[Any], list[Fitted]]:
     # key is meant for the AnnData among the sources; a plain model beside one would refuse any but the default.
     any_anndata = any(map(is_anndata, sources))
     fits = [fitted(one, key if is_anndata(one) or not any_anndata else "mcpca") for one in sources]
+    # Contexts are compared by position from here on.
     if any(fit.contexts != fits[0].contexts for fit in fits):
         raise ValueError("The models of source have different contexts; fit all of them to the same rows.")
     return sources, fits
@@ -154,6 +162,7 @@ def same_contexts(source: Any, key: str) -> tuple[list[Any], list[Fitted]]:
 
 def rows_are_given(source: Any, X: Any, y: Any) -> bool:
     """Return whether there are rows: passed as X, or in an AnnData. Labels alone are an error."""
+    # Otherwise the labels would be dropped without a word.
     if X is None and y is not None:
         raise ValueError("y is given without X: labels go with rows; pass both, or neither.")
     return X is not None or is_anndata(source)
@@ -181,8 +190,10 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> Scored
         raise ValueError(f"center={center!r}; choose 'overall' or 'context'.")
     if is_anndata(source) and X is None and y is None and scores_are_stored(source, key, center):
         fit = fitted(source, key)
+        # An AnnData with a fit has both.
         assert fit.scores is not None
         assert fit.labels is not None
+        # Labels of rows that were not fitted are None, which is no context.
         position = {name: i for i, name in enumerate(fit.contexts)}
         codes = np.array([position.get(label, -1) for label in fit.labels], dtype=np.intp)
         Z = fit.scores
@@ -193,8 +204,10 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> Scored
         codes = rows.codes
         Z = rows.scores()
         names = rows.names
+    # By the rows that have a context alone: others must not shift the origin.
     if center == "overall":
         return ScoredRows(fit, Z - Z[codes >= 0].mean(axis=0), codes, names)
+    # Stored scores may be centred already; subtracting their means, 0, once more does no harm.
     means = moments_by_code(Z, codes, len(fit.contexts))[0]
     means = np.vstack([means, np.full(Z.shape[1], np.nan)])  # code -1 indexes the last row
     return ScoredRows(fit, Z - means[codes], codes, names)
@@ -217,6 +230,7 @@ def per_row(values: Any, n: int, names: Array | None, argument: str, source: Any
         values = source.obs[values]
     if np.ma.is_masked(values):  # np.asarray would uncover what is masked
         values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+    # Only a Series has an index to go by; a list is taken in the order of the rows.
     column = np.asarray(table_in_row_order(values, names, argument))
     if column.dtype.kind in "SU":  # text of a fixed length, which pandas would not take for text
         column = column.astype(object)
@@ -234,6 +248,7 @@ def table_in_row_order(table: Any, names: Array | None, argument: str) -> Any:
     pd = pandas()
     if names is None or not isinstance(table, (pd.Series, pd.DataFrame)):
         return table
+    # None from ``places_of_rows``: the table is in the order of the rows already.
     rows = pd.Index(names)
     places = places_of_rows(rows, table.index, argument, some_missing=True)
     return table if places is None else table.reindex(rows)

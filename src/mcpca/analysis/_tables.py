@@ -35,6 +35,7 @@ def bonferroni(p: Array) -> Array:
 
 def false_discoveries(p: Array) -> Array:
     """Return the p-values (m,) adjusted by Benjamini and Hochberg; NaN (no test) counts as 1 and stays NaN."""
+    # SciPy refuses NaN. As 1 it counts as a test that found nothing, as in ``bonferroni``.
     known = np.where(np.isnan(p), 1.0, p)
     adjusted = np.asarray(false_discovery_control(known)) if len(known) else known
     return np.where(np.isnan(p), np.nan, adjusted)

@@ -32,7 +32,7 @@ class Target:
     model : {"linear", "logistic", "ancova"}
         Kind of model in which an MCPC is tested beside PC means.
     predicted : ndarray (k,)
-        What that model is about: numbers, groups, or codes of categories.
+        The covariate in that model: numbers, groups, or codes of categories.
     """
 
     by_test: dict[str, Array]
@@ -47,12 +47,14 @@ class Target:
     @property
     def least_p(self) -> float:
         """Smallest p-value that so few contexts allow: that of the covariate tested against itself."""
+        # No column can follow the covariate more closely than it follows itself; of several tests the largest p counts.
         return max(float(compare_with_covariate(test, x[:, None], x).p_values[0]) for test, x in self.by_test.items())
 
     @property
     def most_predictors(self) -> int:
         """Largest number of PC means in the model."""
         is_logistic = self.model == "logistic"
+        # A logistic model is limited by the rarer outcome, not by the number of contexts.
         n_effective = min(np.bincount(self.predicted.astype(int))) if is_logistic else len(self.predicted)
         return int(n_effective // _CONTEXTS_PER_PREDICTOR)
 
@@ -69,6 +71,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
     """
     values = read.values[with_value]
     is_ordered = read.kind != "category" or read.ordered
+    # Dates as nanoseconds since 1970, which float64 holds to a fraction of a microsecond.
     numbers = (values.astype(np.int64) if read.kind == "date" else values).astype(np.float64)
     groups = _groups(read, with_value, split)  # None unless there are two
     n_levels = len(np.unique(values))
@@ -85,6 +88,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
                     f"tests has 'spearman', but covariate has categories without an order, {read.categories[:5]}; pass "
                     "numbers or an ordered categorical of pandas, or take 'anova'."
                 )
+            # Codes of ordered categories count as their ranks.
             by_test[name] = numbers
         elif name == "t-test":
             if groups is None:
@@ -94,6 +98,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
             if read.kind != "category":
                 raise ValueError("tests has 'anova', but covariate has numbers; pass them as text for categories.")
             by_test[name] = numbers
+    # As many groups as contexts leave no degrees of freedom within groups.
     if "anova" in chosen and len(with_value) <= n_levels:
         raise ValueError(
             f"covariate has {n_levels} categories for {len(with_value)} contexts; ANOVA needs more contexts."
@@ -125,6 +130,7 @@ def _groups(read: ContextValues, with_value: Array, split: Any) -> Array | None:
     if split is None:
         if read.kind != "category" or len(np.unique(values)) != 2:
             return None
+        # Which of the two is 1 only decides the sign of t.
         groups = values == values.max()
     elif read.kind == "category":
         if not read.ordered and len(read.categories) > 2:
@@ -139,6 +145,7 @@ def _groups(read: ContextValues, with_value: Array, split: Any) -> Array | None:
         groups = values >= _bound(split, read.kind)
     n_in = int(groups.sum())
     n_out = int((~groups).sum())
+    # A single context has no spread to compare a difference with.
     if min(n_in, n_out) < 2:
         raise ValueError(
             f"The t-test would compare {n_in} with {n_out} contexts, and needs 2 of each; choose another split, or "

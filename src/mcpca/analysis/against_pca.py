@@ -120,6 +120,7 @@ def compare_with_pca(
     rows = read_rows(source, key, X, y)
     fit = rows.fit
     chosen = chosen_components(components, fit.names)
+    # Only rows of fitted contexts compete for the ends.
     member = np.flatnonzero(rows.codes >= 0)
     if 2 * n_top > len(member):
         raise ValueError(
@@ -128,10 +129,13 @@ def compare_with_pca(
     sets: dict[str, list[int] | None] = {OVERALL: None, **_sets_of_contexts(source, key, rows, groups)}
     A = rows.components[:, chosen]
     B = fit.loadings[:, chosen]
+    # Not centred: a shift of a whole column does not change which rows are at its ends.
     Z = rows.scores()[member][:, chosen]
+    # Indicators (N, MCPCs) of the rows at either pole, computed once for all sets of rows.
     is_high, is_low = (_members(end, len(member)) for end in _ends(Z, n_top))
     parts = []
     for name, among in sets.items():
+        # V (q, PCs) from the rows of this set alone, but all rows are projected on it.
         V = rows.principal_directions(n_pcs, among).vectors
         scores = rows.project(V)
         variances = rows.moments(scores)[1]  # (k, PCs): of every context along every PC
@@ -149,6 +153,7 @@ def compare_with_pca(
                 "variance_correlation": correlations[:, column],
                 "overlap": overlap[:, column],
             }
+            # Long format: one frame for each MCPC and set, with a row for each PC.
             parts.append(pd.DataFrame({"component": fit.names[j], "rows": name, "pc": pc, **measures}))
     table = pd.concat(parts, ignore_index=True)
     # Ordered categoricals only to sort by: users get plain text.
@@ -175,6 +180,7 @@ def _sets_of_contexts(source: Any, key: str, rows: FittedRows, groups: Any) -> d
     counts = np.bincount(rows.codes[rows.codes >= 0], minlength=len(contexts))
     for group in dict.fromkeys(name for name in group_of if name is not None):
         among = [i for i, name in enumerate(group_of) if name == group and counts[i] > 0]
+        # Two rows or fewer have at most one PC, which says nothing.
         if counts[among].sum() > 2:
             # A context may be called "all rows" too.
             sets[group if group != OVERALL else f"{group} (context)"] = among
@@ -200,6 +206,7 @@ def _largest(z: Array, n: int) -> Array:
 
     ``np.partition`` takes linear time, which matters for many rows and 50 PCs of every context.
     """
+    # The n-th largest entry: all above it are in, and as many of those equal to it as are needed.
     bound = np.partition(z, len(z) - n)[len(z) - n]
     above = np.flatnonzero(z > bound)
     return np.concatenate([above, np.flatnonzero(z == bound)[: n - len(above)]])
@@ -219,6 +226,7 @@ def _best(pd: Any, table: Any) -> Any:
         record = {"component": component, "rows": name}
         for measure in ("cosine", "variance_correlation", "overlap"):
             values = pairs[measure]
+            # pandas refuses the idxmax of nothing but NaN, or warns of it.
             best = values.idxmax() if values.notna().any() else pairs.index[0]
             record |= {measure: table.at[best, measure], f"{measure}_pc": table.at[best, "pc"]}
         records.append(record)

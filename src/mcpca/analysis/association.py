@@ -51,7 +51,7 @@ class Association(Shown):
     pc_means : DataFrame or None
         The same tests for the means of PCs; "in_model" marks the means that the model includes.
     covariate : str
-        Its name: that of a column or Series, or "the covariate".
+        Name of the covariate: that of a column or Series, or "the covariate".
     tests : tuple of str
     of : str
         What was tested of the MCPCs.
@@ -95,6 +95,7 @@ class Association(Shown):
             f"{tests}, at level {self.alpha:g}: {', '.join(significant) or 'nothing'} {_is_or_are(significant)} "
             "significant after correction.",
         ]
+        # Otherwise "nothing is significant" would read as a finding about the data.
         if self.least_p * n_mcpcs > self.alpha:
             words.append(
                 f"So few contexts allow no p-value below {self.least_p:.2g}, and {n_mcpcs} tests need "
@@ -103,6 +104,7 @@ class Association(Shown):
         if self.pc_sds is None or self.pc_means is None:
             words.append(f"PCs were not tested: for that {NEEDS_ROWS}.")
             return words
+        # What PCA has to set against it: for means of scores those of PCs, for all else the spread along PCs.
         control = self.pc_means if self.of == "mean" else self.pc_sds
         what = "means" if self.of == "mean" else "standard deviations"
         significant_pcs = _names_where(control, "significant")
@@ -214,14 +216,18 @@ def associate(
     alpha = check_real(alpha, "alpha", 1e-12, 1, "It is a probability.")
     n_pcs = check_integer(n_pcs, "n_pcs", 0)
     read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
+    # Positions of the contexts that are tested, among all k.
     with_value = np.flatnonzero(~read.missing)
+    # Before rows are read: a covariate that cannot be tested is found at once.
     target = read_target(read, with_value, split, tests)
     rng = as_generator(random_state)
+    # Rows are not read where nothing asks for them: that may take a pass over a file.
     uses_rows = n_pcs > 0 or of != "loadings"
     rows = read_rows(source, key, X, y) if uses_rows and rows_are_given(source, X, y) else None
     if rows is None and n_pcs:  # n_pcs=0 asks for what happens anyway
         why = "PCs are those of rows, and none are given"
         refuse_without_effect("n_pcs", n_pcs, _DEFAULT_PCS, why, f"drop it, or {NEEDS_ROWS}")
+    # The larger of the two families of tests, each of which is corrected by itself.
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
     # Random permutations give p >= 1 / (permutations + 1), which must be able to pass Bonferroni's correction.
     at_random = any(n_arrangements(x) > MOST_ARRANGEMENTS for x in target.by_test.values())
@@ -237,12 +243,14 @@ def associate(
     def tested(V: Array, names: Sequence[str], rule: str) -> Any:
         """Test the columns of V (k, m), in the contexts that have a value."""
         V = V[with_value]
+        # A variance with divisor n - 1 is NaN for a single row, and a mean for none.
         is_finite = np.isfinite(V).all(axis=1)
         if not is_finite.all():
             first = fit.contexts[with_value[~is_finite][0]]
             raise ValueError(f"Context {first!r} has fewer than 2 rows in the data given; pass more of its rows.")
         return _tests_table(pd, V, names, target, rule, alpha, permutations, rng)
 
+    # values (k, r); the order of the calls of ``tested`` fixes which random permutations each gets.
     table = tested(values, fit.names, correction)
     name = covariate if isinstance(covariate, str) else getattr(covariate, "name", None)
     name = "the covariate" if name is None else str(name)
@@ -250,9 +258,11 @@ def associate(
     if rows is None or n_pcs == 0:
         return result
     # The same tests for what PCA sees of contexts: how much they vary along overall PCs, and where they are on them.
+    # W (q, PCs) of all rows together, as the paper's overall PCs.
     W = rows.principal_directions(n_pcs).vectors
     means, variances = rows.moments(rows.project(W))  # (k, PCs) each
     pcs = [f"PC {j + 1}" for j in range(W.shape[1])]
+    # Bonferroni for PCs, whatever ``correction`` is: the definition of "beyond PCA" says so.
     pc_sds = tested(np.sqrt(variances), pcs, "bonferroni")
     pc_means = tested(means, pcs, "bonferroni")
     pc_means["in_model"] = _most_significant(
@@ -272,7 +282,9 @@ def beyond_pca(table: Any, control: Any, alpha: float) -> Any:
 
     It is, if it is significant; no PC of ``control`` is, or has as small a p-value; and PC means do not explain it.
     """
+    # Without any test of a PC nothing contradicts the MCPC.
     smallest = control["p"].min() if control["p"].notna().any() else 1.0
+    # One bool for all MCPCs: a single significant PC means that PCA does see the covariate.
     no_pc = not control["significant"].any()
     return table["significant"] & no_pc & (table["p"] < smallest) & (table["adjusted_p"] < alpha)
 
@@ -298,6 +310,7 @@ def _tests_table(
     """Return a row for each column of V (k, m) with all tests, the largest p-value, and its corrections."""
     columns: dict[str, Array] = {}
     for test, x in target.by_test.items():
+        # statistics and p_values (m,)
         result = compare_with_covariate(test, V, x, permutations, rng)
         columns[test] = result.statistics
         columns[f"{test}_p"] = result.p_values
@@ -313,6 +326,7 @@ def _most_significant(p: Any, size: Any, alpha: float, most: int) -> Array:
 
     Exact p-values of few contexts have many ties.
     """
+    # The last key of lexsort counts first: by p, then by the size of the statistic.
     order = np.lexsort((-size.to_numpy(), p.to_numpy()))[:most]  # NaN comes last
     return np.asarray(np.isin(np.arange(len(p)), order) & (p.to_numpy() < alpha))
 

@@ -97,6 +97,7 @@ def describe(
         refuse_without_effect("max_q", max_q, 0.001, "no enriched sets are given", "drop it, or pass enriched")
     fit = fitted(source, key)
     _check_tables(enriched, samples, association, sure, fit.names)
+    # Features are those before a PCA, in which poles can be read; loadings and sharing do not depend on it.
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     sharing = how_shared(fit.loadings)
     cards = {}
@@ -104,6 +105,7 @@ def describe(
         ends = poles(table.to_numpy(), list(table.index), j, n)
         lines = [f"{fit.names[j]}, one of {len(fit.names)} MCPCs of {len(fit.contexts)} contexts."]
         lines.append(_contexts(fit, j, sharing.labels[j], float(sharing.effective[j]), n))
+        # Features, sets and rows of one pole together, lest the two be mixed up when they are summarised.
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             lines += _pole(fit.names[j], pole, end, enriched, max_q, samples, n)
         if association is not None:
@@ -137,13 +139,16 @@ def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples:
     title = f"{pole.capitalize()} pole"
     shown = ", ".join(f"{feature} ({value:+.2g})" for feature, value in zip(end.names, end.values, strict=True))
     lines = [f"{title}, features: {shown or 'none'}."]
+    # "None" would claim a result; the table may be of other MCPCs only.
     if enriched is not None and not (enriched["component"] == name).any():
         lines.append(f"{title}, enriched sets: not looked for.")
     elif enriched is not None:
         sets = _rows_of(enriched, name, pole)
+        # By p and not by q, which has many ties.
         sets = sets[sets["q"] < max_q].sort_values("p", kind="stable")
         # Between semicolons, since details have commas.
         named = "; ".join(f"{row['set']}{_set_detail(row)}" for _, row in sets.head(n).iterrows())
+        # A language model must not take the list for complete.
         more = f" and {len(sets) - n:,} more" if len(sets) > n else ""
         lines.append(f"{title}, enriched sets: {named or f'none at FDR < {max_q:g}'}{more}.")
     if samples is not None and not (samples["component"] == name).any():
@@ -158,6 +163,7 @@ def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples:
 def _set_detail(row: Any) -> str:
     """Return what the method found about a set: the overlap (over-representation, Enrichr) or the AUC (ranks)."""
     q = f"q = {row['q']:.1g}"
+    # Enrichr with a background does not tell the size, which is then NaN.
     if "overlap" in row.index and "size" in row.index and np.isfinite(row["size"]):
         return f" ({int(row['overlap'])} of its {int(row['size'])} features, {q})"
     return f" (AUC {row['auc']:.2f}, {q})" if "auc" in row.index else f" ({q})"
@@ -174,6 +180,7 @@ def _association(association: Association, name: str) -> str:
         return text + "it does not vary, so there is no test."
     text += f"p = {row['p']:.2g}, {row['bonferroni']:.2g} after Bonferroni's correction; "
     text += "significant" if row["significant"] else "not significant"
+    # What is not significant cannot be beyond PCA.
     if association.beyond_pca is not None and row["significant"]:
         text += ", beyond what PCA shows" if row["beyond_pca"] else ", though not beyond what PCA shows"
     return text + "."
@@ -185,6 +192,7 @@ def _reliability(fit: Fitted, j: int, sure: Any) -> str:
     if isinstance(sure, Replicability):
         again = "comes back" if sure.replicates[j] else "does not come back"
         n_splits = len(sure.cosines)
+        # With enough digits that a mean just above the threshold does not read as equal to it.
         mean = beside(sure.agreement[j], sure.threshold)
         spread = f", sd {sure.spread[j]:.2f} over {n_splits} splits" if n_splits > 1 else ""
         words.append(
@@ -212,8 +220,10 @@ def _reliability(fit: Fitted, j: int, sure: Any) -> str:
 
 def _twins(fit: Fitted, j: int) -> list[int]:
     """Return the MCPCs whose loadings are proportional to those of MCPC j, so that the pair is not identifiable."""
+    # With one context all loadings are proportional, and the axes are identified by being orthogonal instead.
     if len(fit.loadings) < 2:
         return []
+    # A pair of an MCPC with itself stands for loadings that are all 0.
     pairs = [(pair.first, pair.second) for pair in fit.proportional_loadings() if pair.first != pair.second]
     return [a if b == j else b for a, b in pairs if j in (a, b)]
 
@@ -224,12 +234,14 @@ def _rows_of(table: Any, name: str, pole: str) -> Any:
 
 def _one_line(text: str) -> str:
     """Return text without line breaks, cut to a length at which a card stays readable."""
+    # A line break within a name would look like the next entry.
     text = " ".join(text.split())
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
 
 
 def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, names: Sequence[str]) -> None:
     """Raise if a table or result is of the wrong kind, or of a fit with other MCPCs than ``names``."""
+    # MCPCs of another fit have the same names: only a table that has more of them can be recognised.
     needed = {  # argument: the table, the columns that cards use, the function that makes it
         "enriched": (enriched, ("component", "pole", "set", "p", "q"), "enrichment"),
         "samples": (samples, ("component", "pole", "rank", "name", "context"), "top_samples"),
@@ -256,6 +268,7 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, name
         raise TypeError(
             f"sure is a {type(sure).__name__}; pass what replicability, bootstrap or standard_errors returned."
         )
+    # cosines (splits, r); angles (..., r)
     n_mcpcs = (sure.cosines if isinstance(sure, Replicability) else sure.angles).shape[-1]
     if n_mcpcs != len(names):
         raise ValueError(f"sure is of {n_mcpcs} MCPCs, and the fit has {len(names)}; pass that of this fit.")

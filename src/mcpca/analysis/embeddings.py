@@ -79,6 +79,7 @@ def contextual_embeddings(
     -----
     Needs Transformers and PyTorch (extra ``text``). Memory: all tokens, and one batch in the model.
     """
+    # A str is a sequence too, of characters.
     if isinstance(sentences, str) or not hasattr(sentences, "__len__"):
         raise TypeError(f"sentences is a {type(sentences).__name__}; pass a list of sentences.")
     texts = list(sentences)
@@ -93,6 +94,7 @@ def contextual_embeddings(
         raise ValueError(f"missing={missing!r}; choose 'error' or 'nan'.")
     batch_size = check_integer(batch_size, "batch_size", 1)
     check_verbose(verbose)
+    # Before the model is loaded: a missing word is found in a moment, loading may take minutes.
     places = first_places(texts, word.strip(), ignore_case=ignore_case, whole_word=whole_word)
     absent = [i for i, place in enumerate(places) if place is None]
     if absent and missing == "error":
@@ -102,10 +104,12 @@ def contextual_embeddings(
         )
     torch = require("torch", TEXT_EXTRA)
     network, tokens = _loaded(model, tokenizer, device)
+    # hidden_states holds the embeddings before the first layer too: n_layers + 1 entries.
     layer = check_integer(layer, "layer", -_n_layers(network) - 1, _n_layers(network))
     longest = _max_length(network, tokens, max_length)
     with reporting(verbose, "tokens") as report:
         tokenised = _tokenised(texts, places, tokens, longest, report)
+    # Found in the text, but cut off by the limit of the model: another way out than a missing word.
     beyond = [i for i, sentence in enumerate(tokenised) if sentence is None and places[i] is not None]
     if beyond and missing == "error":
         raise ValueError(
@@ -134,6 +138,7 @@ def first_places(
 ) -> list[tuple[int, int] | None]:
     """Return the first place of the word in each text, as (start, end) of characters, or None."""
     pattern = r"\s+".join(map(re.escape, word.split()))  # words may be on two lines of a sentence
+    # Look-arounds instead of \b, which would need a word character at the ends of ``word`` itself.
     if whole_word:
         pattern = rf"(?<!\w){pattern}(?!\w)"
     find = re.compile(pattern, re.IGNORECASE if ignore_case else 0).search
@@ -147,12 +152,15 @@ def _tokenised(
     tokenised: list[_Tokens | None] = []
     for first in range(0, len(texts), _TOKENIZED_AT_ONCE):
         batch = texts[first : first + _TOKENIZED_AT_ONCE]
+        # Offsets say from which characters a token was made, which finds the word whatever the vocabulary.
         coded = tokenizer(batch, truncation=True, max_length=longest, return_offsets_mapping=True)
+        # strict=False: ``places[first:]`` goes on beyond the batch.
         for ids, offsets, place in zip(coded["input_ids"], coded["offset_mapping"], places[first:], strict=False):
             if place is None:
                 tokenised.append(None)
                 continue
             start, end = place
+            # Tokens that overlap the word. Special tokens have the place (0, 0), which overlaps nothing.
             positions = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
             # Truncation may cut the word in the middle, and a part of it is another word.
             is_whole = bool(positions) and offsets[positions[-1]][1] >= end
@@ -192,13 +200,16 @@ def _embedded(
         inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
         inputs = {name: values.to(network.device) for name, values in inputs.items()}
         hidden = network(**inputs, output_hidden_states=True).hidden_states[layer]  # (batch, tokens, d)
+        # Positions of the word, moved by the padding on the left; (d,) each.
         vectors = [
             hidden[row, torch.tensor(sentence.positions, device=hidden.device) + int(shift[row])].mean(dim=0)
             for row, sentence in enumerate(sentences)
         ]
+        # float: a model in half precision would otherwise give float16, or bfloat16, which NumPy lacks.
         block = torch.stack(vectors).float().cpu().numpy()
         if embeddings is None:  # d is known from the first batch on
             embeddings = np.full((len(tokenised), block.shape[1]), np.nan, dtype=np.float32)
+        # Back to the order of the sentences.
         embeddings[[i for i, _ in batch]] = block
         report("embeddings", min(first + batch_size, len(with_word)), len(with_word))
     if embeddings is None:
@@ -240,6 +251,7 @@ def _n_layers(network: Any) -> int:
 def _max_length(network: Any, tokenizer: Any, max_length: int | None) -> int:
     """Return ``max_length``, or the smaller of the limits of the model and of its tokenizer."""
     of_model = getattr(network.config, "max_position_embeddings", _MOST_TOKENS)
+    # The configuration of a model may count positions that text cannot use, as RoBERTa's does: 514, of which 512.
     most = int(min(of_model, tokenizer.model_max_length, _MOST_TOKENS))
     if max_length is None:
         return most

@@ -96,7 +96,9 @@ def enrichment(
         raise ValueError(f"method={method!r} is unknown; choose one of {list(ENRICHMENT_METHODS)}.")
     n = check_integer(n, "n", 1)
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
+    # None: the features of the fit are the population.
     population = None
+    # A number is the size of a population, names are a restriction of the features.
     if isinstance(background, numbers.Number):
         population = _population(background, method, len(table))
     elif background is not None:
@@ -118,10 +120,12 @@ def enrichment(
         )
     values = table.to_numpy()
     features = np.asarray(table.index, dtype=object)
+    # K of the hypergeometric distribution must be counted in the same population as N.
     sizes = member.sizes if population is None else member.totals
     parts = []
     for j in chosen:
         ends = poles(values, list(table.index), j, n)
+        # Once for both poles: the negative one is the other tail of the same test.
         ranks = rankdata(values[:, j]) if method == "ranked" else None
         for pole, end in zip(_POLES, (ends.positive, ends.negative), strict=True):
             if ranks is None:
@@ -137,9 +141,11 @@ def enrichment(
 
 def _over_represented(member: Membership, at_pole: Array, population: int | None) -> dict[str, Any]:
     """Count the members of each set at a pole, an indicator (N,), and compare with the hypergeometric distribution."""
+    # member.matrix (s, N); fewer than n where fewer features have that sign.
     n_drawn = int(at_pole.sum())
     N = len(at_pole) if population is None else population
     sizes = member.sizes if population is None else member.totals
+    # Sums of ones in floating point, which are whole numbers.
     overlap = np.rint(member.matrix @ at_pole).astype(np.int64)
     expected = sizes * n_drawn / N
     p = hypergeom.sf(overlap - 1, N, sizes, n_drawn)  # P(x > overlap - 1) = P(x >= overlap)
@@ -149,6 +155,7 @@ def _over_represented(member: Membership, at_pole: Array, population: int | None
 
 def _ranked(member: Membership, ranks: Array, sign: int) -> dict[str, Any]:
     """Compare the ranks (N,) of scores in each set with those outside; ``sign`` 1 tests whether they are larger."""
+    # member.matrix (s, N), sizes, U and z (s,)
     N = len(ranks)
     sizes = member.sizes.astype(np.float64)
     pairs = sizes * (N - sizes)
@@ -159,6 +166,7 @@ def _ranked(member: Membership, ranks: Array, sign: int) -> dict[str, Any]:
     variance = pairs / 12 * (N + 1 - (ties**3 - ties).sum() / (N * (N - 1)))
     # Without variance (a set of all features, or equal scores) U equals its expectation, and z is 0.
     z = (U - pairs / 2) / np.sqrt(np.where(variance > 0, variance, 1))
+    # U over the number of pairs estimates P(inside > outside), with ties counted as half.
     auc = np.where(pairs > 0, U / np.where(pairs > 0, pairs, 1), 0.5)
     return {"auc": auc, "z": z, "p": norm.sf(sign * z)}
 
@@ -168,8 +176,10 @@ def _members_at_pole(member: Membership, indices: Array, features: Array) -> lis
 
     ``indices`` are the features at the pole in this order, so sorted columns of the matrix are too.
     """
+    # (s, features at the pole), its columns in the order of their strength
     at_pole = member.matrix[:, indices].tocsr()
     at_pole.sort_indices()
+    # CSR keeps the column numbers of each row, here a set, one after the other.
     by_set = np.split(at_pole.indices, at_pole.indptr[1:-1])
     return [";".join(features[indices[places]]) for places in by_set]
 
@@ -188,6 +198,7 @@ def _as_table(
         }
     )
     table["q"] = table.groupby("collection")["p"].transform(lambda p: false_discoveries(p.to_numpy()))
+    # In the order of the sets, and so before sorting.
     table["features"] = features
     return table.sort_values(["p", "collection", "set"], kind="stable")
 
@@ -196,6 +207,7 @@ def _restricted(table: Any, background: Any) -> Any:
     """Return the scores of the features that ``background`` names."""
     if isinstance(background, str):
         raise TypeError(f"background={background!r} is a str; pass the names of the features that count.")
+    # Before poles are taken, so that each pole has n features of the background.
     restricted = table[table.index.isin([str(name) for name in background])]
     if not len(restricted):
         raise ValueError(f"background names none of the features, which are {quoted(table.index, 3)}; use these names.")
@@ -215,6 +227,7 @@ def _population(background: Any, method: str, p: int) -> int:
 
 def _check_population(population: int, member: Membership, p: int) -> None:
     """Raise if the population has no room for the p features and the members of a set that are not among them."""
+    # N must hold every feature and every member of a set, measured or not.
     outside = member.totals - member.sizes
     worst = int(np.argmax(outside))
     if p + outside[worst] > population:
@@ -242,6 +255,7 @@ def _enrichr(table: Any, chosen: list[int], libraries: Any, n: int, organism: st
                     gene_list=list(end.names),
                     gene_sets=list(names),
                     organism=organism,
+                    # The table has been restricted to the background by now.
                     background=None if background is None else list(table.index),
                     outdir=None,
                     no_plot=True,

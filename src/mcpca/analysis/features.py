@@ -65,6 +65,7 @@ def feature_scores(
     fit = fitted(source, key).with_all_features()  # raises if features of the fit are no longer in the AnnData
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r}; choose 'components' or 'projection'.")
+    # (m, r) in the space of the fit; ``values`` below are (p, r).
     matrix = fit.components if by == "components" else fit.projection.T
     # The steps before MCPCA: ``pca``, or those of a Pipeline. An AnnData holds its MCPCs in genes already.
     before = pca
@@ -72,12 +73,14 @@ def feature_scores(
         before = split_steps(source)[0]
     if before is None:
         return pd.DataFrame(matrix, index=resolve_feature_names(source, fit, names, key), columns=fit.names)
+    # Errors name what the user passed.
     argument = "source" if pca is None else "pca"
     values = back_through(before, matrix, by, argument)
     if isinstance(names, str):
         raise ValueError(f"names={names!r} is a column of var, and with pca there are none; pass the names themselves.")
     features = names_before(before) if names is None else [str(name) for name in names]
     if features is None:
+        # As many features before the steps as after are taken to be the same, as for a scaler.
         features = fit.features if len(values) == len(matrix) else [f"feature {i + 1}" for i in range(len(values))]
     if len(features) != len(values):
         raise ValueError(
@@ -127,6 +130,7 @@ def top_features(
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     rows = []
     for j in chosen_components(components, list(table.columns)):
+        # Ties and zeros are decided there, as for plots and cards.
         ends = poles(table.to_numpy(), list(table.index), j, n)
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             rows += [
@@ -150,4 +154,5 @@ def scores_table(source: Any, **options: Any) -> Any:
         raise ValueError(f"source has columns that are not numeric ({error}); pass features by MCPCs.") from error
     if 0 in values.shape or not np.isfinite(values).all():
         raise ValueError(f"source has shape {values.shape} or entries that are not finite; pass features by MCPCs.")
+    # Names as text: members of sets and names of MCPCs are compared with them as such.
     return pd.DataFrame(values, index=[str(name) for name in source.index], columns=[str(c) for c in source.columns])

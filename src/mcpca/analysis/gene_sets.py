@@ -44,6 +44,7 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
     try:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rt", encoding="utf-8") as file:
+            # Read within the block, since errors of decoding and decompression come only here.
             lines = file.read().splitlines()
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(
@@ -53,6 +54,7 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+        # rest[0] is the description, which may be empty.
         name, *rest = (field.strip() for field in line.split("\t"))
         members = [_WEIGHT.sub("", member) for member in rest[1:] if member]
         if not name or not members:
@@ -62,6 +64,7 @@ def read_gmt(path: Any) -> dict[str, list[str]]:
             )
         if name in sets:
             raise ValueError(f"{path}, line {number}: the set {name!r} comes twice; give sets different names.")
+        # Without repetitions, which would count twice in sizes and overlaps; in the order of the file.
         sets[name] = list(dict.fromkeys(members))
     if not sets:
         raise ValueError(f"{path} holds no sets; pass a GMT file with at least one.")
@@ -75,7 +78,9 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
     if isinstance(sets, Mapping):
         by_name: dict[tuple[str, str], list[str]] = {}
         for name, value in sets.items():
+            # A str is a path here and never a member: members come in a sequence.
             if isinstance(value, (Mapping, str, os.PathLike)):  # name is that of a collection
+                # The name given by the user replaces the one from the file.
                 inner = read_sets(value, argument)
                 by_name |= {(str(name), set_name): members for (_, set_name), members in inner.items()}
             else:
@@ -92,6 +97,7 @@ def read_sets(sets: Any, argument: str = "sets") -> dict[tuple[str, str], list[s
         return by_name
     if isinstance(sets, Sequence) and sets and all(isinstance(one, (str, os.PathLike)) for one in sets):
         stems = [_stem(one) for one in sets]
+        # Collections are told apart by these names, and q-values are computed within them.
         if len(set(stems)) < len(stems):
             raise ValueError(f"{argument} has files of the same name, {stems}; pass a dict {{collection: file}}.")
         return {pair: members for one in sets for pair, members in read_sets(one, argument).items()}
@@ -134,6 +140,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     low = check_integer(min_size, "min_size", 1)
     high = len(features) if max_size is None else check_integer(max_size, "max_size", low)
     members_of = read_sets(sets)
+    # One lookup per member; the many that were not measured are skipped.
     position = {name: i for i, name in enumerate(features)}
     if len(position) < len(features):
         repeated = next(name for name in features if list(features).count(name) > 1)
@@ -141,8 +148,10 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     columns_of = {
         pair: [position[member] for member in members if member in position] for pair, members in members_of.items()
     }
+    # Names of another kind (identifiers, another species) are a mistake, not a negative result.
     if not any(columns_of.values()):
         raise ValueError(_no_member_is_a_feature(members_of.values(), features))
+    # By the members among the features: those that were not measured cannot be at a pole.
     sized = {pair: columns for pair, columns in columns_of.items() if low <= len(columns) <= high}
     if not sized:
         largest = max(map(len, columns_of.values()))
@@ -153,6 +162,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
     lengths = [len(columns) for columns in sized.values()]
     row_indices = np.repeat(np.arange(len(sized)), lengths)
     column_indices = np.concatenate([np.array(columns) for columns in sized.values()])
+    # (s, N), with a 1 for each member: all overlaps of a pole are then one product.
     matrix = scipy.sparse.csr_array(
         (np.ones(len(row_indices)), (row_indices, column_indices)), shape=(len(sized), len(features))
     )
@@ -163,6 +173,7 @@ def membership(sets: Any, features: Sequence[str], min_size: int, max_size: int 
 def _no_member_is_a_feature(sets: Iterable[Sequence[str]], features: Sequence[str]) -> str:
     """Explain that no member of a set is a feature, and whether only upper and lower case differ (mouse and human)."""
     first = next(iter(sets))[:3]
+    # Gene symbols of mouse and human differ by case alone, a frequent mistake.
     folded = {member.casefold() for members in sets for member in members}
     n_same = sum(name.casefold() in folded for name in features)
     hint = f" {n_same} differ only by upper and lower case." if n_same else ""

@@ -138,10 +138,13 @@ def survival(
     chosen = chosen_components(components, fit.names)
     frame = _checked(pd, time, event, covariates, len(Z), rows, source)
     covariate_names = [name for name in frame.columns if name not in ("time", "event")]
+    # The scores become a column of the same frame under the name of the MCPC.
     taken = [str(name) for name in covariate_names if name in fit.names]
     if taken:
         raise ValueError(f"covariates has a column {taken[0]!r}, the name of an MCPC; rename it.")
+    # The same rows for all MCPCs, so that their results can be compared.
     is_used = np.isin(codes, _chosen_contexts(contexts, fit)) & frame.notna().all(axis=1).to_numpy()
+    # frame, codes and Z stay row by row the same.
     frame = frame[is_used].reset_index(drop=True)
     codes = codes[is_used]
     Z = Z[is_used]
@@ -150,6 +153,7 @@ def survival(
             f"{len(frame)} rows have a context, a time and an event, {int(frame['event'].sum())} with event=True; at "
             "least 4 rows and 1 event are needed."
         )
+    # One context is one stratum, which is the model without strata.
     strata = ["context"] if stratify and len(np.unique(codes)) > 1 else []
     frame["context"] = codes
     # Over all rows used, whatever the strata: a hazard ratio is for the same difference in scores in every context.
@@ -167,13 +171,16 @@ def survival(
         frame[name] = scaled[:, j]
         try:
             model = _cox(frame[["time", "event", *covariate_names, *strata, name]], strata, name)
+            # Only the row of the MCPC: covariates are adjusted for, not reported.
             models.append(model.loc[name])
         except _NoSolutionError as error:
+            # One MCPC without a solution must not cost the results of the others.
             failed.append(error)
             models.append(pd.Series(np.nan, index=_COX_COLUMNS))
         is_high = _above(Z[:, j], groups, cut)
         if is_high.all() or not is_high.any():
             raise ValueError(f"cut={cut:g} leaves all scores on {name} on one side, since many are equal; change it.")
+        # Curves and the log-rank test need no Cox model and are there even if that has no solution.
         curves.append(_curves(pd, frame, is_high, name))
         logrank_ps.append(logrank(frame, is_high, groups))
     if len(failed) == len(chosen):  # a table of NaN alone would look like a result
@@ -188,6 +195,7 @@ def survival(
     table["logrank_p"] = logrank_ps
     table["n"] = len(frame)
     table["events"] = int(frame["event"].sum())
+    # NaN, no solution, compares as False.
     significant = [name for name in names if table.at[name, "p"] < _LEVEL]
     joint = None
     if significant:
@@ -209,6 +217,7 @@ def _chosen_contexts(contexts: Any, fit: Fitted) -> Array:
 
 def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Array | None, source: Any) -> Any:
     """Return a table of time, event (as floats) and covariates, one row for each row of the data."""
+    # A row is left out if NaN, but not if the value is impossible: that is more likely a mistake.
     times = _numbers(pd, per_row(time, n, names, "time", source), "time")
     events = _numbers(pd, per_row(event, n, names, "event", source), "event")
     odd_times = (times <= 0) | np.isinf(times)
@@ -223,6 +232,7 @@ def _checked(pd: Any, time: Any, event: Any, covariates: Any, n: int, names: Arr
     frame = pd.DataFrame({"time": times, "event": events})
     if covariates is None:
         return frame
+    # Matched by name while the index is still that of the user.
     table = table_in_row_order(covariates, names, "covariates")
     table = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
     if not table.columns.is_unique:
@@ -261,7 +271,7 @@ def _without_deprecations() -> Iterator[None]:
 
 
 def _cox(frame: Any, strata: list[str], what: str) -> Any:
-    """Return the rows "hazard_ratio", "lower", "upper", "p" of each predictor of a Cox model."""
+    """Fit a Cox model; return "hazard_ratio", "lower", "upper" and "p" (columns) of each predictor (rows)."""
     lifelines = require("lifelines", ANALYSIS_EXTRA)
     exceptions = require("lifelines.exceptions", ANALYSIS_EXTRA)
     try:
@@ -282,6 +292,7 @@ def _cox(frame: Any, strata: list[str], what: str) -> Any:
 
 def _above(z: Array, groups: Array, cut: float) -> Array:
     """Return an indicator of the scores (n,) above the quantile ``cut`` of their group."""
+    # z, groups (n,); a score equal to the quantile counts as low.
     bounds = {group: np.quantile(z[groups == group], cut) for group in np.unique(groups)}
     return z > np.array([bounds[group] for group in groups])
 
@@ -294,6 +305,7 @@ def _curves(pd: Any, frame: Any, is_high: Array, name: str) -> Any:
         patients = frame[in_group]
         with _without_deprecations():
             curve = lifelines.KaplanMeierFitter().fit(patients["time"], patients["event"])
+        # lifelines has a row for time 0 and each time in the group in all three tables.
         interval = curve.confidence_interval_
         at_risk = curve.event_table["at_risk"].to_numpy()
         parts.append(
@@ -319,6 +331,7 @@ def logrank(frame: Any, is_high: Array, strata: Array) -> float:
     expected deaths, and their variances, are summed over times and strata (Mantel-Haenszel); the squared sum over the
     variance is chi-squared with one degree of freedom.
     """
+    # Summed over strata before squaring: the test is for an effect that the strata share.
     difference = 0.0
     variance = 0.0
     for stratum in np.unique(strata):
@@ -328,11 +341,14 @@ def logrank(frame: Any, is_high: Array, strata: Array) -> float:
         high = is_high[in_stratum]
         death_times = np.unique(t[died])
         # At each of these times: rows at risk, those of them with high scores, deaths, and deaths with high scores.
+        # From the left: whoever leaves at that very time is still at risk.
         n = len(t) - np.searchsorted(np.sort(t), death_times)
         n_high = high.sum() - np.searchsorted(np.sort(t[high]), death_times)
         time_index = np.searchsorted(death_times, t[died])
         deaths = np.bincount(time_index, minlength=len(death_times))
         deaths_high = np.bincount(time_index, weights=high[died], minlength=len(death_times))
+        # Hypergeometric, for d deaths: mean d share, variance d share (1 - share) (n - d) / (n - 1). For n = 1 the
+        # variance is 0, since d = 1; the maximum avoids 0 / 0.
         share = n_high / n
         difference += float((deaths_high - deaths * share).sum())
         variance += float((deaths * share * (1 - share) * (n - deaths) / np.maximum(n - 1, 1)).sum())

@@ -41,8 +41,10 @@ def links_of_sets(sets: Any, contexts: Sequence[str], max_size: int | None = Non
         Sets with more members among the contexts are left out: the paper takes 5, 10 and 20.
     """
     position = {name: i for i, name in enumerate(contexts)}
+    # Each pair once, although several sets may link it.
     pairs: set[tuple[int, int]] = set()
     for members in read_sets(sets, "links").values():
+        # Size is that among the contexts: members that were not perturbed make no links.
         linked = sorted({position[member] for member in members if member in position})
         if max_size is None or len(linked) <= max_size:
             pairs.update(itertools.combinations(linked, 2))
@@ -113,16 +115,20 @@ def link_recall(
     """
     pd = pandas()
     contexts = _fits(source, key)[1][0].contexts
+    # Before the PCA, so that a mistake in the links is found at once.
     known = _known(links, contexts, max_sizes)
     called = pairs_called(
         source, X=X, y=y, n_pcs=n_pcs, numbers=numbers, tail=tail, metric=metric, standardize=standardize, key=key
     )
     records = []
     for (collection, size), pairs in known.items():
+        # i < j in every pair, as the condensed order needs.
         i, j = np.array(sorted(pairs)).T
         index = condensed_places(i, j, len(contexts))
         for name, versions in called.items():
+            # Share of the known links that are called, for each number of loadings or PCs.
             recalls = [float(is_called[index].mean()) for _, is_called in versions]
+            # The smallest number among equals.
             best = int(np.argmax(recalls))
             number, is_called = versions[best]
             records.append(
@@ -162,8 +168,10 @@ def pairs_called(
     n_pcs = check_integer(n_pcs, "n_pcs", 1)
     ranks = [len(fit.names) for fit in fits]
     tried = sorted(set(check_integers(ranks if numbers is None else numbers, "numbers", 1)))
+    # All models were fitted to the same rows.
     rows = read_rows(sources[0], key, X, y)
     rows.check_rows(2)
+    # One PCA for all numbers: the first m PCs of many are the PCs of m.
     V = rows.principal_directions(max(n_pcs, *tried)).vectors
     tried = sorted({min(m, V.shape[1]) for m in tried})  # numbers beyond the PCs that there are count once
     Z = rows.project(V)
@@ -240,9 +248,11 @@ def _pair(pair: Any, collection: Any) -> list[str]:
 def _called(F: Array, tail: float, metric: str, standardize: bool) -> Array:
     """Return an indicator of the pairs of contexts, condensed, in the tails of similarity of features F (k, m)."""
     if standardize:
+        # F (k, m); a constant column becomes 0 and drops out.
         sd = F.std(axis=0)
         F = (F - F.mean(axis=0)) / np.where(sd > 0, sd, 1)
     distances = context_distances(F, metric)
+    # Ties at a quantile are all called, so the share called may exceed 2 tail.
     low, high = np.quantile(distances, [tail, 1 - tail])
     return np.asarray((distances <= low) | (distances >= high))
 

@@ -53,12 +53,14 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     def fail(why: str) -> ValueError:
         return ValueError(f"{argument} is not a tree in Newick format: {why} at character {at} of {text[:60]!r}.")
 
+    # Without the white space at the end, which is no token.
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if match is None:
             raise fail("unexpected text")
         if is_complete:
             raise fail("it goes on after its end")
+        # Exactly one of these is not None; lengths and comments fall through.
         quoted, sign, length, comment, plain = match.groups()
         if sign == "(":
             if after_node:
@@ -68,6 +70,7 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
             if len(open_nodes) < 1 or not after_node:
                 raise fail("a bracket closes that is empty or was not opened")
             below = open_nodes.pop()
+            # The root is the clade of all leaves, which every tree has: it is not added.
             if open_nodes:
                 clades.add(frozenset(below))
                 open_nodes[-1] |= below
@@ -89,6 +92,7 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     if open_nodes or not leaves:
         raise fail("a bracket is not closed" if open_nodes else "there are no leaves")
     if len(set(leaves)) < len(leaves):
+        # Clades are sets of names, in which two leaves of one name would be one.
         repeated = next(name for name in leaves if leaves.count(name) > 1)
         raise ValueError(f"{argument} has the leaf {repeated!r} more than once; give leaves different names.")
     # A node with a single child, or one around all leaves, is no clade that trees could differ in.
@@ -112,6 +116,7 @@ def newick_of_linkage(linkage: Array, names: Sequence[str]) -> str:
     parts = [_newick_name(name) for name in names]
     heights = [0.0] * len(names)
     for a, b, distance, _ in linkage:
+        # From a child to its parent: half the difference of the distances at which they were joined.
         inside = ",".join(f"{parts[i]}:{(distance - heights[i]) / 2:.6g}" for i in (int(a), int(b)))
         parts.append(f"({inside})")
         heights.append(float(distance))
@@ -131,6 +136,7 @@ def splits(clades: Clades, leaves: Sequence[str]) -> Clades:
     left out.
     """
     all_leaves = frozenset(leaves)
+    # One fixed side, or the two clades below the root would count as two splits, which are the same one.
     sides = {all_leaves - clade if leaves[0] in clade else clade for clade in clades}
     return {side for side in sides if 1 < len(side) < len(all_leaves) - 1}
 

@@ -94,12 +94,14 @@ def top_samples(
     """
     pd = pandas()
     n = check_integer(n, "n", 1)
+    # Z (n, r), codes (n,)
     fit, Z, codes, index = scores_of_rows(source, key, X, y, center)
     if names is None:
         row_names = np.arange(len(Z)) if index is None else index
     else:
         row_names = per_row(names, len(Z), index, "names", source)
     member = np.flatnonzero(codes >= 0)
+    # A row would otherwise be at both poles.
     if 2 * n > len(member):
         raise ValueError(f"n={n} rows at each of two poles, but there are {len(member)}; n <= {len(member) // 2}.")
     parts = []
@@ -150,15 +152,17 @@ def group_medians(
     Returns
     -------
     DataFrame (groups, 1 + r)
-        "n", the number of rows, and the medians; in the order of the groups' names.
+        "n", the number of rows, and the medians; sorted by group.
     """
     pd = pandas()
     min_rows = check_integer(min_rows, "min_rows", 1)
     fit, Z, codes, names = scores_of_rows(source, key, X, y, center)
     labels = pd.Series(per_row(groups, len(Z), names, "groups", source))
     grouped_rows = (codes >= 0) & labels.notna().to_numpy()
+    # Labels as an array: as a Series they would be aligned by index with the new frame.
     grouped = pd.DataFrame(Z[grouped_rows], columns=fit.names).groupby(labels[grouped_rows].to_numpy(), observed=True)
     table = grouped.median()
+    # Both are indexed by group, and pandas aligns them.
     table.insert(0, "n", grouped.size())
     table = table[table["n"] >= min_rows]
     if not len(table):

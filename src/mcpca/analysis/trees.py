@@ -82,6 +82,7 @@ class ContextTree(Shown):
                 f"known lacks {len(missing)} of the {len(self.contexts)} contexts among its leaves: {quoted(missing)}; "
                 f"it has {quoted(leaves)}. Use the names of the contexts."
             )
+        # Clades of the tree of contexts and of the known one, both over the contexts alone.
         tree_clades = clades_of_linkage(self.linkage, self.contexts)
         known_clades = restricted(clades, self.contexts)
         distance = robinson_foulds(tree_clades, known_clades, self.contexts, rooted=rooted)
@@ -90,6 +91,7 @@ class ContextTree(Shown):
         if not rooted:
             tree_clades = splits(tree_clades, self.contexts)
             known_clades = splits(known_clades, self.contexts)
+        # Trees of few contexts may have no clade or split at all: 0 / 1.
         return distance / max(len(tree_clades) + len(known_clades), 1)
 
 
@@ -184,10 +186,12 @@ def tree_distances(
     sources, fits = same_contexts(source, key)
     trees = [(len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)) for fit in fits]
     ranks = [len(fit.names) for fit in fits]
+    # Ranks by default, so that MCPCA and PCA have the same numbers of columns.
     numbers = sorted(set(check_integers(ranks if n_pcs is None else n_pcs, "n_pcs", 1)))
     if not rows_are_given(sources[0], X, y):
         refuse_without_effect("n_pcs", n_pcs, None, "PCs are those of rows, and none are given", "drop it, or pass X")
     else:
+        # The rows are the same for all models, so those of the first will do.
         pc_features = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
         for name in TREE_FEATURES[1:]:
             for m in numbers:
@@ -209,6 +213,7 @@ class _PCFeatures:
     """What overall PCs say about contexts; one PCA and one pass serve any number of PCs up to ``most``."""
 
     def __init__(self, rows: FittedRows, most: int) -> None:
+        # V (q, most), Z (n, most)
         V = rows.principal_directions(most).vectors
         if V.shape[1] < most:
             raise ValueError(f"n_pcs={most}, but the rows have {V.shape[1]} PCs; choose at most that many.")
@@ -221,6 +226,7 @@ class _PCFeatures:
         """Return the features (k, ...) of contexts on the first m PCs."""
         if features == "means":
             return np.asarray(self._means[:, :m])
+        # The leading block is the covariance on the first m PCs.
         covariances = self._covariances[:, :m, :m]
         if features == "covariances":
             return np.asarray(covariances.reshape(len(covariances), -1))
@@ -229,6 +235,7 @@ class _PCFeatures:
 
 def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -> ContextTree:
     """Cluster the contexts by the rows of ``values`` (k, m)."""
+    # A row of one number is constant, so all contexts would be at distance 0.
     if values.shape[1] < 2 and metric == "correlation":
         raise ValueError("One MCPC or PC has no correlation over contexts; take more, or metric='euclidean'.")
     return ContextTree(list(fit.contexts), context_linkage(values, method=method, metric=metric), features)

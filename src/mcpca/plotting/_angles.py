@@ -47,8 +47,10 @@ def plot_angles(
     check_annotate(annotate)
     angles = angles_between(fit.components)
     np.fill_diagonal(angles, np.nan)  # drawn grey: 0 would be the darkest cell
+    # Inches: large enough for a number in a cell, and never larger than a page.
     side = min(max(0.45 * len(angles), 2), 8)
     ax = axes_or_new(ax, (side + width_of(fit.names) + 1, side + 0.7))
+    # Reversed: small angles are the ones to notice, so they are dark.
     colours = require("matplotlib", "plot").colormaps[f"{SEQUENTIAL}_r"].with_extremes(bad="0.8")
     image = draw_heatmap(ax, angles, fit.names, fit.names, colours=colours, largest=90)
     add_bar(ax, image, "angle (degrees)").set_ticks(range(0, 91, 15))
@@ -59,6 +61,7 @@ def plot_angles(
 
 def angles_between(A: Array) -> Array:
     """Return the angles (r, r) in degrees between the lines along the columns of A; 0 on the diagonal."""
+    # 1 up to the precision in which A was stored, but 0 for a column of zeros, which stays one.
     norms = np.linalg.norm(A, axis=0)
     units = A / np.where(norms > 0, norms, 1)
     # Rounding may bring a cosine above 1, of which arccos is NaN.

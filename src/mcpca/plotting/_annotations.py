@@ -62,6 +62,7 @@ def read_annotations(annotations: Any, contexts: Sequence[str], source: Any, key
     columns = []
     for title, values in parts:
         name = f"annotations[{title!r}]" if title else "annotations"
+        # A context without a value stays white instead of making the plot fail.
         column = context_values(values, contexts, name, source=source, key=key, missing="drop")
         if len(column.categories) > len(_LETTERS):
             raise ValueError(
@@ -84,12 +85,14 @@ def draw_strips(
 
     The names of the rows are moved away from ``ax`` by the width of the columns.
     """
+    # May be upside down, as rows of a heatmap count from the top.
     low, high = ax.get_ylim()
     strips = []
     for m, annotation in enumerate(annotations):
         # The first annotation is leftmost on either side.
         place = m if side == "right" else len(annotations) - 1 - m
         strip = axes_beside(ax, _STRIP_GAP + place * (_STRIP_WIDTH + _STRIP_GAP), _STRIP_WIDTH, side)
+        # (k, 1, 4): one pixel for each context
         strip.imshow(_colours(annotation.values)[order][:, None], aspect="auto", interpolation="nearest")
         strip.set_ylim(low, high)
         strip.set_yticks([])
@@ -108,6 +111,7 @@ def write_letters(strips: Sequence[Axes], annotations: Sequence[Annotation], ord
     for strip, (_, values) in zip(strips, annotations, strict=True):
         if values.kind != "category":
             continue
+        # Runs of equal neighbours share a letter: with many contexts single rows are too low for one.
         row_height = size_in_points(strip)[1] / len(order)
         dark = is_dark(_palette(len(values.categories)))
         start = 0
@@ -141,6 +145,7 @@ def add_legend(ax: Axes, annotations: Sequence[Annotation], offset: float) -> No
         frameon=False,
         fontsize=FONT_SIZE,
         handlelength=1,
+        # More columns rather than a legend that is higher than the plot.
         ncols=_legend_columns(labels, size_in_points(ax)[1]),
     )
     for text, handle in zip(legend.get_texts(), handles, strict=True):
@@ -171,6 +176,7 @@ def _titled_parts(annotations: Any, contexts: Sequence[str], of_anndata: bool) -
         return [(str(name), annotations[name]) for name in annotations.columns]
     if of_anndata and isinstance(annotations, (list, tuple)) and all(isinstance(name, str) for name in annotations):
         return [(name, name) for name in annotations]
+    # A Series has a name, a list or an array has none.
     name = getattr(annotations, "name", None)
     return [("" if name is None else str(name), annotations)]
 
@@ -187,6 +193,7 @@ def _colours(values: ContextValues) -> Array:
         colours[known] = _palette(len(values.categories))[values.values[known]]
     else:
         numbers = values.values[known].astype(np.float64)
+        # "or 1": equal numbers all get the lightest colour, not NaN.
         scaled = (numbers - numbers.min()) / (np.ptp(numbers) or 1)
         colours[known] = _scale(scaled)
     return colours
@@ -201,6 +208,7 @@ def _scale(scaled: Array) -> Array:
 def _palette(n: int) -> Array:
     """Return the colours of n categories (n, 4): Okabe and Ito's, then these mixed with more and more white."""
     base = require("matplotlib.colors", "plot").to_rgba_array([CATEGORIES[c] for c in _FILL_ORDER])
+    # Mixing with white on RGBA leaves alpha at 1, since 1 - (1 - 1) = 1.
     return np.concatenate([1 - share * (1 - base) for share in _TINTS])[:n]
 
 

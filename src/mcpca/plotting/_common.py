@@ -36,11 +36,13 @@ def axes_or_new(ax: Axes | None, size: tuple[float, float]) -> Any:
     """Return ``ax``, or the axes of a new pyplot figure of ``size`` inches."""
     if ax is not None:
         return ax
+    # "constrained" makes room for names and legends outside of the axes, which otherwise would be cut off.
     return require("matplotlib.pyplot", "plot").subplots(figsize=size, layout="constrained")[1]
 
 
 def size_in_points(ax: Axes) -> tuple[float, float]:
     """Return width and height of ``ax`` in points, the unit of font sizes."""
+    # In pixels, of which there are dpi to the inch; points are 72 to the inch.
     box = ax.get_window_extent()
     return box.width * 72 / ax.figure.dpi, box.height * 72 / ax.figure.dpi
 
@@ -72,6 +74,7 @@ def settle(ax: Axes) -> None:
 
 def put_row_names(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) -> None:
     """Label y = 0, 1, ... with names, or with every second, third, ... name if they would overlap."""
+    # Here, because that module imports Matplotlib, which is optional.
     from ._ticks import put_names
 
     put_names(ax.yaxis, shorten_all(names), LINE_HEIGHT * font_size)
@@ -80,9 +83,11 @@ def put_row_names(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) 
 
 def put_column_names(ax: Axes, names: Sequence[str], font_size: float = FONT_SIZE) -> None:
     """Label x = 0, 1, ... with names: vertical where columns are narrow, thinned out where they are narrower still."""
+    # See ``put_row_names``.
     from ._ticks import put_names
 
     names = shorten_all(names)
+    # One character more, as a gap between neighbours.
     width = (max(map(len, names)) + 1) * CHARACTER_WIDTH * font_size
     upright = width > size_in_points(ax)[0] / len(names)
     put_names(ax.xaxis, names, LINE_HEIGHT * font_size if upright else width)

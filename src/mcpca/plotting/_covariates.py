@@ -104,6 +104,7 @@ def plot_covariate(
     if kind == "category":
         values = as_categories(values)
     drawn = np.flatnonzero(~values.missing)  # contexts with a value
+    # b and places have an entry for each context drawn, not for each of the fit.
     b = fit.loadings[drawn, j]
     places = values.positions[drawn]
     test_result = _category_test(b, values, drawn) if values.kind == "category" else _trend_test(b, places)
@@ -117,6 +118,7 @@ def plot_covariate(
     else:
         ax.scatter(places, b, s=28, color=CATEGORIES[0], edgecolor="white", linewidth=0.5, zorder=3)
         ax.margins(0.08)
+    # Before labels are placed: their places are measured on the page.
     ax.set_ylim(*limits_from_zero(b))
     ax.set_xlabel(axis_label(label, covariate, "covariate"), fontsize=FONT_SIZE)
     finish_loading_axes(ax, f"loading of {fit.names[j]} (variance)")
@@ -124,6 +126,7 @@ def plot_covariate(
     dropped = f", {n_missing} without a value left out" if n_missing else ""
     ax.set_title(f"{fit.names[j]}, {len(drawn)} contexts{dropped}\n{test_result}", fontsize=FONT_SIZE)
     if annotate is True or (annotate == "auto" and len(drawn) <= _MOST_LABELLED):
+        # Labels are placed in turn, so the contexts that carry the MCPC are named before room runs out.
         order = np.argsort(-b, kind="stable")
         points = np.column_stack([_as_numbers(ax, places), b])[order]
         texts = [shorten(fit.contexts[drawn[i]], LONGEST_LABEL) for i in order]
@@ -136,6 +139,7 @@ def plot_covariate(
 
 def _trend_test(b: Array, places: Array) -> str:
     """Return Spearman's correlation in words."""
+    # Dates as nanoseconds, of which Spearman's correlation uses the order alone.
     x = places.astype(np.int64) if places.dtype.kind == "M" else places
     if len(b) < 3 or len(set(x.tolist())) < 2 or len(set(b.tolist())) < 2:
         return "too few different values for a correlation"
@@ -147,6 +151,7 @@ def _trend_test(b: Array, places: Array) -> str:
 def _category_test(b: Array, values: ContextValues, drawn: Array) -> str:
     """Return the test between categories in words, or why there is none."""
     codes = values.values[drawn]
+    # Every category has a context: those that do not occur have been left out.
     parts = [b[codes == g] for g in range(len(values.categories))]
     if len(parts) < 2:
         return "one group, nothing to compare"
@@ -156,6 +161,7 @@ def _category_test(b: Array, values: ContextValues, drawn: Array) -> str:
         if min(map(len, parts)) < 2 or all(len(set(part.tolist())) < 2 for part in parts):
             return "no test: a group has one context, or neither varies"
         return f"t-test p = {_p_value_text(compare_with_covariate('t-test', b[:, None], codes).p_values)}"
+    # No degrees of freedom within groups.
     if len(parts) == len(b):
         result = "no test: every group has one context"
     else:
@@ -221,6 +227,7 @@ def _side_by_side(heights: Array, diameter: float, most: float) -> Array:
     candidates = candidates[np.abs(candidates) <= most]
     placed: list[int] = []
     for i in np.argsort(heights, kind="stable").tolist():
+        # Points come from the lowest up, so only those below can be in the way.
         near = [d for d in placed if heights[i] - heights[d] < diameter]
         free = [x for x in candidates if all(abs(x - offsets[d]) >= diameter * 0.9 for d in near)]
         # If all candidates are taken, the one taken longest ago.

@@ -65,6 +65,7 @@ def plot_variance_explained(
         # The error of 1 / norm, to first order: that of the norm is the only one.
         errors = (shares * fit.norm_errors / norms)[rows]
         ax.errorbar(shares[rows], range(k), xerr=errors, fmt="none", ecolor=MARK, elinewidth=1)
+    # The ratio of sums, not the mean of the bars: contexts with more variance count more.
     overall = float(fit.explained.sum() / (fit.squared_norms.sum() or 1))
     ax.axvline(overall, color="0.15", linestyle="--", linewidth=1)
     ax.annotate(
@@ -78,6 +79,7 @@ def plot_variance_explained(
         fontsize=FONT_SIZE,
     )
     ax.set_xlim(0, max(1, 1.02 * float(shares.max())))  # estimates can exceed 1
+    # Upside down: the first context is at the top.
     ax.set_ylim(k - 0.5, -0.5)
     put_row_names(ax, names)
     ax.tick_params(axis="y", length=0)

@@ -58,7 +58,7 @@ def plot_top_features(
 
     Notes
     -----
-    The sign of an MCPC is a convention: neither pole is the better one. On axes that are too small for all names the
+    The sign of an MCPC is a convention: neither pole is preferred. On axes that are too small for all names the
     font becomes smaller, and beyond that names are left out.
 
     Examples
@@ -81,14 +81,17 @@ def plot_top_features(
     values = np.concatenate([ends.positive.values, ends.negative.values[::-1]])
     # From the most positive at the top to the most negative at the bottom.
     places = -np.arange(len(values), dtype=np.float64)
+    # A gap only where there are two poles to separate.
     if 0 < n_positive < len(values):
         places[n_positive:] -= _POLE_GAP
     longest = max(map(len, labels), default=0)
     ax = axes_or_new(ax, (3.4 + longest * CHARACTER_WIDTH * FONT_SIZE / 72, 0.9 + 0.21 * len(values)))
     palette = require("matplotlib", "plot").colormaps[DIVERGING]
+    # Two shades for two signs; lengths already show the sizes.
     colours = [palette(0.8 if value > 0 else 0.2) for value in values]
     ax.barh(places, values, height=0.74, color=colours, edgecolor="0.25", linewidth=0.6)
     ax.axvline(0, color="0.25", linewidth=0.8)
+    # initial: an MCPC of zeros has no features at either pole.
     bottom = float(places.min(initial=0)) - 0.7
     ax.set_ylim(bottom, 0.7)
     ax.margins(x=0.05)

@@ -50,6 +50,7 @@ def draw_heatmap(
     ax.tick_params(length=0)
     ax.spines[:].set_color("0.8")
     if k * r <= _MAX_OUTLINED_CELLS:
+        # Minor ticks between cells carry the grid; major ones in the middle carry the names.
         ax.set_xticks(np.arange(r - 1) + 0.5, minor=True)
         ax.set_yticks(np.arange(k - 1) + 0.5, minor=True)
         ax.grid(which="minor", color="0.9", linewidth=0.8)
@@ -65,6 +66,7 @@ def write_numbers(
     font_size: float = FONT_SIZE,
 ) -> None:
     """Write the numbers of a heatmap into its cells: always, or ("auto") if they are few and fit; never for NaN."""
+    # imshow masks NaN.
     values: Array = np.ma.filled(np.ma.asarray(image.get_array()), np.nan)
     k, r = values.shape
     if annotate is False or (annotate == "auto" and k * r > _MAX_NUMBERED_CELLS):
@@ -72,6 +74,7 @@ def write_numbers(
     texts = [["" if np.isnan(value) else number(value) for value in row] for row in values]
     width, height = size_in_points(ax)
     longest = max(len(text) for row in texts for text in row) + 1
+    # All or none: numbers in some cells only would look like a selection.
     fits = longest * CHARACTER_WIDTH * font_size < width / r and LINE_HEIGHT * font_size < height / k
     if annotate == "auto" and not fits:
         return

@@ -96,13 +96,16 @@ def plot_component_images(
         titles = component_titles(fit, chosen)
     elif len(titles) != len(chosen):
         raise ValueError(f"titles has {len(titles)} entries, but {len(chosen)} images are drawn; pass one for each.")
+    # (images, pixels)
     images = pixels[:, chosen].T
     if ax is None:
         ax = require("matplotlib.pyplot", "plot").figure(figsize=images_size(len(chosen), shape, n_columns))
+    # A Figure or SubFigure, and no Axes.
     if hasattr(ax, "subplots"):
         draw_image_grid(ax, images, shape, titles, n_columns)
         return ax
     refuse_without_effect("n_columns", n_columns, 6, "axes are given, one for each image", "drop it, or pass a figure")
+    # np.ravel takes the 2-D arrays that pyplot.subplots returns.
     axes = [ax] if hasattr(ax, "imshow") else list(np.ravel(ax))
     if len(axes) != len(chosen):
         raise ValueError(
@@ -136,6 +139,7 @@ def draw_image_grid(
 
 def draw_image(ax: Axes, image: Array, shape: tuple[int, int]) -> None:
     """Draw one image on a colour scale that is symmetric around 0."""
+    # Symmetric, so that white is 0 in every image.
     largest = float(np.abs(image).max()) or 1
     ax.imshow(image.reshape(shape), cmap=DIVERGING, vmin=-largest, vmax=largest, interpolation="nearest")
     ax.set_xticks([])
@@ -187,6 +191,7 @@ def _carrying_text(b: Array, contexts: Sequence[str]) -> str:
         return "all contexts"
     if len(carrying) == 0:
         return "no context"
+    # In the order of the contexts, so that titles of different MCPCs can be compared.
     names = ", ".join(contexts[i] for i in sorted(carrying))
     if len(names) <= _LONGEST_TITLE:
         return names

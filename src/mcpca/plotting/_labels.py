@@ -55,6 +55,7 @@ def place_labels(
     """
     if len(texts) == 0:
         return []
+    # Equal scales change the limits when the figure is drawn, and with them where points are.
     ax.apply_aspect()
     scale = 72 / ax.figure.dpi * LAYOUT_SHRINKS_TO
 
@@ -62,7 +63,9 @@ def place_labels(
         return np.asarray(ax.transData.transform(xy)) * scale
 
     points = in_points(np.asarray(anchors))
+    # points (m, 2), blocked (n, 2), all in points (1/72 inch), as the layout will leave them
     blocked = np.zeros((0, 2)) if obstacles is None or len(obstacles) == 0 else in_points(obstacles)
+    # Corners of the axes on the same scale as the points.
     low, high = (in_points(ax.transData.inverted().transform(corner)) for corner in _corners(ax))
     taken: list[Array] = []  # boxes: left, bottom, right, top
     written = []
@@ -76,6 +79,7 @@ def place_labels(
         box, gap = position
         taken.append(box)
         written.append(number)
+        # An offset in points stays right when the layout moves the axes.
         offset = (box[:2] + box[2:]) / 2 - point
         ax.annotate(
             text,
@@ -111,6 +115,7 @@ def _free_position(
             # On an ellipse around the point: the box is ``gap`` away both beside and above it.
             middle = point + np.array([math.cos(angle), math.sin(angle)]) * (half + gap)
             box = np.concatenate([middle - half, middle + half])
+            # Boxes are (left, bottom, right, top). Two overlap if each begins before the other ends, both ways.
             outside = (box[:2] < low).any() or (box[2:] > high).any()
             if outside or any((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all() for other in taken):
                 continue
@@ -132,7 +137,9 @@ def name_places(ax: Any, places: Array, names: Sequence[str], span: float) -> No
     written.
     """
     points_per_unit = size_in_points(ax)[1] * LAYOUT_SHRINKS_TO / max(span, 1e-9)
+    # The smallest distance between neighbours decides, as there may be gaps between groups of rows.
     gap = points_per_unit * (min(abs(np.diff(places))) if len(places) > 1 else span)
     size = min(FONT_SIZE, max(_SMALLEST_FONT, gap / LINE_HEIGHT))
+    # 1e-9 against rounding: a font that just fits must not lose every second name.
     step = max(1, math.ceil(LINE_HEIGHT * size / gap - 1e-9))
     ax.set_yticks(places[::step], labels=names[::step], fontsize=size)

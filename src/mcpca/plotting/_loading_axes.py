@@ -19,6 +19,7 @@ def as_categories(values: ContextValues) -> ContextValues:
     """Turn numbers and dates into categories, in their order."""
     if values.kind == "category":
         return values
+    # Sorted, so that the code of a value is its place among them.
     known = np.unique(values.values[~values.missing])
     codes = np.where(values.missing, -1, np.searchsorted(known, values.values))
     names = [f"{value:g}" for value in known] if values.kind == "number" else [str(day)[:10] for day in known]
@@ -31,7 +32,7 @@ def _must_be_vertical(names: Sequence[str], width: float) -> bool:
 
 
 def room_below(names: Sequence[str], width: float) -> float:
-    """Return the inches needed below a figure of ``width`` inches for names that must be vertical, 0 if none need."""
+    """Return the inches needed below a figure of ``width`` inches for vertical names; 0 if they fit side by side."""
     # 60 of 72 points to the inch: the axes do not fill the figure.
     vertical = bool(names) and _must_be_vertical(names, 60 * width)
     return max(map(len, names)) * CHARACTER_WIDTH * FONT_SIZE / 72 if vertical else 0.0
@@ -48,6 +49,7 @@ def name_categories(ax: Any, names: Sequence[str]) -> None:
 
 def limits_from_zero(b: Array) -> tuple[float, float]:
     """Return limits for an axis of loadings, which start at 0 so that lengths can be compared."""
+    # A little below 0, so that points at 0 are not cut in half.
     largest = float(b.max(initial=0)) or 1.0
     return -0.04 * largest, 1.08 * largest
 

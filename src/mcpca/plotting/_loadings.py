@@ -114,6 +114,7 @@ def plot_loadings(
         refuse_without_effect("groups", groups, None, f"order={order!r} knows none", "drop it, or pass order='groups'")
     group_codes = None if groups is None else _group_codes(groups, fit.contexts, source, key)
     strip_values = read_annotations(annotations, fit.contexts, source, key)
+    # What is shown is also what is clustered: neighbours must look alike.
     B = normalized(fit.loadings, normalize)
     rows = np.arange(len(B)) if order == "given" else similar_order(B)
     columns = np.arange(B.shape[1])
@@ -129,6 +130,7 @@ def plot_loadings(
     if strip_values:
         width = width + strips_width(strip_values) / 72 + legend_width(strip_values, height) + 0.2
     ax = axes_or_new(ax, (width, height))
+    # annotate=False: whether numbers fit is known only after the layout.
     image = draw_loadings_heatmap(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
     add_bar(ax, image, _SCALE_LABELS[normalize])
     if strip_values:
@@ -191,9 +193,11 @@ def _columns_by_kind(B: Array, rows: Array, group_codes: Sequence[int] | None) -
     """
     labels = how_shared(B, groups=group_codes).labels
     # The centre of gravity of a column over the rows as they are drawn.
+    # Squares, as in ``how_shared``: small loadings in many rows would pull all centres to the middle.
     weights = B[rows] ** 2
     centres = np.arange(len(rows)) @ weights / np.maximum(weights.sum(axis=0), np.finfo(float).tiny)
     place = np.where(np.isin(labels, ("specific", "shared")), centres, 0)
+    # The last key of lexsort counts first: kinds, then places. It is stable, which keeps broad ones in order.
     columns = np.lexsort((place, np.array([SHARING_KINDS.index(label) for label in labels])))
     return columns, [str(label) for label in labels[columns]]
 
@@ -201,6 +205,7 @@ def _columns_by_kind(B: Array, rows: Array, group_codes: Sequence[int] | None) -
 def _draw_brackets(ax: Axes, kinds: Sequence[str]) -> None:
     """Draw a line with its name above each run of one kind, and a line between runs."""
     transforms = require("matplotlib.transforms", "plot")
+    # 4 points above the heatmap, whatever its height.
     above = transforms.ScaledTranslation(0, 4 / 72, ax.figure.dpi_scale_trans)
     place = ax.get_xaxis_transform() + above
     column_width = size_in_points(ax)[0] / len(kinds)
@@ -232,6 +237,7 @@ def _moved_apart(centres: Sequence[float], gap: float, last: float) -> list[floa
     moved = list(centres)
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
+    # The last name may not leave the plot, unless it was there to begin with.
     moved[-1] = min(moved[-1], max(last, centres[-1]))
     for i in range(len(moved) - 2, -1, -1):
         moved[i] = min(moved[i], moved[i + 1] - gap)

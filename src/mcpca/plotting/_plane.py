@@ -85,8 +85,7 @@ def plot_plane(
     -----
     Points and scores are centred by the mean of the rows drawn, where the arrows start. Rows with a negative score are
     triangles, all others circles, so that they can be told apart in print without colours. Both axes have the same
-    scale, so angles are those of the projections. Of sparse rows only the sample is read, and it is made dense only if
-    it has at most 600 rows or features.
+    scale, so angles are those of the projections. Of sparse rows only the sample is read, and it stays sparse.
 
     Examples
     --------
@@ -109,9 +108,11 @@ def plot_plane(
     chosen = None if components is None else component_indices(components, fit.names)
     space = rows_of_fit(source, fit, key, X, y)
     drawn = sampled_rows(space, [space.position(i, fit.contexts)], max_rows)
+    # drawn.rows (m, q), V (q, 2), points (m, 2), scores (m,)
     pca_rows = drawn
     if pcs_of == "all":
         pca_rows = sampled_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
+    # As many PCs as the larger of the two needs, and no more.
     directions = _directions(pca_rows.rows, max(first, second), context, pcs_of)
     V = directions.vectors[:, [first, second]]
     points = _centred_products(drawn.rows, V)
@@ -161,6 +162,7 @@ def _directions(rows: Any, last: int, context: Any, pcs_of: str) -> Directions:
 
 def _centred_products(rows: Any, V: Array) -> Array:
     """Return ``(x - mean)^T V`` of all rows, without a centred copy of them."""
+    # Centring the products equals centring the rows, and keeps sparse rows sparse.
     products = np.asarray(rows @ V, dtype=np.float64)
     return np.asarray(products - products.mean(axis=0))
 
@@ -174,6 +176,7 @@ def _longest_arrows(tips: Array) -> list[int]:
 def _default_length(tips: Array, points: Array) -> float:
     """Return the length of arrows in standard deviations; ``tips`` (m, 2) are those at one standard deviation."""
     longest = float(np.linalg.norm(tips, axis=1).max(initial=0))
+    # Not the largest distance, which a single row far away would decide.
     rim = float(np.quantile(np.linalg.norm(points, axis=1), 0.9))
     return float(max(2, np.round(1.2 * rim / longest))) if longest > 0 else 2.0
 
@@ -183,6 +186,7 @@ def _set_limits(ax: Any, points: Array, tips: Array) -> None:
     everything = np.vstack([points, tips, np.zeros((1, 2))])
     low = everything.min(axis=0)
     high = everything.max(axis=0)
+    # Points that coincide still need limits that differ.
     size = np.maximum(high - low, 1e-12)
     low = low - 0.08 * size
     high = high + 0.08 * size
@@ -221,6 +225,7 @@ def _draw_points(ax: Any, points: Array, z: Array, label: str) -> None:
     triangle = _marker_path("v")
     dots.set_paths([circle if value >= 0 else triangle for value in z[order]])
     width = size_in_points(ax)[0]
+    # Pointed ends of the colour bar say that there are scores beyond it.
     beyond = "both" if np.abs(z).max() > largest else "neither"
     bar = ax.figure.colorbar(dots, cax=ax.inset_axes((1 + 8 / width, 0, 12 / width, 1)), extend=beyond)
     bar.set_label(label, fontsize=FONT_SIZE)

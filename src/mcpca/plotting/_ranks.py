@@ -87,14 +87,17 @@ def plot_rank_selection(source: Any, *, key: str = "mcpca", ax: Figure | None = 
     if start % _PANELS_PER_ROW + len(pairwise) > _PANELS_PER_ROW:  # heatmaps are compared, so they share a row
         start = _PANELS_PER_ROW * math.ceil(start / _PANELS_PER_ROW)
     end = start + len(pairwise)
+    # Panels first, then empty places up to ``start``, then heatmaps up to ``end``.
     columns = min(end, _PANELS_PER_ROW)
     rows = math.ceil(end / _PANELS_PER_ROW)
     if ax is None:
         figure = _with_header(selection, max(columns * _PANEL_WIDTH, _NARROWEST), rows * _PANEL_HEIGHT)
     else:
+        # The text takes its height from a figure that the caller made, and adds it to a new one.
         figure = _with_header(selection, ax.get_figwidth(), ax.get_figheight(), ax)
     if end:
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        # strict=False: the grid has places for heatmaps as well, and may have empty ones.
         for panel, draw in zip(grid, panels, strict=False):
             draw(selection, panel)
             _finish(panel)
@@ -150,6 +153,7 @@ def _selection(source: Any, key: str) -> RankSelection:
 
 def _with_header(selection: RankSelection, width: float, height: float, figure: Figure | None = None) -> Figure:
     """Write the recommendation above ``width`` x ``height`` inches for panels, or at the top of ``figure``."""
+    # Wrapped by the estimated width, as nothing can be measured before the figure exists.
     characters_per_line = int((width - 2 * _MARGIN) * 72 / (_TEXT_CHARACTER * FONT_SIZE))
     lines = textwrap.wrap(selection.reason, characters_per_line, break_on_hyphens=False)
     title_size = FONT_SIZE + 3
@@ -167,6 +171,7 @@ def _with_header(selection: RankSelection, width: float, height: float, figure: 
     # The text is outside of the layout, which knows only one title, and that cannot be partly bold.
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - above / total), h_pad=0.07, w_pad=0.07)
     title = f"Recommended rank: {selection.rank}" if selection.rank else "Rank 0: nothing above noise"
+    # Figure coordinates: fractions of its width and height.
     left = _MARGIN / width
     top = 1 - _MARGIN / total
     figure.text(left, top, title, fontsize=title_size, fontweight="bold", va="top")
@@ -182,6 +187,7 @@ def _panels(selection: RankSelection) -> list[Callable[[RankSelection, Any], Non
     nothing = np.array([])
     curves = [(columns.get(name, nothing), partial(_draw_curve, name)) for name in _CURVE_LABELS]
     # What a panel shows, and the function that draws it.
+    # A log scale has no place for a spread of 0: a curve of these alone makes no panel.
     candidates: list[tuple[Array, Callable[[RankSelection, Any], None]]] = [
         (_or_nan(columns.get("spread", nothing)), _draw_noise_test),
         curves[0],
@@ -226,6 +232,7 @@ def _draw_noise_test(selection: RankSelection, ax: Axes) -> None:
 def _draw_scree(selection: RankSelection, ax: Axes) -> None:
     sigma = selection.scree["singular value"]
     last = max([selection.votes.get("scree", 0), *selection.ranks.tolist()])
+    # A little beyond the ranks in question; the rest of the scree would squeeze these together.
     shown = slice(0, math.ceil(1.15 * last) + 1)
     index = np.arange(1, len(sigma) + 1)[shown]
     draw_band(ax, index, selection.scree["null mean"][shown], selection.scree["null upper"][shown])
@@ -240,6 +247,7 @@ def _draw_scree(selection: RankSelection, ax: Axes) -> None:
 def _draw_replicating(selection: RankSelection, ax: Axes) -> None:
     values = selection.columns["replicating"]
     _draw_marked_curve(ax, selection, "how many come back", selection.ranks, values)
+    # As many as there are: the curve reaches the line where all components come back.
     ax.axline((0, 0), slope=1, color=_GREY, linewidth=0.8, linestyle=":", zorder=0)
     # The limit follows the curve, not the dotted line, beside which the curve might lie flat at the bottom.
     top = max(1.6 * float(np.nanmax(values)), 2)
@@ -275,6 +283,7 @@ def _draw_marked_curve(ax: Axes, selection: RankSelection, name: str, x: Array, 
         ax.plot(x[chosen], y[chosen], "o", markersize=9, markerfacecolor="none", color="0.1")
     if selection.rank:
         ax.axvline(selection.rank, color=MARK, linestyle="--", linewidth=1, zorder=0)
+    # + 0.5: a single rank has no range to take a share of.
     margin = 0.04 * (x[-1] - x[0]) + 0.5
     ax.set_xlim(x[0] - margin, x[-1] + margin)
     ax.set_title(name if vote is None else f"{name} ({vote})")
@@ -292,15 +301,18 @@ def _draw_heatmap(ax: Axes, name: str, values: Array, selection: RankSelection) 
     """Draw one measure of pairs of ranks, with a frame around the recommended rank."""
     colours = require("matplotlib", "plot").colormaps[SEQUENTIAL].with_extremes(bad=_UNKNOWN)
     ranks = selection.ranks
+    # Ranks of more digits leave room for fewer of them.
     most_ticks = _TICK_DIGITS // len(str(ranks.max()))
     ticks = np.arange(0, len(ranks), math.ceil(len(ranks) / most_ticks))
     image = ax.imshow(values, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
     square = require("matplotlib.patches", "plot").Rectangle
+    # On the diagonal, if the recommended rank is among those compared; rank 0 is not.
     for i in np.flatnonzero(ranks == selection.rank):
         ax.add_patch(square((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=MARK, linewidth=1.2))
     ax.set_xticks(ticks, labels=ranks[ticks])
     ax.set_yticks(ticks, labels=ranks[ticks])
     ax.set_title(name)
+    # It compares two fits to all rows; the others compare one of all rows with one of nine tenths.
     symmetric = name == "context consistency"
     ax.set_xlabel("rank" if symmetric else "rank, a tenth held out")
     ax.set_ylabel("rank" if symmetric else "rank, all rows")

@@ -65,7 +65,7 @@ def plot_scores(
         "context" subtracts the mean of each context, as the model does: the squared widths are what loadings measure.
         "overall" subtracts one mean of all rows, as in the paper's figures, and keeps differences between contexts.
     max_contexts : int
-        Number of contexts that are drawn at most if ``contexts`` is None.
+        Largest number of contexts that are drawn if ``contexts`` is None.
     key : str
         Name of the fit in an AnnData.
     ax : matplotlib Axes, optional
@@ -109,10 +109,12 @@ def plot_scores(
     half = (len(chosen) + 1) // 2
     if left_out:
         places[half:] -= 2 if kind == "ridge" else 1
+    # Height in rows, with those of the gap.
     rows = 1 - places[-1]
     ax = axes_or_new(ax, (4.4 + max(map(len, names)) * CHARACTER_WIDTH * FONT_SIZE / 72, 1.1 + 0.3 * rows))
     top = places[0] + (1.7 if kind == "ridge" else 0.7)
     small = min(1.0, size_in_points(ax)[1] / (top - places[-1]) / 16)  # marks shrink in rows of less than 16 points
+    # By the largest loading of all contexts, so that shades mean the same whichever are drawn.
     shades = _shades(b[chosen], float(b.max()))
     ax.axvline(0, color="0.8", linewidth=0.8, zorder=0)
     for number, (z, place, shade) in enumerate(zip(scores, places, shades, strict=True)):
@@ -120,6 +122,7 @@ def plot_scores(
             _draw_box(ax, z, place, shade)
         else:
             _draw_density(ax, z, place, shade, kind, number, small)
+    # Before names, whose size follows the height of a row.
     ax.set_ylim(places[-1] - 0.7, top)
     name_places(ax, places, names, top - places[-1] + 0.7)
     _write_loadings(ax, places, b[chosen])
@@ -166,8 +169,10 @@ def _draw_density(ax: Any, z: Array, place: float, shade: Any, kind: str, number
     order = 1 + number * 0.01
     low, median, high = np.quantile(z, [0.25, 0.5, 0.75])
     spread = float(z.std())
+    # A kernel estimate of equal values has a singular covariance.
     if len(z) > 2 and spread > 1e-9 * (np.abs(z).max() or 1):
         grid, density = _density(z)
+        # Equal heights: with equal areas a narrow density would make all others flat.
         height = _HEIGHTS[kind] * density / density.max()
         below = place - height if kind == "violin" else np.full_like(grid, place)
         ax.fill_between(grid, below, place + height, facecolor=shade, edgecolor=_DARK, linewidth=0.7, zorder=order)
@@ -193,6 +198,7 @@ def _density(z: Array) -> tuple[Array, Array]:
     # Scott's rule, n^(-1/5), for the number of all values, not of those that are left.
     bandwidth = len(z) ** -0.2
     kernel = gaussian_kde(values, bw_method=bandwidth)
+    # Two bandwidths beyond the extremes, where the density has nearly vanished.
     margin = 2 * float(values.std()) * bandwidth
     grid = np.linspace(z.min() - margin, z.max() + margin, _GRID)
     return grid, np.asarray(kernel(grid))
@@ -202,6 +208,7 @@ def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
     half = _HEIGHTS["box"]
     low, median, high = np.quantile(z, [0.25, 0.5, 0.75])
     reach = _WHISKER * (high - low)
+    # Never empty, as it holds the values around the median. Whiskers end at a value, not at the bound.
     inside = z[(z >= low - reach) & (z <= high + reach)]
     beyond = z[(z < inside.min()) | (z > inside.max())]
     line = {"color": _DARK, "linewidth": 0.8, "zorder": 2}
@@ -220,6 +227,7 @@ def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
 
 def _write_loadings(ax: Any, places: Array, b: Array) -> None:
     """Write the loadings to the right of the rows that have a name, below the heading "loading"."""
+    # Names may have been thinned out, and a number without a name would be puzzling.
     named = set(ax.get_yticks().tolist())
     size = ax.get_yticklabels()[0].get_fontsize()
     style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center", "fontsize": size}

@@ -81,6 +81,7 @@ def plot_scree(
 
 def draw_band(ax: Axes, x: Array, lower: Array, upper: Array) -> None:
     """Shade the range of noise, slightly beyond both ends so that a single rank has a band too."""
+    # lower > 0: a log scale has no other place for it.
     known = np.isfinite(lower) & np.isfinite(upper) & (lower > 0)
     if known.any():
         x, lower, upper = (np.pad(values[known].astype(np.float64), 1, mode="edge") for values in (x, lower, upper))
@@ -95,8 +96,10 @@ def scale_log(ax: Axes) -> None:
     low, high = ax.get_ylim()
     ax.set_ylim(low, high)  # fixed: other tick locators would change them
     ticker = require("matplotlib.ticker", "plot")
+    # Matplotlib labels the minor ticks too where a log axis spans little, and the labels would overlap.
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
     if high < 100 * low:
+        # Over less than two decades powers of ten would leave one or two labels.
         ax.yaxis.set_major_locator(ticker.MaxNLocator(5) if high < 6 * low else ticker.LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
         ax.yaxis.set_minor_locator(ticker.NullLocator())
@@ -126,6 +129,7 @@ def _noise_band(sigma: Array, selection: Any, stored: RankSelection | None) -> t
 
 
 def _is_same_scree(sigma: Array, other: Array) -> bool:
+    # Relative to the largest and not each to itself: trailing ones may be 0.
     m = min(len(sigma), len(other))
     return bool((np.abs(sigma[:m] - other[:m]) <= _SAME_DATA * sigma[0]).all())
 

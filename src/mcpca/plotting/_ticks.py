@@ -43,4 +43,5 @@ class SpacedLocator(Locator):
 def put_names(axis: Axis, names: Sequence[str], size: float) -> None:
     """Label 0, 1, ... on an axis; ``size`` is the length of a label along the axis, in points."""
     axis.set_major_locator(SpacedLocator(len(names), size))
+    # The formatter is also asked for positions of the cursor, which are no integers and may be outside.
     axis.set_major_formatter(FuncFormatter(lambda x, _: names[round(x)] if 0 <= round(x) < len(names) else ""))

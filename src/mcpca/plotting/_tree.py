@@ -83,7 +83,9 @@ def plot_context_tree(
     if metric == "correlation" and r < 2:
         raise ValueError("source has 1 MCPC, and metric='correlation' needs at least 2; pass metric='euclidean'.")
     tree = context_linkage(normalized(fit.loadings, normalize), method=method, metric=metric)
+    # An empty list without annotations: widths are then 0.
     columns = read_annotations(annotations, fit.contexts, source, key)
+    # Contexts from top to bottom; the place of context i is where i is in it.
     order = leaves_list(tree)
     names = [fit.contexts[i] for i in order]
     width = 3.2 + width_of(names) + strips_width(columns) / 72
@@ -126,6 +128,7 @@ def branches(tree: Array, order: Array) -> Array:
     for m, (a, b, distance, _) in enumerate(tree):
         first = int(a)
         second = int(b)
+        # A row of the linkage joins earlier clusters only, so both children have their places by now.
         height[k + m] = distance
         place[k + m] = (place[first] + place[second]) / 2
         segments[m] = [

@@ -117,6 +117,7 @@ def plot_trends(
             )
     if absent.all():
         raise ValueError("No context has both a time and a group; pass both for at least one.")
+    # (k, chosen); normalised by all contexts, also those without a time.
     B = fit.loadings[:, chosen]
     if normalize == "component":
         largest = fit.loadings[:, chosen].max(axis=0)
@@ -129,6 +130,7 @@ def plot_trends(
         if not len(members):
             continue
         # The legend names the MCPC only if there are several, or no groups.
+        # One of the two parts is always there.
         mcpc = fit.names[j] if len(chosen) > 1 or not name else ""
         text = ", ".join(part for part in (mcpc, name) if part)
         style = _style(column, g, len(chosen), len(names))
@@ -168,6 +170,7 @@ def _style(column: int, g: int, n_components: int, n_groups: int) -> dict[str, A
 
 
 def _draw_trend(ax: Any, t: Array, b: Array, style: dict[str, Any], label: str) -> None:
+    # t, b (contexts of the line,); times sorted, so the line runs from left to right.
     times, index = np.unique(t, return_inverse=True)
     means = np.bincount(index, weights=b) / np.bincount(index)
     edge = {"markeredgecolor": "0.2" if style["markerfacecolor"] != "white" else style["color"], "markeredgewidth": 0.7}
@@ -180,5 +183,6 @@ def _draw_trend(ax: Any, t: Array, b: Array, style: dict[str, Any], label: str) 
     proxy = require("matplotlib.lines", "plot").Line2D(
         [], [], linewidth=1.6, markersize=6, label=label, **style, **edge
     )
+    # Matplotlib leaves labels with an underscore in front out of legends.
     line.set_label("_line")
     ax.add_line(proxy)

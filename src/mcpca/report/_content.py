@@ -51,6 +51,7 @@ def content_of(
     """Return everything that the page shows."""
     B = fit.loadings
     relative = normalized(B, "component")  # by the largest loading of each MCPC, as the map of loadings is coloured
+    # NaN for a context without variance, which ``rounded`` turns into null.
     shares = model.explained_share(per="context")
     reason = _reason(model, selection)
     return {
@@ -84,6 +85,7 @@ def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any]
         level = errors.confidence
         source = f"{len(errors.loadings)} bootstrap resamples of the rows"
     else:
+        # Not simply plus and minus: loadings are variances, and end at 0.
         lower, upper = errors.intervals(B, _CONFIDENCE)
         level = _CONFIDENCE
         source = "Fisher's information of the fitted Gaussian model"
@@ -92,6 +94,7 @@ def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any]
 
 def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
     """Return one number for each context: its rows, and how well the model fits it."""
+    # All lists below have k entries, in the order of the fit.
     noise = model.noise_variance_
     return {
         "rows": None if fit.n_samples is None else [int(n) for n in fit.n_samples],
@@ -108,11 +111,13 @@ def _of_mcpcs(
     model: Any, fit: Fitted, errors: Precision | Bootstrap | None, replicability: Replicability | None
 ) -> dict[str, Any]:
     """Return what is known of each MCPC: its variance, its neighbour, its error, whether it replicates."""
+    # B (k, r); all lists below have r entries.
     B = fit.loadings
     total = B.sum(axis=0)  # variance along each MCPC, summed over contexts
     r = len(total)
     cosines = fit.components.T @ fit.components  # A has unit columns
     np.fill_diagonal(cosines, 0)  # an MCPC is not its own neighbour
+    # By |cos|, since the sign of an MCPC is a convention.
     nearest = np.abs(cosines).argmax(axis=1)
     angles = None
     if isinstance(errors, Precision):
@@ -152,8 +157,10 @@ def _clustered(rows: Array) -> list[int] | None:
 
 def _poles(fit: Fitted, n_features: int) -> dict[str, Any]:
     """Return the features at both poles of each MCPC; each name is written once, and referred to by its place."""
+    # Features recur at the poles of several MCPCs, and names of thousands of genes would fill the file.
     places: dict[int, int] = {}  # of features in the list of names, in the order in which they are first needed
     both_poles = []
+    # Row j of pinv(A), beside column j of A: what a feature weighs in the score, and how it moves with it.
     for j, weights in enumerate(fit.projection):
         negative, positive = poles(fit.components, fit.features, j, n_features)
         both_poles.append(
@@ -191,6 +198,7 @@ def _sample(sample: ContextSample) -> dict[str, Any]:
         "n": sample.n,
         "used": sample.n_used,
         "shown": len(sample.scores),
+        # (r, 5): the page reads them by MCPC.
         "quantiles": rounded(sample.quantiles.T, 4),
         "scores": packed(sample.scores),
         "coordinates": packed(sample.coordinates),
@@ -204,6 +212,7 @@ def _reason(model: Any, selection: RankSelection | RankChoice | None) -> str:
     r = int(model.n_components_)
     if selection is None:
         return f"Rank {r} was set by the analyst; no criterion was computed."
+    # A selection may have been computed for the record, and another rank fitted.
     if selection.rank == r:
         return selection.reason
     return f"Rank {r} was set by the analyst. The criteria say: {selection.reason}"
@@ -223,10 +232,12 @@ def _rank(model: Any, selection: RankSelection | RankChoice | None, reason: str)
         columns = selection.columns
         votes = selection.votes
         scree = selection.scree
+    # Criteria that were not computed are all NaN; an empty panel would say nothing.
     curves = {name: rounded(values) for name, values in columns.items() if np.isfinite(values).any()}
     return content | {
         "ranks": [int(r) for r in selection.ranks],
         "columns": curves,
+        # Votes are drawn on curves, so those without one are left out.
         "votes": {name: int(vote) for name, vote in votes.items() if name in curves},
         "threshold": selection.threshold,
         "scree": {name: rounded(values[:_MOST_SINGULAR_VALUES]) for name, values in scree.items()},
@@ -236,6 +247,7 @@ def _rank(model: Any, selection: RankSelection | RankChoice | None, reason: str)
 def _run(model: Any, run: Mapping[str, Any]) -> list[list[str]]:
     """Return the table at the end of the page: pairs of text that say how the model was made."""
     table = [[str(key), _text(value)] for key, value in run.items()]
+    # verbose has no effect on results.
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
     table += [[f"parameter {name}", _text(value)] for name, value in parameters.items()]
     table.append(["iterations", str(model.n_iter_)])

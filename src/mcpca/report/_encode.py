@@ -21,6 +21,7 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 def rounded(values: Any, digits: int = _DIGITS) -> Any:
     """Return numbers as (nested) lists with that many significant digits; None for NaN and infinity."""
+    # Through an array of objects, since None and int must survive the reshape.
     array = np.asarray(values, dtype=np.float64)
     return np.array([_short(v, digits) for v in array.ravel().tolist()], dtype=object).reshape(array.shape).tolist()
 
@@ -38,6 +39,7 @@ def packed(values: Array) -> dict[str, Any]:
 
     The error is at most half a scale: 1.5e-5 of the largest absolute value of the column.
     """
+    # initial=0: a page may show no rows at all. A column of zeros has the scale 0 and needs no division.
     scales = np.abs(values).max(axis=0, initial=0) / _INT16_MAX
     integers = np.round(values / np.where(scales > 0, scales, 1)).astype("<i2")
     # Seven digits, since an error in the scale is an error in every number of the column.
@@ -46,6 +48,7 @@ def packed(values: Array) -> dict[str, Any]:
 
 def as_json(content: Any) -> str:
     """Return JSON in plain ASCII that is safe inside a script element, whatever its strings contain."""
+    # allow_nan=False: NaN is no JSON, and the browser would reject the page; better to fail here.
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)

@@ -22,6 +22,7 @@ _SCRIPTS = ("data.js", "dom.js", "table.js", "charts.js", "map.js", "mcpc.js", "
 
 def page_of(content: dict[str, Any]) -> str:
     """Return the page; the same content gives the same text."""
+    # The texts that are hashed for the policy must be those in the page, byte for byte.
     plotly = _plotly()
     ours = _script("\n".join(_asset(name) for name in _SCRIPTS))
     pieces = {

@@ -62,6 +62,7 @@ def render(
         refuse_without_effect("max_rows", max_rows, MAX_ROWS, "no rows are given", "drop it, or pass X")
     fit = fitted(source)
     k, r = fit.loadings.shape
+    # None again if the rank was given.
     selection = model.rank_choice_ if selection is None else selection
     # The replicability of a rank selection is that of the MCPCs of MCPCA(rank) with default settings, column by column:
     # those of another solver, of orthogonal MCPCs or of weighted contexts are others.
@@ -72,7 +73,9 @@ def render(
     _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
     _check_result("replicability", replicability, (Replicability,), (k, r))
     _check_result("presence", presence, (Presence,), (k, r))
+    # A number by default, so that the same call writes the same bytes.
     rng = as_generator(random_state)
+    # The model knows only what comes out of the steps of its Pipeline.
     if steps is not None and X is not None:
         X, y = transformed_rows(steps, X, y)
     samples = None if X is None else sample_contexts(model, X, y, max_rows, rng)
@@ -144,7 +147,7 @@ def write_report(
     Returns
     -------
     Path
-        Of the file.
+        The file that was written.
 
     Notes
     -----
@@ -162,6 +165,7 @@ def write_report(
     >>> path = write_report(model, "report.html", X=truth.X, y=truth.y)  # doctest: +SKIP
     """
     file = Path(path)
+    # Before ``render``, which may take long.
     if file.is_dir():
         raise IsADirectoryError(f"path={str(file)!r} is a folder; add the name of a file, such as report.html.")
     if file.exists() and not overwrite:
@@ -182,6 +186,7 @@ def write_report(
         n_features=n_features,
         random_state=random_state,
     )
+    # A failure while writing leaves an earlier report as it was.
     replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
     return file
 
@@ -193,6 +198,7 @@ def _check_result(name: str, value: Any, kinds: tuple[type, ...], expected: tupl
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{name} is a {type(value).__name__}; pass a {names}.")
+    # A wrong shape shows a result of another model; one of the same shape cannot be told apart.
     k, r = expected
     shape: tuple[int, ...] = expected  # a choice of rank has no shape of its own
     if isinstance(value, Precision):

@@ -34,9 +34,8 @@ MOST_SHOWN = 500  # rows of a context in the page; more make the file larger, an
 # others in one pass that holds those of every context at once: hence the two bounds.
 _MOST_USED = 1000
 _MOST_USED_OF_A_PASS = 100
-_MOST_NUMBERS = (
-    10**7
-)  # in the rows of one context, so that wide rows stay within 80 MB; a pass holds five times as many
+# In the rows of one context, so that wide rows stay within 80 MB; a pass holds five times as many.
+_MOST_NUMBERS = 10**7
 _ROUNDING = 1e-12  # share of the sum of squares below which a variance is rounding error
 
 
@@ -51,14 +50,14 @@ class ContextSample:
     n_used : int
         Rows behind the quantiles and the principal components.
     quantiles : ndarray (5, r)
-        Of the scores, at ``QUANTILES``.
+        Quantiles of the scores, at ``QUANTILES``.
     scores : ndarray (m, r)
     coordinates : ndarray (m, 3)
         Along the principal components of the context, from its mean.
     axes : ndarray (r, 3)
         Cosines between MCPCs and these principal components.
     shares : ndarray (3,)
-        Of the context's variance, in the rows used.
+        Shares of the context's variance along these principal components, in the rows used.
     """
 
     n: int
@@ -81,19 +80,23 @@ def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Ge
     """
     contexts = _read(model, X, y)
     fitted_index = _fitted_index(model, contexts)
+    # The same number from each, so that small contexts are not drowned by large ones.
     per_context = min(MOST_SHOWN, max_rows // len(model.contexts_))
+    # P (r, p), A (p, r), means (k, p)
     P, A = (np.asarray(to_host(x), dtype=np.float64) for x in (model.projection_, model.components_))
     means = None if model.means_ is None else np.asarray(to_host(model.means_), dtype=np.float64)
     names = contexts.names.tolist()
 
     def sample_of(draw: _Draw) -> ContextSample:
         rows = draw.rows()
+        # Only the rows drawn are checked: all of them would take a pass over the data.
         _check_finite(rows, f"X, context {names[draw.context]!r},", contexts.feature_names)
         # A model fitted on covariances knows no means: rows are then centred by their own.
         mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[fitted_index[draw.context]]
         return _summarised(rows, draw.shown, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
 
     samples: list[ContextSample | None] = [None] * len(model.contexts_)
+    # Randomness first, work in threads after: the page does not depend on which thread ends first.
     draws = _draws(contexts, per_context, rng)
     for draw, sample in zip(draws, each(sample_of, draws, n_workers()), strict=True):
         samples[fitted_index[draw.context]] = sample
@@ -125,9 +128,11 @@ def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
     from .._data.dask_rows import whole_rows
 
     X = with_fitted_features(fitted_model(model), X, "X")[0]
+    # Blocks of whole rows: a chunk must not hold only some of the features.
     blocks = whole_rows(X, "X").to_delayed().ravel().tolist()
 
     def chunks() -> Iterator[Any]:
+        # One block at a time is in memory.
         return (block.compute() for block in blocks)
 
     return chunks, np.asarray(y.compute()) if is_dask(y) else y
@@ -136,6 +141,7 @@ def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
 def _fitted_index(model: Any, contexts: Contexts) -> list[int]:
     """Return the index of each context of the data among the fitted ones."""
     if contexts.by_name:
+        # By the labels themselves and not by text, as in ``fit``.
         position = {name: i for i, name in enumerate(model.contexts_.tolist())}
         unknown = [name for name in contexts.names.tolist() if name not in position]
         if unknown:
@@ -165,10 +171,12 @@ def _draws(contexts: Contexts, per_context: int, rng: np.random.Generator) -> li
     k = len(contexts.names)
     p = contexts.n_features
     most_in_memory = max(per_context, min(_MOST_USED, _MOST_NUMBERS // p))
+    # A pass holds the rows of all k contexts at once: k m p numbers.
     most_of_a_pass = max(per_context, min(_MOST_USED_OF_A_PASS, 5 * _MOST_NUMBERS // (k * p)))
     chosen_rows = []
     for i, n in enumerate(contexts.n_samples.tolist()):
         m = min(n, most_in_memory if contexts.sources[i].in_memory else most_of_a_pass)
+        # Sorted, so that files are read from front to back.
         chosen_rows.append(np.sort(rng.choice(n, m, replace=False)))
     drawn = contexts.take(chosen_rows)
     gathered = _gathered(drawn)
@@ -199,6 +207,7 @@ def _gathered(drawn: Contexts) -> dict[int, Any]:
 
 def _check_finite(rows: Any, where: str, features: Array | None) -> None:
     if scipy.sparse.issparse(rows):
+        # Entries that are not stored are zeros; the others have lost their columns, so no feature is named.
         check_finite(np.asarray(rows.data)[None], where, None)
     else:
         check_finite(rows, where, features)
@@ -207,6 +216,7 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
 def _summarised(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> ContextSample:
     """Return the sample of a context from its rows (m, p), of which those at ``shown`` are in the page."""
     # Products are centred instead of rows, which stay sparse: (X - 1 mean^T) P^T = X P^T - 1 (P mean)^T.
+    # scores (m, r), V (p, 3)
     scores = offset_scores(rows, P.T, mean @ P.T)
     V, shares = _principal_axes(rows)
     return ContextSample(
@@ -230,6 +240,7 @@ def _principal_axes(rows: Any) -> tuple[Array, Array]:
     shares = np.zeros(N_AXES)
     m = min(N_AXES, n - 1, p)
     rows = rows.astype(np.float64)
+    # sum |x|^2 - n |mean|^2 is the total variation. If it is rounding next to the squares, rows are equal.
     squares = float((rows.multiply(rows) if scipy.sparse.issparse(rows) else rows**2).sum())
     mean = np.asarray(rows.mean(axis=0)).ravel()
     if m < 1 or squares - n * float(mean @ mean) <= _ROUNDING * squares:

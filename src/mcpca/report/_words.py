@@ -87,6 +87,7 @@ def findings(
         *_numerics(model, fit),
         _finding("note", "Rank", reason),
     ]
+    # sorted is stable: within a level findings keep the order above.
     order = {"warning": 0, "note": 1, "good": 2}
     return sorted(all_findings, key=lambda finding: order[finding["level"]])
 
@@ -105,9 +106,11 @@ def _identifiability(fit: Fitted) -> list[dict[str, str]]:
 
     Axes with proportional loadings can be rotated in their plane without changing any covariance.
     """
+    # All columns of a single row are proportional; what identifies the axes is that they are orthogonal.
     if len(fit.contexts) == 1:
         text = "With one context MCPCA is PCA: the axes are at right angles, and loadings are the variances along them."
         return [_finding("note", "One context", text)]
+    # The wider angle, once; pairs are then divided by the narrower one.
     pairs = fit.proportional_loadings(_CLOSE_DEGREES)
     kind = "equal" if fit.orthogonal else "proportional"
     # A pair of an MCPC with itself stands for loadings that are all 0, which are proportional to any.
@@ -151,6 +154,7 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
             "to the report."
         )
         return [_finding("note", "Replicability is not known", text)]
+    # r entries each
     results = zip(fit.names, replicability.replicates, replicability.agreement, strict=True)
     threshold = replicability.threshold
     not_replicated = [f"{name} ({beside(mean, threshold)})" for name, replicates, mean in results if not replicates]
@@ -164,6 +168,7 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
 
 def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]:
     """Report how much of the covariances is explained, and what correlation of scores is left."""
+    # NaN where nothing varies: nothing is explained then.
     overall, error = np.nan_to_num([model.explained_share(), model.explained_share_error()])
     errors = model.explained_share_error(per="context")
 
@@ -174,10 +179,12 @@ def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]
     text = f"The MCPCs explain {with_error(overall, error)} of the squared covariances of all contexts together"
     known = np.flatnonzero(np.isfinite(shares))  # contexts without any variance have no share
     if len(fit.contexts) > 1 and len(known):
+        # Three are enough to look at; the page has a table of all.
         worst = known[np.argsort(shares[known], kind="stable")[:3]]
         each = ", ".join(f"{_cut(fit.contexts[i])} ({with_error(shares[i], errors[i])})" for i in worst)
         text += f", {np.median(shares[known]):.1%} in the median context. The worst fit is for {each}"
     results = [_finding("note", "How much is explained", text + ".")]
+    # One MCPC has no other to be correlated with.
     if len(fit.names) > 1:
         correlation = float(model.offdiagonal_correlation(normalized=True))
         text = (
@@ -214,12 +221,14 @@ def _rows(fit: Fitted) -> list[dict[str, str]]:
         f"{len(few)} of {len(n)} contexts have fewer than {_ROWS_PER_MCPC} rows per MCPC, so their loadings are "
         f"uncertain: {listed(names)}."
     )
+    # The covariance of n <= r rows has a rank below r, which r positive loadings cannot match.
     return [_finding("warning" if n.min() <= r else "note", "Few rows", text)]
 
 
 def _numerics(model: Any, fit: Fitted) -> list[dict[str, str]]:
     """Report MCPCs that nearly coincide or are of one context alone, and passes that did not converge."""
     results = []
+    # Each pair once, and none of an MCPC with itself.
     cosines = np.abs(np.triu(fit.components.T @ fit.components, 1))
     pairs = np.argwhere(cosines > _COLLINEAR)
     if len(pairs):
@@ -227,6 +236,7 @@ def _numerics(model: Any, fit: Fitted) -> list[dict[str, str]]:
         text = f"{listed(names)} nearly coincide; scores on such axes are large and of opposite signs."
         results.append(_finding("note", "MCPCs that are nearly the same", text))
     single = [fit.names[j] for j, b in enumerate(fit.loadings.T) if len(carrying_contexts(b)) == 1]
+    # That one of two contexts carries an MCPC is nothing to remark on.
     if single and len(fit.contexts) > 2:
         text = f"No second context has half of the largest loading on {listed(single)}."
         results.append(_finding("note", "MCPCs of a single context", text))
