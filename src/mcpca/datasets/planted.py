@@ -92,8 +92,7 @@ def make_contexts(
     density = check_real(density, "density", 0, 1)
     noise = check_real(noise, "noise", 0, np.inf)
     rng = as_generator(random_state)
-    # A (p, r), B (k, r). Both are drawn before the rows, so that a seed gives the same truth whatever n_samples and
-    # noise are.
+    # A (p, r), B (k, r). Drawn before the rows: a seed gives the same truth whatever n_samples and noise are.
     A = rng.standard_normal((p, r))
     # Columns of norm 1 either way, as the model asks for: the scale of a component is in its loadings.
     A = np.linalg.qr(A)[0] if orthogonal else A / np.linalg.norm(A, axis=0)

@@ -124,8 +124,7 @@ def jobs(
         "digits": lambda: _digits(size, trials, time_limit, data, methods),
         "robustness": lambda: _robustness(size, trials, time_limit, methods),
     }
-    # Makers are functions, so that only the sections asked for are made; the order is that of SECTIONS, not that of
-    # --only.
+    # Functions, so that only the sections asked for are made; in the order of SECTIONS, not in that of --only.
     return [makers[name]() for name in SECTIONS if name in only]
 
 

@@ -73,8 +73,7 @@ class Case:
 
     def sample(self, trial: int) -> Sample:
         """Draw the data of a trial."""
-        # Seeded by the trial alone, not by the case: cases of the same shape then share A and B in a trial, and differ
-        # by what they are about.
+        # Seeded by the trial and not by the case: cases of one shape share A and B, and differ by their change alone.
         return self.draw(self.shape, np.random.default_rng([_TRIAL_SEED, trial]))
 
     def describe(self) -> dict[str, Any]:

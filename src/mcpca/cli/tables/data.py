@@ -156,6 +156,7 @@ class TableData:
     @cached_property
     def source(self) -> Source:
         """The rows as the estimator reads them; opened once."""
+        # Cached, since opening a source checks it, and fit, scores and report all read from it.
         return as_source(self.X, "X")
 
 
@@ -167,6 +168,7 @@ class Budget:
 
     def take(self, n: int) -> bool:
         """Take n bytes; return False, and take none, if fewer are left."""
+        # All or nothing: half a file in memory would have to be read again with the rest.
         if n > self._left:
             return False
         self._left -= n
@@ -182,9 +184,11 @@ def column_positions(names: Sequence[str], wanted: Sequence[str], where: str, wh
 
     ``what`` is what these names are called in the error.
     """
+    # A dict, so that finding thousands of features among thousands of columns stays linear.
     position = {name: i for i, name in enumerate(names)}
     missing = [name for name in wanted if name not in position]
     if missing:
+        # Only where the list below is cut: the reader of a short one can count.
         of_all = f" ({len(missing):,} of {len(wanted):,})" if len(wanted) > LISTED else ""
         hint = did_you_mean(str(missing[0]), names)
         raise UnusableFileError(
