@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments and arguments[0] in MODULES:
             return run_module(arguments[0], arguments[1:])
         from ._errors import run_command_line
-    # Ctrl-C while modules are being imported, before ``_errors`` is there to answer it.
+    # Ctrl-C in one of these, or during imports, before ``_errors`` is there to answer it.
     except KeyboardInterrupt:
         print("mcpca: interrupted.", file=sys.stderr)
         return 130

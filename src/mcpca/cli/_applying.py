@@ -134,7 +134,7 @@ def run_moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: boo
     if data.labels is None:
         raise UnusableFileError(paths[0], "holds moments already; mcpca merge puts several together.")
     with console.phase("moments"), library_errors(data.files[0]):
-        # One pass, block by block: rows that do not fit into memory are not a problem here.
+        # The source is read in blocks: rows that do not fit into memory are no obstacle.
         moments = ContextMoments().update(data.source, data.labels)
     if data.feature_names is not None:
         moments.feature_names = np.array(data.feature_names)
@@ -156,7 +156,7 @@ def run_merge(
     check_file(out, force)
     if not allow_duplicates:
         check_duplicates(paths, [file_kind(path) for path in paths])
-    # One file at a time, so that two are in memory at most, however many sites there are.
+    # One file at a time: moments are (k, p, p), and those of many sites need not be in memory together.
     merged = load_moments(paths[0])
     for path in paths[1:]:
         with console.phase("merge"), library_errors(path):

@@ -93,7 +93,7 @@ class Console:
             self._print_to_stderr(text)
 
     def warn(self, text: str) -> None:
-        """Print what the user should not miss on stderr, and keep it for the record of the run."""
+        """Print on stderr what the user should not miss, and keep it for the record of the run."""
         self.warnings.append(text)
         self._print_to_stderr(f"warning: {text}")
 

@@ -71,7 +71,7 @@ def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]
     kind = file_kind(path)
     if kind.format in ("model", "moments") and (options := options_given(reading)):
         raise UnusableFileError(path, f"has no rows, so {options[0]} has no effect; drop it.")
-    # The files of a folder are looked at one by one; the folder itself has no use for any option.
+    # For a folder, options are checked against the files in it, when these are read (``_try``).
     if kind.format != "folder":
         check_options(reading, [path], [kind])
     with console.phase("reading"), foreign_bytes(path, kind.format):
@@ -265,7 +265,7 @@ def _suggest(
         facts.append(f"could be contexts: {listed(shown, _SHOWN_NAMES)}")
     taken = {*context, *([reading.index] if reading.index else [])}
     index = reading.index
-    # Row numbers before unique text: left among the features, they would be taken for a measurement.
+    # Of tables only: an AnnData has names of rows, and ``_with_labels_apart`` would undo the choice.
     if index is None and surveyed is not None and not reading.features:
         unique = [name for name in texts if name not in taken and len(surveyed.counts[name] or {}) == surveyed.n_rows]
         index = next(iter([*surveyed.row_numbers, *unique]), None)

@@ -71,8 +71,7 @@ def run_fit(
     summary = diagnostics(model, data, console.warnings)
     scores = None
     with console.phase("scores"):
-        # Moments have no rows. Before the folder is opened, so that no unfinished folder lies about while rows are read
-        # again.
+        # Moments have no rows. Before the folder is made: the rows are read again here, which can fail.
         if options.scores and data.labels is not None:
             scores = score_columns(model, data, row_scores(model, data, options.center))
     console.progress("writing", 0, 1)
@@ -236,8 +235,7 @@ def row_scores(model: MCPCA, data: TableData, center: str, *, posterior: bool = 
 
 def known_labels(model: MCPCA, labels: Labels) -> Labels:
     """Return labels in the model's own names for them: 3 for a file's "3"."""
-    # A file has only text, but a model fitted in Python may have integers for contexts. Unknown names stay, for the
-    # library to report.
+    # A model fitted in Python may have integers for contexts, a file only text. Unknown names are left to the library.
     names = {str(name): name for name in model.contexts_.tolist()}
     return Labels(labels.codes, [names.get(name, name) for name in labels.categories])
 

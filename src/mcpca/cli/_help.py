@@ -13,7 +13,7 @@ _GROUP_EXAMPLES = (
     "mcpca doctor cells.h5ad                   what is in it, and what to type next",
     "mcpca fit cells.h5ad --context cell_type  tables, model and report in mcpca-output/",
 )
-# Wrapped by hand, at the 100 columns of ``_app``: these lines are written as they are.
+# Wrapped by hand, within the 100 columns of ``_app``: these lines are written as they are.
 _GROUP_NOTES = (
     "Files: CSV and TSV (also .gz), Parquet, .h5ad, .zarr, .npz, .npy, or a folder with one of",
     "these per context; the content of a file decides what it is, not its name.",

@@ -26,7 +26,7 @@ class RankType(click.ParamType):  # type: ignore[type-arg]  # generic from click
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the rank, None for "auto"."""
-        # click converts defaults, and values that it has converted before.
+        # click also converts the default, and may convert a value that it has converted before.
         if value is None or value == "auto" or isinstance(value, int):
             return None if value == "auto" else value
         if not str(value).isdecimal() or int(value) < 1:
@@ -110,7 +110,7 @@ def take_reading(params: dict[str, Any]) -> Reading:
     """Take the parameters of ``reading_options`` out of ``params``; return them checked, as a ``Reading``."""
     # Popped, so that what is left belongs to the command alone and can be passed on as it is.
     values = {name: params.pop(name) for name in READING_PARAMETERS}
-    # A tab is hard to type; \t arrives as two characters, since shells leave it alone.
+    # A tab is hard to type in a shell, and "\t" in quotes arrives as two characters.
     delimiter = {"tab": "\t", "\\t": "\t"}.get(values["delimiter"], values["delimiter"])
     if delimiter is not None and len(delimiter) != 1:
         raise click.BadParameter(f"{delimiter!r} is not one character.", param_hint="--delimiter")

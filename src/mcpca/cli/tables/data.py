@@ -95,7 +95,7 @@ class FilePart:
     row_numbers : list of str
         Features that rise by whole numbers from each row to the next.
     notes, oddities : list of str
-        As of ``TableData``.
+        As in ``TableData``.
     """
 
     where: str
@@ -151,6 +151,7 @@ class TableData:
     @property
     def n_rows(self) -> int:
         """Number of rows, without those that were left out."""
+        # Names are held for every row, also of data that are streamed and whose length no source knows beforehand.
         return len(self.row_names)
 
     @cached_property
@@ -164,6 +165,7 @@ class Budget:
     """Bytes that may still be held in memory, shared by all files of one ``read_data``."""
 
     def __init__(self, max_bytes: int) -> None:
+        # Counted as files ask for it, not measured: copies that are made on the way are not in it.
         self._left = max_bytes
 
     def take(self, n: int) -> bool:

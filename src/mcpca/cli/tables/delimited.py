@@ -40,7 +40,7 @@ class DelimitedTable:
         Columns of lists: none.
     dialect : Dialect
     read : float
-        Share of the file that the current pass has come to.
+        Share of the file that the current pass has read so far.
     """
 
     def __init__(self, path: Path, compression: str | None, reading: Reading) -> None:

@@ -132,7 +132,7 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
 
 
 def _encoding_of(path: Path, compression: str | None) -> str:
-    """Return the encoding that a byte-order mark names, else UTF-8; that it is not is noticed in decoding."""
+    """Return the encoding that a byte-order mark names, else UTF-8; any other shows when the text is decoded."""
     with open_unpacked(path, compression) as file:
         head = file.read(4)
     return next((name for bom, name in _BOMS.items() if head.startswith(bom)), "utf-8")

@@ -1,4 +1,4 @@
-"""What a file is, from its first bytes. Its name is not asked: endings are missing, wrong, or doubled often enough."""
+"""What a file is, from its first bytes. Its name is ignored: endings are often missing, wrong or doubled."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _PANDAS_INDEX = "__index_level_0__"  # how pandas stores an index without a name
 
 
 class ParquetTable:
-    """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as of ``DelimitedTable``."""
+    """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as in ``DelimitedTable``."""
 
     format = "Parquet"
 

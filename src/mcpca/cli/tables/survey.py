@@ -91,7 +91,7 @@ def survey(table: Table, na_values: Collection[str] = ()) -> Survey:
 
 
 class _Spread:
-    """Collects, for each of p columns of numbers, its variance, whether it is whole numbers, and whether in order."""
+    """Collects the variance of each of p columns of numbers, and whether its values are whole numbers and in order."""
 
     def __init__(self, p: int) -> None:
         self.whole = np.ones(p, dtype=bool)

@@ -45,7 +45,7 @@ class Table(Protocol):
     index : str or None
         The column with names of rows, if the file says so itself.
     read : float
-        Share of the file that the current pass has come to.
+        Share of the file that the current pass has read so far.
     """
 
     where: str
