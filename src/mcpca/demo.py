@@ -81,8 +81,11 @@ def match_digits(model: MCPCA, data: DigitContexts) -> list[DigitMatch]:
     """Find, for each digit, the MCPC with the highest absolute correlation with its mean image."""
     matches = []
     for digit, image in data.mean_digits.items():
+        # image (p,) and components (p, r) are variables in columns: row 0 of the (1 + r, 1 + r) matrix is the image,
+        # and its first entry the image with itself.
         correlations = np.corrcoef(image, model.components_, rowvar=False)[0, 1:]
         j = int(np.argmax(np.abs(correlations)))
+        # Several digits may choose the same MCPC; ``describe_matches`` says so.
         b = model.loadings_[:, j]
         matches.append(
             DigitMatch(
@@ -90,6 +93,7 @@ def match_digits(model: MCPCA, data: DigitContexts) -> list[DigitMatch]:
                 component=j,
                 sign=float(np.sign(correlations[j])),
                 correlation=float(np.abs(correlations[j])),
+                # Without any loading the shares are 0, and not NaN.
                 shares=b / (b.sum() or 1),
                 planted=frozenset(i for i, name in enumerate(model.contexts_) if digit in data.planted[name]),
                 carrying=frozenset(carrying_contexts(b).tolist()),
@@ -107,6 +111,7 @@ def loadings_table(model: MCPCA) -> str:
     names = fitted(model).names
     width = max(map(len, contexts))
     blocks = []
+    # In blocks of columns, so that lines of a terminal do not wrap at a large rank.
     for start in range(0, len(names), _TABLE_COLUMNS):
         part = slice(start, start + _TABLE_COLUMNS)
         lines = [" " * width + "".join(f"{name:>9}" for name in names[part])]
@@ -158,6 +163,7 @@ def describe_pairs(model: MCPCA) -> str:
     """Say which MCPCs have nearly proportional loadings or none, and what that means."""
     names = fitted(model).names
     pairs = [
+        # An MCPC without loadings is reported as a pair with itself.
         f"{names[p.first]} and {names[p.second]}" if p.first != p.second else f"{names[p.first]} (no loadings)"
         for p in model.proportional_loadings()
     ]
@@ -213,12 +219,14 @@ def mcpcs_figure(model: MCPCA, matches: Sequence[DigitMatch]) -> Figure:
     axes = draw_image_grid(figure, model.components_.T, _SHAPE, titles, n_columns)
     for j, label in _digit_labels(matches).items():
         axes[j].spines[:].set(color=MARK, linewidth=2.5)
+        # A title is the name and, on a line below it, the contexts: the label goes behind the name, and they are kept.
         axes[j].set_title(titles[j].replace(names[j], f"{names[j]}: {label}"), fontsize=FONT_SIZE, color=MARK)
     return figure
 
 
 def _mark_columns(ax: Any, labels: Mapping[int, str], font_size: float) -> None:
     """Write labels above columns of a heatmap, rotated like the names below it."""
+    # The heatmap turns its names if they are many; labels of the same width have to turn with them.
     rotation = ax.get_xticklabels()[0].get_rotation()
     style = {"ha": "center", "va": "bottom", "fontsize": font_size, "color": MARK, "rotation": rotation}
     for j, label in labels.items():
@@ -227,6 +235,7 @@ def _mark_columns(ax: Any, labels: Mapping[int, str], font_size: float) -> None:
 
 def loadings_figure(model: MCPCA, matches: Sequence[DigitMatch]) -> Figure:
     """Draw the loadings, each MCPC divided by its largest."""
+    # As wide as the columns need, within what a page and a screen can show.
     figure = _new_figure(max(6.5, min(14, 0.75 * model.n_components_ + 2.2)), 2.6)
     ax = plot_loadings(model, ax=figure.add_subplot(), normalize="component")
     _mark_columns(ax, _digit_labels(matches), FONT_SIZE)
@@ -270,6 +279,7 @@ def _write_report(model: MCPCA, data: DigitContexts, output: Path, options: argp
     """Write the report, with which MCPCs come back in halves of the rows."""
     n = options.n_samples
     seed = options.seed
+    # Contexts of fewer rows cannot be split; the report is then without this section.
     halves = model.replicability(data.contexts, n_splits=3, random_state=seed) if n >= MIN_ROWS else None
     return write_report(
         model,
@@ -302,10 +312,12 @@ def _fit(data: DigitContexts, n_components: int, seed: int) -> tuple[MCPCA, bool
     That warning is turned into a note of the demo's own; all others are issued again.
     """
     with warnings.catch_warnings(record=True) as caught:
+        # "always": Python's default shows a warning once per line, and a second fit in one process would have no note.
         warnings.simplefilter("always", IdentifiabilityWarning)
         model = MCPCA(n_components, random_state=seed, verbose=True).fit(data.contexts)
     others = [w for w in caught if not issubclass(w.category, IdentifiabilityWarning)]
     for w in others:
+        # After the block, and from their own line: the user's filters decide about them as if nothing had been caught.
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     return model, len(others) < len(caught)
 
@@ -317,6 +329,7 @@ class _DemoError(Exception):
 def _check_before(output: Path) -> None:
     """Raise, before any work is done, if a package is missing or the folder cannot be written to."""
     try:
+        # PIL decodes scikit-learn's photographs; the folder comes last, so that none is made in vain.
         for module in ("matplotlib", "PIL", "plotly"):
             require(module, "demo")
         prepare_folder(output)
@@ -350,6 +363,7 @@ def _run(options: argparse.Namespace) -> None:
         model, proportional = _fit(data, options.n_components, options.seed)
     except ValueError as error:  # about --n-samples, --n-components or --seed
         raise _DemoError(str(error)) from error
+    # Text before pictures: the answer is on the screen while they are drawn.
     matches = match_digits(model, data)
     print(f"{len(model.contexts_)} contexts of {options.n_samples} images, {model.n_components_} MCPCs. Loadings:\n")
     print(loadings_table(model), "", describe_matches(model, matches), sep="\n")

@@ -53,13 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        # Before click is imported, which these commands do without.
         if arguments and arguments[0] in MODULES:
             return run_module(arguments[0], arguments[1:])
         from ._errors import run_command_line
+    # Ctrl-C in one of these, or during imports, before ``_errors`` is there to answer it.
     except KeyboardInterrupt:
         print("mcpca: interrupted.", file=sys.stderr)
         return 130
     except ImportError as error:
+        # Any other import that fails is a bug, or a broken installation, and must not be hidden by this advice.
         if error.name != "click":
             raise
         return _without_click(arguments)
@@ -82,5 +85,6 @@ def _without_click(arguments: Sequence[str]) -> int:
         return 2
     lines = [f"  {name:<10} {summary}" for name, (_, summary) in MODULES.items()]
     text = ["usage: mcpca COMMAND [options]", "", "commands:", *lines, "", f"All others need click; {way_out}"]
+    # As with click: --help is an answer, on stdout with code 0; no command at all is a mistake.
     print("\n".join(text), file=sys.stdout if arguments else sys.stderr)
     return 0 if arguments else 2

@@ -18,6 +18,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.pass_context
 def app(ctx: click.Context) -> None:
     """Multi-context PCA: axes that explain variation in subsets of contexts."""
+    # No command is wrong usage: the help goes to stderr, so that a pipe does not take it for a result.
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
@@ -41,6 +42,7 @@ def completion(shell: str) -> None:
     """Print the script that lets a shell complete commands, options and names of columns."""
     script_class = get_completion_class(shell)
     assert script_class is not None
+    # The variable has the name that click derives from the command and looks for when the shell asks.
     click.echo(script_class(app, {}, "mcpca", "_MCPCA_COMPLETE").source())
 
 
@@ -50,6 +52,7 @@ def _module_command(name: str, summary: str) -> click.Command:
     def call(arguments: tuple[str, ...]) -> None:
         click.get_current_context().exit(run_module(name, arguments))
 
+    # Everything after the name is passed on as it is, --help included: the module parses it with argparse.
     return click.Command(
         name,
         params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],

@@ -39,6 +39,7 @@ def open_model(path: Path) -> MCPCA:
     if not file.exists():
         inside = "there is no model in it: pass a folder that mcpca fit wrote."
         raise UnusableFileError(path, inside if path.is_dir() else "there is no such file.")
+    # By content before it is opened: whoever passes a table should read that, and not that a model is damaged.
     kind = file_kind(file)
     if kind.format != "model":
         raise UnusableFileError(
@@ -53,11 +54,13 @@ def open_model(path: Path) -> MCPCA:
 
 def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: Console) -> TableData:
     """Read rows with the features of a model, by name if it has names for them."""
+    # scikit-learn's convention: the attribute exists only if there were names.
     names = getattr(model, "feature_names_in_", None)
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
     print_about(data, console)
+    # Only for files or models without names; by name, a missing feature was an error of reading.
     if data.n_features != model.n_features_in_:
         raise UnusableFileError(
             data.files[0], f"has {data.n_features} features, and the model has {model.n_features_in_}."
@@ -76,9 +79,11 @@ def run_transform(
     console: Console,
 ) -> dict[str, Any]:
     """Write the scores of rows on a fitted model."""
+    # What is wrong with the target is said before the data are read.
     _check_table_target(out, force)
     if out is None and console.as_json:
         raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
+    # The model before the data: its features decide which columns are read.
     model = open_model(model_path)
     data = read_for(model, paths, reading, console)
     with console.phase("scores"):
@@ -102,8 +107,10 @@ def run_loadings(
     with console.phase("loadings"), library_errors(data.files[0]):
         if data.labels is None:  # the file is one context, called by its name
             names = [stem_of(paths[0])]
+            # One context gives a vector (r,); the table has one row for it.
             B = np.atleast_2d(to_host(model.loadings_for(data.source)))
         else:
+            # loadings_for orders contexts as the categories are, so that names and rows of B (k, r) match.
             names = data.labels.categories
             B = np.atleast_2d(to_host(model.loadings_for(data.source, known_labels(model, data.labels))))
     # The loadings are few, and in the JSON itself.
@@ -127,6 +134,7 @@ def run_moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: boo
     if data.labels is None:
         raise UnusableFileError(paths[0], "holds moments already; mcpca merge puts several together.")
     with console.phase("moments"), library_errors(data.files[0]):
+        # The source is read in blocks: rows that do not fit into memory are no obstacle.
         moments = ContextMoments().update(data.source, data.labels)
     if data.feature_names is not None:
         moments.feature_names = np.array(data.feature_names)
@@ -148,10 +156,12 @@ def run_merge(
     check_file(out, force)
     if not allow_duplicates:
         check_duplicates(paths, [file_kind(path) for path in paths])
+    # One file at a time: moments are (k, p, p), and those of many sites need not be in memory together.
     merged = load_moments(paths[0])
     for path in paths[1:]:
         with console.phase("merge"), library_errors(path):
             merged = merged.merge(load_moments(path), allow_duplicates=allow_duplicates)
+    # Sites spell names differently: contexts that should be one show up here.
     for text in doubtful_names(merged.contexts.tolist()):
         console.warn(text)
     return _save_moments(merged, out, force, console)
@@ -171,8 +181,10 @@ def run_report(
     check_file(out, force)
     report_writer()  # raises before any work is done if plotly is missing
     model = open_model(model_path)
+    # The record of the run lies beside the model; a model that was copied elsewhere has none.
     folder = model_path if model_path.is_dir() else model_path.parent
     run = read_record(folder) if (folder / "run.json").exists() else None
+    # Without rows the report has all that is in the model.
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise no_context_error(paths[0])
@@ -204,9 +216,11 @@ def _write_or_print(columns: dict[str, Any], out: Path | None, force: bool, cons
             write_table(columns, str(file), table_format(out))
         console.say(f"Wrote {out}")
         return
+    # Whole before any of it is printed: an error in between leaves no half table on stdout.
     text = io.BytesIO()
     write_table(columns, text)
     with stdout_failures():
+        # The buffer below is another layer: what print has left above it would come out after the table.
         sys.stdout.flush()
         sys.stdout.buffer.write(text.getvalue())  # bytes: UTF-8, whatever encoding the terminal has
         sys.stdout.buffer.flush()

@@ -37,6 +37,7 @@ def _console(params: dict[str, Any]) -> Console:
 
 def _typed_words() -> list[str]:
     """Return the command line as it was typed, for the record of a run."""
+    # ``_errors`` has put it there: click itself keeps no trace of the words.
     return list(click.get_current_context().obj)
 
 
@@ -75,7 +76,9 @@ def fit(**params: Any) -> None:
     out = params.pop("out")
     force = params.pop("force")
     checkpoint = params.pop("checkpoint")
+    # The word stands for None, which a command line cannot say.
     params["noise"] = None if params["noise"] == "none" else params["noise"]
+    # What is left in ``params`` are fields of ``FitOptions``: options and fields have the same names.
     options = FitOptions(reading=take_reading(params), **params)
     console.result("fit", run_fit(options, out, force, console, _typed_words(), checkpoint))
 
@@ -108,6 +111,7 @@ def rank(**params: Any) -> None:
 
     console = _console(params)
     policy.check_criteria(params["criteria"])
+    # csv is the default and so cannot be told from an option that was not given.
     policy.check_needs_out(params["out"], force=params["force"], format=params["format"] != "csv")
     ranks = _parse_ranks(params.pop("ranks"))
     data = params.pop("data")
@@ -120,10 +124,12 @@ def _parse_ranks(text: str | None) -> list[int] | None:
         return None
     ranks: list[int] = []
     for part in text.split(","):
+        # isdecimal refuses signs and blanks, which int() would accept.
         first, _, last = part.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()) or int(first) < 1:
             raise click.BadParameter(f"{text!r} is not a list of ranks; write 1-20 or 2,4,8.", param_hint="--ranks")
         ranks += range(int(first), int(last or first) + 1)
+    # "5-3" is a range without ranks.
     if not ranks:
         raise click.BadParameter(f"{text!r} has no rank in it; write 1-20 or 2,4,8.", param_hint="--ranks")
     return sorted(set(ranks))
@@ -152,6 +158,7 @@ def transform(**params: Any) -> None:
 
     console = _console(params)
     reading = take_reading(params)
+    # Several files are a context each, and need no option.
     policy.check_context(reading, len(params["data"]) > 1, params["center"])
     policy.check_needs_out(params["out"], force=params["force"])
     model = params.pop("model")
@@ -238,6 +245,7 @@ def report(**params: Any) -> None:
     model = params.pop("model")
     data = params.pop("data")
     reading = take_reading(params)
+    # DATA is optional here, so that options for reading can be without effect.
     if not data:
         policy.check_no_rows(reading)
     console.result("report", run_report(model, data, reading, console=console, **params))

@@ -93,7 +93,7 @@ class Console:
             self._print_to_stderr(text)
 
     def warn(self, text: str) -> None:
-        """Print what the user should not miss on stderr, and keep it for the record of the run."""
+        """Print on stderr what the user should not miss, and keep it for the record of the run."""
         self.warnings.append(text)
         self._print_to_stderr(f"warning: {text}")
 
@@ -103,21 +103,26 @@ class Console:
             self._print(json_text({"ok": True, "command": command, **content}))
 
     def _print_to_stderr(self, text: str) -> None:
+        # The line of progress is wiped first, or the text would be appended to it.
         self._line.clear()
         print(f"mcpca: {text}", file=sys.stderr, flush=True)
 
     def _print(self, text: str) -> None:
         self._line.clear()
         with stdout_failures():
+            # Flushed, so that a full disk or a closed pipe is noticed here and not when Python ends.
             print(text, flush=True)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time a phase and show progress in it; warnings of the library are printed as lines at its end."""
         began = time.perf_counter()
+        # Recorded and printed at the end, in our form: a warning in between would be drawn over by the progress.
         with warnings.catch_warnings(record=True) as caught, reporting(self.progress, name):
+            # Python would show a warning once per line of code and process; here every phase starts afresh.
             warnings.simplefilter("always")
             yield
+        # Summed: a phase such as "merge" is entered once for every file.
         self.timings[name] = self.timings.get(name, 0.0) + round(time.perf_counter() - began, 3)
         self.caught += [w.message for w in caught if isinstance(w.message, Warning)]
         printed = [w for w in caught if not issubclass(w.category, _WARNINGS_NOT_PRINTED)]
@@ -130,6 +135,7 @@ def stdout_failures() -> Iterator[None]:
     """Turn errors of writing to stdout into a ``Failure``, except that of a reader who has gone."""
     try:
         yield
+    # An OSError too, and so first: a reader who has seen enough is no failure.
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -146,6 +152,7 @@ def in_words_of_the_command(text: str) -> str:
 
 def json_text(content: Any, indent: int | None = None) -> str:
     """Return JSON; NaN and infinities, which JSON does not have, become null."""
+    # allow_nan=False: should a NaN get past ``_plain``, an error is better than JSON that no parser takes.
     return json.dumps(_plain(content), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
@@ -155,8 +162,10 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
+    # Before float: NumPy's float64 is a float and has ``tolist``, which makes it one of Python's.
     if hasattr(value, "tolist"):
         return _plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    # Paths, dates and whatever else has no form in JSON are written as text.
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)

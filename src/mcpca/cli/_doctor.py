@@ -71,15 +71,18 @@ def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]
     kind = file_kind(path)
     if kind.format in ("model", "moments") and (options := options_given(reading)):
         raise UnusableFileError(path, f"has no rows, so {options[0]} has no effect; drop it.")
+    # For a folder, options are checked against the files in it, when these are read (``_try``).
     if kind.format != "folder":
         check_options(reading, [path], [kind])
     with console.phase("reading"), foreign_bytes(path, kind.format):
         findings = _examine(path, kind, reading)
+    # Facts before the trial: they help most where the file turns out to be unusable.
     console.say(f"{path}: {findings.facts[0]}")
     for fact in findings.facts[1:]:
         console.say(f"  {fact}")
     content: dict[str, Any] = {"format": kind.format, "facts": findings.facts, "contexts": findings.contexts}
     content["no_features"] = findings.no_features
+    # Models and moments say in their facts what to do with them.
     if not findings.has_rows:
         return {**content, "usable": True}
     for text in findings.advice:
@@ -146,6 +149,7 @@ def _examine_moments(path: Path) -> Findings:
 
 
 def _examine_table(table: Any, reading: Reading) -> Findings:
+    # A pass over all rows: the first lines do not show gaps, nor how many values a column has.
     surveyed = survey(table, reading.na_values)
     numbers = [name for name in table.columns if name not in table.text and name != table.index]
     texts = [name for name in table.columns if name in table.text and name != table.index]
@@ -168,7 +172,9 @@ def _examine_table(table: Any, reading: Reading) -> Findings:
         for name, counts in surveyed.counts.items()
         if counts is not None and _could_be_contexts(counts, surveyed.n_rows)
     }
+    # A feature with gaps cannot be fitted; gaps in text are missing labels, for which there is --drop-unlabelled.
     incomplete = [name for name in missing if name not in table.text]
+    # Suspects last, since what is context or index by then is not suspected.
     findings = _suggest(facts, candidates, reading, texts, [*surveyed.row_numbers, *incomplete], surveyed)
     _leave_out_suspects(findings, table, surveyed)
     return findings
@@ -180,6 +186,7 @@ def _examine_anndata(adata: Annotated, reading: Reading) -> Findings:
     for column in adata.obs.columns:
         values = adata.obs[column]
         counts = _counts_by_name(adata.labels(str(column), reading.na_values))
+        # Numbers of many values are measurements of quality and the like; the range says more than the values.
         if values.dtype.kind in "iuf" and len(counts) > _MOST_INTEGER_CONTEXTS:
             facts.append(f"obs {short(column)!r}: numbers from {values.min():.4g} to {values.max():.4g}")
             continue
@@ -188,6 +195,7 @@ def _examine_anndata(adata: Annotated, reading: Reading) -> Findings:
             candidates[str(column)] = list(counts.values())
     matrices = (("layers", adata.layers), ("obsm", adata.obsm))
     facts += [f"{what}: {quoted_names(names)}" for what, names in matrices if names]
+    # Opened, not read: shape and type are in the file's metadata.
     stored, _ = adata.matrix(reading)
     source = as_source(stored, adata.where)
     facts.append(
@@ -201,11 +209,13 @@ def _examine_anndata(adata: Annotated, reading: Reading) -> Findings:
 def _examine_npz(npz: Npz, reading: Reading) -> Findings:
     facts = [f"NumPy archive: {counted(len(npz.arrays), 'array')}"]
     facts += [f"{short(name)}: {info.shape} {info.dtype}" for name, info in list(npz.arrays.items())[:_SHOWN_NAMES]]
+    # Without any matrix there is nothing to have n rows, and the trial below says what is missing.
     shape = npz.shape() if npz.matrices() or npz.is_sparse else None
     candidates = {}
     n = 0 if shape is None else shape[0]
     for name in npz.vectors(n) if n else []:
         kind = npz.arrays[name].dtype.kind
+        # Text, integers and booleans. Floats are measurements, even if there are few of them.
         if kind in "USiub":
             counts = _counts_by_name(npz.labels(name, reading.na_values))
             is_text = kind in "US"
@@ -246,6 +256,7 @@ def _suggest(
     """
     context = reading.context
     if not context and not reading.labels and candidates:
+        # Text first: names are made to tell groups apart, and small integers may be counts.
         context = (next((name for name in candidates if name in texts), next(iter(candidates))),)
     if not candidates and not context and not reading.labels:
         facts.append("no column could be contexts; if the rows of the table are its features, transpose it")
@@ -254,12 +265,15 @@ def _suggest(
         facts.append(f"could be contexts: {listed(shown, _SHOWN_NAMES)}")
     taken = {*context, *([reading.index] if reading.index else [])}
     index = reading.index
+    # Of tables only: an AnnData has names of rows, and ``_with_labels_apart`` would undo the choice.
     if index is None and surveyed is not None and not reading.features:
         unique = [name for name in texts if name not in taken and len(surveyed.counts[name] or {}) == surveyed.n_rows]
         index = next(iter([*surveyed.row_numbers, *unique]), None)
         taken |= {index} if index else set()
     drop = [] if reading.features else [name for name in (*texts, *not_features) if name not in taken]
+    # Suggested only where they are needed, so that the command stays short and none of its options is without effect.
     unlabelled = surveyed is not None and any(surveyed.missing.get(name, 0) for name in context)
+    # A single row has no covariance. For crossed columns the counts are not known before they are read.
     has_single_rows = len(context) == 1 and any(n < 2 for n in candidates.get(context[0], []))
     suggested = replace(
         reading,
@@ -274,6 +288,7 @@ def _suggest(
 
 def _with_labels_apart(findings: Findings, reading: Reading, labels: list[Labels]) -> Findings:
     """Undo what ``_suggest`` says about columns: in AnnData and .npz contexts are not among the features."""
+    # Known from the labels themselves, since there is no survey of these files.
     has_missing = any((column.codes < 0).any() for column in labels)
     findings.reading = replace(
         findings.reading,
@@ -290,6 +305,7 @@ def _leave_out_suspects(findings: Findings, table: Any, surveyed: Survey) -> Non
     if reading.features:
         return
     dropped = matching_columns(reading.drop, table.columns, "--drop", table.where)
+    # What has a role, or is left out already, needs no suspicion.
     taken = {*reading.context, reading.index, table.index, *dropped}
     numbers = [name for name in table.columns if name not in table.text and name not in taken]
     findings.no_features = suspect_columns(numbers, surveyed)
@@ -300,6 +316,7 @@ def _leave_out_suspects(findings: Findings, table: Any, surveyed: Survey) -> Non
 
 def _try(path: Path, kind: FileKind, reading: Reading) -> TableData:
     """Read the file as suggested, or raise what ``mcpca fit`` would."""
+    # The very function that ``mcpca fit`` calls, so that the verdict cannot differ from it.
     data = read_data([path], reading)
     if data.labels is not None and (single := [n for n in data.labels.counts().tolist() if n < 2]):
         raise UnusableFileError(path, f"{counted(len(single), 'context')} with a single row; pass --min-samples 2.")
@@ -314,6 +331,7 @@ def _try(path: Path, kind: FileKind, reading: Reading) -> TableData:
 
 def _fit_command(path: Path, reading: Reading) -> str:
     """Return the command that reads a file in this way and fits it."""
+    # Only what differs from the defaults, and all of that: the command has to read the file in just this way.
     words = ["mcpca", "fit", str(path)]
     for name in reading.context:
         words += ["--context", name]
@@ -346,6 +364,7 @@ def _fit_command(path: Path, reading: Reading) -> str:
 
 def _could_be_contexts(counts: dict[str, int], n: int) -> bool:
     """Whether a column has at least two values, and not so many that contexts would have fewer than two rows."""
+    # On average two rows a context, the fewest that have a covariance; max(2, ...) for files of very few rows.
     return 2 <= len(counts) <= max(2, n // 2)
 
 

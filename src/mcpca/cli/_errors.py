@@ -54,6 +54,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
         return _end(Failure("interrupted; nothing is left half written.", _INTERRUPTED, "interrupted"), arguments)
     except _Terminated:
         return _end(Failure("terminated; nothing is left half written.", _TERMINATED, "terminated"), arguments)
+    # Not BaseException: SystemExit is somebody's decision and passes.
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -74,6 +75,7 @@ def _failure_of(error: Exception) -> Failure:
         return Failure(f"{getattr(error.choice, 'reason', error)} {_FIT_ANYWAY}", 4, "rank")
     if isinstance(error, UnusableFileError):
         return Failure(str(error), 3, "input")
+    # Named one by one: any other ValueError that comes this far is a bug, and is not blamed on the arguments.
     if isinstance(error, (RankExceedsDataError, ImportError)):
         return Failure(str(error), 2, "usage")
     if isinstance(error, MemoryError):
@@ -90,6 +92,7 @@ def _end(failure: Failure, arguments: Sequence[str]) -> int:
         print(f"mcpca: {message}", file=sys.stderr, flush=True)
         if "--json" in arguments:
             error = {"exit_code": failure.code, "kind": failure.kind, "message": message}
+            # On stdout, where a program reads the result; the line for people is on stderr already.
             print(json_text({"ok": False, "error": error, **failure.content}), flush=True)
     except OSError:  # stdout or stderr is closed: only the exit code can tell
         pass

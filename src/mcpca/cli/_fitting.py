@@ -57,7 +57,9 @@ def run_fit(
     ``expected`` are checksums of the files: if others were read, nothing is written.
     """
     check_ending(out, RESULTS_ARE_A_FOLDER)
+    # All that can be refused is refused before anything is read: a fit may take hours.
     check_folder(out, force)
+    # Whoever gives the report a title wants one.
     missing = _missing_for_report(True if options.title is not None else options.report)
     model, data = fit_files(options, console, checkpoint)
     # After the fit: what counts is that the file that was read is still the same at its end.
@@ -69,9 +71,11 @@ def run_fit(
     summary = diagnostics(model, data, console.warnings)
     scores = None
     with console.phase("scores"):
+        # Moments have no rows. Before the folder is made: the rows are read again here, which can fail.
         if options.scores and data.labels is not None:
             scores = score_columns(model, data, row_scores(model, data, options.center))
     console.progress("writing", 0, 1)
+    # All or nothing: the folder appears under its name once the last file is written.
     with new_folder(out, force) as folder:
         with console.phase("tables"):
             for name, columns in model_tables(model).items():
@@ -87,6 +91,7 @@ def run_fit(
             with console.phase("report"):
                 write_model_report(model, folder / "report.html", data, run, options.title)
         run["results"] = {name: summary[name] for name in ("rank", "rank_reason", "contexts", "features", "rows")}
+        # Of all files but run.json itself, which is written last: a folder that has one is complete.
         run["outputs"] = {path.name: checksum(path)["sha256"] for path in sorted(folder.iterdir())}
         run["warnings"] = console.warnings
         run["timings"] = console.timings
@@ -103,6 +108,7 @@ def run_repeat(path: Path, out: Path, force: bool, console: Console, command: li
     """Repeat the run that a ``run.json`` records, and compare the results with those recorded there."""
     before = read_record(path)
     with console.phase("checksums"):
+        # Before the fit, which would be in vain if a file has changed; ``expected`` checks once more after it.
         inputs = check_inputs(before, path)
     options = FitOptions.from_json(before["options"])
     result = run_fit(options, out, force, console, command, expected=inputs)
@@ -110,6 +116,7 @@ def run_repeat(path: Path, out: Path, force: bool, console: Console, command: li
     differ = [
         name
         for name, digest in before["outputs"].items()
+        # Only tables and model: the report has the date in it.
         if _is_reproduced(name, options.format) and after["outputs"].get(name) != digest
     ]
     changed = {
@@ -139,6 +146,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     print_about(data, console)
     if data.labels is None:
         check_moments(options.center, checkpoint)
+    # Said in terms of the option; the library would speak of n_components.
     if options.rank is not None and options.rank > data.n_features:
         raise click.BadParameter(
             f"{options.rank} exceeds the number of features, {data.n_features}.", param_hint="--rank"
@@ -159,6 +167,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         else:
             model.fit(data.source, data.labels, checkpoint=checkpoint)
     model.verbose = None  # the saved model must not hold this console
+    # Set after the fit: the estimator was given bare arrays, which have no names it could have taken over.
     names = None if data.feature_names is None else feature_names(name_array(data.feature_names))
     if names is not None:
         model.feature_names_in_ = names
@@ -177,6 +186,7 @@ def print_about(data: TableData, console: Console) -> None:
 def _warn_of_dominance(data: TableData, console: Console) -> None:
     """Warn of a feature that is nearly all of most MCPCs, if the fit has done so, by its name in the file."""
     for warning in console.caught:
+        # The library warns by the number of the column. Here the file's own name is known, and the option that helps.
         if not isinstance(warning, DominantFeatureWarning) or not isinstance(warning.dominance, Dominance):
             continue
         dominance = warning.dominance
@@ -186,6 +196,7 @@ def _warn_of_dominance(data: TableData, console: Console) -> None:
             )
             continue
         name = data.feature_names[dominance.feature]
+        # From moments no column can be left out any more; that has to be done where the rows are.
         where = "of mcpca moments " if data.labels is None else ""
         way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is not a measurement"
         console.warn(dominance.sentence(f"the feature {name!r}", way_out))
@@ -196,6 +207,7 @@ def library_errors(path: Path) -> Iterator[None]:
     """Turn errors of the library about its data into errors about the file they came from."""
     try:
         yield
+    # These have exit codes of their own (``_errors``) and are not about one file.
     except (NothingAboveNoiseError, NoStableRankError, RankExceedsDataError, UnusableFileError):
         raise
     except OSError as error:
@@ -203,6 +215,7 @@ def library_errors(path: Path) -> Iterator[None]:
             raise
         raise UnusableFileError(path, f"could not be read to its end ({error}).") from error
     except ValueError as error:
+        # ValueError is how the library speaks about its data; anything else is a bug and passes.
         text = in_words_of_the_command(str(error))
         way_out = " --min-samples 2 leaves them out." if "have fewer than 2 samples" in text else ""
         raise UnusableFileError(path, text + way_out) from error
@@ -214,6 +227,7 @@ def library_errors(path: Path) -> Iterator[None]:
 def row_scores(model: MCPCA, data: TableData, center: str, *, posterior: bool = False) -> Array:
     """Return scores (n, r), centred "overall", by "context" as fitted, or by the "own" means of these rows."""
     y = None if data.labels is None else known_labels(model, data.labels)
+    # In Python None is the centring by context as fitted.
     parameter: Any = {"overall": "overall", "context": None, "own": "own"}[center]
     with library_errors(data.files[0]):
         return np.asarray(model.transform(data.source, y, center=parameter, posterior=posterior))
@@ -221,6 +235,7 @@ def row_scores(model: MCPCA, data: TableData, center: str, *, posterior: bool = 
 
 def known_labels(model: MCPCA, labels: Labels) -> Labels:
     """Return labels in the model's own names for them: 3 for a file's "3"."""
+    # A model fitted in Python may have integers for contexts, a file only text. Unknown names are left to the library.
     names = {str(name): name for name in model.contexts_.tolist()}
     return Labels(labels.codes, [names.get(name, name) for name in labels.categories])
 
@@ -230,6 +245,7 @@ def score_columns(model: MCPCA, data: TableData, scores: Array) -> dict[str, Any
     columns = matrix_columns("row", data.row_names, scores, component_names(model))
     if data.labels is None:
         return columns
+    # Put back in front of the context: names of rows are the first column of every table.
     row = columns.pop("row")
     return {"row": row, "context": data.labels.names().tolist(), **columns}
 
@@ -241,6 +257,7 @@ def write_loadings_picture(model: MCPCA, path: Path) -> bool:
     """Write the heatmap of the loadings if Matplotlib is installed; return whether it is."""
     if importlib.util.find_spec("matplotlib") is None:
         return False
+    # Optional, and slow to import: only when there is a picture to draw.
     import matplotlib.pyplot as plt
 
     from ..plotting import plot_loadings
@@ -248,6 +265,7 @@ def write_loadings_picture(model: MCPCA, path: Path) -> bool:
     figure: Any = plot_loadings(model).figure
     # Without the version of Matplotlib, which PNG files otherwise carry, so that equal pictures are equal files.
     figure.savefig(path, dpi=150, metadata={"Software": None})
+    # pyplot keeps every figure alive until it is closed.
     plt.close(figure)
     return True
 
@@ -280,6 +298,7 @@ def write_model_report(
     content: dict[str, Any] = {}
     if data is not None and data.labels is not None:
         content = {"X": data.source, "y": known_labels(model, data.labels)}
+    # Both are by likelihood, and so need a model of noise and the numbers of rows.
     if model.noise_variance_ is not None and model.n_samples_per_context_ is not None:
         with suppress(ValueError):  # raised if the model leaves nothing to estimate errors from
             content |= {"standard_errors": model.standard_errors(), "presence": model.presence()}

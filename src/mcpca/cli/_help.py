@@ -13,6 +13,7 @@ _GROUP_EXAMPLES = (
     "mcpca doctor cells.h5ad                   what is in it, and what to type next",
     "mcpca fit cells.h5ad --context cell_type  tables, model and report in mcpca-output/",
 )
+# Wrapped by hand, within the 100 columns of ``_app``: these lines are written as they are.
 _GROUP_NOTES = (
     "Files: CSV and TSV (also .gz), Parquet, .h5ad, .zarr, .npz, .npy, or a folder with one of",
     "these per context; the content of a file decides what it is, not its name.",
@@ -33,9 +34,11 @@ class CommandWithExamples(click.Command):
         """Write the options of this command, and below them those for reading files."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Reading": []}
         for parameter in self.get_params(ctx):
+            # Arguments have no entry: they are in the line of usage.
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 sections["Reading" if parameter.name in READING_PARAMETERS else "Options"].append(record)
+        # Commands that read no files have no section for that.
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
@@ -57,14 +60,17 @@ class CommandGroup(click.Group):
         """Run a command; errors that click would handle itself are handed on to ``_errors``."""
         try:
             return super().invoke(ctx)
+        # click would end the program with code 1; ``_errors`` has the code that a shell gives for SIGPIPE.
         except BrokenPipeError as error:
             raise ReaderGoneError from error
+        # click would turn it into its Abort, after an empty line on stderr.
         except KeyboardInterrupt:
             raise Failure("interrupted; nothing is left half written.", 130, "interrupted") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each command with the whole first sentence of its help; click would cut it at 45 characters."""
         with formatter.section("Commands"):
+            # 200 characters are more than any first sentence has.
             formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in self.commands.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

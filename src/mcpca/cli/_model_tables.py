@@ -23,11 +23,13 @@ _NAME_LENGTH = 28
 def feature_labels(model: MCPCA) -> list[str]:
     """Return the names of the features, or numbers counted from 1 if they have none."""
     names = getattr(model, "feature_names_in_", None)
+    # From 1, as rows and MCPCs are counted in all tables.
     return [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
 
 
 def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
     """Return the tables of a model by the names of their files, each as columns by name."""
+    # components (p, r), projection (r, p), loadings (k, r): always one column per MCPC, whatever the rows are.
     names = component_names(model)
     features = feature_labels(model)
     tables = {
@@ -40,9 +42,11 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
             "singular_value": to_host(model.singular_values_),
         },
     }
+    # One variance per feature. Noise by context is a column of the diagnostics.
     if model.noise_variance_ is not None and model.noise == "diagonal":
         tables["noise"] = {"feature": features, "variance": to_host(model.noise_variance_)}
     choice = model.rank_choice_
+    # Rank "auto" has all criteria in its table; the paper's rule has one curve.
     if isinstance(choice, RankSelection):
         tables["rank"] = {"rank": choice.ranks, **choice.columns}
     elif choice is not None:
@@ -56,6 +60,7 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
     share = model.explained_share(per="context")
     counts = model.n_samples_per_context_
     columns: dict[str, Any] = {"context": [str(name) for name in model.contexts_]}
+    # Covariances that were given without numbers of rows have none.
     if counts is not None:
         columns["n_samples"] = np.asarray(counts)
     columns |= {
@@ -78,6 +83,7 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
     names = component_names(model)
     share = model.explained_share()
     varies = bool(np.isfinite(share))  # it is NaN if all covariances are zero
+    # Both are means over contexts, so that the shares of the components add up to ``variance_explained``.
     shares = model.variance_explained(per="component") / np.mean(model.squared_norms()) if varies else []
     choice = model.rank_choice_
     pairs = [
@@ -93,6 +99,7 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "relative_error": 1 - share if varies else None,
         "variance_explained": share if varies else None,
         "variance_explained_error": model.explained_share_error() if varies else None,
+        # Without variation there are no shares to pair with the names, and the dict is empty.
         "variance_explained_by_component": dict(zip(names, map(float, shares), strict=varies)),
         "score_correlation": model.offdiagonal_correlation(normalized=True),
         "likelihood_loss": model.likelihood_loss(),
@@ -111,6 +118,7 @@ def loadings_text(model: MCPCA) -> str:
     B: Array = to_host(model.loadings_)
     k, r = B.shape
     largest = B.max(axis=0)
+    # An MCPC without loadings stays 0.
     shown = (B / np.where(largest > 0, largest, 1))[:_SHOWN_CONTEXTS, :_SHOWN_COMPONENTS]
     contexts = [_printable(str(name)) for name in model.contexts_[:_SHOWN_CONTEXTS]]
     width = max(map(len, contexts))
@@ -125,5 +133,6 @@ def loadings_text(model: MCPCA) -> str:
 
 def _printable(name: str) -> str:
     """Return a name for a terminal: one line, of bounded length, without control characters that could recolour it."""
+    # Names come from files that others wrote: an escape sequence in one could rewrite the terminal.
     line = "".join(c if c.isprintable() else "?" for c in name)
     return line if len(line) <= _NAME_LENGTH else line[: _NAME_LENGTH - 3] + "..."

@@ -26,6 +26,7 @@ class RankType(click.ParamType):  # type: ignore[type-arg]  # generic from click
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the rank, None for "auto"."""
+        # click also converts the default, and may convert a value that it has converted before.
         if value is None or value == "auto" or isinstance(value, int):
             return None if value == "auto" else value
         if not str(value).isdecimal() or int(value) < 1:
@@ -42,6 +43,7 @@ def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str
     try:
         # While the last option still waits for its value, click has not assigned the arguments: they are in ctx.args.
         names = context_names([Path(path) for path in ctx.params.get("data") or ctx.args])
+    # While a shell completes, an error has no place to go: offer nothing.
     except (UnusableFileError, OSError, ImportError):
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)][:_MOST_COMPLETIONS]
@@ -106,14 +108,18 @@ def reading_options(function: _Function) -> _Function:
 
 def take_reading(params: dict[str, Any]) -> Reading:
     """Take the parameters of ``reading_options`` out of ``params``; return them checked, as a ``Reading``."""
+    # Popped, so that what is left belongs to the command alone and can be passed on as it is.
     values = {name: params.pop(name) for name in READING_PARAMETERS}
+    # A tab is hard to type in a shell, and "\t" in quotes arrives as two characters.
     delimiter = {"tab": "\t", "\\t": "\t"}.get(values["delimiter"], values["delimiter"])
     if delimiter is not None and len(delimiter) != 1:
         raise click.BadParameter(f"{delimiter!r} is not one character.", param_hint="--delimiter")
     _check_encoding(values["encoding"])
+    # Crossed with itself, a column gives contexts such as "a / a".
     repeated = [name for i, name in enumerate(values["context"]) if name in values["context"][:i]]
     if repeated:
         raise click.BadParameter(f"{repeated[0]!r} is named twice; name each column once.", param_hint="--context")
+    # Labels are compared without blanks around them.
     values["na_values"] = tuple(text.strip() for text in values["na_values"])
     if "" in values["na_values"]:
         raise click.BadParameter("empty labels are missing without it; drop it.", param_hint="--na-values")
@@ -123,6 +129,7 @@ def take_reading(params: dict[str, Any]) -> Reading:
 
 def _check_encoding(name: str | None) -> None:
     try:
+        # Encoding nothing looks the codec up, and does no more.
         "".encode(name or "utf-8")
     except LookupError as error:
         raise click.BadParameter(f"{name!r} is not an encoding that Python knows.", param_hint="--encoding") from error
@@ -159,6 +166,7 @@ force_option = click.option("--force", is_flag=True, help="Replace results that 
 format_option = click.option(
     "--format", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True, help="Format of tables."
 )
+# ``--json`` and ``--debug`` are also looked for by ``_errors``, in the words as typed, for errors of parsing.
 _COMMON_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
     click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),

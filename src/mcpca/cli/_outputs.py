@@ -29,9 +29,11 @@ _HASH_CHUNK_BYTES = 2**20
 
 def check_folder(path: Path, force: bool) -> None:
     """Raise, before any work is done, if a folder of results could not be put at ``path``."""
+    # exists() is false for a link that points nowhere, and a folder cannot be put there either.
     if path.is_symlink() or path.exists():
         if not path.is_dir():
             raise output_failure(f"--out {path} is a file; choose a folder.")
+        # Before the question of --force, which would not help with a folder of other things.
         _check_only_results(path)
         if any(path.iterdir()) and not force:
             raise output_failure(f"--out {path} exists; choose another folder, or replace it with --force.")
@@ -57,6 +59,7 @@ def _check_only_results(path: Path) -> None:
 def _probe(path: Path) -> None:
     """Make and remove a folder where ``path`` is to be: no other test covers permissions and full disks alike."""
     nearest_folder = path.absolute().parent
+    # Folders on the way are made later, by ``parents_made``; here it is tested without leaving any behind.
     while not nearest_folder.exists():
         nearest_folder = nearest_folder.parent
     try:
@@ -73,6 +76,7 @@ def new_folder(path: Path, force: bool) -> Iterator[Path]:
 
     A failure leaves ``path`` as it was, and so does a folder that is there at the end without ``force``.
     """
+    # The current folder may change before the end; the place of the output must not.
     path = path.absolute()
     with _failures_of(path), parents_made(path), staged_folder(path, replace=force) as staging:
         yield staging
@@ -83,6 +87,7 @@ def new_folder(path: Path, force: bool) -> Iterator[Path]:
 @contextmanager
 def new_file(path: Path, force: bool) -> Iterator[Path]:
     """Yield a file to write, which becomes ``path`` at the end; with ``force`` it replaces the one there."""
+    # Links are followed, so that a link stays one and what it points to is replaced.
     path = Path(os.path.realpath(path))
     with _failures_of(path), parents_made(path), staged_file(path, replace=force) as staging:
         yield staging
@@ -93,6 +98,7 @@ def _failures_of(path: Path) -> Iterator[None]:
     """Turn errors of the file system into a ``Failure``."""
     try:
         yield
+    # A failure of the body, about something else, is passed on; so is that of ``_check_only_results``.
     except Failure:
         raise
     except TargetExistsError as error:
@@ -114,6 +120,8 @@ def checksum(path: Path) -> dict[str, Any]:
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     for file in files:
         if path.is_dir():
+            # With names, each closed by a zero byte, so that a file that is renamed changes the checksum. A single file
+            # is hashed as sha256sum does it, by content alone.
             digest.update(f"{file.relative_to(path).as_posix()}\0".encode())
         with file.open("rb") as content:
             size += _feed(content, digest)
@@ -128,6 +136,7 @@ def checksums(paths: Sequence[Path]) -> list[dict[str, Any]]:
 def _feed(content: IO[bytes], digest: Any) -> int:
     """Add a file to a digest; return its size."""
     size = 0
+    # In chunks: inputs may be larger than the memory.
     while block := content.read(_HASH_CHUNK_BYTES):
         digest.update(block)
         size += len(block)

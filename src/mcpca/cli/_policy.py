@@ -18,6 +18,7 @@ from ._console import output_failure
 from .tables import Reading
 from .tables.options import options_given
 
+# Without an ending a table is CSV, as it is on stdout.
 _TABLE_FORMATS = {
     "": "csv",
     ".csv": "csv",
@@ -47,8 +48,10 @@ def without_effect(option: str, why: str) -> click.UsageError:
 
 def check_fit(params: dict[str, Any]) -> None:
     """Raise if options of a fit contradict one another."""
+    # Written so that NaN is refused too.
     if not params["tol"] > 0:
         raise click.BadParameter(f"{params['tol']} is not above 0.", param_hint="--tol")
+    # A default cannot be told from a choice: --noise isotropic passes with every solver.
     if params["noise"] != "isotropic" and params["solver"] != "ml":
         raise without_effect(
             f"--noise {params['noise']}", f"--solver {params['solver']} models no noise; pass --solver ml, or drop it"
@@ -62,6 +65,7 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect(
             f"--center {params['center']}", "with --no-scores there are none to centre; drop one of the two"
         )
+    # ``is False``: None means a report if plotly is installed.
     if params["title"] is not None and params["report"] is False:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
 
@@ -76,6 +80,7 @@ def check_moments(center: str, checkpoint: Path | None) -> None:
 
 def check_criteria(criteria: tuple[str, ...]) -> None:
     """Raise if "all" or "none" is combined with other criteria."""
+    # The option may be repeated; "all" twice is no contradiction, and a set of one.
     exclusive = [name for name in ("all", "none") if name in criteria]
     if exclusive and len(set(criteria)) > 1:
         raise without_effect(
@@ -120,5 +125,6 @@ def check_page(out: Path) -> None:
 
 def check_ending(out: Path, what: str) -> None:
     """Raise if a name ends like that of another kind of file; ``what`` is one of the two constants above."""
+    # A folder that is already called results.csv is its owner's choice; replacing it is for ``check_folder`` to decide.
     if out.suffix.lower() in _OTHER_ENDINGS and not out.exists():
         raise output_failure(f"--out {out}: {what}; choose a name that does not end in {out.suffix}.")

@@ -29,6 +29,7 @@ def run_rank(
     console: Console,
 ) -> dict[str, Any]:
     """Choose a rank for the rows in files, say why, and write the curves if a folder is named."""
+    # Before the data are read: the choice of a rank may take long.
     if out is not None:
         check_ending(out, RESULTS_ARE_A_FOLDER)
         check_folder(out, force)
@@ -37,6 +38,7 @@ def run_rank(
     print_about(data, console)
     with console.phase("rank"), library_errors(data.files[0]):
         selection = _select(data, ranks, criteria, seed, console)
+    # Written before anything is printed, so that the words do not announce files that could not be written.
     files = _write(selection, out, force, format, console) if out is not None else []
     console.say(_in_words(selection))
     if out is not None:
@@ -59,7 +61,9 @@ def _select(
 ) -> RankSelection:
     if data.labels is None:
         raise UnusableFileError(data.files[0], "holds moments and no rows, which most criteria need; pass the rows.")
+    # "none" leaves the noise test and the halves, which always run because they decide.
     wanted = CRITERIA if "all" in criteria else tuple(c for c in criteria if c != "none")
+    # Checked once, for all criteria; the rows are not copied.
     contexts = read_contexts(data.source, data.labels)
     return select_rank(contexts, ranks=ranks, criteria=wanted, random_state=seed, verbose=console.progress)
 
@@ -69,6 +73,7 @@ def _write(selection: RankSelection, out: Path, force: bool, format: str, consol
     with new_folder(out, force) as folder:
         write_table({"rank": selection.ranks, **selection.columns}, folder / f"rank.{format}", format)
         (folder / "rank.json").write_text(selection.to_json() + "\n", encoding="utf-8")
+        # The picture is an extra: without Matplotlib the curves are in the table.
         if importlib.util.find_spec("matplotlib") is not None:
             import matplotlib.pyplot as plt
 

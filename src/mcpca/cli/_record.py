@@ -49,6 +49,7 @@ class FitOptions:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; paths are absolute, so that the run can be repeated from anywhere."""
+        # Patterns @FILE name files too, and are made absolute like the others.
         reading = asdict(self.reading)
         reading["labels"] = None if self.reading.labels is None else str(self.reading.labels.absolute())
         for name in ("features", "drop"):
@@ -59,6 +60,7 @@ class FitOptions:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> FitOptions:
         """Return the options that ``to_json`` has written."""
+        # JSON has no tuples; as lists, fields would differ from the defaults of ``Reading`` and count as given.
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in content["reading"].items()
         }
@@ -79,6 +81,7 @@ def versions() -> dict[str, str]:
     for name in _PACKAGES:
         try:
             installed[name] = importlib.metadata.version(name)
+        # Optional ones are left out; a comparison then shows that one has come or gone.
         except importlib.metadata.PackageNotFoundError:
             continue
     return installed
@@ -92,6 +95,7 @@ def record(options: FitOptions, command: list[str], inputs: list[dict[str, Any]]
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": ["mcpca", *command],
         "options": options.to_json(),
+        # Also among the options; here for those who look for it.
         "seed": options.seed,
         "inputs": inputs,
         "versions": versions(),
@@ -113,11 +117,13 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != RUN_FORMAT:
+            # JSON of something else, answered like JSON that lacks the key.
             raise KeyError("format")
     except OSError as error:
         raise UnusableFileError(path, f"cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UnusableFileError(path, "is not a run.json of mcpca fit.") from error
+    # A later version may record options that would be ignored here: the run would be repeated wrongly.
     if content["format_version"] > RUN_FORMAT_VERSION:
         raise UnusableFileError(path, f"was written by a later mcpca ({content['versions']['mcpca']}); upgrade.")
     return dict(content)
@@ -126,6 +132,7 @@ def read_record(path: Path) -> dict[str, Any]:
 def check_inputs(before: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     """Return the checksums of the inputs of a record, or raise if one of them has changed."""
     files = [Path(entry["path"]) for entry in before["inputs"]]
+    # A better answer than the error of reading, which would not say that the run needs the file.
     missing = [file for file in files if not file.exists()]
     if missing:
         raise UnusableFileError(missing[0], f"is not there any more; the run in {path} read it.")
@@ -137,6 +144,7 @@ def check_inputs(before: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 def check_same(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
     """Raise if files have changed, or if a folder has more of them."""
     paths = {entry["path"] for entry in before}
+    # A folder with one more file has other results although no checksum of the old ones has changed.
     added = [entry["path"] for entry in now if entry["path"] not in paths]
     if added:
         raise Failure(f"{added[0]} was not there in the run that is to be repeated.", 3, "input")

@@ -40,22 +40,26 @@ def suspect_columns(names: Sequence[str], surveyed: Survey) -> dict[str, str]:
     """Return the numeric columns that are probably not features, each with the reason."""
     families = Counter(map(_family_of, names))
     family, size = families.most_common(1)[0] if names else ("", 0)
+    # More than two of a family, and at least half of all columns: then the family is what was measured.
     features_family = family if 2 * size >= len(names) and size > 2 else None
     candidates = [name for name in names if features_family is None or _family_of(name) != features_family]
     suspects: dict[str, str] = {}
     for name in candidates:
+        # From the surest sign to the weakest, since a column gets one reason.
         if _METADATA.fullmatch(name) or (name in surveyed.whole and _METADATA_IF_WHOLE.fullmatch(name)):
             suspects[name] = "a name of metadata"
         elif name in surveyed.ordered:
             suspects[name] = "whole numbers in order"
         elif surveyed.counts.get(name) and _others_are_measured(name, names, surveyed):
             suspects[name] = "few whole numbers among measurements"
+    # Without those found so far, whose variance would hide that of the next.
     unsuspected = [name for name in names if name not in suspects]
     suspects |= {
         name: f"its variance is {ratio:,.3g} times that of all others together"
         for name, ratio in _on_another_scale(unsuspected, surveyed).items()
         if name in candidates
     }
+    # A table in which nearly everything is suspect is of another kind than these rules are made for.
     return suspects if len(names) - len(suspects) >= _LEAST_FEATURES else {}
 
 
@@ -67,14 +71,18 @@ def _others_are_measured(name: str, names: Sequence[str], surveyed: Survey) -> b
 
 def _on_another_scale(names: Sequence[str], surveyed: Survey) -> dict[str, float]:
     """Return the columns, at most a quarter, that vary far more than all smaller ones together, with the ratio."""
+    # variances (p,); ``order`` has the largest first.
     variances = np.array([surveyed.variances[name] for name in names])
     order = np.argsort(-variances, kind="stable")
     # sum_of_smaller[t]: the sum of the variances that come after position t in decreasing order.
     sum_of_smaller = np.append(np.cumsum(variances[order][::-1])[::-1][1:], 0.0)
+    # Columns on another scale are exceptions: if they were more than a quarter, they would be the data.
     most = min(max(1, (len(names) - 1) // 4), len(names) - _LEAST_FEATURES)
+    # A cut after the t largest; > 0 since every column is infinitely larger than columns without any variance.
     cuts = [t for t in range(1, most + 1) if variances[order[t - 1]] > _VARIANCE_RATIO * sum_of_smaller[t - 1] > 0]
     if not cuts:
         return {}
+    # The last cut leaves out the most; all columns above it are compared with the same rest.
     rest = sum_of_smaller[cuts[-1] - 1]
     return {names[i]: float(variances[i] / rest) for i in order[: cuts[-1]]}
 

@@ -74,13 +74,17 @@ def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_
     strength = check_real(strength, "strength", 0, 100)
     rng = as_generator(random_state)
     images, labels = load_digits(return_X_y=True)
+    # On the scale of the photographs, so that ``strength`` 1 is as bright as the brightest of their pixels can be.
     images = images / _DIGIT_LEVELS
+    # Grey photographs (height, width) in [0, 1], the mean of the three colours.
     photos = [np.asarray(photo, dtype=np.float64).mean(axis=2) / 255 for photo in load_sample_images().images]
     contexts = {}
     for name, digits in _CONTEXTS.items():
         n_first = round(_FIRST_PHOTO[name] * n)
         rows = np.vstack([_patches(photos[0], n_first, rng), _patches(photos[1], n - n_first, rng)])
         for digit in digits:
+            # With replacement: scikit-learn has fewer than 200 images of a digit. Each image has a strength of its own,
+            # so that the digit is an axis of variation and not a constant shift of the mean.
             chosen = images[rng.choice(np.flatnonzero(labels == digit), n)]
             rows += chosen * rng.uniform(0, strength, (n, 1))
         contexts[name] = rows
@@ -90,6 +94,7 @@ def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_
 
 def _patches(photo: Array, n: int, rng: np.random.Generator) -> Array:
     """Cut n random SIDE x SIDE patches (n, SIDE * SIDE) from a grey photograph."""
+    # All patches, overlapping ones too, as a view (height - 7, width - 7, 8, 8); only those chosen below are copied.
     windows = np.lib.stride_tricks.sliding_window_view(photo, (SIDE, SIDE))
     rows, columns = (rng.integers(size, size=n) for size in windows.shape[:2])
     return windows[rows, columns].reshape(n, SIDE * SIDE)

@@ -45,6 +45,7 @@ class PlantedContexts(Shown):
     def covariances(self) -> Array:
         """The population covariances ``A diag(b_i) A^T + noise^2 I`` (k, p, p)."""
         A = self.components
+        # A (p, r) scaled by each row of loadings is (k, p, r): one product for all contexts, and no diagonal matrix.
         return (A * self.loadings[:, None, :]) @ A.T + self.noise**2 * np.eye(len(A))
 
 
@@ -91,8 +92,11 @@ def make_contexts(
     density = check_real(density, "density", 0, 1)
     noise = check_real(noise, "noise", 0, np.inf)
     rng = as_generator(random_state)
+    # A (p, r), B (k, r). Drawn before the rows: a seed gives the same truth whatever n_samples and noise are.
     A = rng.standard_normal((p, r))
+    # Columns of norm 1 either way, as the model asks for: the scale of a component is in its loadings.
     A = np.linalg.qr(A)[0] if orthogonal else A / np.linalg.norm(A, axis=0)
+    # Drawn for absent entries too, so that the size of one does not depend on which others are present.
     sizes = np.abs(rng.standard_normal((k, r)))
     is_present = rng.random((k, r)) < density
     # A component that is in no context would not be in the data at all: give it one at random.
@@ -101,8 +105,10 @@ def make_contexts(
     B = sizes * is_present
     # x = A diag(b_i)^(1/2) z with z ~ N(0, I_r) has covariance A diag(b_i) A^T.
     X = np.empty((k * n, p))
+    # Context by context: the standard normals of all rows at once would take up to as much memory again as X.
     for i in range(k):
         X[i * n : (i + 1) * n] = (rng.standard_normal((n, r)) * np.sqrt(B[i])) @ A.T
+    # Noise last, and none drawn if there is none: the signal is the same with and without it.
     if noise:
         X += noise * rng.standard_normal(X.shape)
     return PlantedContexts(X, np.repeat(np.arange(k), n), A, B, noise)

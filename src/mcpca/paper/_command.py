@@ -65,6 +65,7 @@ FULL = Size(
     accuracy_trials=40,
     sample_size_trials=5,
     robustness_trials=5,
+    # The paper's range, 10 to 10^5 rows, in steps of a half decade.
     sizes=(10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000),
     images=10_000,
     draws=5,
@@ -123,6 +124,7 @@ def jobs(
         "digits": lambda: _digits(size, trials, time_limit, data, methods),
         "robustness": lambda: _robustness(size, trials, time_limit, methods),
     }
+    # Functions, so that only the sections asked for are made; in the order of SECTIONS, not in that of --only.
     return [makers[name]() for name in SECTIONS if name in only]
 
 
@@ -132,6 +134,7 @@ def _accuracy(
     case = paper_case(size.shape, orthogonal=orthogonal)
     kind = "orthonormal A" if orthogonal else "general A"
     title = f"Fig. {name.upper()}: runtime and error, {kind}, {_shape_in_words(size.shape, rows=True)}"
+    # ``trials`` is positive if given, so that ``or`` takes the default for None alone.
     section = Section(name, title, [case], trials or size.accuracy_trials, methods)
     notes = (
         "Seconds are from the covariances to the components, one method at a time. Ascore is the paper's, by greedy "
@@ -162,6 +165,7 @@ def _samples(
     return Job(
         section,
         notes,
+        # N is a list here, in the place of the one number of the shape.
         {**size.hard_shape.describe(), "N": list(size.sizes), "trials": section.trials, "time_limit": limit},
         lambda records: tables.cases_table(records, cases),
         lambda records: {name: figures.sample_size_figure(records, cases, title, limit)},
@@ -200,6 +204,7 @@ def _digits(size: Size, trials: int | None, limit: float | None, data: Path | No
         {"N": size.images, "ranks": list(size.ranks), "draws": section.trials, "time_limit": limit},
         tables.digits_table,
         lambda records: {
+            # records[0] is the choice of the rank: ``run_digits`` returns it first.
             name: figures.digits_figure(records),
             f"{name}_rank": figures.rank_figure(records[0]),
         },
@@ -249,6 +254,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 def _positive(kind: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         value = kind(text)
+        # Written so that NaN, which float() accepts and which compares false with everything, is refused too.
         if not 0 < value < float("inf"):
             raise ValueError
         return value
@@ -260,6 +266,7 @@ def _positive(kind: type) -> Callable[[str], Any]:
 def _problem_with(options: argparse.Namespace) -> str | None:
     """Return what is wrong with the options or their combination, or None."""
     data: Path | None = options.data
+    # An option without effect is refused, as everywhere on the command line.
     if data is not None and "digits" not in options.only:
         return (
             f"--data has no effect: it is for the digits, and --only is {' '.join(options.only)}; drop one of the two."
@@ -269,6 +276,7 @@ def _problem_with(options: argparse.Namespace) -> str | None:
     if data is not None and missing_files(data):
         return f"--data {data} has no {' and no '.join(missing_files(data))}; pass the folder that has both files."
     try:
+        # Before hours of work, not after them. The folder is last: it is made only if everything else is there.
         require("matplotlib.figure", "plot")
         if data is None and "digits" in options.only:
             require("PIL", "demo")  # decodes scikit-learn's photographs
@@ -287,16 +295,19 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.paper")
     if problem is not None:
         return _fail(prog, problem)
     size = QUICK if options.quick else FULL
+    # Never None on the command line; as a function, ``jobs`` can be run without a cap.
     limit = options.time_limit or size.time_limit
     todo = jobs(size, options.only, trials=options.trials, time_limit=limit, data=options.data, methods=options.methods)
     progress = Progress()
     try:
+        # Within the block, so that Ctrl-C is answered here too.
         warm_up(options.methods)
         rows_of = {job.section.name: _carry_out(job, options.output, limit, progress) for job in todo}
         _write_claims(options.output, rows_of, limit)
     except KeyboardInterrupt:
         progress.say(f"\nInterrupted. What was done is in {options.output}; the same command resumes it.")
         return _INTERRUPTED
+    # A full disk, or a line of results that is damaged; failures of methods are records and do not come here.
     except (OSError, ValueError) as error:
         return _fail(prog, str(error))
     progress.say(f"Written to {options.output}")
@@ -306,6 +317,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m mcpca.paper")
 def _carry_out(job: Job, output: Path, limit: float | None, progress: Progress) -> list[tables.Row]:
     """Run a section, write its table and figures, print the table and return its rows."""
     name = job.section.name
+    # Every record is in its file as soon as it is made; table and figures are made anew from all of them each time.
     records = job.run(Store(output / f"{name}.jsonl"), limit, progress)
     rows = job.table(records)
     print(tables.write_tables(output, name, job.section.title, rows, job.about, job.notes), flush=True)
@@ -317,6 +329,7 @@ def _carry_out(job: Job, output: Path, limit: float | None, progress: Progress) 
 def _write_claims(output: Path, rows_of: dict[str, list[tables.Row]], limit: float | None) -> None:
     """Check the paper's claims on the sections of this run."""
     rows = check_claims(rows_of)
+    # With --only or --methods there may be no claim that can be checked.
     if rows:
         title = "The paper's claims on these data"
         about = {"sections": list(rows_of), "time_limit": limit}

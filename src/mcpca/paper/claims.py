@@ -24,6 +24,7 @@ _ACCURATE_FACTOR = 2.0  # a method is accurate if its error is at most this many
 _EQUAL_FACTOR = 1.05  # errors within 5% count as equal
 _RATIO_FACTOR = 2.0  # a ratio of times agrees with the paper's within this factor, since machines differ
 _RATE_TOLERANCE = 0.1  # of the slope -1 of an error like 1 / N
+# Left out where a claim compares MCPCA with the paper's methods: it says nothing about these two.
 _NOT_IN_PAPER = {LABELS["pham"], LABELS["uwedge"]}
 _NLS = [LABELS[name] for name in ("nls", "nls_svd", "nls_jennrich")]
 _MCPCA = LABELS["mspm"]
@@ -36,6 +37,7 @@ def check_claims(rows_of: Tables) -> list[Row]:
     rows = []
     for section, claim, check in _CLAIMS:
         methods = {row["method"]: row for row in rows_of.get(section, ())}
+        # A section that was not run has no rows, and a run with --methods may lack MCPCA: nothing to check.
         if _MCPCA not in methods:
             continue
         try:
@@ -48,6 +50,7 @@ def check_claims(rows_of: Tables) -> list[Row]:
 
 def _accurate_methods(methods: Mapping[str, Row]) -> list[Row]:
     """Return the paper's methods that are about as accurate as MCPCA."""
+    # MCPCA is within its own limit, so the list is never empty.
     limit = _ACCURATE_FACTOR * methods[_MCPCA][ERROR_COLUMN]
     rows = [row for name, row in methods.items() if name not in _NOT_IN_PAPER]
     return [row for row in rows if row[ERROR_COLUMN] is not None and row[ERROR_COLUMN] <= limit]
@@ -64,12 +67,14 @@ def _most_accurate(methods: Mapping[str, Row]) -> Answer:
         (row for row in methods.values() if row[ERROR_COLUMN] is not None), key=lambda row: float(row[ERROR_COLUMN])
     )
     text = ", ".join(f"{row['method']} {row[ERROR_COLUMN]:.2g}" for row in rows[:5])
+    # The text shows the least errors of all methods; the verdict is about the paper's.
     of_paper = [row for row in rows if row["method"] not in _NOT_IN_PAPER]
     return bool(methods[_MCPCA][ERROR_COLUMN] <= _EQUAL_FACTOR * of_paper[0][ERROR_COLUMN]), f"least errors: {text}"
 
 
 def _slower(name: str, times: float) -> Callable[[Mapping[str, Row]], Answer]:
     def check(methods: Mapping[str, Row]) -> Answer:
+        # A run stopped at the cap counts with the time at which it was stopped; the ratio is then a lower bound.
         ratio = methods[LABELS[name]][RATIO_COLUMN]
         return times / _RATIO_FACTOR <= ratio <= times * _RATIO_FACTOR, f"{ratio:.2g} times MCPCA's time"
 
@@ -89,6 +94,7 @@ def _best_at_every_size(methods: Mapping[str, Row]) -> Answer:
     sizes = [name for name in methods[_MCPCA] if name.startswith("N = ")]
     beaten = []
     for size in sizes:
+        # None where a method gave no answer in any trial of this size.
         rows = [row for name, row in methods.items() if name not in _NOT_IN_PAPER and row[size] is not None]
         best = min(rows, key=lambda row: float(row[size]))
         if methods[_MCPCA][size] > _EQUAL_FACTOR * best[size]:
@@ -107,8 +113,11 @@ def _like_one_over_n(methods: Mapping[str, Row]) -> Answer:
 
 def _only_mcpca_and_nls(methods: Mapping[str, Row]) -> Answer:
     """Whether just these recover all three digits in at least half of the draws."""
+    # The column reads "3 of 5"; the number of draws is in a column of its own.
     successful = [name for name, row in methods.items() if 2 * int(row[ALL_DIGITS_COLUMN].split()[0]) >= row["draws"]]
+    # Equal sets: the claim fails if another method succeeds, and also if one of these does not.
     expected = {_MCPCA, *_NLS}
+    # MCPCA is mentioned in any case, once, and in its place in the table if it is successful.
     text = ", ".join(
         f"{name} {methods[name][ALL_DIGITS_COLUMN]}" for name in {**dict.fromkeys(successful), _MCPCA: None}
     )

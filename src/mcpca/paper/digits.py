@@ -57,12 +57,15 @@ class DigitsSection:
 
     def key(self, method: str, trial: int = 0) -> Record:
         """Return what identifies a record."""
+        # Candidates and matching decide the rank, and the rank decides every method's result: both are in the key, so
+        # that records of another choice are not taken for these.
         source = "scikit-learn" if self.directory is None else "mnist_backgrounds"
         rule = {"candidates": list(self.ranks), "matching": PAIRED}
         return {"case": source, "N": self.n, **rule, "trial": trial, "method": method}
 
     def keys(self) -> list[Record]:
         """Return the key of the choice of the rank, then those of the methods, draw by draw."""
+        # The rank first, since the methods need it; draws outermost, so that each is drawn once for all methods.
         runs = [self.key(name, trial) for trial in range(self.trials) for name in self.methods]
         return [self.key(CURVE), *runs]
 
@@ -70,6 +73,7 @@ class DigitsSection:
 def run_digits(section: DigitsSection, store: Store, time_limit: float | None, progress: Progress) -> list[Record]:
     """Run what the store does not have yet; return the record of the rank first, then those of the methods."""
     keys = section.keys()
+    # The choice of the rank has no cap: stopped half way it would be another rank, and another experiment.
     limits = [None if key["method"] == CURVE else limit_for(key["method"], time_limit) for key in keys]
     records = [store.find(key, limit) for key, limit in zip(keys, limits, strict=True)]
     missing = [i for i, record in enumerate(records) if record is None]
@@ -102,6 +106,7 @@ def draw_data(directory: Path | None, n: int, trial: int) -> Images:
 
 def _choose_rank(data: Images, ranks: Sequence[int]) -> Record:
     """Choose the rank by the paper's rule; return it with all that the pictures show."""
+    # The seconds of all three curves together: what the section costs, not a time to compare.
     start = perf_counter()
     choices = curves(data.covariances, ranks, _RANK_SEED)
     choice = choices[PAIRED]
@@ -110,6 +115,7 @@ def _choose_rank(data: Images, ranks: Sequence[int]) -> Record:
     return {
         "rank": rank,
         "ranks": choice.ranks.tolist(),
+        # Five digits are more than a picture shows, and keep the line of the file short.
         "curves": {name: np.round(c.mean_scores, 5).tolist() for name, c in choices.items()},
         "chosen": {name: c.rank for name, c in choices.items()},
         "unsettled": {name: np.asarray(c.unsettled).tolist() for name, c in choices.items()},
@@ -129,6 +135,7 @@ def curves(S: Array, ranks: Sequence[int], seed: int) -> dict[str, RankChoice]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the result counts runs that did not converge
         return {
+            # A new generator of the same seed for each: the curves then differ by their variant, not by their starts.
             name: choose_rank(S, ranks, random_state=np.random.default_rng(seed), **options)
             for name, options in CURVES.items()
         }
@@ -139,13 +146,16 @@ def measure_method(name: str, data: Images, rank: int, trial: int, time_limit: f
     result = attempt(name, data.covariances, rank, trial, time_limit)
     if isinstance(result, str):
         return {"rank": rank, "seconds": None, "capped": False, "time_limit": time_limit, "failed": result}
+    # means (3, p), A (p, r), B (k, r); loadings (k, 3) are those of the components closest to the three digits.
     A = result.components
     B = result.loadings
     correlations = _correlations(data.means, A)  # (3, r)
+    # Signs of components are arbitrary, so |correlation| decides; the sign is kept for drawing the image.
     best = np.abs(correlations).argmax(axis=1)
     signed = correlations[np.arange(len(PLANTED_DIGITS)), best]
     loadings = B[:, best]
     agree = [
+        # Equality and not inclusion: a component that loads on every context does not say where the digit is.
         set(np.flatnonzero(planted)) == set(carrying_contexts(b))
         for planted, b in zip(data.truth.T, loadings.T, strict=True)
     ]
@@ -163,6 +173,7 @@ def measure_method(name: str, data: Images, rank: int, trial: int, time_limit: f
 
 
 def _recovered(correlations: Array, best: Array, agree: Sequence[bool]) -> list[bool]:
+    # One component that is closest to several digits has separated none of them.
     is_unique = [int((best == j).sum()) == 1 for j in best]
     return [
         bool(correlation >= RECOVERED and in_place and unique)
@@ -172,9 +183,11 @@ def _recovered(correlations: Array, best: Array, agree: Sequence[bool]) -> list[
 
 def _correlations(means: Array, A: Array) -> Array:
     """Return the correlation of each mean image with each component (3, r); 0 for a constant component."""
+    # Pearson's correlation over pixels: both images are centred over their p pixels before the cosine.
     centred = A - A.mean(axis=0)
     centred_means = means - means.mean(axis=1, keepdims=True)
     norms = np.outer(np.linalg.norm(centred_means, axis=1), np.linalg.norm(centred, axis=0))
+    # A constant image has norm 0 once centred: 0 / tiny is 0, and 0 / 0 would be NaN.
     return np.asarray(centred_means @ centred / np.maximum(norms, np.finfo(float).tiny))
 
 

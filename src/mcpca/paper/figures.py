@@ -83,9 +83,11 @@ def runtime_figure(records: Sequence[Record], title: str, time_limit: float | No
     ax = figure.add_subplot()
     for name, of_method in by_method(records).items():
         look = _look(name)
+        # Runs without an answer have no point; the legend counts them.
         points = [r for r in of_method if r["error"] is not None]
         x = [max(r["error"], _LEAST_ERROR) for r in points]
         y = [r["seconds"] for r in points]
+        # A capped run would have gone on: its time is a lower bound, and its error might have become smaller.
         faces = ["white" if r["capped"] else look.colour for r in points]
         style: dict[str, Any] = {"marker": look.marker, "edgecolors": look.colour, "linewidths": 0.7}
         is_mcpca = name == "mspm"
@@ -127,6 +129,7 @@ def sample_size_figure(
     for name, of_method in by_method(records).items():
         look = _look(name)
         is_mcpca = name == "mspm"
+        # NaN where a method gave no answer at a size, which leaves a gap in its line.
         medians = _medians(of_method, cases)
         style: dict[str, Any] = {
             "linewidth": 2.2 if is_mcpca else 1.1,
@@ -135,6 +138,7 @@ def sample_size_figure(
         }
         ax.plot(sizes, medians, marker=look.marker, color=look.colour, label=_label(name, of_method), **style)
         if is_mcpca:
+            # For MCPCA only: bands of a dozen methods would cover one another.
             low, high = _range(of_method, cases)
             ax.fill_between(sizes, low, high, color=look.colour, alpha=0.2, linewidth=0)
     ax.set(xscale="log", yscale="log")
@@ -159,6 +163,7 @@ def _range(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Array, Arr
     for record in records:
         if record["error"] is not None:
             errors[record["case"]].append(max(record["error"], _LEAST_ERROR))
+    # In the order of ``cases``, by which ``errors`` was filled, and so that of the sizes on the axis.
     ends = [(min(e), max(e)) if e else (np.nan, np.nan) for e in errors.values()]
     low, high = np.array(ends).T
     return low, high
@@ -170,13 +175,17 @@ def robustness_figure(records: Sequence[Record], cases: Sequence[Case], title: s
     values = np.array([_medians(of_method, cases) for of_method in groups.values()])
     figure = _figure(1.0 * len(cases) + 2.4, 0.27 * len(groups) + 1.3)
     ax = figure.add_subplot()
+    # (methods, cases). Logarithms, since errors range over orders of magnitude; NaN stays NaN and is left blank.
     shades = np.log10(values)
     has_values = np.isfinite(shades).any()
+    # nanmin of nothing but NaN would warn: if no method answered, any range will do.
     low = np.nanmin(shades) if has_values else -1
     high = np.nanmax(shades) if has_values else 0
+    # A little more than the largest, so that the range of colours is not empty if all values are equal.
     ax.imshow(shades, cmap=SEQUENTIAL, vmin=low, vmax=high + 1e-9, aspect="auto")
     for i, row in enumerate(values):
         for j, value in enumerate(row):
+            # White letters on dark cells; a comparison with NaN is false, so that "none" is black on blank.
             dark = (shades[i, j] - low) > 0.6 * (high - low)
             text = "none" if np.isnan(value) else f"{value:.1e}".replace("e-0", "e-")
             ax.text(j, i, text, ha="center", va="center", fontsize=_SMALL, color="white" if dark else "black")
@@ -215,6 +224,7 @@ def rank_figure(record: Record) -> Figure:
         "offset points",
         fontsize=_SMALL,
     )
+    # The bottom is left to Matplotlib: on an axis from 0, curves that stay near 1 would look flat.
     ax.set_ylim(top=1.01)
     ax.set_xlabel("rank", fontsize=FONT_SIZE)
     ax.set_ylabel("agreement of runs (mean Ascore)", fontsize=FONT_SIZE)
@@ -227,6 +237,7 @@ def digits_figure(records: Sequence[Record]) -> Figure:
     """Draw, for each method, the components of the first draw that match the digits best, and their loadings."""
     truth = records[0]
     assert truth["method"] == CURVE
+    # Only the first draw has images in its records; the truth, which is drawn like a method, is the first.
     shown = [r for r in records if r["trial"] == 0]
     n_columns = 2
     n_rows = math.ceil(len(shown) / n_columns)
@@ -238,9 +249,11 @@ def digits_figure(records: Sequence[Record]) -> Figure:
     grid: Any = figure.subplots(
         n_rows, n_columns * (width + 1) - 1, squeeze=False, width_ratios=[*ratios, 0.1, *ratios]
     )
+    # Off until drawn on: the narrow column, and the last cells if the number of methods is odd, stay empty.
     for axes in grid.ravel():
         axes.set_axis_off()
     for i, record in enumerate(shown):
+        # Down the left half first, then down the right one.
         first_column = (i // n_rows) * (width + 1)
         _draw_method(grid[i % n_rows, first_column : first_column + width], record, truth)
     return figure
@@ -259,6 +272,7 @@ def _draw_method(axes: Any, record: Record, truth: Record) -> None:
         axes[0].set_xlabel("no answer", fontsize=_SMALL)
         return
     shape = (truth["side"], truth["side"])
+    # Not strict: the last axes are for the loadings.
     for j, (ax, image) in enumerate(zip(axes, record["images"], strict=False)):
         ax.set_axis_on()
         draw_image(ax, np.array(image), shape)
@@ -267,6 +281,7 @@ def _draw_method(axes: Any, record: Record, truth: Record) -> None:
             text = f"{record['correlations'][j]:.2f}" + (" at cap" if record["capped"] else "")
             ax.set_title(text, fontsize=_SMALL, pad=2, color=MARK if good else "0.5")
     loadings = np.array(truth["planted"] if is_truth else record["loadings"], dtype=float)
+    # (k, 3), each column divided by its largest; a component without loadings stays 0 and is not NaN.
     loadings /= np.maximum(loadings.max(axis=0), np.finfo(float).tiny)
     ax = axes[-1]
     ax.set_axis_on()

@@ -73,6 +73,7 @@ class Case:
 
     def sample(self, trial: int) -> Sample:
         """Draw the data of a trial."""
+        # Seeded by the trial and not by the case: cases of one shape share A and B, and differ by their change alone.
         return self.draw(self.shape, np.random.default_rng([_TRIAL_SEED, trial]))
 
     def describe(self) -> dict[str, Any]:
@@ -87,6 +88,7 @@ def paper_case(shape: Shape, *, orthogonal: bool = False) -> Case:
     """Rows of the paper's model with a new A and B in every trial: Fig. 2B, and S2B if ``orthogonal``."""
 
     def draw(shape: Shape, rng: np.random.Generator) -> Sample:
+        # Rows, as in the paper; the shortcut by Wishart matrices is for cases of up to 100,000 rows per context.
         made = make_contexts(
             shape.k,
             shape.p,
@@ -112,6 +114,8 @@ def sample_size_cases(shape: Shape, sizes: tuple[int, ...], *, orthogonal: bool 
 
 
 def _truth(shape: Shape, rng: np.random.Generator, orthogonal: bool = False) -> tuple[Array, Array]:
+    # n_samples=1: rows are not wanted here, and one is the fewest. That A and B come first in the generator, and that
+    # their number of draws does not depend on N, is what gives a trial the same truth at every N.
     made = make_contexts(
         shape.k, shape.p, shape.r, n_samples=1, density=shape.density, orthogonal=orthogonal, random_state=rng
     )
@@ -124,7 +128,9 @@ def _sampled_covariances(A: Array, B: Array, n: int, rng: np.random.Generator) -
     For n > p the scatter itself is drawn, as a Wishart matrix with n - 1 degrees of freedom: its distribution is that
     of the scatter of rows, and its cost does not depend on n. For n <= p rows are drawn.
     """
+    # A (p, r), B (k, r). Rows are x = A diag(b)^(1/2) z; the scatter of n centred z is Wishart(I_r, n - 1).
     p, r = A.shape
+    # Bartlett's chi-squares need n - 1 - j > 0 for all j < r, which n > p >= r ensures. So few rows are cheap to draw.
     if n <= p:
         rows = [(rng.standard_normal((n, r)) * np.sqrt(b)) @ A.T for b in B]
         return context_covariances(rows).covariances
@@ -134,6 +140,7 @@ def _sampled_covariances(A: Array, B: Array, n: int, rng: np.random.Generator) -
         # roots of chi-squares with n - 1, n - 2, ... degrees of freedom on it.
         L = np.tril(rng.standard_normal((r, r)), -1)
         np.fill_diagonal(L, np.sqrt(rng.chisquare(n - 1 - np.arange(r))))
+        # F F^T is the scatter, never formed from rows; n - 1 for the unbiased covariance.
         F = (A * np.sqrt(b)) @ L
         S[i] = F @ F.T / (n - 1)
     return S
@@ -206,14 +213,18 @@ def _harder(
     """Return the function that draws data with these changes."""
 
     def draw(shape: Shape, rng: np.random.Generator) -> Sample:
+        # The truth before anything else, so that all cases of a trial have the same A and, but for collinear ones, B.
         A, B = _truth(shape, rng)
         if collinear:
             # Every second column becomes the one before it, times a factor that varies from context to context.
             pairs = shape.r // 2
             factors = np.exp(_RATIO_SD * rng.standard_normal((shape.k, pairs)))
+            # With a ratio that is constant, only the plane of a pair would be identifiable, and no method could find
+            # its axes. If r is odd, the last column has no partner and is left as it is.
             B[:, 1 : 2 * pairs : 2] = B[:, : 2 * pairs : 2] * factors
         sizes = np.full(shape.k, shape.n)
         if unequal:
+            # At least two rows, the fewest that have a covariance.
             sizes = rng.permutation(shape.n * np.geomspace(_SMALLEST, _LARGEST, shape.k)).astype(int).clip(2)
         rows = [_rows(A, b, int(n), noise, tails, rng) for b, n in zip(B, sizes, strict=True)]
         # Rows and not covariances if sizes differ: methods may weight contexts by their numbers of rows.
@@ -229,6 +240,7 @@ def _rows(A: Array, b: Array, n: int, noise: float, tails: bool, rng: np.random.
     if tails:
         # One factor for a whole row, which is an outlier or not. A t variable has variance nu / (nu - 2); this has 1.
         X *= np.sqrt((_TAIL_DEGREES - 2) / rng.chisquare(_TAIL_DEGREES, (n, 1)))
+    # After the tails, so that noise stays Gaussian and its variance is noise^2 for every row.
     if noise:
         X += noise * rng.standard_normal(X.shape)
     return np.asarray(X)
@@ -251,6 +263,7 @@ class Images:
     @property
     def truth(self) -> Array:
         """1 where a digit (column) is planted in a context (row)."""
+        # (contexts, digits), the form of the loadings (k, 3) of the three matched components.
         return np.array([[float(d in digits) for d in PLANTED_DIGITS] for digits in self.planted])
 
 
@@ -278,6 +291,7 @@ def _images_from_files(directory: Path, n: int, rng: np.random.Generator) -> Ima
     """MNIST's 0, 1 and 2 on grass and clouds: context 1 is background, 2 has 0 and 2, 3 has 1 and 2."""
     arrays: dict[str, Array] = {}
     for name, keys in DATA_FILES.items():
+        # An archive reads an array on access: those that are not named, the test set say, stay unread.
         with np.load(directory / name) as file:
             arrays |= {key: file[key] for key in keys}
     labels = arrays["y_train"]
@@ -291,8 +305,11 @@ def _images_from_files(directory: Path, n: int, rng: np.random.Generator) -> Ima
         n_grass = round(share * n)
         X = np.vstack([grass[rng.choice(len(grass), n_grass)], cloud[rng.choice(len(cloud), n - n_grass)]])
         for d in planted:
+            # With replacement: MNIST has about 6,000 training images of each digit, fewer than the paper's 10,000.
+            # Strengths are Uniform[0, 1], one for each image and digit, as in the paper.
             X += digits[rng.choice(np.flatnonzero(labels == d), n)] * rng.random((n, 1))
         rows[name] = X
+    # Of all images of a digit, not of those drawn: the reference is the same for every trial.
     means = np.stack([digits[labels == d].mean(axis=0) for d in PLANTED_DIGITS])
     return Images(
         "MNIST on grass and clouds, 28 x 28",

@@ -49,6 +49,7 @@ LABELS = {
     "uwedge": "UWEDGE",
 }
 Record = dict[str, Any]
+# Another stream than that of the data (``problems``), so that no method's start is made of the numbers that made A.
 _METHOD_SEED = 21
 _WARM_UP_SECONDS = 5.0
 
@@ -98,10 +99,13 @@ class Store:
         self._complete_bytes = 0  # up to the end of the last complete line
         text = path.read_bytes() if path.exists() else b""
         for number, line in enumerate(text.splitlines(keepends=True), 1):
+            # Only the last line can be torn by a crash. A bad line before it is damage of another kind, which must not
+            # be skipped in silence.
             is_last = self._complete_bytes + len(line) == len(text)
             record = _parse(line)
             if record is None and not is_last:
                 raise ValueError(f"{path}, line {number}, is not a result; delete the line, or move the file away.")
+            # Complete JSON without its line end is torn too: the next record would be appended to the same line.
             if record is None or not line.endswith(b"\n"):
                 self.torn = True
                 break
@@ -111,6 +115,7 @@ class Store:
     def add(self, record: Record) -> None:
         """Append a record as one line; when this returns, nothing of it is left in a buffer."""
         if self.torn:
+            # Cut only now, and not when the file is read: reading a file changes nothing in it.
             os.truncate(self.path, self._complete_bytes)
             self.torn = False
         # Appending: a second run on the same file may repeat work, but never overwrites a line.
@@ -124,9 +129,11 @@ class Store:
         A run that was stopped by its limit is valid for the same limit only; one that came to its end, for any limit
         that it would have met.
         """
+        # The latest first: a run that was repeated with a larger limit replaces the earlier one.
         for record in reversed(self.records):
             if all(record.get(name) == value for name, value in key.items()):
                 same_limit = record.get("time_limit") == time_limit
+                # A run without an answer has no seconds; with the same data and seed no limit would change that.
                 in_time = time_limit is None or (record["seconds"] or 0) <= time_limit
                 if same_limit or (in_time and not record.get("capped")):
                     return record
@@ -161,6 +168,7 @@ class Section:
 
     def items(self) -> Iterator[tuple[int, Case, str, Record]]:
         """Yield trial, case, method and key of the record; trials outermost, so that a stopped run has all cases."""
+        # Methods innermost, so that the data of a trial and case are drawn once for all of them.
         for trial in range(self.trials):
             for case in self.cases:
                 for name in self.methods:
@@ -179,6 +187,7 @@ def limit_for(name: str, time_limit: float | None) -> float | None:
 
 def run_section(section: Section, store: Store, time_limit: float | None, progress: Progress) -> list[Record]:
     """Run what the store does not have yet, and return all records of the section."""
+    # Looked up method by method: those without a time limit are valid under any.
     todo = [item for item in section.items() if store.find(item[3], limit_for(item[2], time_limit)) is None]
     total = section.trials * len(section.cases) * len(section.methods)
     announce(section.name, store, total, len(todo), progress)
@@ -211,12 +220,15 @@ def measure_trial(name: str, sample: Sample, trial: int, time_limit: float | Non
     truth = sample.truth
     # At a wrong rank the smaller set of components is matched into the larger one.
     score = ascore(A, truth) if A.shape[1] >= truth.shape[1] else ascore(truth, A)
+    # Cosines of unit vectors may exceed 1 by rounding, and the logarithmic axes take no negative error.
     return {"error": max(1 - score, 0.0), **outcome(result, time_limit)}
 
 
 def attempt(name: str, data: Any, rank: int, trial: int, time_limit: float | None) -> BaselineResult | str:
     """Run a method with random numbers of its own; return its result, or the reason why it has none."""
     options: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
+    # By name and not by position: a method has the same start whichever others are run beside it. crc32, since hash()
+    # of a str differs from process to process.
     rng = np.random.default_rng([_METHOD_SEED, trial, zlib.crc32(name.encode())])
     try:
         return run(name, data, rank, random_state=rng, verbose=False, **options)
@@ -226,6 +238,7 @@ def attempt(name: str, data: Any, rank: int, trial: int, time_limit: float | Non
 
 def outcome(result: BaselineResult, time_limit: float | None) -> Record:
     """Return the entries that every record has."""
+    # A run may converge in the very step that exceeds the limit: that one is complete.
     capped = time_limit is not None and not result.converged and result.seconds >= time_limit
     return {
         "seconds": result.seconds,
@@ -241,4 +254,5 @@ def warm_up(names: Sequence[str]) -> None:
     made = make_contexts(5, 12, 3, n_samples=50, random_state=np.random.default_rng(0))
     S = context_covariances(made.X, made.y).covariances
     for name in names:
+        # The results are thrown away, and a failure does not matter here: on other data the method may do well.
         attempt(name, S, 3, 0, limit_for(name, _WARM_UP_SECONDS))

@@ -26,6 +26,7 @@ def foreign_bytes(path: Any, format: str) -> Iterator[None]:
     """
     try:
         yield
+    # These three say what to do by themselves: the file is not to blame for a missing package, or too little memory.
     except (UnusableFileError, ImportError, MemoryError):
         raise
     except Exception as error:
@@ -45,6 +46,7 @@ def short(text: Any, length: int = _NAME_LENGTH) -> str:
 def quoted_names(names: Iterable[Any], most: int = LISTED) -> str:
     """Return the first names in quotes, each shortened, and how many more there are."""
     all_names = list(names)
+    # Only those that are shown are shortened: a table may have 100,000 names.
     return quoted([*map(short, all_names[:most]), *all_names[most:]], most)
 
 

@@ -46,6 +46,7 @@ class Annotated:
         self.format = format
         self._read_elem, self._sparse_dataset = _readers()
         self._file = self._open(path)
+        # The root of a Zarr store may be a single array, which has no keys.
         groups = set(self._file.keys()) if hasattr(self._file, "keys") else set()
         if not {"obs", "var"} <= groups:
             raise UnusableFileError(
@@ -53,6 +54,7 @@ class Annotated:
             )
         # Before anndata 0.7 elements did not say what they are; only the reader of whole files understands those.
         self._whole = None if "encoding-type" in self._file["obs"].attrs else self._read_whole()
+        # Read whole: they are small beside the matrix, and any of their columns may be asked for.
         self.obs = self._element("obs") if self._whole is None else self._whole.obs
         self.var = self._element("var") if self._whole is None else self._whole.var
         self.var_names = [str(name) for name in self.var.index]
@@ -102,16 +104,19 @@ class Annotated:
             self._check_key(reading.obsm, self.obsm, "obsm", "--obsm")
             stored = self._stored("obsm", reading.obsm)
         else:
+            # anndata writes X=None as an element of type null, so that the key alone says little.
             if "X" not in self._file or str(self._file["X"].attrs.get("encoding-type")) == "null":
                 alternatives = f"the layers {quoted_names(self.layers)}" if self.layers else "no layers either"
                 raise UnusableFileError(self.where, f"has no matrix X; it has {alternatives}.")
             stored = self._stored("X", None)
         if hasattr(stored, "columns"):  # a DataFrame in obsm
+            # Small enough to have been read whole; its columns have names of their own.
             return stored.to_numpy(), [str(name) for name in stored.columns]
         if len(getattr(stored, "shape", ())) != 2:
             raise UnusableFileError(self.where, "what was asked for is not a matrix; pass another --layer or --obsm.")
         if reading.obsm is None:
             return stored, self.var_names
+        # Arrays in obsm have no names: X_pca1, X_pca2 and so on, by which a model finds them again.
         return stored, [f"{reading.obsm}{j + 1}" for j in range(stored.shape[1])]
 
     def _stored(self, group: str, name: str | None) -> Any:
@@ -121,6 +126,7 @@ class Annotated:
             return whole if name is None else whole[name]
         key = group if name is None else f"{group}/{name}"
         stored = self._file[key]
+        # A sparse matrix is a group, and is wrapped so that it can be sliced by rows; a dense one can be already.
         encoding = str(stored.attrs.get("encoding-type", "array"))
         if encoding in ("csr_matrix", "csc_matrix"):
             return self._sparse_dataset(stored)
@@ -140,6 +146,7 @@ class Annotated:
         categories = getattr(getattr(values, "cat", None), "categories", None)
         if categories is None:
             return labels_of_texts(values.tolist(), na_values)
+        # Codes are mapped to codes, which keeps the order of the categories and makes no text for any row.
         names = [str(c) for c in categories]
         code_of = [-1 if is_missing_text(name, na_values) else i for i, name in enumerate(names)]
         code_of.append(-1)  # pandas has -1, the last entry, for a missing value
@@ -154,6 +161,7 @@ class Annotated:
             raise UnusableFileError(
                 self.where, "has features of the same name; make the names unique (adata.var_names_make_unique())."
             )
+        # ``wanted`` are the features of a model or of the first file, which have chosen already: no mask then.
         features, others = choose_features(names, reading, wanted, self.where)
         if wanted is None and reading.obsm is None:
             masked = self._masked(features, reading, part.notes)
@@ -161,13 +169,16 @@ class Annotated:
             features = masked
         part.feature_names = features
         part.others = others
+        # None, not all positions: choosing all columns would copy the matrix.
         columns = None if features == names else column_positions(names, features, self.where, "features")
         try:
             source = as_source(stored, self.where)
             if source.shape[0] != self.n_obs:
                 raise UnusableFileError(self.where, f"its matrix has {source.shape[0]} rows, and obs has {self.n_obs}.")
+            # A guess from the first rows. Not for embeddings, and not for new rows of a model, which is fitted already.
             if reading.obsm is None and wanted is None and counts_in(source) is not None:
                 part.oddities.append(_RAW_COUNTS)
+            # All columns are read before some are chosen, so that is what has to fit.
             if budget.take(source.nbytes):
                 X: Any = source.gather(slice(0, source.shape[0]))
                 part.blocks = [X if columns is None else X[:, columns]]
@@ -183,12 +194,14 @@ class Annotated:
         """Return the names for which a column of ``var`` is true."""
         column = reading.mask_var
         if column is None:
+            # Features that are named are not masked on top: they are what was asked for.
             column = (None if reading.features else default_mask(self.var)) or "all"
         if column == "all":
             return names
         column_positions([str(c) for c in self.var.columns], [column], self.where, "column of var (--mask-var)")
         if self.var[column].dtype.kind != "b":
             raise UnusableFileError(self.where, f"its column {column!r} of var is not true or false (--mask-var).")
+        # By name, since ``names`` may have been thinned out by --drop or --features.
         is_chosen = dict(zip(self.var_names, self.var[column].tolist(), strict=True))
         chosen = [name for name in names if is_chosen[name]]
         if not chosen:

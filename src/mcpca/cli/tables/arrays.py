@@ -28,6 +28,7 @@ _TEXT_BYTES = 64  # of a str in Python, besides its characters
 def read_npy(path: Path) -> Array:
     """Return the array of an .npy as a memory map."""
     try:
+        # Mapped and not read, so that an .npy of any size costs no memory here and needs no budget.
         return map_array(path)
     except NeedsPickleError as error:
         raise _needs_pickle([path.name], path) from error
@@ -48,6 +49,7 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
             raise UnusableFileError(
                 path, f"is an .npy, which has no columns for {option}; drop it. --labels FILE names contexts."
             )
+    # A memory map counts as in memory: the system reads pages of it as they are needed.
     return FilePart(str(path), X.shape[0], None, [X])
 
 
@@ -65,6 +67,7 @@ class Npz:
         self.where = str(path)
         self._budget = budget
         try:
+            # Headers alone: names, shapes and types, without values.
             with NpzArchive(path) as archive:
                 self.arrays: dict[str, ArrayInfo] = {name: archive.info(name) for name in archive.names}
         except (NpzError, OSError) as error:
@@ -82,6 +85,7 @@ class Npz:
 
     def matrices(self) -> list[str]:
         """Names of 2-D arrays of numbers."""
+        # Booleans, integers and floats; complex numbers and text are no rows.
         return [n for n, info in self.arrays.items() if len(info.shape) == 2 and info.dtype.kind in "biuf"]
 
     def matrix_name(self) -> str | None:
@@ -93,12 +97,14 @@ class Npz:
 
     def vectors(self, n: int) -> list[str]:
         """Names of 1-D arrays of length n."""
+        # In a small file the arrays of a sparse matrix can happen to have length n.
         parts_of_matrix = _SPARSE_PARTS | {"format"} if self.is_sparse else set()
         return [name for name, info in self.arrays.items() if info.shape == (n,) and name not in parts_of_matrix]
 
     def shape(self) -> tuple[int, int] | None:
         """Shape of the matrix of rows, sparse or dense; None if the 2-D arrays are contexts."""
         if self.is_sparse:
+            # Any archive can have four arrays of these names: trust none of them before it is checked.
             if self.arrays["shape"].shape != (2,) or self.arrays["shape"].dtype.kind not in "iu":
                 raise UnusableFileError(self.where, "its sparse matrix is not consistent (its shape).")
             rows, columns = self.load("shape").tolist()
@@ -116,9 +122,11 @@ class Npz:
         info = self.arrays[name]
         if info.dtype.hasobject:
             raise _needs_pickle([name], self.path)
+        # By the header, before anything is unpacked: a small zip may hold an array of many gigabytes.
         self._take(info.nbytes, name)
         try:
             with NpzArchive(self.path) as archive:
+                # No more than the header said a moment ago, in case the file has been changed since.
                 return archive.read(name, info.nbytes)
         except (NpzError, OSError) as error:
             raise self._damaged(error) from error
@@ -130,6 +138,7 @@ class Npz:
     def _values(self, name: str) -> list[Any]:
         """Return the values of a 1-D array as Python objects, which are soon made into codes and free their room."""
         info = self.arrays[name]
+        # Taken and given back: what counts is that the objects fit beside the rows for a moment.
         as_objects = _TEXT_BYTES * info.shape[0]
         self._take(as_objects, name)
         values: list[Any] = self.load(name).tolist()
@@ -156,6 +165,7 @@ class Npz:
         is_one_context = not self.is_sparse and len(self.arrays) == 1 and self.matrix_name() not in _MATRIX_NAMES
         if shape is None or is_one_context:
             return self._read_contexts(reading, wanted)
+        # Contexts are 1-D arrays beside the matrix, or a file of their own; the matrix has no column for them.
         X: Any = self._sparse_matrix(shape) if self.is_sparse else self.load(str(self.matrix_name()))
         columns = [] if reading.labels is not None else list(reading.context)
         vectors = self.vectors(shape[0])
@@ -172,6 +182,7 @@ class Npz:
         if not names:
             shapes = listed([f"{name} {info.shape}" for name, info in self.arrays.items()])
             raise UnusableFileError(self.where, f"has no 2-D array of numbers, only {shapes}; save rows as X (n, p).")
+        # From the headers, before any array is read.
         widths = {self.arrays[name].shape[1] for name in names}
         if len(widths) > 1:
             raise UnusableFileError(
@@ -185,6 +196,7 @@ class Npz:
                     "matrix X.",
                 )
         blocks = [self.load(name) for name in names]
+        # Labels in the order of the blocks, one context for each array.
         labels = stacked([same_label(name, len(block)) for name, block in zip(names, blocks, strict=True)])
         n = sum(map(len, blocks))
         columns = self._feature_names((n, widths.pop()))
@@ -193,6 +205,7 @@ class Npz:
         return FilePart(self.where, n, feature_names, [X for X, _, _ in selected], None, [labels], None, others)
 
     def _sparse_matrix(self, shape: tuple[int, int]) -> Any:
+        # save_npz writes the layout as a 0-D array of bytes; an archive without it is taken to be CSR.
         is_named = "format" in self.arrays and not self.arrays["format"].shape
         stored = self.load("format").item() if is_named else "csr"
         layout = stored.decode() if isinstance(stored, bytes) else str(stored)
@@ -204,6 +217,7 @@ class Npz:
             X.check_format()  # indices beyond the shape would be read from foreign memory
         except (ValueError, TypeError, IndexError) as error:
             raise UnusableFileError(self.where, f"its sparse matrix is not consistent ({error}).") from error
+        # CSR, since rows are taken out by blocks and by context.
         return scipy.sparse.csr_array(X)
 
     def _feature_names(self, shape: tuple[int, int]) -> list[str] | None:
@@ -214,6 +228,7 @@ class Npz:
         if len(candidates) != 1:
             return None
         names = [str(value) for value in self._values(candidates[0])]
+        # Names that repeat would make --features ambiguous, and are no names of features.
         return names if len(set(names)) == len(names) else None
 
 
@@ -232,6 +247,7 @@ def _select_features(
 
 def _check_unnamed_columns(p: int, reading: Reading, wanted: Sequence[str] | None, where: str) -> None:
     """Raise if columns that have no names are asked for by name, or are not as many as are needed."""
+    # Refused, since an option that is ignored reads like one that was obeyed.
     for option, value in (("--features", reading.features), ("--drop", reading.drop)):
         if value:
             raise UnusableFileError(where, f"has no names of columns, which {option} needs; drop the option.")

@@ -41,14 +41,18 @@ def assembled(
     dropped: dict[str, int] = {}
     if labels is not None:
         is_kept, labels, dropped = _leave_out(labels, reading, str(files[0]), notes)
+    # Names are made for all rows first, so that numbers are those of the rows in the file, whatever is left out.
     row_names = _row_names(parts)
     if not is_kept.all():
         row_names = [name for name, keep in zip(row_names, is_kept.tolist(), strict=True) if keep]
+    # One part on disk makes the whole a stream: the source is either an array or something to iterate over.
     in_memory = all(part.blocks is not None for part in parts)
     feature_names = parts[0].feature_names
     n_features = n_features_of(parts[0])
     oddities = _oddities(parts, labels)
+    # Once each: files of one kind have the same to say, and a dict keeps the order.
     notes += dict.fromkeys(text for part in parts for text in part.notes)
+    # All that can change the result, for the checksums of the run: labels and lists of columns as well.
     files_read = [*files, *([] if reading.labels is None else [reading.labels])]
     files_read += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
     return TableData(
@@ -69,6 +73,7 @@ def assembled(
 def stem_of(path: Path) -> str:
     """Return the name of a file without folder and endings: the name of the context it holds."""
     name = path.name.removesuffix(".gz")
+    # A leading dot is no ending: .hidden stays as it is.
     return name.rsplit(".", 1)[0] if "." in name.lstrip(".") else name
 
 
@@ -81,6 +86,7 @@ def n_features_of(part: FilePart) -> int:
 
 def _oddities(parts: Sequence[FilePart], labels: Labels | None) -> list[str]:
     """Say what looks like a mistake."""
+    # A column that rises in one file and not in another is a measurement.
     row_numbers = [name for name in parts[0].row_numbers if all(name in part.row_numbers for part in parts)]
     oddities = [
         f"the column {name!r} looks like row numbers; if it is not a measurement, leave it out with --drop."
@@ -99,6 +105,7 @@ def _row_names(parts: list[FilePart]) -> list[str]:
         if part.row_names is not None:
             names += part.row_names
         else:
+            # Numbers alone would repeat from file to file.
             prefix = f"{stem_of(Path(part.where))}:" if len(parts) > 1 else ""
             names += [f"{prefix}{i + 1}" for i in range(part.n_rows)]
     return names
@@ -106,6 +113,7 @@ def _row_names(parts: list[FilePart]) -> list[str]:
 
 def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -> tuple[Array, Labels, dict[str, int]]:
     """Return which rows are kept (n,), their labels, and the contexts that were too small."""
+    # An error by default: rows that vanish because of an empty cell would go unnoticed.
     n_unlabelled = int((labels.codes < 0).sum())
     if n_unlabelled and not reading.drop_unlabelled:
         raise UnusableFileError(
@@ -126,6 +134,7 @@ def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -
         raise UnusableFileError(where, f"no context has {reading.min_samples} rows or more; lower --min-samples.")
     new_code = np.full(len(counts) + 1, -1, dtype=np.int32)  # the last entry is for -1
     new_code[:-1][is_large] = np.arange(is_large.sum())
+    # Codes are made consecutive again, since a category without rows would be a context without data.
     codes = new_code[labels.codes]
     is_kept = codes >= 0
     categories = [name for name, large in zip(labels.categories, is_large.tolist(), strict=True) if large]
@@ -143,6 +152,7 @@ def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None) -> An
         for block in part.blocks or []:
             kept_here = is_kept[first : first + block.shape[0]]
             first += block.shape[0]
+            # Here, where the file is still known: the estimator could only say that X has gaps.
             _check_block(block, part.where, names)
             blocks.append(block if kept_here.all() else block[np.flatnonzero(kept_here)])
         part.blocks = None  # so that a block is freed as soon as it has been copied below
@@ -155,16 +165,19 @@ def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None) -> An
 
 def _check_block(block: Any, where: str, names: list[str] | None) -> None:
     """Raise if rows in memory have missing or infinite values; the error names their columns."""
+    # Integers and booleans have neither NaN nor infinities.
     if block.dtype.kind not in "f":
         return
     if scipy.sparse.issparse(block):
         if not np.isfinite(block.data).all():
+            # Entries that are not stored are 0, so that only stored ones need a look.
             columns = np.unique(block.indices[~np.isfinite(block.data)])
             named = [str(c + 1) if names is None else names[c] for c in columns.tolist()]
             raise UnusableFileError(
                 where, f"has missing or infinite values in the features {quoted_names(named)}; drop them."
             )
         return
+    # Row ranges of about 4 million numbers, also of a memory map, which is then read once in order.
     step = max(1, _CHECKED_NUMBERS // max(block.shape[1], 1))
     features = None if names is None else np.array([short(name) for name in names], dtype=object)
     for i in range(0, len(block), step):
@@ -179,6 +192,7 @@ def _check_block(block: Any, where: str, names: list[str] | None) -> None:
 
 def _stream(parts: list[FilePart], is_kept: Array) -> Any:
     """Return the kept rows as something that can be read again and again."""
+    # As it is: a dataset can be read from any row on, filtered blocks only from the start.
     if len(parts) == 1 and is_kept.all():
         return parts[0].rows
     return _KeptBlocks(parts, is_kept)
@@ -195,6 +209,7 @@ class _KeptBlocks:
         first = 0
         for part in self._parts:
             for block in _blocks_of(part):
+                # ``first`` runs over rows of all parts, kept or not, in which ``is_kept`` is counted.
                 kept_here = self._is_kept[first : first + block.shape[0]]
                 first += block.shape[0]
                 if kept_here.any():
@@ -202,6 +217,7 @@ class _KeptBlocks:
 
 
 def _blocks_of(part: FilePart) -> Iterator[Any]:
+    # Parts in memory and on disk may be mixed, if the budget was used up on the way.
     if part.blocks is not None:
         yield from part.blocks
     elif hasattr(part.rows, "scan"):  # a source already

@@ -11,8 +11,10 @@ from typing import Any
 
 from ..._utils.optional import require
 
+# Apostrophes first: a text that was guarded before is guarded once more, so that reading gives it back as it was.
 _RISKY_START = r"'*[=+\-@\t\r]"
 _risky = re.compile(_RISKY_START)
+# "-1.5" starts like a formula and is none; guarded, it would no longer be a number to other programs.
 _number = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -29,4 +31,5 @@ def plain(text: str) -> str:
 def plain_column(column: Any) -> Any:
     """Return ``plain`` of an Arrow array of strings."""
     compute = require("pyarrow.compute", "cli")
+    # The rule of ``plain`` as one pattern, so that no cell of a long column becomes a Python object.
     return compute.replace_substring_regex(column, pattern=f"^'({_RISKY_START})", replacement=r"\1")

@@ -42,11 +42,14 @@ def choose_columns(
     index : str or None
         The column with names of rows if ``reading`` names none.
     """
+    # With --labels, --context names columns of that file and not of this one.
     contexts = [] if reading.labels is not None else list(reading.context)
+    # For its error, which names what is missing; the positions are not needed here.
     column_positions(names, contexts, where, "column (--context)")
     if reading.index is not None:
         column_positions(names, [reading.index], where, "column (--index)")
         index = reading.index
+    # Before the features are chosen: a context or an index is never a feature, whatever the patterns match.
     taken = {*contexts, *([] if index is None else [index])}
     for option, patterns in (("--drop", reading.drop), ("--features", reading.features)):
         _check_overlap(option, patterns, taken, names, where)
@@ -64,16 +67,19 @@ def choose_features(
     """Return the features among ``names``, and the columns that are neither features, ``taken``, nor dropped."""
     excluded = taken | set(matching_columns(reading.drop, names, "--drop", where))
     free = [name for name in names if name not in excluded]
+    # By name, and in the order of the model or of the first file, whatever the order of the columns here.
     if wanted is not None:
         column_positions(free, wanted, where, "columns for the features")
         features = list(wanted)
     elif reading.features:
+        # In the order of the file: that of the patterns, as they happened to be typed, should not matter.
         chosen = set(matching_columns(reading.features, names, "--features", where))
         features = [name for name in free if name in chosen]
     else:
         features = free
     if not features:
         raise UnusableFileError(where, f"has no column left for features; its columns are {quoted_names(names)}.")
+    # A set, since a table may have 100,000 columns and a list would be searched for each.
     chosen = set(features)
     return features, [name for name in free if name not in chosen]
 
@@ -81,6 +87,7 @@ def choose_features(
 def _check_overlap(option: str, patterns: Sequence[str], taken: set[str], names: Sequence[str], where: str) -> None:
     """Raise if a pattern matches nothing but columns of contexts or names of rows."""
     for pattern in patterns:
+        # A wide pattern may well match a context among others; only one that matches nothing else is a mistake.
         if not set(matching_columns([pattern], names, option, where)) - taken:
             raise UnusableFileError(
                 where, f"{option} {pattern!r} matches only what --context or --index names; drop one of the two."
@@ -98,6 +105,7 @@ def matching_columns(patterns: Sequence[str], names: Sequence[str], option: str,
     for pattern in patterns:
         is_file = pattern.startswith("@") and pattern not in known
         for entry in _names_in(pattern[1:], option) if is_file else [pattern]:
+            # The exact name first, since names may have brackets in them. fnmatch would ignore case on Windows.
             matches = {entry} if entry in known else {name for name in names if fnmatchcase(name, entry)}
             if not matches:
                 hint = did_you_mean(entry, names)
@@ -113,6 +121,7 @@ def check_table_columns(names: Sequence[str], where: str) -> None:
     if len(names) > MAX_COLUMNS:
         raise too_many_columns(len(names), where)
     seen: set[str] = set()
+    # A dict in the place of a set keeps the order of the file for the message.
     repeated: dict[str, None] = {}
     for name in names:
         if name in seen:
@@ -138,6 +147,7 @@ def too_many_columns(n: int, where: str) -> UnusableFileError:
 def text_columns_error(names: Sequence[str], where: str) -> UnusableFileError:
     """Return the error for columns of text among the features."""
     first = names[0]
+    # Names that a shell would take apart are shown in quotes, so that the advice can be copied.
     as_typed = f"'{first}'" if not first.replace("_", "").isalnum() else first
     return UnusableFileError(
         where,
@@ -149,9 +159,11 @@ def text_columns_error(names: Sequence[str], where: str) -> UnusableFileError:
 def _names_in(path: str, option: str) -> list[str]:
     """Return the names in a file, one per line."""
     try:
+        # Editors on Windows put a byte-order mark in front, which would become part of the first name.
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UnusableFileError(path, f"cannot be read as the list of names for {option} ({error}).") from error
+    # A list may be cut from one of our tables, where risky names have an apostrophe in front.
     names = [plain(line.strip()) for line in lines if line.strip()]
     if not names:
         raise UnusableFileError(path, f"has no names for {option}; write one per line.")

@@ -16,9 +16,11 @@ def context_names(paths: Sequence[Path]) -> list[str]:
     """Return the columns of the first file; for an AnnData those of ``obs``, for an .npz its 1-D arrays."""
     if not paths:
         return []
+    # One file stands for all, since several have the same columns; a shell waits while this runs.
     path = paths[0]
     kind = file_kind(path)
     if kind.is_table:
+        # A column without a name, the first of R's tables, cannot be typed.
         return [name for name in open_table(path, kind, Reading()).columns if name]
     if kind.is_anndata:
         return [str(name) for name in Annotated(path, kind.format).obs.columns]

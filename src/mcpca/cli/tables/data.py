@@ -95,7 +95,7 @@ class FilePart:
     row_numbers : list of str
         Features that rise by whole numbers from each row to the next.
     notes, oddities : list of str
-        As of ``TableData``.
+        As in ``TableData``.
     """
 
     where: str
@@ -151,11 +151,13 @@ class TableData:
     @property
     def n_rows(self) -> int:
         """Number of rows, without those that were left out."""
+        # Names are held for every row, also of data that are streamed and whose length no source knows beforehand.
         return len(self.row_names)
 
     @cached_property
     def source(self) -> Source:
         """The rows as the estimator reads them; opened once."""
+        # Cached, since opening a source checks it, and fit, scores and report all read from it.
         return as_source(self.X, "X")
 
 
@@ -163,10 +165,12 @@ class Budget:
     """Bytes that may still be held in memory, shared by all files of one ``read_data``."""
 
     def __init__(self, max_bytes: int) -> None:
+        # Counted as files ask for it, not measured: copies that are made on the way are not in it.
         self._left = max_bytes
 
     def take(self, n: int) -> bool:
         """Take n bytes; return False, and take none, if fewer are left."""
+        # All or nothing: half a file in memory would have to be read again with the rest.
         if n > self._left:
             return False
         self._left -= n
@@ -182,9 +186,11 @@ def column_positions(names: Sequence[str], wanted: Sequence[str], where: str, wh
 
     ``what`` is what these names are called in the error.
     """
+    # A dict, so that finding thousands of features among thousands of columns stays linear.
     position = {name: i for i, name in enumerate(names)}
     missing = [name for name in wanted if name not in position]
     if missing:
+        # Only where the list below is cut: the reader of a short one can count.
         of_all = f" ({len(missing):,} of {len(wanted):,})" if len(wanted) > LISTED else ""
         hint = did_you_mean(str(missing[0]), names)
         raise UnusableFileError(

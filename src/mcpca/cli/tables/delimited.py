@@ -40,16 +40,18 @@ class DelimitedTable:
         Columns of lists: none.
     dialect : Dialect
     read : float
-        Share of the file that the current pass has come to.
+        Share of the file that the current pass has read so far.
     """
 
     def __init__(self, path: Path, compression: str | None, reading: Reading) -> None:
+        # Before the file is looked at: the error should name the missing package and not the file.
         require("pyarrow.csv", "cli")
         self.nested: frozenset[str] = frozenset()
         self.path = path
         self.where = str(path)
         self._compression = compression
         self.read = 0.0
+        # --na-values also holds among numbers, so that a column with such cells is still one of numbers.
         self._missing = MISSING | set(reading.na_values)
         self.dialect: Dialect = dialect_of(path, compression, reading)
         self.columns = self.dialect.columns
@@ -77,6 +79,7 @@ class DelimitedTable:
                 for batch in self._arrow_reader(stream, numbers, texts):
                     self.read = file.tell() / size  # of the packed bytes, if it is packed
                     columns = batch.columns
+                    # In the order of ``include_columns``: numbers, then texts, which lose the apostrophes of ``cells``.
                     columns[len(numbers) :] = map(plain_column, columns[len(numbers) :])
                     yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
         except pa.ArrowCancelled:  # Ctrl-C, which Arrow has caught
@@ -100,10 +103,12 @@ class DelimitedTable:
         dialect = self.dialect
         batch_bytes = min(max(_BATCH_BYTES, _LINES_A_BATCH * dialect.longest), _MOST_BATCH_BYTES)
         read_options = arrow_csv.ReadOptions(
+            # A line that does not fit into a block is an error, and later ones may be longer than those seen.
             block_size=max(batch_bytes, 2 * dialect.longest),
             # Names by the dialect: Arrow would not understand R's header, which lacks the name of the first column.
             column_names=dialect.columns,
             skip_rows=dialect.header_lines,
+            # Arrow skips the mark of UTF-8 by itself; any other encoding goes through Python's decoder, and is slower.
             encoding="utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding,
         )
         types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
@@ -124,10 +129,12 @@ class DelimitedTable:
         """Return an error that names the line on which Arrow has failed."""
         position = {name: i for i, name in enumerate(self.dialect.columns)}
         columns = [(position[name], name) for name in numbers]
+        # Python's csv is far slower than Arrow, but runs only on the way to an error, up to the first bad line.
         width = len(self.dialect.columns)
         with open_text(self.path, self._compression, self.dialect.encoding) as file:
             reader = csv.reader(bounded_lines(file, self.where), delimiter=self.dialect.delimiter)
             for record in reader:
+                # Lines of the file and not records: a field in quotes may span several lines.
                 if not record or reader.line_num <= self.dialect.header_lines:
                     continue
                 if len(record) != width:
@@ -137,6 +144,7 @@ class DelimitedTable:
                         f"({short(self.dialect.delimiter.join(record), 40)!r}): another delimiter, a truncated line, "
                         "or a stray quote; correct that line.",
                     )
+                # Only after the width, without which a field could not be told from its neighbour.
                 for i, name in columns:
                     value = record[i].strip()
                     if value not in self._missing and not is_number(value, self.dialect.decimal):

@@ -30,6 +30,7 @@ _HEAD_CHARACTERS = 2**18  # looked at; more if they hold fewer than three lines
 _LONGEST_LINE = 2**26  # characters; a text without line ends is not read into memory
 _HEAD_LINES = 100  # looked at
 _SPARE_LABELS = 1000  # read beyond twice as many as there are rows: it is the wrong file, of whatever size
+# UTF-16 is recognised by its mark alone; without one it is refused for its zero bytes (``_first_lines``).
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
@@ -95,6 +96,7 @@ def label_lines(file: Any, path: Path, n: int) -> list[str]:
     lines: list[str] = []
     for line in bounded_lines(file, path):
         lines.append(line.removesuffix("\n").removesuffix("\r"))
+        # So that a file of rows that is passed as labels by mistake is not read to its end.
         if len(lines) > 2 * n + _SPARE_LABELS:
             raise UnusableFileError(path, f"has more than {len(lines) - 1:,} labels for {counted(n, 'row')}.")
     # A blank line at the end is a missing label only as long as it is one of the n.
@@ -118,17 +120,19 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
         raise UnusableFileError(where, f"cannot be read as a table ({error}).") from error
     if not whole and len(records) > 1:
         records.pop()  # it may be cut off
+    # Before the header is judged: of a table that is transposed by mistake, its width is what should be said.
     if len(records[0]) > MAX_COLUMNS:
         raise too_many_columns(len(records[0]), where)
     columns, data = _header_of(records, reading, where)
     check_table_columns(columns, where)
     text = _text_columns(columns, data, reading, where)
+    # In bytes, which is what Arrow's blocks are measured in. "replace": only the length matters.
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
     return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)
 
 
 def _encoding_of(path: Path, compression: str | None) -> str:
-    """Return the encoding that a byte-order mark names, else UTF-8; that it is not is noticed in decoding."""
+    """Return the encoding that a byte-order mark names, else UTF-8; any other shows when the text is decoded."""
     with open_unpacked(path, compression) as file:
         head = file.read(4)
     return next((name for bom, name in _BOMS.items() if head.startswith(bom)), "utf-8")
@@ -140,6 +144,7 @@ def _first_lines(path: Path, compression: str | None, encoding: str) -> tuple[li
         text = file.read(_HEAD_CHARACTERS)
         # A wide table has a header of megabytes: read on until there are a few lines to compare.
         while text and len(text) < _LONGEST_LINE and (text.count("\n") < 3 and text.count("\r") < 3):
+            # Doubling, so that a header of megabytes is not copied at every step.
             more = file.read(len(text))
             if not more:
                 break
@@ -199,6 +204,7 @@ def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> Unusa
     # The most likely delimiter: the one that gives the most lines the same number of fields, more than one.
     common = {d: Counter(n).most_common(1)[0] for d, n in counts.items()}
     best = max(counts, key=lambda d: (common[d][0] > 1, common[d][1]))
+    # The first line sets the standard for the message: a reader looks there first.
     width = counts[best][0]
     # Position among the records; the last if only the header has another width than the rest.
     odd = next((i for i, n in enumerate(counts[best]) if n != width), len(counts[best]) - 1)
@@ -260,11 +266,13 @@ def _text_columns(columns: list[str], data: list[list[str]], reading: Reading, w
     decimal = reading.decimal
     missing = MISSING | set(reading.na_values)
     for i, name in enumerate(columns):
+        # Only the first lines are judged. If a later one is not a number, Arrow fails on it and ``delimited`` names it.
         values = [record[i].strip() for record in data if i < len(record)]
         if all(value in missing or is_number(value, decimal) for value in values):
             continue
         # Numbers with commas would pass as text, and be dropped by whoever follows the next error's advice.
         known = [value for value in values if value not in missing]
+        # All values have to fit the pattern: a single comma may well be within text.
         if decimal == "." and all(_THOUSANDS.fullmatch(v) or is_number(v, ".") for v in known):
             grouped = next(value for value in known if "," in value)
             raise UnusableFileError(

@@ -15,6 +15,7 @@ _HEAD_BYTES = 2**16  # by which most files differ, so that few need to be read t
 
 def check_duplicates(files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
     """Raise if two files are one, or have the same bytes once unpacked."""
+    # Paths first, which costs nothing: links and ./ are resolved. Copies of a file are found by content below.
     by_resolved_path: dict[str, Path] = {}
     for path in files:
         first = by_resolved_path.setdefault(str(path.resolve()), path)
@@ -22,10 +23,12 @@ def check_duplicates(files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
             raise _counted_twice(path, f"is {first} again" if path != first else "is given twice")
     heads: dict[bytes, list[tuple[Path, FileKind]]] = {}
     for path, kind in zip(files, kinds, strict=True):
+        # A folder of Zarr is compared by its path alone, not by the many files in it.
         if not path.is_dir():
             heads.setdefault(_digest(path, kind, _HEAD_BYTES), []).append((path, kind))
     for group in heads.values():
         digests: dict[bytes, Path] = {}
+        # A file whose beginning no other shares is read no further.
         for path, kind in group if len(group) > 1 else []:
             first = digests.setdefault(_digest(path, kind), path)
             if first is not path:
@@ -42,6 +45,7 @@ def _digest(path: Path, kind: FileKind, most: int | None = None) -> bytes:
     """Return the SHA-256 of the first ``most`` bytes of a file, unpacked, or of all."""
     digest = hashlib.sha256()
     try:
+        # Unpacked: the same table once plain and once as .gz has the same rows.
         with open_unpacked(path, kind.compression) as file:
             if most is not None:
                 digest.update(file.read(most))

@@ -1,4 +1,4 @@
-"""What a file is, from its first bytes. Its name is not asked: endings are missing, wrong, or doubled often enough."""
+"""What a file is, from its first bytes. Its name is ignored: endings are often missing, wrong or doubled."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ def file_kind(path: Path) -> FileKind:
     """Return what is at ``path``, or raise an ``UnusableFileError`` that says what to do about it."""
     try:
         if path.is_dir():
+            # Zarr is a folder too, told from a folder of tables by the metadata in it.
             return FileKind("zarr" if any((path / name).exists() for name in _ZARR_FILES) else "folder")
         if not path.exists():
             raise UnusableFileError(path, f"there is no such file{_similar_file(path)}.")
@@ -72,6 +73,7 @@ def file_kind(path: Path) -> FileKind:
         raise UnusableFileError(path, f"cannot be opened ({error.strerror or error}).") from error
     if not head:
         raise UnusableFileError(path, "is empty (0 bytes).")
+    # Only text is read packed: the libraries for the other formats open a file by its path.
     if head.startswith(_GZIP_MAGIC):
         inner = _format_of(path, _unpacked_head(path))
         if inner != "text":
@@ -84,6 +86,7 @@ def file_kind(path: Path) -> FileKind:
 def _similar_file(path: Path) -> str:
     """Return a hint at a file of a similar name, or at a missing folder, to follow "there is no such file"."""
     try:
+        # The folder itself may be missing or unreadable: then there is nothing to compare with.
         hint = did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
     except OSError:
         return f", nor the folder {str(path.parent)!r}"
@@ -114,6 +117,7 @@ def _unpacked_head(path: Path) -> bytes:
 def open_unpacked(path: Path, compression: str | None) -> Iterator[Any]:
     """Open a file, unpacked if it is packed by gzip; damage that is found while it is read names the file."""
     try:
+        # Damage shows only while the body reads, perhaps at the very end: errors of the body are caught as well.
         with gzip.open(path, "rb") if compression else path.open("rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -128,6 +132,7 @@ def damaged_gzip(path: Path, error: BaseException) -> UnusableFileError:
 def _format_in_zip(path: Path) -> str:
     """Tell NumPy's archives from our own files, and from other uses of zip."""
     try:
+        # Models and moments are .npz with a header of ours, so that has to be asked first.
         header = read_header(path)
         if header is not None:
             formats = {MODEL_FORMAT: "model", MOMENTS_FORMAT: "moments"}

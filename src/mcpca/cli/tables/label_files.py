@@ -27,6 +27,7 @@ def labels_from(path: Path, n: int, reading: Reading) -> Labels:
             raise UnusableFileError(
                 path, "is an array of labels without columns for --context to name; drop the option."
             )
+        # Python objects, so that labels of any type become the text that a table would have for them.
         labels = labels_of_texts(values.tolist(), reading.na_values)
     elif not kind.is_table:
         raise UnusableFileError(path, f"is not a table of labels ({kind.format}); write one label per line.")
@@ -35,11 +36,13 @@ def labels_from(path: Path, n: int, reading: Reading) -> Labels:
         label_reading = Reading(context=reading.context, delimiter=reading.delimiter, encoding=reading.encoding)
         labels = crossed_labels(_read_columns(open_table(path, kind, label_reading), reading))
     elif kind.format == "text":
+        # utf-8-sig reads UTF-8 with and without a mark, which would otherwise be part of the first label.
         with open_text(path, kind.compression, reading.encoding or "utf-8-sig") as file:
             lines = label_lines(file, path, n)
         labels = labels_of_texts(map(plain, lines), reading.na_values)
     else:
         raise UnusableFileError(path, "is a table; name its column of contexts with --context.")
+    # Labels are matched to rows by position alone: with one too many or too few, all that follow it would be wrong.
     if len(labels.codes) != n:
         raise UnusableFileError(
             path,
@@ -52,6 +55,7 @@ def labels_from(path: Path, n: int, reading: Reading) -> Labels:
 def _read_columns(table: Table, reading: Reading) -> Sequence[Labels]:
     column_positions(table.columns, reading.context, table.where, "column (--context)")
     builders = [LabelBuilder(reading.na_values) for _ in reading.context]
+    # Batch by batch, and only these columns: the table may hold the rows themselves.
     for batch in table.batches([], reading.context):
         for i, builder in enumerate(builders):
             builder.add(batch.column(i))

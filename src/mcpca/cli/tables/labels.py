@@ -24,10 +24,12 @@ class Labels(NamedTuple):
 
     def counts(self) -> Array:
         """Return the number of rows of each category."""
+        # bincount refuses -1; minlength, since the last categories may have no rows.
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.categories))
 
     def names(self) -> Array:
         """Return the name of each row's context, empty where there is none."""
+        # -1 is the last entry, which is empty.
         return np.array([*self.categories, ""], dtype=object)[self.codes]
 
 
@@ -61,6 +63,7 @@ def labels_of_texts(texts: Iterable[Any], na_values: Collection[str] = ()) -> La
     known: dict[str, int] = {}
     codes = []
     for value in texts:
+        # NaN and None would otherwise become the labels "nan" and "None".
         text = "" if labels.is_missing(value) else str(value)
         codes.append(-1 if is_missing_text(text, na_values) else known.setdefault(text, len(known)))
     return _ordered(np.array(codes, dtype=np.int32), list(known))
@@ -76,6 +79,7 @@ def crossed_labels(columns: Sequence[Labels]) -> Labels:
     if len(columns) == 1:
         return columns[0]
     combined = labels.cross_labels(columns)
+    # int32 as everywhere here: there is a code for every row, also of data that are streamed.
     return Labels(combined.codes.astype(np.int32), combined.categories.tolist())
 
 
@@ -93,11 +97,13 @@ def stacked(parts: Sequence[Labels]) -> Labels:
 
 def natural(text: str) -> list[Any]:
     """Return a sort key by which "b2" comes before "b10"."""
+    # Triples, since a number and a text cannot be compared: numbers come before text, and text is compared as such.
     return [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in _DIGITS.split(text) if t]
 
 
 def _ordered(codes: Array, names: list[str]) -> Labels:
     """Return labels with their names in natural order."""
+    # The name itself breaks ties such as "b2" and "b02", so that the order does not depend on the rows.
     order = sorted(range(len(names)), key=lambda i: (natural(names[i]), names[i]))
     new_code = np.full(len(names) + 1, -1, dtype=np.int32)  # the last entry is for -1
     new_code[order] = np.arange(len(names))

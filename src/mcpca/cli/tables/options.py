@@ -16,6 +16,7 @@ from .kinds import FileKind, file_kind
 _ANNDATA = frozenset({"h5ad", "zarr"})
 _ROWS = frozenset({"text", "Parquet", "npz", "npy"}) | _ANNDATA
 # For each field of ``Reading``: its option, the formats that have a use for it, and what these are in words.
+# Not here: --allow-duplicates and --max-memory, a permission and a bound, which are obeyed by whatever is read.
 _OPTIONS = {
     "context": ("--context", _ROWS, "files of rows"),
     "labels": ("--labels", _ROWS, "files of rows"),
@@ -48,6 +49,7 @@ def check_options(reading: Reading, files: Sequence[Path], kinds: Sequence[FileK
         return  # a model, say: the error of opening it says more
     for_labels = _used_by_labels(reading)
     for name, (option, uses, what) in _OPTIONS.items():
+        # One file that has a use for the option is enough: files of several formats may be named together.
         if name in for_labels or not _is_given(reading, name) or formats & uses:
             continue
         raise UnusableFileError(
@@ -84,12 +86,15 @@ def _used_by_labels(reading: Reading) -> frozenset[str]:
     """Return the fields that are about the file of labels, if there is one."""
     if reading.labels is None:
         return frozenset()
+    # Encoding and delimiter can only be about text; a delimiter, only where columns are named.
     if file_kind(reading.labels).format != "text":
         return frozenset()
     return frozenset({"encoding", "delimiter"} if reading.context else {"encoding"})
 
 
 def _is_given(reading: Reading, name: str) -> bool:
+    # The defaults of a dataclass are attributes of the class. An option that is typed with its default is not noticed,
+    # and does no harm.
     return bool(getattr(reading, name) != getattr(Reading, name))
 
 

@@ -18,7 +18,7 @@ _PANDAS_INDEX = "__index_level_0__"  # how pandas stores an index without a name
 
 
 class ParquetTable:
-    """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as of ``DelimitedTable``."""
+    """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as in ``DelimitedTable``."""
 
     format = "Parquet"
 
@@ -29,6 +29,7 @@ class ParquetTable:
         pa = require("pyarrow", "cli")
         parquet = require("pyarrow.parquet", "cli")
         try:
+            # The footer alone, which has names, types and the number of rows: no row is read yet.
             with parquet.ParquetFile(str(path)) as file:
                 schema = file.schema_arrow
                 self.n_rows = int(file.metadata.num_rows)
@@ -39,6 +40,7 @@ class ParquetTable:
         if self.n_rows == 0:
             raise UnusableFileError(self.where, "has no rows.")
         types = dict(zip(self.columns, schema.types, strict=True))
+        # By type and not by content: Parquet says what a column is, and text that looks like numbers is text.
         is_numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
         self.text = frozenset(name for name, kind in types.items() if not any(test(kind) for test in is_numeric))
         self.nested = frozenset(name for name, kind in types.items() if pa.types.is_nested(kind))
@@ -48,8 +50,10 @@ class ParquetTable:
         """Yield Arrow record batches of these columns; missing values are null."""
         pa = require("pyarrow", "cli")
         parquet = require("pyarrow.parquet", "cli")
+        # Eight bytes a number: wide tables get fewer rows at a time, and narrow ones no more than need be.
         step = int(np.clip(_BATCH_BYTES // (8 * max(len(numbers), 1)), 1, _MOST_BATCH_ROWS))
         wanted = [*numbers, *texts]
+        # Named before Arrow fails on the cast with a message about types.
         lists = [name for name in texts if name in self.nested]
         if lists:
             raise UnusableFileError(self.where, f"its column {lists[0]!r} holds lists, which are not text.")
@@ -59,6 +63,7 @@ class ParquetTable:
                 for batch in file.iter_batches(batch_size=step, columns=wanted):
                     n += batch.num_rows
                     self.read = n / self.n_rows
+                    # By name, so that nothing depends on the order in which Arrow gives the columns.
                     chosen = [batch.column(batch.schema.get_field_index(name)) for name in wanted]
                     chosen[len(numbers) :] = [_texts(pa, column) for column in chosen[len(numbers) :]]
                     yield pa.RecordBatch.from_arrays(chosen, names=wanted)

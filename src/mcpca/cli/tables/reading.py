@@ -69,11 +69,13 @@ def read_data(
     -----
     Up to ``reading.max_bytes`` of rows are held in memory. Larger tables are parsed again at each pass of a fit.
     """
+    # Whatever can be refused without parsing rows is refused first: to read large files takes minutes.
     files, notes = _files(paths)
     kinds = [file_kind(path) for path in files]
     if not reading.allow_duplicates:
         check_duplicates(files, kinds)
     says_context = bool(reading.context or reading.labels)
+    # Names of files matter only where they become names of contexts.
     if not says_context:
         _check_stems(files)
     if "moments" in {kind.format for kind in kinds}:
@@ -94,6 +96,7 @@ def read_data(
         check_without_contexts(reading, files, kinds)
     data = assembled(parts, labels, reading, files, kinds, notes)
     if labels is not None:
+        # An AnnData keeps categories that no row has any more; they are no reason for a warning.
         in_use = [name for name, n in zip(labels.categories, labels.counts().tolist(), strict=True) if n]
         data.oddities = [*doubtful_names(in_use), *data.oddities]
     return data
@@ -107,8 +110,10 @@ def _read_parts(
     report: Report,
 ) -> list[FilePart]:
     """Read all files; those after the first must have its features."""
+    # One budget for all: if the first files fill it, later tables and AnnData are streamed.
     budget = Budget(reading.max_bytes)
     parts: list[FilePart] = []
+    # From the second file on, the features of the first are asked for by name, so that columns may be in any order.
     wanted = None if features is None else list(features)
     report("reading", 0, 100 * len(files))
     for i, (path, kind) in enumerate(zip(files, kinds, strict=True)):
@@ -116,6 +121,8 @@ def _read_parts(
             part = open_part(path, kind, reading, wanted, budget, partial(_report_share, report, i, len(files)))
         if i == 0 and features is None:
             wanted = part.feature_names
+        # Surplus columns are expected if the first file has some too, by --features say. If it has none, all of its
+        # columns are features, and a column that is only here would be lost in silence.
         elif features is None and part.others and not parts[0].others:
             raise UnusableFileError(
                 path,
@@ -157,10 +164,13 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
     files: list[Path] = []
     notes: list[str] = []
     for path in paths:
+        # A Zarr store is a folder and one file of ours.
         if not path.is_dir() or file_kind(path).format == "zarr":
             files.append(path)
             continue
+        # Hidden files are those of the system; the natural order puts part2 before part10.
         inside = sorted((p for p in path.iterdir() if not p.name.startswith(".")), key=lambda p: natural(p.name))
+        # By ending, unlike files that are named: nobody has vouched for what lies in a folder.
         tables = [p for p in inside if p.name.lower().removesuffix(".gz").endswith(_ENDINGS)]
         others = [p.name for p in inside if p not in tables]
         if not tables:
@@ -186,6 +196,7 @@ def _check_stems(files: Sequence[Path]) -> None:
 
 def _check_widths(parts: list[FilePart], files: list[Path]) -> None:
     """Raise if files without names of features have different numbers of them."""
+    # With names, features were matched as the files were read; here it is about .npy and .npz without any.
     expected = n_features_of(parts[0])
     for part in parts[1:]:
         p = n_features_of(part)
@@ -201,6 +212,7 @@ def _check_widths(parts: list[FilePart], files: list[Path]) -> None:
 
 def _labels(parts: list[FilePart], files: list[Path], reading: Reading, need_context: bool) -> Labels | None:
     """Return the context of each row: from a file, from columns, or by the names of the files; None if not needed."""
+    # The most explicit indication wins: a file of labels, then columns, then the names of the files.
     if reading.labels is not None:
         return labels_from(reading.labels, sum(part.n_rows for part in parts), reading)
     if all(part.labels for part in parts):
@@ -225,6 +237,7 @@ def doubtful_names(names: Sequence[str]) -> list[str]:
     """Say which names of contexts differ by blanks or case only, or read like a missing label."""
     doubts = [f"{told_alike(groups)}."] if (groups := alike(names)) else []
     if missing := missing_by_name(names):
+        # A crossed name is missing in one of its parts, and --na-values takes that part.
         text = next(part.strip() for part in missing[0].split(SEPARATOR) if part.strip() in MISSING_TEXTS)
         doubts.append(
             f"{quoted_names(missing)} reads as a missing label and is kept as a context of its own; --na-values "
@@ -247,6 +260,7 @@ def _read_moments(files: list[Path], kinds: list[FileKind], reading: Reading, ne
     check_options(reading, files, kinds)
     X = load_moments(files[0])
     names = None if X.feature_names is None else [str(name) for name in X.feature_names]
+    # No rows, and so no names of rows; labels are None, by which commands recognise moments.
     return TableData(X, None, names, [], X.means.shape[1], "moments", files)
 
 

@@ -45,7 +45,7 @@ class Table(Protocol):
     index : str or None
         The column with names of rows, if the file says so itself.
     read : float
-        Share of the file that the current pass has come to.
+        Share of the file that the current pass has read so far.
     """
 
     where: str
@@ -77,6 +77,7 @@ class TableBlocks:
 
     def __iter__(self) -> Iterator[Array]:
         """Yield blocks of rows."""
+        # Labels and names were collected in the first pass; this one parses features alone.
         for batch in self._table.batches(self._features, []):
             if batch.num_rows:
                 yield batch_matrix(batch, len(self._features))
@@ -102,6 +103,7 @@ def read_table(
     roles = roles_of(table, reading, wanted)
     p = len(roles.features)
     texts = [*roles.contexts, *([] if roles.index is None else [roles.index])]
+    # Columns of a batch: p features, then contexts, then the index if there is one.
     builders = [LabelBuilder(reading.na_values) for _ in roles.contexts]
     row_names: list[str] | None = None if roles.index is None else []
     blocks: list[Array] | None = []
@@ -114,6 +116,7 @@ def read_table(
             continue
         report_share(table.read)
         X = batch_matrix(batch, p)
+        # Counted over all rows and reported at the end: the error then says how many there are, and in which columns.
         gaps.look(X, n)
         rising.look(X)
         for i, builder in enumerate(builders):
@@ -153,15 +156,18 @@ class RisingColumns:
 
     def look(self, X: Array) -> None:
         """Look at the next rows (m, p); the cost is that of the columns which are still in question."""
+        # Often after the first block: from then on a look costs nothing.
         if not len(self._candidates):
             return
         # The first rows alone rule out nearly all columns, and spare the rest of the block.
         for rows in (X[:_LEAST_ROWS], X):
+            # The value before the first row is -inf, which everything exceeds; comparisons with NaN are false.
             values = rows[:, self._candidates]
             with np.errstate(invalid="ignore"):
                 rises = (values[1:] > values[:-1]).all(axis=0) & (values[0] > self._last_row[self._candidates])
                 is_whole = (values == np.round(values)).all(axis=0)
             self._candidates = self._candidates[rises & is_whole]
+        # A copy: a view would keep the whole block in memory.
         self._last_row = X[-1].astype(np.float64)
         self._n += len(X)
 
@@ -188,6 +194,7 @@ class _Gaps:
         is_gap = ~np.isfinite(X)
         rows = np.flatnonzero(is_gap.any(axis=1))
         if len(rows):
+            # Counted from 0 over the whole table.
             self._first_row = first + int(rows[0]) if self._first_row < 0 else self._first_row
             self._n_rows += len(rows)
             self._counts += is_gap.sum(axis=0)
@@ -208,6 +215,7 @@ class _Gaps:
 
 def batch_matrix(batch: Any, p: int) -> Array:
     """Return the first p columns of an Arrow batch as an array (m, p), NaN for null; float32 if all columns are."""
+    # float32 is kept, at half the memory; one column of another type makes the whole block float64.
     kinds = {str(batch.schema.field(j).type) for j in range(p)}
     # Arrow stores columns, so the transpose is filled row by row and turned once.
     X = np.empty((p, batch.num_rows), dtype=np.float32 if kinds == {"float"} else np.float64)

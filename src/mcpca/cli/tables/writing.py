@@ -27,6 +27,7 @@ def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") ->
     """
     pa = require("pyarrow", "cli")
     if format != "parquet":
+        # Parquet has types and is not opened as a sheet of formulas: there text is written as it is.
         columns = {guarded(name): _guarded_values(values) for name, values in columns.items()}
     table = pa.table({name: _arrow_column(pa, values) for name, values in columns.items()})
     if isinstance(target, (str, Path)):
@@ -41,6 +42,7 @@ def _write_arrow(table: Any, target: Any, format: str) -> None:
     if format == "parquet":
         require("pyarrow.parquet", "cli").write_table(table, target)
         return
+    # Arrow writes the shortest digits that read back as the same number.
     arrow_csv = require("pyarrow.csv", "cli")
     options = arrow_csv.WriteOptions(delimiter="\t" if format == "tsv" else ",")
     arrow_csv.write_csv(table, target, options)
@@ -54,6 +56,7 @@ def matrix_columns(prefix: str, names: Any, matrix: Array, column_names: Any) ->
 
 
 def _guarded_values(values: Any) -> Any:
+    # Arrays of numbers have nothing to guard, and need not be walked through.
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OUS":
         return values
     return [guarded(value) if isinstance(value, str) else value for value in values]
