@@ -296,7 +296,7 @@ def _write_report(model: MCPCA, data: DigitContexts, output: Path, options: argp
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=(__doc__ or "").split(": ", 1)[1])
+    parser = argparse.ArgumentParser(prog=prog, description=(__doc__ or "").partition(": ")[2])
     parser.add_argument(
         "--output", metavar="DIR", type=Path, required=True, help="where pictures and report go; created"
     )

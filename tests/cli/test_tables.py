@@ -307,9 +307,17 @@ def test_columns_that_count_rows_are_noticed(tmp_path, max_bytes):
     assert data.oddities == [
         "the column 'number' looks like row numbers; if it is not a measurement, leave it out with --drop."
     ]
+    several = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    for path, part in zip(several, (table[:60], table[60:]), strict=True):
+        part.to_csv(path, index=False)
+    reading = Reading(context=("group",), index="cell", max_bytes=max_bytes)
+    assert read_data(several, reading).oddities == data.oddities
+    assert read_data(several, reading, features=data.feature_names).oddities == []  # of a model that has them
     table.loc[119, "number"] = 0
     table.to_csv(tmp_path / "x.csv", index=False)
     assert read_data([tmp_path / "x.csv"], Reading(context=("group",), index="cell")).oddities == []
+    table[60:].to_csv(several[1], index=False)
+    assert read_data(several, reading).oddities == []  # it does not rise in all files
 
 
 def test_progress_is_told_within_a_file(tmp_path, monkeypatch):

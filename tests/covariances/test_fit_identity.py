@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from dataclasses import replace
 from importlib.metadata import version
 
 import h5py
@@ -20,7 +21,8 @@ from mcpca._covariances import checkpoint
 from mcpca._covariances import code_digest as code_digests
 from mcpca._covariances.checkpoint import Checkpoint
 from mcpca._covariances.code_digest import code_digest
-from mcpca._covariances.fit_identity import digest
+from mcpca._covariances.fit_identity import digest, identity_of
+from mcpca._data.contexts import read_contexts
 from mcpca._utils.array_files import write_file
 from mcpca.datasets import make_contexts
 
@@ -349,3 +351,19 @@ def test_the_digest_of_the_code_is_of_its_source_files(tmp_path, monkeypatch):
     for path in package.rglob("*.py"):
         path.unlink()
     assert digest_in(package) == f"version {version('mcpca')}, without source files"
+
+
+def test_a_row_that_moves_to_the_next_context_is_another_fit(rng):
+    """Also where its number stays at the same place among all numbers of rows."""
+    X = rng.standard_normal((12, 3))
+    first = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2])[rng.permutation(12)]
+    moved = first.copy()
+    moved[np.flatnonzero(first == 1)[0]] = 0
+    labels = [identity_of(read_contexts(X, y), {})["the labels of rows"] for y in (first, moved)]
+    assert labels[0] != labels[1]
+    contexts = read_contexts(X, np.repeat([0, 1, 2], 4))
+    pairs = []
+    for rows in ([[1, 2], [3], [0]], [[1], [2, 3], [0]]):
+        given = replace(contexts, rows=[np.array(part) for part in rows])
+        pairs.append(identity_of(given, {})["the labels of rows"])
+    assert pairs[0] != pairs[1]

@@ -169,3 +169,15 @@ def test_covariances_are_those_of_the_rows(data):
     direct = context_covariances(data.X, data.y)
     np.testing.assert_allclose(ours.covariances, direct.covariances, rtol=1e-12)
     np.testing.assert_array_equal(ours.n_samples, direct.n_samples)
+
+
+def test_numbers_of_rows_may_be_very_large():
+    """Their product exceeds int64, as it may for moments that many sites have merged."""
+    one = ContextMoments().update([np.eye(3), np.ones((4, 3)) + np.eye(4, 3)])
+    other = ContextMoments().update([2 * np.eye(3), np.ones((4, 3)) + 3 * np.eye(4, 3)])
+    one.counts = one.counts * 2**40
+    other.counts = other.counts * 2**40
+    together = one.merge(other, allow_duplicates=True)
+    difference = other.means - one.means
+    between = (one.counts.astype(float) / 2)[:, None, None] * difference[:, :, None] * difference[:, None, :]
+    np.testing.assert_allclose(together.scatters, one.scatters + other.scatters + between, rtol=1e-12)

@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 from same_rows import assert_same_rows
 
+from mcpca._data.blocks import largest
 from mcpca._data.detect import is_source_like
 from mcpca._data.sources import (
     ChunkSource,
@@ -295,3 +296,19 @@ def test_check_block(dense, make):
         check_block(make(dense), 100, "X['a']")
     check_block(make(np.full((2, 2), np.finfo(np.float64).max)), 0, "X")  # its sum is infinite, its values are not
     check_block(make(np.zeros((0, 3))), 0, "X")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[True, False]], 1.0),
+        ([[False, False]], 0.0),
+        (np.array([[-128, 5]], dtype=np.int8), 128.0),
+        ([[-2.5, 1.0]], 2.5),
+    ],
+)
+def test_the_largest_value_of_any_kind_of_number(values, expected):
+    """Booleans have no negative, and that of the least int8 is no int8."""
+    values = np.asarray(values)
+    assert largest(values) == expected
+    assert largest(sp.csr_array(values)) == expected

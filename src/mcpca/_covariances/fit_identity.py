@@ -80,5 +80,7 @@ def _digest_of_row_numbers(contexts: Contexts) -> str:
     for rows in contexts.rows:
         # int64 everywhere, so that the digest is the same on systems whose default integer is shorter.
         numbers = np.asarray([rows.start, rows.stop] if isinstance(rows, slice) else rows)
+        # The length first, since a row that moves to the next context would leave the bytes as they are.
+        content.update(np.int64(len(numbers)).tobytes())
         content.update(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())
     return content.hexdigest()

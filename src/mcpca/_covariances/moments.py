@@ -192,7 +192,8 @@ class ContextMoments(Shown):
         scatters[in_second] += second.scatters
         # The outer products are p x p for each context, so they are formed only where both sets have rows.
         shared = np.flatnonzero((n > 0) & (m > 0))
-        weighted = difference[shared] * (n * m / counts)[shared, None]
+        # The product of two numbers of rows may exceed int64.
+        weighted = difference[shared] * (n.astype(np.float64) * m / counts)[shared, None]
         scatters[shared] += weighted[:, :, None] * difference[shared, None, :]
 
         self.counts = counts

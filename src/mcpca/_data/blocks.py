@@ -169,7 +169,8 @@ def largest(block: Any) -> float:
     """Return the largest finite absolute value in a dense or CSR block, 0 if there is none."""
     values = block.data if scipy.sparse.issparse(block) else np.asarray(block)
     # Two reductions instead of np.abs, which would copy the block.
-    size = float(max(values.max(initial=0), -values.min(initial=0)))
+    # As floats before the sign is changed: booleans have no negative, and that of the least int8 is no int8.
+    size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
     return size if np.isfinite(size) else float(np.abs(values[np.isfinite(values)]).max(initial=0))
 
 

@@ -195,7 +195,9 @@ class DaskEngine:
         checksums = []
         for present, block_marks, checksum in graph.compute(graph.call(gathered, leaves)):
             # Modulo 2^64, whose sums do not depend on the order of blocks.
-            marks[present] += block_marks
+            # Rows without a context have the code -1, which would index the last context.
+            is_fitted = present >= 0
+            marks[present[is_fitted]] += block_marks[is_fitted]
             checksums.append(checksum)
         table = [(block.matrix, block.place.first, block.place.n_rows) for block in self.blocks]
         return marks, hashlib.blake2b(repr([table, checksums]).encode(), digest_size=16).hexdigest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -129,6 +130,9 @@ def _read_parts(
                 f"has {quoted_names(part.others)} in addition to the features of {files[0]}; all files must have the "
                 "same features.",
             )
+        if features is not None:
+            # The features are those of a model: it is too late to ask whether one of them counts rows.
+            part = replace(part, row_numbers=[])
         parts.append(part)
         report("reading", 100 * (i + 1), 100 * len(files))
     return parts

@@ -142,7 +142,7 @@ def read_table(
     gaps.check(table.where, n)
     labels = [builder.finish() for builder in builders]
     rows = TableBlocks(table, roles.features) if blocks is None else None
-    row_numbers = [roles.features[j] for j in rising.columns()] if wanted is None else []
+    row_numbers = [roles.features[j] for j in rising.columns()]
     return FilePart(table.where, n, roles.features, blocks, rows, labels, row_names, roles.others, row_numbers)
 
 
