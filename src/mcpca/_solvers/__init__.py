@@ -10,31 +10,48 @@ their order and sign. To add the solver "new":
        def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult
 
    * ``S`` are the covariances through their products (``_covariances.interface``). They may be in memory, on disk, or
-     on a device, and every product is a pass over them, so ask for few. ``S.whole()`` is for few features only.
+     on a device, and every product is a pass over them, so ask for few. ``S.whole()`` is for few features only. Units
+     are the user's, and entries may be 1e-12 or 1e12: make every threshold relative. With ``context_weights``, S and
+     core are those of ``sqrt(w_i) S_i``, unless the solver has ``models_noise``.
    * ``core`` holds ``T_i = U^T S_i U``, U being the top left singular vectors of ``[S_1 ... S_k]``
      (``_covariances.subspace``). It may have been made for a larger rank: begin with ``part = core.leading(r)``, work
-     on ``part.tensor`` (e, q, q), and take components back to features with ``part.lift``. If ``part.mixture`` is not
-     None there are so many contexts that slices are combinations of them, and a solver that needs each context takes
-     ``slices(S, part.basis)`` instead. ``growing.GrowingCore`` serves solvers that must be stationary in all features.
+     on ``part.tensor`` (e, q, q), and take components back to features with ``part.lift``. The other way is
+     ``part.basis.T @ A``, or A itself if ``part.basis`` is None (all features); it loses what A has outside the core.
+     If ``part.mixture`` is not None there are so many contexts that slices are combinations of them, and a solver that
+     needs each context takes ``slices(S, part.basis)`` instead.
+   * By passes over rows only the first r columns of U are known to ``tol``, the others roughly. A solver whose answer
+     depends on those must end with a product in all features, as ``mspm`` does, or work through
+     ``growing.GrowingCore``: fits in memory and by passes have to agree to 1e-6.
    * ``settings`` (``Settings``) brings tolerance, iterations, random numbers and progress, all checked. Use no other
      random numbers. Call ``settings.report(stage, done, total)``: within a stage ``done`` never falls, and ends at
-     ``total``.
-   * The ``SolverResult`` has unit columns in any order, with any sign. Leave ``loadings`` None unless the solver has
-     better ones than non-negative least squares. A solver does not warn: if ``converged`` is False, its ``message``
-     becomes a ConvergenceWarning. A LinAlgError becomes a ValueError that names the solver.
+     ``total``; if the length is not known, ``_utils.progress.Search`` keeps that promise. "basis" and "loadings" are
+     stages of the caller and "components" is one of ``mspm``: choose another name. ``max_iter`` is meant for
+     second-order steps; a solver with cheaper ones counts blocks of them.
+   * To start from the power method call ``mspm.solve(S, core, r, settings)``, and add its ``n_iter`` to yours.
+     Loadings within an iteration are ``solve_loadings((A.T @ A) ** 2, variances_along(T, A))`` (``loadings`` and
+     ``_covariances.stack``); ``nonnegative_loadings`` is the same for users, with checks.
+   * The ``SolverResult`` has unit columns in any order, with any sign. Leave ``loadings`` None unless the solver models
+     noise: the caller fits them to the covariances themselves, without the weights. A solver does not warn: if
+     ``converged`` is False, its ``message`` becomes a ConvergenceWarning (``_utils.wording.beside`` writes a number
+     that missed its bound so that it shows). A LinAlgError becomes a ValueError that names the solver.
 
-2. **Register** it: one line in ``SOLVERS`` below. ``Solver`` has defaults for the special cases.
+   ``lsq`` is the example to read: it does all of this.
+
+2. **Register** it: one line at the end of ``SOLVERS`` below; the paper's stays first, and docstrings list solvers in
+   this order. ``Solver`` has defaults for the special cases.
 
 3. **Options** are checked before any solver runs: the choice of the solver, ``orthogonal`` and ``noise`` by
    ``check_solver`` below, ``tol`` and ``max_iter`` in ``decompose_checked``. Messages and the command line's choices
    come from the registry.
 
 4. **Test** it: ``tests/solvers/test_every_solver.py`` runs over the registry and holds what every solver must satisfy:
-   planted components, scale, permutations, float32, degenerate input, seeds, progress. What is special about yours
-   (its objective against a slow twin, its certificate) belongs in ``tests/solvers/test_new.py``.
+   planted components, scale, permutations, weights, passes, float32, degenerate input, seeds, progress. What is special
+   about yours (its objective against a slow twin, its certificate) belongs in ``tests/solvers/test_new.py``.
 
 5. **Document** it: the docstrings of ``MCPCA``, ``decompose`` and ``tl.mcpca`` (a test names those that lack it),
-   ``docs/solvers.md`` (when to use it) and ``docs/method.md`` (how it works).
+   ``docs/solvers.md`` (when to use it) and ``docs/method.md`` (how it works); tests say what they miss. Then look for
+   sentences that name solvers one by one, ``git grep '"lsq"' src docs README.md``: what ``orthogonal``, ``n_samples``,
+   ``tol`` and ``gradient`` mean for each, the table in README.md, docs/large.md; and tell users in CHANGELOG.md.
 """
 
 from __future__ import annotations

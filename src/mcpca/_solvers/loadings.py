@@ -1,7 +1,8 @@
 """Context loadings B >= 0 for given components A: the paper's non-negative least squares, for all contexts at once.
 
 This is the last step of Algorithm 1 (supplement, section "MCPCA"). Every solver that returns no loadings of its own
-ends here, ``lsq`` calls it at every step, and so do the baselines. The design matrix of the textbook formulation has
+ends in ``solve_loadings``, which ``lsq`` and the baselines call at every step; ``nonnegative_loadings`` is the same for
+users, with checks. The design matrix of the textbook formulation has
 p^2 rows and r columns; it is never formed, by the identity in ``nonnegative_loadings``.
 """
 
