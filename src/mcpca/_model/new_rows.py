@@ -11,7 +11,7 @@ from typing import Any
 from .._covariances.device_rows import finite_rows
 from .._data.alignment import column_names, in_fitted_order
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
-from .._data.detect import is_dask, is_source_like
+from .._data.detect import InputKind, input_kind, is_source_like
 from .._data.labels import take_labels, without_columns
 from .._data.sources import as_source
 from .._data.validation import check_rows
@@ -27,26 +27,33 @@ def check_n_features(p: int, expected: int) -> None:
         raise ValueError(f"X has {p} features, but MCPCA is expecting {expected} features as input.")
 
 
-def with_fitted_features(model: FittedModel, X: Any, where: str) -> tuple[Any, bool]:
-    """Return one matrix with the features of the fit in their order, and whether they were matched by name."""
+def with_fitted_features(model: FittedModel, X: Any, where: str, kind: InputKind | None = None) -> tuple[Any, bool]:
+    """Return one matrix with the features of the fit in their order, and whether they were matched by name.
+
+    ``kind`` is that of X if the caller knows it.
+    """
     # Columns that held labels may be in new tables as well, and would count as unknown features.
     X = without_columns(X, model.label_columns)
     names = None if model.feature_names is None else model.feature_names.tolist()
-    return in_fitted_order(X, names, model.n_features, where)
+    return in_fitted_order(X, names, model.n_features, where, kind)
 
 
-def check_new_rows(model: FittedModel, X: Any) -> Any:
-    """Return one matrix, checked and ready to be multiplied.
+def check_new_rows(model: FittedModel, X: Any, kind: InputKind | None = None) -> Any:
+    """Return one matrix, checked and ready to be multiplied; ``kind`` is that of X if the caller knows it.
 
     Dense rows are returned as a finite array, on the host or on their device; sparse, stored and chunked rows as a
     ``Source``; rows on Dask unchanged, since they are checked when they are read.
     """
-    X, by_name = with_fitted_features(model, X, "X")
-    if is_dask(X):
+    kind = input_kind(X) if kind is None else kind
+    rows_given = X
+    X, by_name = with_fitted_features(model, X, "X", kind)
+    # Alignment may take the matrix out of an AnnData, or open chunks as a source.
+    kind = kind if X is rows_given else input_kind(X)
+    if kind is InputKind.DASK:
         return X
     # Values of stored rows are not looked at here, which would be a pass: they are checked when they are read.
-    if is_source_like(X):
-        source = as_source(X, "X")
+    if is_source_like(X, kind):
+        source = as_source(X, "X", kind)
         check_n_features(source.shape[1], model.n_features)
         _check_not_empty(source.shape)
         return source

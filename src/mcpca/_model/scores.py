@@ -19,7 +19,7 @@ from .._covariances.device_rows import finite_rows
 from .._covariances.streamed import context_means
 from .._data.alignment import by_name, in_row_order
 from .._data.contexts import named_blocks, read_contexts
-from .._data.detect import has_dask_rows, is_source_like
+from .._data.detect import InputKind, has_dask_rows, input_kind, is_source_like
 from .._data.labels import encode_labels, name_array, rows_by_context, take_labels
 from .._data.sources import as_source
 from .._data.validation import check_rows
@@ -65,8 +65,9 @@ def for_each_context(
     results = []
     for name, block, mean in zip(_labels_of(model, names, named.by_name, center), named.blocks, centers, strict=True):
         # Labels take the number of rows, which on Dask is a computation: none is made for labels that nobody reads.
-        unlabelled = name is None or (has_dask_rows(block) and not labels_needed)
-        labels = None if unlabelled else name_array([name]).repeat(_n_rows(block))
+        kind = input_kind(block)
+        unlabelled = name is None or (has_dask_rows(block, kind) and not labels_needed)
+        labels = None if unlabelled else name_array([name]).repeat(_n_rows(block, kind))
         results.append(of_matrix(block, labels, mean))
         report("scores", len(results), len(names))
     return dict(zip(names, results, strict=True)) if named.by_name else results
@@ -81,18 +82,19 @@ def _labels_of(model: FittedModel, names: list[Any], by_name: bool, center: Any)
     return model.contexts.tolist() if center is None else [None] * len(names)
 
 
-def _n_rows(block: Any) -> int:
+def _n_rows(block: Any, kind: InputKind) -> int:
     # ``len`` of a sparse matrix is an error in SciPy; its source knows the shape.
-    return as_source(block, "X").shape[0] if is_source_like(block) else len(stand_in(block))
+    return as_source(block, "X", kind).shape[0] if is_source_like(block, kind) else len(stand_in(block))
 
 
 def scores(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, report: Report) -> Any:
     """Return the scores (n, r) of one matrix; see ``MCPCA.transform``."""
-    X, y = take_labels(X, y)
+    kind = input_kind(X)  # which taking a column out of a table does not change
+    X, y = take_labels(X, y, kind)
     center = _in_order_of_features(model, center)
-    if has_dask_rows(X):
+    if has_dask_rows(X, kind):
         return _scores_on_dask(model, X, y, center, posterior)
-    rows = check_new_rows(model, X)
+    rows = check_new_rows(model, X, kind)
     ordinary = to_host(model.projection)
     # (rows, mean) for each context, or one pair for all rows.
     groups = model.context_means.by_rows(rows, y, center)
