@@ -7,7 +7,6 @@ Its components are matched with the original ones before anything is compared, s
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +17,10 @@ from .._model.fitted_model import FittedModel
 from .._model.new_rows import read_fitted_contexts
 from .._utils.arguments import as_generator, check_integer, check_real
 from .._utils.array_api import to_host
-from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, counted, extremes, mcpcs
 from .._utils.types import Array, Report
 from .precision import loading_intervals
-from .replication import refit
+from .replication import refit, refit_in_threads
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,12 +116,7 @@ def resample(
         loadings[i] = refitted.loadings_[:, match.indices]
         angles[i] = np.degrees(np.arccos(np.minimum(match.cosines, 1)))  # rounding may make a cosine exceed 1
 
-    # Around all threads, not within them: ``catch_warnings`` acts on the whole process.
-    with warnings.catch_warnings():
-        # Single resamples may not converge or have nearly proportional loadings: their spread says that already.
-        warnings.simplefilter("ignore")
-        for done, _ in enumerate(each(fit_one, range(n), n_workers())):
-            report("resamples", done + 1, n)
+    refit_in_threads(fit_one, n, "resamples", report)
     fitted = np.isfinite(angles).all(axis=1)
     n_fitted = int(fitted.sum())
     if n_fitted < 2:

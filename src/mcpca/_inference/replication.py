@@ -2,14 +2,15 @@
 
 ``replicate`` is ``MCPCA.replicability``. The choice of the rank asks the same question at every rank, and takes
 ``split_rows``, ``agreement_of_halves`` and the ``Replicability`` that sums up cosines from here; ``bootstrap`` takes
-``refit``.
+``refit`` and ``refit_in_threads``.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, counted, extremes, listed_mcpcs, mcpcs
 from .._utils.types import Array, Report
 from .._utils.wording import listed
+
+_Fit = TypeVar("_Fit")
 
 # Rows of a context that can be split: each half then has two, the fewest that have a covariance.
 MIN_ROWS = 4
@@ -174,6 +177,19 @@ def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
     return type(unfitted)(**{**unfitted.get_params(), "random_state": rng}).fit(blocks)
 
 
+def refit_in_threads(refit_one: Callable[[int], _Fit], n: int, stage: str, report: Report) -> list[_Fit]:
+    """Return ``refit_one(i)`` for i = 0..n-1, in order; as many at a time as BLAS has threads, and without warnings."""
+    results = []
+    # Around all threads, not within them: ``catch_warnings`` acts on the whole process.
+    with warnings.catch_warnings():
+        # Single refits may not converge or have nearly proportional loadings: how far they differ says that already.
+        warnings.simplefilter("ignore")
+        for result in each(refit_one, range(n), n_workers()):
+            results.append(result)
+            report(stage, len(results), n)
+    return results
+
+
 def replicate(
     model: FittedModel,
     unfitted: Any,
@@ -206,14 +222,7 @@ def replicate(
         except ValueError as error:
             raise ValueError(f"Half of the rows cannot be fitted with {A.shape[1]} components: {error}") from error
 
-    fits = []
-    # Around all threads, not within them: ``catch_warnings`` acts on the whole process.
-    with warnings.catch_warnings():
-        # Single halves may not converge or have nearly proportional loadings: their cosines say that already.
-        warnings.simplefilter("ignore")
-        for components in each(fit_half, range(2 * n_splits), n_workers()):
-            fits.append(components)
-            report("halves", len(fits), 2 * n_splits)
-    # ``each`` yields in order, so even positions are first halves.
+    fits = refit_in_threads(fit_half, 2 * n_splits, "halves", report)
+    # In order, so even positions are first halves.
     cosines = [agreement_of_halves(first, second, A) for first, second in zip(fits[::2], fits[1::2], strict=True)]
     return Replicability(np.stack(cosines), threshold)
