@@ -34,8 +34,8 @@ class FittedModel:
         None if only covariances were given.
     n_samples : ndarray (k,) or None
         Rows per context; None if covariances came without them.
-    noise_variance : ndarray (k,) or (p,), or None
-        Per context, or per feature for diagonal noise; None without a model of the noise.
+    noise_variance : ndarray (k,), (p,) or (k, p), or None
+        Per context, per feature for diagonal noise, or both for scaled noise; None without a model of the noise.
     singular_values : ndarray
         The scree.
     n_iter, n_passes, basis_residual : int, int or None, float
@@ -90,15 +90,15 @@ class FittedModel:
         """Return the Gaussian model in float64; raise, naming ``purpose``, if the fit has no noise."""
         if self.noise_variance is None:
             raise ValueError(
-                f"{purpose} needs a model of the noise; fit with solver='ml' and noise='isotropic', 'pooled' or "
-                "'diagonal'."
+                f"{purpose} needs a model of the noise; fit with solver='ml' and noise='isotropic', 'pooled', "
+                "'diagonal' or 'scaled'."
             )
         # float64 also for float32 data: precisions and determinants lose too many digits in single precision.
-        return GaussianModel(
-            A=to_host(self.components).astype(np.float64),
-            B=to_host(self.loadings).astype(np.float64),
-            noise=to_host(self.noise_variance).astype(np.float64),
-            diagonal=self.noise == "diagonal",
+        return GaussianModel.with_noise(
+            to_host(self.components).astype(np.float64),
+            to_host(self.loadings).astype(np.float64),
+            to_host(self.noise_variance).astype(np.float64),
+            self.noise,
         )
 
     def counts(self, purpose: str) -> Array:
