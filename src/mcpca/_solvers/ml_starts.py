@@ -6,10 +6,11 @@ There are two ways to choose them:
 * ``start_by_size``: the top singular vectors of ``[S_1 ... S_k]``, where large covariances count most. A context with
   much noise is large. Its noise may then take the place of a component that only quiet contexts have, and a maximum
   without that component is far below the highest.
-* ``start_by_weight``: the same of ``sqrt(n_i) / tr_i (T_i - s_i I)_+``: noise taken off, eigenvalues below zero set to
-  zero, and every context brought to one size, with the weight of its rows.
+* ``start_by_weight``: the same of ``sqrt(n_i) / tr_i (T_i - s_i I)``: noise taken off, and every context brought to
+  one size, with the weight of its rows.
 
-``likely_start`` compares them, and where they lead to different maxima a third, the power method on the second stack.
+``likely_start`` compares them, and where they lead to different maxima a third: the power method on the latter, with
+eigenvalues below zero set to zero.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from .._covariances.interface import Covariances, project
 from .._covariances.stack import CovarianceStack, variances_along
 from .._covariances.subspace import Core, compress, orthonormal
+from .._utils.parallel import over_contexts
 from .._utils.progress import within
 from .._utils.types import Array
 from . import mspm
@@ -35,8 +37,8 @@ from .weighted import correlation_left, weighted_diagonaliser
 
 _LEAST_VARIANCE = 1e-12  # of that of the largest context, below which contexts are not brought to its size
 _COLLINEAR = 1e7  # condition of A above which two components are one
-# k q^2 r up to which a climb from a second start, and eigenvalues of every context, cost little.
-_SMALL_PROBLEM = 10**7
+_SMALL_PROBLEM = 10**7  # k q^2 r up to which a climb from a second start, and eigenvectors of contexts, cost little
+_LIKE_NOISE = 2.0  # factor between noise variances of contexts within which no context hides what others have
 _TRIAL_STEPS = 8  # that each start gets before the highest is chosen
 # |cos| above which a component of one start is that of the other, and log-units within which two maxima are one.
 _SAME_COMPONENT = 0.95
@@ -79,23 +81,34 @@ def start_by_size(S: Covariances, core: Core, r: int, trace: Array, unit: float,
     return start._replace(A=core.lift(start.A))
 
 
-def start_by_weight(T: Array, trace: Array, p: int, r: int, first: Start | None, settings: Settings) -> Start:
+def start_by_weight(T: Array, trace: Array, p: int, noise: Array, r: int, settings: Settings) -> Start:
     """Diagonalise in the top r singular vectors of weighted covariances without noise; components are (q, r).
 
-    T (k, q, q) are the covariances in some core. With ``first`` the noise that is taken off is the noise there, and
-    eigenvalues below zero stay: O(k q^3) by one product, where ``weighted_without_noise`` needs eigenvectors.
+    T (k, q, q) are the covariances in some core, ``noise`` (k,) a guess. Cost O(k q^3), as one product.
     """
-    if first is None:
-        D = weighted_without_noise(T, trace, p, r, settings.degrees_of_freedom)
-    else:
-        weights = _weights(trace, settings.degrees_of_freedom)
-        D = weights[:, None, None] * T
-        diagonal = np.arange(T.shape[1])
-        D[:, diagonal, diagonal] -= (weights * first.noise)[:, None]
-    U, _ = mspm.row_space(D, r)
+    n = settings.degrees_of_freedom
+    weights = _weights(trace, n)
+    q = T.shape[1]
+    diagonal = np.arange(q)
+
+    def squared(part: slice) -> Array:
+        D = weights[part, None, None] * T[part]
+        D[:, diagonal, diagonal] -= (weights * noise)[part, None]
+        F = D.reshape(-1, q)
+        return np.asarray(F.T @ F)
+
+    # Singular vectors of [D_1 ... D_k] are eigenvectors of sum_i D_i^2. Eigenvalues below zero stay: setting them to
+    # zero in every context would take its eigenvectors, and changes the largest directions little.
+    squares = np.sum(over_contexts(squared, len(T), q), axis=0)
+    U = np.linalg.eigh(squares)[1][:, -r:]
     M = U.T @ T @ U
-    noise = _noise_outside(M, trace, p, settings)
-    return _diagonalised(M, U, noise, settings, lambda: _power_method(D, r, settings))
+    return _diagonalised(
+        M,
+        U,
+        _noise_outside(M, trace, p, settings),
+        settings,
+        lambda: _power_method(weighted_without_noise(T, trace, p, r, n), r, settings),
+    )
 
 
 def weighted_without_noise(T: Array, trace: Array, p: int, r: int, n: Array) -> Array:
@@ -120,22 +133,24 @@ def likely_start(growing: GrowingCore, data: ScoringData, first: Start, settings
     """Return where to climb from, given the start by size, and the steps taken to find out.
 
     Where two starts have the same components they lead to the same maximum, and only one is climbed from. Where they
-    lead to different maxima, a third start is tried. Large problems get no third, and take no steps if two agree.
+    lead to different maxima, a third start is tried. Large problems have a second only where the noise differs between
+    contexts, no third, and take no steps if two agree.
     """
     p, r = first.A.shape
     k, q, _ = data.T.shape
     is_small = k * q * q * r <= _SMALL_PROBLEM
+    if not is_small and (q == r or float(first.noise.max()) <= _LIKE_NOISE * float(first.noise.min())):
+        return first, 0
     quiet = replace(settings, report=within(settings.report, "second start"))
-    # No choice of directions: the whole space, or a core that is all that is known.
-    if q == r:
-        second = _or_none(lambda: _power_start_in(data, r, quiet)) if is_small else None
-    else:
-        second = _or_none(lambda: start_by_weight(data.T, data.trace, p, r, None if is_small else first, quiet))
+    if q > r:
+        second = _or_none(lambda: start_by_weight(data.T, data.trace, p, first.noise, r, quiet))
+    else:  # no choice of directions: the whole space
+        second = _or_none(lambda: _power_start_in(data, r, quiet))
     here = first._replace(A=growing.inside(first.A))
-    if second is None or (not is_small and _same_components(here.A, second.A)):
+    if second is None or (not is_small and same_components(here.A, second.A)):
         return first, 0
     ends = [_climb(data, second, settings)]
-    if not _same_components(here.A, ends[0].point.A):
+    if not same_components(here.A, ends[0].point.A):
         ends.append(_climb(data, here, settings))
         apart = abs(ends[0].point.model.value - ends[1].point.model.value) > _SAME_MAXIMUM
         if is_small and q > r and apart:
@@ -153,7 +168,7 @@ def _climb(data: ScoringData, start: Start, settings: Settings) -> Maximum:
     return maximise_likelihood(data, start.A, start.B, s, largest_decrement(settings) / 2, _TRIAL_STEPS)
 
 
-def _same_components(A: Array, C: Array) -> bool:
+def same_components(A: Array, C: Array) -> bool:
     """Whether each column of A (q, r) is close to a column of C of its own."""
     cosines = np.abs(A.T @ C) / np.linalg.norm(A, axis=0)[:, None]
     partners = cosines.argmax(axis=1)
