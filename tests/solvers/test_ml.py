@@ -314,7 +314,7 @@ def test_new_context_gets_loadings_by_likelihood(rng):
     model = MCPCA(3, solver="ml", random_state=0).fit(data.X, data.y)
     again = model.loadings_for(data.X, data.y)
     np.testing.assert_allclose(again, model.loadings_, atol=5e-3 * model.loadings_.max())
-    gaussian = GaussianModel(model.components_, model.loadings_, model.noise_variance_, False)
+    gaussian = GaussianModel(model.components_, model.loadings_, model.noise_variance_)
     S = context_covariances(data.X, data.y).covariances
     fitted = fit_contexts(gaussian.likelihood(CovarianceStack(S), np.ones(8)))
     _, gb, gs = fitted.gradient()

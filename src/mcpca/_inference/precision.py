@@ -125,8 +125,9 @@ def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = Fal
         Linearly independent columns, which are scaled to unit length (B refers to unit columns).
     B : array-like (k, r)
         Loadings >= 0; no two columns proportional.
-    noise : float or array-like (k,)
-        Noise variance, for all contexts or for each; with ``diagonal=True`` (p,), for each feature.
+    noise : float or array-like (k,), (p,) or (k, p)
+        Noise variance, for all contexts or for each; with ``diagonal=True`` (p,), for each feature. With (k, p) that is
+        ``s_i psi_f``, as noise="scaled" has it: psi, shared by all contexts, is taken as known, s_i is not.
     n : int or array-like (k,)
         Samples per context, >= 2.
     diagonal : bool
@@ -150,17 +151,32 @@ def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = Fal
     if np.linalg.matrix_rank(A) < A.shape[1]:
         raise ValueError("The columns of A are linearly dependent; no sample size could tell them apart.")
     counts = check_counts(n, len(B))
-    length = len(A) if diagonal else len(B)
+    variances, kind = _check_noise(noise, len(A), len(B), diagonal)
+    unit = A / np.linalg.norm(A, axis=0)
+    return precision_of(GaussianModel.with_noise(unit, B, variances, kind), counts, pooled=False)
+
+
+def _check_noise(noise: Any, p: int, k: int, diagonal: bool) -> tuple[Array, str]:
+    """Return the noise variances in the form that a fit would have, and the kind of noise that they are."""
     variances = np.asarray(noise, dtype=np.float64)
+    length = p if diagonal else k
+    is_scaled = variances.shape == (k, p) and not diagonal
     if variances.ndim == 0:
         variances = np.full(length, variances)
-    if variances.shape != (length,) or not np.isfinite(variances).all() or not (variances > 0).all():
+    if not (is_scaled or variances.shape == (length,)) or not np.isfinite(variances).all() or not (variances > 0).all():
         raise ValueError(
             f"noise={noise!r}: a positive variance is needed, one number or {length} (one per "
             f"{'feature' if diagonal else 'context'}). Without noise the bound is 0 or undefined; pass a small one."
         )
-    unit = A / np.linalg.norm(A, axis=0)
-    return precision_of(GaussianModel(unit, B, variances, diagonal), counts, pooled=False)
+    if is_scaled:
+        product = np.outer(variances.mean(axis=1), variances.sum(axis=0) / variances.mean(axis=1).sum())
+        if not np.allclose(variances, product, rtol=1e-6, atol=0):
+            raise ValueError(
+                f"noise of shape {variances.shape} must be s_i psi_f, the product of a variance per context and one "
+                "per feature; these differ from such a product. Pass np.outer(s, psi)."
+            )
+        return variances, "scaled"
+    return variances, "diagonal" if diagonal else "isotropic"
 
 
 def standard_errors_of(model: FittedModel) -> Precision:
@@ -196,7 +212,7 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
     likelihood = Likelihood(G, model.B, model.s, no_moments, np.zeros(k), counts - 1.0, len(white) - r)
     blocks = likelihood.context_information()  # (k, r + 1, r + 1), of (b_i, log s_i)
     # Noise that is known, or shared by all contexts, is not an unknown of a single context.
-    without_noise = model.diagonal or pooled
+    without_noise = model.kind == "diagonal" or pooled
     if without_noise:
         blocks = blocks[:, :r, :r]
     try:

@@ -90,8 +90,8 @@ def presence_tests(model: FittedModel, alpha: Any, method: str, report: Report) 
     white = gaussian.white
     p, r = white.shape
     likelihood = Likelihood(white.T @ white, gaussian.B, gaussian.s, score_covariances, outside, counts - 1.0, p - r)
-    # Only isotropic noise is a context's own. Pooled and diagonal noise are shared, and stay as fitted.
-    return presence_of(likelihood, noise_free=model.noise == "isotropic", alpha=alpha, method=method, report=report)
+    # Pooled and diagonal noise are shared, and stay as fitted.
+    return presence_of(likelihood, noise_free=gaussian.own_noise, alpha=alpha, method=method, report=report)
 
 
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str, report: Report = silent) -> Presence:

@@ -130,14 +130,14 @@ def _hidden_noise(S: Covariances, A: Array, moments: ScoreMoments | None, freedo
 
     With more rows, a context without variance outside the span has no noise.
     """
-    few = freedom <= A.shape[1]
+    few: Array = np.asarray(freedom <= A.shape[1])
     if not few.any():
         return few
     if moments is not None:
         rest = _outside(S, A, moments.covariances)
     else:
         rest = S.traces() - S.variances_along(orthonormal(A)).sum(axis=1)
-    return few & outside_is_empty(rest, S.traces())
+    return np.asarray(few & outside_is_empty(rest, S.traces()))
 
 
 def check_outside(r: int, p: int, noise: str | None) -> None:
