@@ -526,20 +526,34 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Uncertainty
 
-    def standard_errors(self) -> Precision:
-        """Return standard errors from Fisher's information of the fitted model.
+    def standard_errors(self, X: Any = None, y: Any = None, *, kind: str | None = None) -> Precision:
+        """Return standard errors of the MCPCs and of the loadings.
 
         For each MCPC, the root mean square angle to the truth, in degrees; for each loading, its standard error. They
-        hold for ``solver="ml"`` (other solvers are less accurate), for many samples, and as far as the Gaussian model
-        holds; ``bootstrap`` relies on the rows alone. Diagonal noise is taken as known.
+        hold for ``solver="ml"`` (other solvers are less accurate: ``bootstrap`` is for them) and for many samples.
+        Noise by feature is taken as known.
+
+        Parameters
+        ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes.
+        kind : {"sandwich", "model"}, optional
+            "sandwich", the default where rows are given: Fisher's information around the spread that the rows show.
+            It holds for skewed and heavy-tailed rows, too. "model", the default without rows: Fisher's information
+            alone, which is right as far as rows are Gaussian, and too sure if they have heavier tails.
+
+        Returns
+        -------
+        Precision
+            ``intervals`` makes intervals of the loadings of it.
 
         Notes
         -----
-        Cost O(k r^5 + r^6), memory O(r^4).
+        Cost O(k r^5 + r^6), and O(n p r + n r^4) for a pass over n rows; memory O(r^4 + n r).
         """
         model = fitted_model(self)
-        with reporting(self.verbose, "standard errors"):
-            return standard_errors_of(model)
+        with reporting(self.verbose, "standard errors") as report:
+            return standard_errors_of(model, X, y, kind, report)
 
     def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is present there at all.

@@ -9,6 +9,7 @@ the MCPCs and errors of their loadings. Columns of A have unit length: ``da_j`` 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from .._utils.arguments import check_real
 from .._utils.array_api import to_host
 from .._utils.component_names import mcpc_name
 from .._utils.printing import Shown, counted, extremes, mcpcs, span
-from .._utils.types import Array
+from .._utils.types import Array, Report
 from .._utils.wording import listed
-from .fisher import covariance_of_rotations, covariance_of_X, cross_information, information_chunks
+from .fisher import Information, covariance_of_rotations, covariance_of_X, information_chunks
+from .row_scores import RowScores, read_rows
+from .sandwich import sandwich_of
 
 # A loading is clearly positive if its standard error is below this share of it: its interval is then symmetric in the
 # logarithm, as fits a variance. If this were larger, upper ends b exp(z se / b) would run away; if smaller, more
@@ -48,12 +51,15 @@ class Precision(Shown):
         Expected ``1 - Ascore``: the mean over MCPCs of half the squared angle (in radians).
     n_samples : ndarray (k,)
         Samples per context.
+    kind : str
+        "sandwich": the spread that the rows themselves show. "model": that of Gaussian rows.
     """
 
     angles: Array
     loadings: Array
     ascore_loss: float
     n_samples: Array
+    kind: str = "model"
 
     def times_power(self, e: int) -> Precision:
         """Return the standard errors for data times ``2^e``."""
@@ -163,19 +169,51 @@ def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = Fal
     return precision_of(GaussianModel(unit, B, variances, diagonal), counts, pooled=False)
 
 
-def standard_errors_of(model: FittedModel) -> Precision:
+def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, report: Report) -> Precision:
     """Return the standard errors of a fitted model; see ``MCPCA.standard_errors``."""
+    if kind not in (None, "sandwich", "model"):
+        raise ValueError(f"kind={kind!r}; choose 'sandwich', 'model' or None.")
+    if X is None and y is not None:
+        raise ValueError("y labels the rows of X, and no X is given; pass both or neither.")
+    if kind == "sandwich" and X is None:
+        raise ValueError(
+            "kind='sandwich' measures the spread of the rows, and none are given; pass the rows that the model was "
+            "fitted on, standard_errors(X, y), or kind='model'."
+        )
     gaussian = model.gaussian("standard_errors()")
-    counts = model.counts("standard_errors()")
     # The information contains fourth powers of the data: it is computed at a scale where these are in range.
     e = gaussian.exponent
     scaled = gaussian.times_power(-e)
-    precision = precision_of(scaled, counts, pooled=model.noise == "pooled", orthogonal=model.orthogonal)
+    pooled = model.noise == "pooled"
+    if X is None or kind == "model":
+        counts = model.counts("standard_errors()")
+        precision = precision_of(scaled, counts, pooled=pooled, orthogonal=model.orthogonal)
+    else:
+        rows = read_rows(model, scaled, X, y, e, report)
+        precision = sandwich_precision_of(scaled, rows, pooled=pooled, orthogonal=model.orthogonal)
     return precision.times_power(e)
 
 
 def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogonal: bool = False) -> Precision:
-    """Return the standard errors of an efficient estimate of ``model``.
+    """Return the standard errors of an efficient estimate of ``model``; parameters as for ``information_of``."""
+    information = information_of(model, counts, pooled=pooled, orthogonal=orthogonal)
+    variances = _loading_variances(model, information)
+    return _precision(model, information.covariance, np.diag(information.outside), variances, counts, "model")
+
+
+def sandwich_precision_of(
+    model: GaussianModel, rows: list[RowScores], *, pooled: bool, orthogonal: bool = False
+) -> Precision:
+    """Return the standard errors that the ``rows`` show, whatever their distribution; else as ``precision_of``."""
+    counts = np.array([len(scores) for scores, _ in rows])
+    information = information_of(model, counts, pooled=pooled, orthogonal=orthogonal)
+    spread = sandwich_of(information, rows, partial(_coefficients, model))
+    variances = spread.loadings + _variance_by_outside(model, spread.outside)
+    return _precision(model, spread.covariance, spread.outside, variances, counts, "sandwich")
+
+
+def information_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogonal: bool) -> Information:
+    """Return Fisher's information at ``model``, inverted; raise a ``ValueError`` if it is singular.
 
     Parameters
     ----------
@@ -209,13 +247,20 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
         outside = np.linalg.inv(likelihood.outside_information())
     except np.linalg.LinAlgError:
         raise ValueError(_not_identifiable(model.B, orthogonal, len(model.A))) from None
-    squared_angles = _squared_angles(model, white, covariance, outside)
-    variances = _loading_variances(model, white, likelihood, inverse, covariance, without_noise, pooled)
+    return Information(likelihood, inverse, covariance, outside, without_noise, pooled)
+
+
+def _precision(
+    model: GaussianModel, covariance: Array, outside: Array, variances: Array, counts: Array, kind: str
+) -> Precision:
+    """Return the errors behind the covariance of X, that of a_j in directions outside the span (r,), and of loadings."""
+    squared_angles = _squared_angles(model, covariance, outside)
     return Precision(
         angles=np.degrees(np.sqrt(squared_angles)),
         loadings=np.sqrt(variances),
         ascore_loss=float(squared_angles.mean() / 2),  # 1 - cos t = t^2 / 2 for small angles
         n_samples=counts,
+        kind=kind,
     )
 
 
@@ -235,9 +280,9 @@ def _not_identifiable(B: Array, orthogonal: bool, p: int) -> str:
     return f"The model is not identifiable: {why}. Drop or merge components, or choose a smaller rank."
 
 
-def _squared_angles(model: GaussianModel, white: Array, covariance: Array, outside: Array) -> Array:
+def _squared_angles(model: GaussianModel, covariance: Array, outside: Array) -> Array:
     """Return the mean squared angle (r,) of each column of A: the mean squared length of da_j across a_j."""
-    p, r = white.shape
+    p, r = model.A.shape
     # In the features as they are, not scaled by the noise: da_j = sum_l X_lj a_l, whose part across a_j has the squared
     # length x^T (G - g_j g_j^T) x, with x = X_.j and g_j the column of G = A^T A.
     G = model.A.T @ model.A
@@ -247,21 +292,21 @@ def _squared_angles(model: GaussianModel, white: Array, covariance: Array, outsi
     angles = np.einsum("jab,jab->j", of_columns, across)
     # Directions outside the span are independent of X, so variances add up.
     if p > r:
-        angles = angles + np.diag(outside) * _outside_size(model, white)
+        angles = angles + outside * _outside_size(model)
     return np.asarray(angles)
 
 
-def _outside_size(model: GaussianModel, white: Array) -> Array:
-    """Return the total variance across each a_j (r,), in features, of unit noise outside the span of ``white``.
+def _outside_size(model: GaussianModel) -> Array:
+    """Return the total variance across each a_j (r,), in features, of unit noise outside the span of A.
 
     Isotropic noise: p - r directions of unit length, all of them across. Diagonal noise: its standard deviations
     stretch these directions, which may then lean along a_j.
     """
-    p, r = white.shape
+    p, r = model.A.shape
     if model.scale is None:
         return np.full(r, float(p - r))
     sigma = 1 / model.scale
-    Q = np.linalg.qr(white)[0]
+    Q = np.linalg.qr(model.white)[0]
     # tr(D (I - Q Q^T) D), with D = diag(sigma), less the part along a_j.
     total = float((sigma**2).sum() - ((sigma[:, None] * Q) ** 2).sum())
     return np.asarray(total - _outside_along(model, Q))
@@ -275,38 +320,41 @@ def _outside_along(model: GaussianModel, Q: Array) -> Array:
     return np.asarray((stretched**2).sum(axis=0) - ((Q.T @ stretched) ** 2).sum(axis=0))
 
 
-def _loading_variances(
-    model: GaussianModel,
-    white: Array,
-    likelihood: Likelihood,
-    inverse: Array,
-    covariance: Array,
-    without_noise: bool,
-    pooled: bool,
-) -> Array:
+def _loading_variances(model: GaussianModel, information: Information) -> Array:
     """Return the variance of every loading (k, r), for columns of unit length.
 
     Given X, b_i has the covariance ``I_i^-1`` and the mean ``-I_i^-1 C_i x``; rescaling columns to unit length adds
     ``2 b_ij a_j . da_j``, which is linear in X too.
     """
     k, r = model.B.shape
+    out = np.empty((k, r))
+    for part in information_chunks(k, r):
+        coefficients = _coefficients(model, part, information.responses(part), information.pooled)
+        # The law of total variance: what b_i varies by for a given X, plus the variance of its mean as X varies.
+        by_X = np.einsum("kjx,kjx->kj", coefficients @ information.covariance, coefficients)
+        out[part] = np.einsum("kjj->kj", information.inverse[part])[:, :r] + by_X
+    return out + _variance_by_outside(model, np.diag(information.outside))
+
+
+def _coefficients(model: GaussianModel, part: slice, responses: Array, pooled: bool) -> Array:
+    """Return the coefficients of X in the loadings of some contexts (k', r, r^2), or (k', r, r^2 + 1) if ``pooled``."""
+    r = model.B.shape[1]
     G = model.A.T @ model.A
     along = np.zeros((r, r, r))  # a_j . da_j = sum_l G_jl X_lj, as coefficients of X
     # along[j, l, j] = G_jl: only column j of X moves a_j. The shared log s, if there is one, moves no component.
     along[np.arange(r), :, np.arange(r)] = G
     along = np.concatenate([along.reshape(r, r * r), np.zeros((r, int(pooled)))], axis=1)
-    out = np.empty((k, r))
-    for part in information_chunks(k, r):
-        C = cross_information(likelihood, part, without_noise, pooled)
-        # The last row, of log s_i if that is unknown, is not needed.
-        response = np.matmul(inverse[part], C)[:, :r]
-        coefficients = 2 * model.B[part][:, :, None] * along - response  # (k', r, r^2 (+ 1)), of X in b_ij
-        # The law of total variance: what b_i varies by for a given X, plus the variance of its mean as X varies.
-        by_X = np.einsum("kjx,kjx->kj", coefficients @ covariance, coefficients)
-        out[part] = np.einsum("kjj->kj", inverse[part])[:, :r] + by_X
-    if model.scale is not None and len(white) > r:
-        # If noise is not isotropic, the change of a_j outside the span may lean along a_j; rescaling undoes that too.
-        size = _outside_along(model, np.linalg.qr(white)[0])
-        outside = np.diag(np.linalg.inv(likelihood.outside_information()))
-        out += 4 * model.B**2 * (size * outside)
-    return out
+    # The last row of the responses, of log s_i if that is unknown, is not needed.
+    return np.asarray(2 * model.B[part][:, :, None] * along - responses[:, :r])
+
+
+def _variance_by_outside(model: GaussianModel, outside: Array) -> Array:
+    """Return what the change of A outside its span, with variances ``outside`` (r,), adds to those of loadings (k, r).
+
+    If noise is not isotropic, that change of a_j may lean along a_j, which rescaling to unit length undoes.
+    """
+    p, r = model.A.shape
+    if model.scale is None or p == r:
+        return np.zeros_like(model.B)
+    size = _outside_along(model, np.linalg.qr(model.white)[0])
+    return np.asarray(4 * model.B**2 * (size * outside))
