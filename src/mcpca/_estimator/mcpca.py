@@ -555,15 +555,18 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         with reporting(self.verbose, "standard errors") as report:
             return standard_errors_of(model, X, y, kind, report)
 
-    def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
+    def presence(self, X: Any = None, y: Any = None, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is present there at all.
 
-        A likelihood-ratio test of the hypothesis that the loading is zero, which is the boundary of its range. The
-        MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
-        for the number of tests. Needs ``solver="ml"`` with noise.
+        With rows, a one-sided score test of the hypothesis that the loading is zero, by the spread that the rows show:
+        it holds for skewed and heavy-tailed rows. Without, a likelihood-ratio test, which takes rows to be Gaussian.
+        The MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
+        for the number of tests. Needs a noise variance, hence fewer MCPCs than features.
 
         Parameters
         ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes.
         alpha : float
             Level of ``present``: an MCPC is present if its corrected p-value is at most this.
         method : {"fdr", "holm"}
@@ -573,10 +576,14 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Returns
         -------
         Presence
+
+        Notes
+        -----
+        With n rows: cost O(n p r + n r^3), memory O(n r).
         """
         model = fitted_model(self)
         with reporting(self.verbose, "tests of MCPCs") as report:
-            return presence_tests(model, alpha, method, report)
+            return presence_tests(model, X, y, alpha, method, report)
 
     def bootstrap(
         self,

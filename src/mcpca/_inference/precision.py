@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from .._covariances.validation import check_counts
 from .._model.fitted_model import FittedModel
@@ -27,13 +28,18 @@ from .._utils.printing import Shown, counted, extremes, mcpcs, span
 from .._utils.types import Array, Report
 from .._utils.wording import listed
 from .fisher import Information, covariance_of_rotations, covariance_of_X, information_chunks
-from .row_scores import RowScores, read_rows
+from .row_scores import RowScores, check_labelled, read_rows
 from .sandwich import sandwich_of
 
 # A loading is clearly positive if its standard error is below this share of it: its interval is then symmetric in the
 # logarithm, as fits a variance. If this were larger, upper ends b exp(z se / b) would run away; if smaller, more
 # loadings would get the plain interval b -+ z se.
 _CLEAR_RELATIVE_ERROR = 0.4
+# Degrees of freedom of a variance that is estimated from the spread of n squared scores. A sum of n squares of centred
+# squares of Gaussian scores, whose kurtosis is 15, varies as chi-square with 2 n / (15 - 1) degrees does.
+_ROWS_PER_DEGREE = 7
+# With fewer, the ends of intervals would leave the range of numbers.
+_FEWEST_DEGREES = 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,9 +76,14 @@ class Precision(Shown):
         """Return the ends (k, r) of intervals for ``loadings``, which must be those that the standard errors belong to.
 
         Loadings are variances: intervals are symmetric in the logarithm for loadings clearly above 0, and cut off at 0
-        for the others.
+        for the others. Where the spread itself was estimated from the rows (``kind="sandwich"``), they are as much
+        wider as Student's t is, with a seventh of a context's rows as degrees of freedom.
         """
-        return loading_intervals(np.asarray(loadings, dtype=np.float64), self.loadings, confidence)
+        B = np.asarray(loadings, dtype=np.float64)
+        degrees = None
+        if self.kind == "sandwich":
+            degrees = np.maximum(np.asarray(self.n_samples) / _ROWS_PER_DEGREE, _FEWEST_DEGREES)[:, None]
+        return loading_intervals(B, self.loadings, confidence, degrees)
 
     def samples_for(self, degrees: float) -> Array:
         """Return how many samples per context bring each MCPC within ``degrees`` (r,), as a root mean square angle.
@@ -87,9 +98,10 @@ class Precision(Shown):
 
     def _words(self) -> list[str]:
         k, r = self.loadings.shape
+        how = "as the spread of the rows shows" if self.kind == "sandwich" else "for Gaussian rows"
         return [
             f"{counted(r, 'MCPC')} of {counted(k, 'context')} with {span(self.n_samples, ',.0f')} samples each are "
-            f"expected {extremes(self.angles)} degrees from the truth (root mean square angle).",
+            f"expected {extremes(self.angles)} degrees from the truth (root mean square angle), {how}.",
             f"Expected 1 - Ascore: {self.ascore_loss:.2g}. Standard errors of loadings: {span(self.loadings)}.",
         ]
 
@@ -103,18 +115,22 @@ class Precision(Shown):
         }
 
 
-def loading_intervals(B: Array, errors: Array, confidence: float) -> tuple[Array, Array]:
-    """Return ``B exp(-+ z se / B)`` where the error is small relative to B, else ``B -+ z se`` cut off at 0."""
+def loading_intervals(B: Array, errors: Array, confidence: float, degrees: Array | None = None) -> tuple[Array, Array]:
+    """Return ``B exp(-+ q se / B)`` where the error is small relative to B, else ``B -+ q se`` cut off at 0.
+
+    q is the quantile of the normal distribution, or of Student's t with ``degrees`` of freedom.
+    """
     confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
-    z = norm.ppf((1 + confidence) / 2)
+    level = (1 + confidence) / 2
+    q = norm.ppf(level) if degrees is None else student.ppf(level, degrees)
     # A loading of 0 has no logarithm; an infinite relative error sends it to the plain interval.
     relative = np.divide(errors, B, out=np.full_like(B, np.inf), where=B > 0)
     is_clear = relative < _CLEAR_RELATIVE_ERROR
     # By the delta method the standard error of log b is se / b.
     # 0 where the factor is not used, as exp would overflow there.
-    factor = np.exp(z * np.where(is_clear, relative, 0))
-    lower = np.where(is_clear, B / factor, np.maximum(B - z * errors, 0))
-    upper = np.where(is_clear, B * factor, B + z * errors)
+    factor = np.exp(q * np.where(is_clear, relative, 0))
+    lower = np.where(is_clear, B / factor, np.maximum(B - q * errors, 0))
+    upper = np.where(is_clear, B * factor, B + q * errors)
     return lower, upper
 
 
@@ -173,8 +189,7 @@ def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, rep
     """Return the standard errors of a fitted model; see ``MCPCA.standard_errors``."""
     if kind not in (None, "sandwich", "model"):
         raise ValueError(f"kind={kind!r}; choose 'sandwich', 'model' or None.")
-    if X is None and y is not None:
-        raise ValueError("y labels the rows of X, and no X is given; pass both or neither.")
+    check_labelled(X, y)
     if kind == "sandwich" and X is None:
         raise ValueError(
             "kind='sandwich' measures the spread of the rows, and none are given; pass the rows that the model was "
@@ -253,7 +268,7 @@ def information_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogo
 def _precision(
     model: GaussianModel, covariance: Array, outside: Array, variances: Array, counts: Array, kind: str
 ) -> Precision:
-    """Return the errors behind the covariance of X, that of a_j in directions outside the span (r,), and of loadings."""
+    """Return errors from the covariance of X, the variances of a_j outside the span (r,) and those of loadings."""
     squared_angles = _squared_angles(model, covariance, outside)
     return Precision(
         angles=np.degrees(np.sqrt(squared_angles)),

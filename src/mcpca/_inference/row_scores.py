@@ -37,6 +37,12 @@ class RowScores(NamedTuple):
     outside: Array
 
 
+def check_labelled(X: Any, y: Any) -> None:
+    """Raise for labels without rows."""
+    if X is None and y is not None:
+        raise ValueError("y labels the rows of X, and no X is given; pass both or neither.")
+
+
 def read_rows(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: int, report: Report) -> list[RowScores]:
     """Return the scores of the rows that ``model`` was fitted on, context by context.
 

@@ -1,4 +1,4 @@
-"""Covariances of the estimates that hold whatever the distribution of the rows: Fisher's information around their spread.
+"""Covariances of estimates that hold whatever the distribution of the rows: Fisher's information around their spread.
 
 The maximum of the Gaussian likelihood depends on covariances only, and so do the values it settles at: they are the
 model's whether rows are Gaussian, skewed or heavy-tailed. How much they vary is a matter of fourth moments, and these
