@@ -1,9 +1,10 @@
-"""Standard errors of a fitted model, and the Cramer-Rao bound for a planned one.
+"""Standard errors of a fitted model, and of a planned one.
 
-``standard_errors_of`` is the method of ``MCPCA``, ``cramer_rao_bound`` the public function for planned studies; both
-end in ``precision_of``. ``fisher`` has the covariance of X, the change of A within its span; here it becomes angles of
-the MCPCs and errors of their loadings. Columns of A have unit length: ``da_j`` loses its part along ``a_j``, and
-``db_ij`` gains ``2 b_ij a_j . da_j`` in return. The change of A outside its span is independent of all the rest.
+``standard_errors_of`` is the method of ``MCPCA``; ``planning`` has the bound for planned studies. ``fisher`` has the
+covariance of X, the change of A within its span, for Gaussian rows, and ``sandwich`` that of the rows at hand; here
+they become angles of the MCPCs and errors of their loadings. Columns of A have unit length: ``da_j`` loses its part
+along ``a_j``, and ``db_ij`` gains ``2 b_ij a_j . da_j`` in return. The change of A outside its span is independent of
+all the rest for Gaussian rows, and across it for all others.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from .._covariances.validation import check_counts
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._model.identifiability import indistinct_loadings
 from .._solvers.likelihood import Likelihood
 from .._utils.arguments import check_real
-from .._utils.array_api import to_host
 from .._utils.component_names import mcpc_name
 from .._utils.printing import Shown, counted, extremes, mcpcs, span
 from .._utils.types import Array, Report
@@ -132,57 +131,6 @@ def loading_intervals(B: Array, errors: Array, confidence: float, degrees: Array
     lower = np.where(is_clear, B / factor, np.maximum(B - q * errors, 0))
     upper = np.where(is_clear, B * factor, B + q * errors)
     return lower, upper
-
-
-def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = False) -> Precision:
-    """Return the accuracy that no unbiased estimate can surpass; ``solver="ml"`` comes close to it.
-
-    A sample-size calculator for planned studies: guess A and B (from a pilot fit, or from ``make_contexts``); then
-    ``cramer_rao_bound(A, B, noise, n).samples_for(5)[2]`` is the number of samples per context that brings MCPC 3
-    within 5 degrees of the truth.
-
-    Parameters
-    ----------
-    A : array-like (p, r)
-        Linearly independent columns, which are scaled to unit length (B refers to unit columns).
-    B : array-like (k, r)
-        Loadings >= 0; no two columns proportional.
-    noise : float or array-like (k,)
-        Noise variance, for all contexts or for each; with ``diagonal=True`` (p,), for each feature.
-    n : int or array-like (k,)
-        Samples per context, >= 2.
-    diagonal : bool
-        Whether ``noise`` is by feature. It is then taken as known.
-
-    Returns
-    -------
-    Precision
-
-    Notes
-    -----
-    Cost O(k r^5 + r^6), memory O(r^4): half a second at r = 30, k = 30; a minute at r = 60, k = 50.
-    """
-    A = np.asarray(to_host(A), dtype=np.float64)
-    B = np.asarray(to_host(B), dtype=np.float64)
-    if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[1] or not A.shape[1] <= A.shape[0]:
-        raise ValueError(f"A {A.shape} and B {B.shape} do not fit: (p, r) and (k, r) with r <= p are needed.")
-    if not (np.isfinite(A).all() and np.isfinite(B).all() and (B >= 0).all()):
-        raise ValueError("A and B must be finite, and B non-negative.")
-    # The likelihood in r dimensions needs (A^T A)^-1.
-    if np.linalg.matrix_rank(A) < A.shape[1]:
-        raise ValueError("The columns of A are linearly dependent; no sample size could tell them apart.")
-    counts = check_counts(n, len(B))
-    length = len(A) if diagonal else len(B)
-    variances = np.asarray(noise, dtype=np.float64)
-    if variances.ndim == 0:
-        variances = np.full(length, variances)
-    if variances.shape != (length,) or not np.isfinite(variances).all() or not (variances > 0).all():
-        raise ValueError(
-            f"noise={noise!r}: a positive variance is needed, one number or {length} (one per "
-            f"{'feature' if diagonal else 'context'}). Without noise the bound is 0 or undefined; pass a small one."
-        )
-    unit = A / np.linalg.norm(A, axis=0)
-    return precision_of(GaussianModel(unit, B, variances, diagonal), counts, pooled=False)
 
 
 def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, report: Report) -> Precision:
