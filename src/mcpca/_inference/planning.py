@@ -19,6 +19,7 @@ from .._model.decomposition import decompose
 from .._model.gaussian import GaussianModel
 from .._utils.arguments import as_generator
 from .._utils.array_api import to_host
+from .._utils.printing import span
 from .._utils.progress import silent
 from .._utils.types import Array
 from .precision import Precision, precision_of
@@ -112,9 +113,9 @@ def _corrected_for_pilot(bound: Precision, model: GaussianModel, pilot_counts: A
     drawn = [fit for fit in refit_in_threads(fit_one, _DRAWS, "pilots", silent) if fit is not None]
     if len(drawn) < _FEWEST:
         raise ValueError(
-            f"Of {_DRAWS} pilots drawn from A, B and noise with pilot_samples rows, {_DRAWS - len(drawn)} do not "
-            "identify the components, so that nothing can be planned from a pilot of this size. Take a larger pilot, "
-            "or drop components that are weak or proportional."
+            f"Of {_DRAWS} pilots drawn from A, B and noise with pilot_samples={span(pilot_counts, ',.0f')} rows per "
+            f"context, {_DRAWS - len(drawn)} do not identify the components: nothing can be planned from a pilot of "
+            "this size. Take a larger one, or drop components that are weak or have proportional loadings."
         )
     # Variances, since these are what grows with 1 / n.
     angles = bound.angles / np.sqrt(np.mean([fit.angles**2 for fit in drawn], axis=0)) * plain.angles

@@ -143,6 +143,12 @@ def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, rep
             "kind='sandwich' measures the spread of the rows, and none are given; pass the rows that the model was "
             "fitted on, standard_errors(X, y), or kind='model'."
         )
+    if not model.is_likelihood:
+        fitted = "noise=None" if model.solver == "ml" else f"solver={model.solver!r}"
+        raise ValueError(
+            f"standard_errors() are those of the likelihood, and this model was fitted with {fitted}; fit with "
+            "solver='ml' and noise, or call bootstrap(X, y), which is for every solver."
+        )
     gaussian = model.gaussian("standard_errors()")
     # The information contains fourth powers of the data: it is computed at a scale where these are in range.
     e = gaussian.exponent
