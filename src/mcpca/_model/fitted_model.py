@@ -49,6 +49,8 @@ class FittedModel:
         Columns of a DataFrame that held the labels, and are therefore not features.
     noise, orthogonal : str or None, bool
         The model's assumptions: the parameters of ``MCPCA`` of the same names.
+    degrees_of_freedom : float or None
+        Of the rows, if they were weighted (``robust=True``); infinite if they are Gaussian.
     """
 
     components: Array
@@ -69,6 +71,7 @@ class FittedModel:
     # Repeated from the estimator's parameters, so that functions of a model need no estimator.
     noise: str | None
     orthogonal: bool
+    degrees_of_freedom: float | None = None
 
     @property
     def n_features(self) -> int:
