@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+from scipy.stats import chi2
 
 from .._data.blocks import Source
 from .._data.context_sums import Sum, rows_of_contexts
@@ -39,6 +40,9 @@ _COPY_NUMBERS = 2**20
 _LOWEST_POWER = -40
 _HIGHEST_POWER = 60
 _BINS_PER_POWER = 32
+# The share of Gaussian rows that are nearer than ``nearest``. Far more would change the weights of ordinary rows, far
+# less would let two equal rows of thirty draw the mean of their context to themselves.
+_NEAREST_SHARE = 1e-6
 N_BINS = (_HIGHEST_POWER - _LOWEST_POWER) * _BINS_PER_POWER
 
 
@@ -166,9 +170,19 @@ def bin_centres(p: int) -> Array:
     return np.asarray(p * 2.0**powers)
 
 
+@cache
+def nearest(p: int) -> float:
+    """Return the squared distance below which rows with p features count as being at this distance."""
+    return float(chi2.ppf(_NEAREST_SHARE, p))
+
+
 def weights_of(d2: Array, p: int, freedom: float) -> Array:
-    """Return ``(nu + p) / (nu + d2)``, which is 1 for infinite degrees of freedom."""
-    return np.ones_like(d2) if np.isinf(freedom) else (freedom + p) / (freedom + d2)
+    """Return ``(nu + p) / (nu + d2)``, which is 1 for infinite degrees of freedom; d2 counts as ``nearest`` at least.
+
+    Without that bound a row may weigh up to ``1 + p / nu``. A few equal rows in a context would then outweigh the rest:
+    with p features the t has no maximum if more than ``nu / (nu + p)`` of the rows are in one point.
+    """
+    return np.ones_like(d2) if np.isinf(freedom) else (freedom + p) / (freedom + np.maximum(d2, nearest(p)))
 
 
 def weighted_moments(

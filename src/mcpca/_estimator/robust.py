@@ -42,6 +42,7 @@ from .._covariances.weighted_moments import (
     RowDistances,
     WeightedMoments,
     bin_centres,
+    nearest,
     shrunk_rows,
     weighted_moments,
 )
@@ -65,7 +66,10 @@ LEAST_FREEDOM = 1.0
 MOST_FREEDOM = 1000.0
 # Degrees of freedom of the first weights by a model: heavy tails, to be on the safe side.
 _FIRST_FREEDOM = 4.0
-_FIRST_PASSES = 2  # passes with distances in no direction: about the means, then about the weighted means
+# First weights are repeated, about the weighted means and by the weighted variances, until variances change by less
+# than this share; each time gross errors inflate them about p times less.
+_FIRST_CHANGE = 0.2
+_MOST_FIRST_PASSES = 10
 _MOST_STEPS = 30
 # EM has converged when a step changes the log-likelihood of all rows by less than this, or by less than the second
 # number for each row: parameters then move by a small part of their standard errors.
@@ -88,7 +92,7 @@ class FirstWeights(NamedTuple):
 
 
 def robust_rows(parameters: Parameters, contexts: Contexts, report: Report) -> RobustRows:
-    """Check rows for a robust fit, and weigh them for the first time: three passes."""
+    """Check rows for a robust fit, and weigh them for the first time: some three passes."""
     names = contexts.names.tolist()
     few = [f"{names[i]!r} ({contexts.n_samples[i]})" for i in np.flatnonzero(contexts.n_samples < MIN_ROWS)]
     if few:
@@ -136,13 +140,15 @@ def _first_weights(contexts: Contexts, plain: ContextCovariances, passes: Passes
     k, p = plain.means.shape
     means = plain.means.astype(np.float64)
     variances = as_stack(plain.covariances).variances().sum(axis=1) / p
-    for _ in range(_FIRST_PASSES):
+    for _ in range(_MOST_FIRST_PASSES):
         s = np.maximum(variances, max(float(variances.max()) * FLOOR, np.finfo(float).tiny))
         empty = GaussianModel(A=np.zeros((p, 0)), B=np.zeros((k, 0)), noise=s, diagonal=False)
         distances = row_distances(empty, means)
         moments = weighted_moments(contexts, distances, LEAST_FREEDOM, passes, "first weights")
         means = moments.means
         variances = np.einsum("kpp->k", moments.scatters) / moments.totals / p
+        if (np.abs(variances - s) <= _FIRST_CHANGE * s).all():
+            break
     return FirstWeights(moments, distances)
 
 
@@ -287,7 +293,7 @@ def degrees_of_freedom(histogram: Array, p: int) -> float:
     infinite where more than 1000 is better, or the Gaussian is.
     """
     is_filled = histogram > 0
-    d2 = bin_centres(p)[is_filled]
+    d2 = np.maximum(bin_centres(p)[is_filled], nearest(p))
     shares = histogram[is_filled] / histogram.sum()
 
     def loss(log_nu: float) -> float:
