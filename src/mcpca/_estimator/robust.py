@@ -50,7 +50,7 @@ from .._data.contexts import Contexts
 from .._model.decomposition import Decomposition, check_weights, decompose_checked
 from .._model.gaussian import FLOOR, GaussianModel
 from .._model.outlyingness import row_distances
-from .._solvers import check_solver
+from .._solvers import SOLVERS, check_solver
 from .._utils.array_api import like
 from .._utils.progress import silent
 from .._utils.types import Array, Report
@@ -223,12 +223,13 @@ class RobustRows:
         """Return the distances by the model that the solver finds for these moments."""
         data = self._data(self._covariances(moments))
         parameters = self.parameters
+        options = check_solver(parameters.solver, parameters.orthogonal, parameters.noise)
         # Warnings of a fit on the way are not those of the answer, which is fitted again.
         with muted():
             result, _ = decompose_checked(
                 data.covariances,
                 r,
-                **check_solver(parameters.solver, parameters.orthogonal, parameters.noise),
+                **options,
                 counts=data.counts,
                 weights=self.context_weights,
                 # The same random numbers each time: a step depends on the last one through the moments alone.
@@ -238,14 +239,16 @@ class RobustRows:
                 max_iter=parameters.max_iter,
             )
         # Solvers see data that may have been scaled once more.
-        gaussian = gaussian_of(result, data, parameters.noise).times_power(data.exponent - self.exponent)
+        gaussian = gaussian_of(result, data, options["solver"], options["noise"]).times_power(
+            data.exponent - self.exponent
+        )
         return row_distances(gaussian, moments.means)
 
     def _covariances(self, moments: WeightedMoments, factor: float = 1.0) -> ContextCovariances:
         """Return ``factor sum w z z^T / sum w``, times n_i / (n_i - 1); takes the memory of the scatters."""
         n = self.contexts.n_samples
         totals = moments.totals
-        if self.parameters.solver == "ml" and self.parameters.noise in ("pooled", "diagonal"):
+        if SOLVERS[self.parameters.solver].models_noise and self.parameters.noise in ("pooled", "diagonal"):
             # Noise that contexts share has one scale for all of them, and so has the model.
             totals = n * (totals.sum() / n.sum())
         S = moments.scatters
@@ -261,11 +264,14 @@ class RobustRows:
         return fit_data_of_covariances(covariances, self.contexts.n_samples, exponent=self.exponent)
 
 
-def gaussian_of(result: Decomposition, data: FitData, noise: str | None) -> GaussianModel:
-    """Return the Gaussian model of a decomposition; if that has no noise, the most likely one given its components."""
+def gaussian_of(result: Decomposition, data: FitData, solver: str, noise: str | None) -> GaussianModel:
+    """Return the Gaussian model of a decomposition: that of a likelihood, or the most likely one given its components.
+
+    Noise by least squares may be 0 where there are few rows, which would leave no distances.
+    """
     A = result.components.astype(np.float64)
     B = result.loadings.astype(np.float64)
-    if result.noise is not None:
+    if SOLVERS[solver].models_noise and result.noise is not None:
         return GaussianModel(A, B, np.asarray(result.noise, dtype=np.float64), diagonal=noise == "diagonal")
     likelihood = GaussianModel(A, B, np.ones(len(B)), diagonal=False).fit_new(data.covariances)
     return GaussianModel(A, likelihood.B, likelihood.s, diagonal=False)

@@ -30,10 +30,16 @@ def row_distances(gaussian: GaussianModel, means: Array) -> RowDistances:
 
     Cost O(p r^2 + k r^3), memory O(k r^2).
     """
-    white = gaussian.white
-    scale = gaussian.scale
+    if gaussian.noise.ndim == 2:
+        # s_i psi_f, with psi of mean 1: features are scaled by psi, and contexts keep their s_i.
+        s = gaussian.noise.mean(axis=1)
+        scale = 1 / np.sqrt((gaussian.noise / s[:, None]).mean(axis=0))
+        white = scale[:, None] * gaussian.A
+    else:
+        s = gaussian.s
+        scale = gaussian.scale
+        white = gaussian.white
     p, r = white.shape
-    s = gaussian.s
     roots = np.sqrt(gaussian.B)
     # inner_i = s_i I + R_i A^T A R_i, (k, r, r): at least s_i in every direction, so its inverse exists.
     inner = roots[:, :, None] * (white.T @ white) * roots[:, None, :] + s[:, None, None] * np.eye(r)

@@ -154,9 +154,9 @@ _MODEL_OPTIONS = (
     click.option(
         "--noise",
         type=click.Choice([noise or "none" for noise in NOISES]),
-        default="isotropic",
+        default="auto",
         show_default=True,
-        help="For --solver ml.",
+        help="What is left out of loadings.",
     ),
     click.option("--robust", is_flag=True, help="Rows far from their context count less."),
     seed_option,
