@@ -56,6 +56,8 @@ class FittedModel:
     solver, noise, orthogonal : str, str or None, bool
         The model's assumptions: the parameters of ``MCPCA`` of the same names, ``noise`` being None if ``loadings``
         were fitted without it.
+    degrees_of_freedom : float or None
+        Of the rows, if they were weighted (``robust=True``); infinite if they are Gaussian.
     """
 
     components: Array
@@ -78,6 +80,7 @@ class FittedModel:
     solver: str
     noise: str | None
     orthogonal: bool
+    degrees_of_freedom: float | None = None
 
     @property
     def n_features(self) -> int:
