@@ -84,6 +84,46 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
     return [Sum(0, present, out)]
 
 
+@dataclass(frozen=True)
+class SquareLengths:
+    """Squared lengths ``sum_f w_f (x_f - m_if)^2`` of centred rows, from the means (k, p) and weights w (p,), or 1."""
+
+    means: Array
+    weights: Array | None
+
+    def of(self, X: Any, codes: Array) -> Array:
+        """Return the squared lengths (n,) in float64; memory O(n + nnz), or a chunk of dense rows."""
+        weights = np.ones(self.means.shape[1]) if self.weights is None else self.weights
+        if not scipy.sparse.issparse(X):
+            step = max(1, _CENTRED_NUMBERS // X.shape[1])
+            lengths = np.empty(len(X))
+            for i in range(0, len(X), step):
+                lengths[i : i + step] = self._of_dense(X[i : i + step], codes[i : i + step], weights)
+            return lengths
+        # (x - m)^2 - m^2 = x (x - 2 m) is 0 for entries that are not stored; the m^2 of all features is added.
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        values = X.data.astype(np.float64)
+        values *= (values - 2 * self.means[codes[rows], X.indices]) * weights[X.indices]
+        stored = np.bincount(rows, weights=values, minlength=X.shape[0])
+        return np.asarray(stored + (self.means**2 @ weights)[codes])
+
+    def _of_dense(self, X: Array, codes: Array, weights: Array) -> Array:
+        centred = X - self.means[codes]
+        return np.asarray(np.einsum("np,np,p->n", centred, centred, weights, optimize=True))
+
+
+def row_squares(lengths: SquareLengths, X: Any, codes: Array) -> list[Sum]:
+    """Return sums of squared lengths of centred rows, to total 0, (k, 1)."""
+    present, index = np.unique(codes, return_inverse=True)
+    return [Sum(0, present, np.bincount(index, weights=lengths.of(X, codes))[:, None])]
+
+
+def score_scatters_and_squares(scores: CentredScores, lengths: SquareLengths, X: Any, codes: Array) -> list[Sum]:
+    """Return ``score_scatters``, to total 0, and ``row_squares``, to total 1, (k, 1)."""
+    squares = row_squares(lengths, X, codes)[0]
+    return [*score_scatters(scores, X, codes), squares._replace(total=1)]
+
+
 def score_squares(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
     """Return the diagonals of ``Z_i^T Z_i``, to total 0, (k, m)."""
     Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)

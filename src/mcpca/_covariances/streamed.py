@@ -288,7 +288,15 @@ class StreamedCovariances:
     def _core(self, A: Array) -> Array:
         m = A.shape[1]
         scatters = np.zeros((self.n_contexts, m, m))
-        run_pass(self.contexts, self.passes, "core", partial(kernels.score_scatters, self._scores(A)), [scatters])
+        squares = np.zeros((self.n_contexts, 1))
+        kernel = partial(kernels.score_scatters, self._scores(A))
+        # Traces come along: their O(nnz) is little beside the O(nnz m) of the scores, a pass of their own is not.
+        if self.known.traces is None:
+            both = partial(kernels.score_scatters_and_squares, self._scores(A), self._square_lengths)
+            run_pass(self.contexts, self.passes, "core", both, [scatters, squares])
+            self._memory.results = self.known.with_traces(self._traces_from(squares))
+        else:
+            run_pass(self.contexts, self.passes, "core", kernel, [scatters])
         core = scatters * self._factors[:, None, None]
         # In the precision of the rows, like the cores that passes for the basis find: the memory is k m^2 numbers.
         self._memory.results = self.known.with_core(A, core.astype(self.dtype))
@@ -327,6 +335,25 @@ class StreamedCovariances:
             self._memory.results = self.known.with_variances(variances)
         assert self.known.variances is not None
         return self.known.variances
+
+    @blas_aside()
+    def traces(self) -> Array:
+        """Return ``tr S_i`` (k,): one pass, unless another one has found it on the way."""
+        if self.known.traces is None:
+            squares = np.zeros((self.n_contexts, 1))
+            kernel = partial(kernels.row_squares, self._square_lengths)
+            run_pass(self.contexts, self.passes, "traces", kernel, [squares])
+            self._memory.results = self.known.with_traces(self._traces_from(squares))
+        assert self.known.traces is not None
+        return self.known.traces
+
+    @property
+    def _square_lengths(self) -> kernels.SquareLengths:
+        return kernels.SquareLengths(self.means, None if self.scale is None else self.scale**2)
+
+    def _traces_from(self, squares: Array) -> Array:
+        """Return the traces (k,) from sums (k, 1) of the squared lengths of centred rows."""
+        return np.asarray(squares[:, 0] * self._factors)
 
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""

@@ -29,13 +29,13 @@ from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array, take_labels
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
 from .._model.dominance import Dominance, dominant_feature
-from .._model.facets import Facets
+from .._model.fitted_loadings import Measures
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._rank.automatic import automatic_rank
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._solvers import check_solver
+from .._solvers import check_solver, resolved_noise
 from .._utils.arguments import as_generator, check_rank
 from .._utils.array_api import like, to_host
 from .._utils.types import Array, Report
@@ -133,7 +133,7 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
             report,
         )
         rank = choice.rank
-    result, facets = decompose_checked(
+    result, measures = decompose_checked(
         data.covariances,
         int(rank),
         **check_solver(parameters.solver, parameters.orthogonal, parameters.noise),
@@ -141,12 +141,13 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         weights=weights,
         rng=rng,
         core=None if choice is None else choice.core,
-        with_facets=True,
+        names=data.names.tolist(),
+        with_measures=True,
         report=report,
         tol=parameters.tol,
         max_iter=parameters.max_iter,
     )
-    assert facets is not None  # because of with_facets
+    assert measures is not None  # because of with_measures
     rank_choice = None
     if choice is not None:
         # The power method judged which components replicate; the verdict names the model's own if they are its, too.
@@ -154,24 +155,27 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         rank_choice = choice.told(to_host(result.components) if is_power_method else None).times_power(data.exponent)
     # Shares of variance have no unit, so scaled covariances will do.
     dominance = dominant_feature(result.components, data.covariances.variances)
-    model = _model_in_units(parameters, data, features, result, facets)
+    model = _model_in_units(parameters, data, features, result, measures)
     return Fit(model, rank_choice, dominance)
 
 
 def _model_in_units(
-    parameters: Parameters, data: FitData, features: Features, result: Decomposition, facets: Facets
+    parameters: Parameters, data: FitData, features: Features, result: Decomposition, measures: Measures
 ) -> FittedModel:
     """Return the model in the units of the data and on their device; ``result`` is of data times ``2^-exponent``."""
+    noise = resolved_noise(parameters.solver, parameters.noise)
     # First, because it may take a pass over the rows, which ``n_passes`` below has to count.
-    score_moments = _score_moments(data, result, parameters.noise)
+    score_moments = _score_moments(data, result, measures, noise)
     in_units = result.times_power(data.exponent)
+    unit = 2 * data.exponent  # of variances, as a power of two
     on_device = {
         "components": result.components,
         # Computed once: every ``transform`` needs it.
         "projection": np.linalg.pinv(result.components),
         "loadings": in_units.loadings,
+        "corrected_loadings": np.ldexp(measures.corrected_loadings, unit).astype(in_units.loadings.dtype, copy=False),
         "means": data.means,
-        "noise_variance": in_units.noise,
+        "noise_variance": np.ldexp(measures.floor, unit).astype(in_units.loadings.dtype, copy=False),
         "singular_values": in_units.singular_values,
     }
     return FittedModel(
@@ -182,32 +186,38 @@ def _model_in_units(
         n_passes=data.n_passes,
         basis_residual=result.basis_residual,
         # Facets stay scaled: they are fourth powers of the data, which may be out of range in its units.
-        facets=replace(facets, exponent=data.exponent),
+        facets=replace(measures.facets, exponent=data.exponent),
         score_moments=score_moments,
         feature_names=features.names,
         label_columns=features.label_columns,
-        noise=parameters.noise,
+        solver=parameters.solver,
+        noise=noise,
         orthogonal=parameters.orthogonal,
     )
 
 
-def _score_moments(data: FitData, result: Decomposition, noise: str | None) -> tuple[Array, Array] | None:
-    """Return the moments that tests of presence need, in the units of the data; None without a model of the noise.
+def _score_moments(data: FitData, result: Decomposition, measures: Measures, noise: str | None) -> tuple[Array, Array]:
+    """Return the moments that tests of presence need, in the units of the data.
 
     They are ``W S_i W^T`` (k, r, r) and the variance outside the span of A (k,). From them the likelihood can be
     computed without the covariances, which the model does not keep.
     """
-    if result.noise is None:
-        return None
-    gaussian = GaussianModel(
-        A=result.components.astype(np.float64),
-        B=result.loadings.astype(np.float64),
-        noise=result.noise.astype(np.float64),
-        diagonal=noise == "diagonal",
-    )
-    # The weights of contexts do not enter the moments.
-    likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))
-    return np.ldexp(likelihood.R, 2 * data.exponent), np.ldexp(likelihood.rest, 2 * data.exponent)
+    scores = measures.score_covariances
+    rest = measures.rest
+    # Noise by feature makes the likelihood one of scaled features, which have other scores.
+    if noise in ("diagonal", "scaled"):
+        assert result.noise is not None
+        gaussian = GaussianModel(
+            A=result.components.astype(np.float64),
+            B=result.loadings.astype(np.float64),
+            noise=result.noise.astype(np.float64),
+            diagonal=noise == "diagonal",
+        )
+        # The weights of contexts do not enter the moments.
+        likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))
+        scores = likelihood.R
+        rest = likelihood.rest
+    return np.ldexp(scores, 2 * data.exponent), np.ldexp(rest, 2 * data.exponent)
 
 
 def feature_names(names: Array | None) -> Array | None:

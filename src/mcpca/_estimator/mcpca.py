@@ -26,8 +26,10 @@ from .._model.fitted_model import FittedModel
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings, warn_if_proportional
 from .._model.new_contexts import loadings_for, predictive_score
 from .._model.scores import for_each_context, rows_from_scores, scores
+from .._model.unequal_noise import warn_of_unequal_noise
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
+from .._solvers import resolved_noise
 from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import is_device_array, to_host
 from .._utils.component_names import component_names
@@ -64,10 +66,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         ``docs/solvers.md`` explains when to prefer which.
     orthogonal : bool
         Make the MCPCs orthonormal: by least squares with "mspm" and "lsq", by likelihood with "ml".
-    noise : {"isotropic", "pooled", "diagonal", None}
-        For "ml": one variance per context, one for all contexts, one per feature shared by all contexts, or none. Other
-        solvers raise an error if it is set; to search a grid over both, pass a list of two dicts, one without ``noise``
-        and one with ``solver=["ml"]``.
+    noise : {"auto", "isotropic", "pooled", "diagonal", "scaled", None}
+        The variance that is not due to the MCPCs: one per context, one for all contexts, one per feature shared by all
+        contexts, or one per feature times one per context. "ml" has it in its likelihood; for "mspm" and "lsq" it is a
+        term of the least squares that gives the loadings. Without it (None) loadings are the paper's and contain the
+        noise of their context. "auto" is "isotropic" for "ml" and None for the others.
     context_weights : array-like (k,) or dict {context: weight}, optional
         Positive weights of the contexts in the squared error. With "ml", which weights contexts by their numbers of
         rows, they multiply these. An array is in the order of ``contexts_``.
@@ -92,7 +95,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         A, the MCPCs: unit columns in decreasing order of total variance over contexts, the largest entry of each
         positive. This is the paper's orientation; what scikit-learn's PCA calls ``components_`` is ``projection_``.
     loadings_ : ndarray (k, r)
-        B >= 0, the variance of each MCPC in each context.
+        B >= 0, the variance of each MCPC in each context. Fitted without noise, as by default, each contains about the
+        noise variance of its context: compare contexts by ``corrected_loadings_``.
+    corrected_loadings_ : ndarray (k, r)
+        The loadings without the noise of their context, by which everything that compares contexts goes. The same as
+        ``loadings_`` if the fit has noise; otherwise refitted beside an isotropic floor.
     projection_ : ndarray (r, n_features)
         ``pinv(A)``, which maps a centred row to its scores.
     n_components_, r_ : int
@@ -107,9 +114,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Rows of each context; None if ``fit_covariances`` was called without them.
     moments_ : ContextMoments
         After ``partial_fit``: the moments of all rows so far.
-    noise_variance_ : ndarray or None
-        With ``solver="ml"``: the variance not due to the MCPCs, (k,) for isotropic and pooled noise (all equal if
-        pooled), (p,) for diagonal noise.
+    noise_variance_ : ndarray
+        The variance not due to the MCPCs: (k,) for isotropic and pooled noise (all equal if pooled), (p,) for diagonal
+        noise, (k, p) for scaled noise. Of a fit without noise, the floor (k,) of ``corrected_loadings_``; 0 where the
+        MCPCs leave no direction in which noise could be seen.
     singular_values_ : ndarray
         The scree: singular values of ``[S_1 ... S_k]``, the covariances side by side.
     n_iter_ : int
@@ -153,7 +161,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         *,
         solver: str = "mspm",
         orthogonal: bool = False,
-        noise: str | None = "isotropic",
+        noise: str | None = "auto",
         context_weights: Any = None,
         rank_range: Any = None,
         n_seed_pairs: int = 5,
@@ -275,6 +283,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         names = component_names(self)
         warn_if_proportional(to_host(model.loadings), names, orthogonal=model.orthogonal, n_features=model.n_features)
         warn_of_dominance(fit.dominance, model.feature_names)
+        warn_of_unequal_noise(model, names)
         return self
 
     def _publish(self, model: FittedModel, rank_choice: RankSelection | RankChoice | None) -> None:
@@ -287,6 +296,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self._set_label_columns(model.label_columns)
         self.components_ = model.components
         self.loadings_ = model.loadings
+        self.corrected_loadings_ = model.corrected_loadings
         self.projection_ = model.projection
         self.n_components_ = model.n_components
         self.rank_choice_ = rank_choice
@@ -398,8 +408,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # New contexts
 
-    def loadings_for(self, X: Any, y: Any = None) -> Array:
-        """Return the loadings of new contexts on the fitted MCPCs.
+    def loadings_for(self, X: Any, y: Any = None, *, corrected: bool = True) -> Array:
+        """Return the loadings of new contexts on the fitted MCPCs, comparable with ``corrected_loadings_``.
 
         Parameters
         ----------
@@ -408,6 +418,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             read as rows.
         y : array-like (n,), str or list of str, optional
             Context label of each row, or the name of a column of labels, as in ``fit``.
+        corrected : bool
+            Whether to take the noise of the new contexts out of their loadings, as in ``corrected_loadings_``. False
+            gives loadings with noise in them, comparable with the ``loadings_`` of a fit without noise.
 
         Returns
         -------
@@ -415,12 +428,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Notes
         -----
-        By non-negative least squares; with ``solver="ml"`` by likelihood, where each new context has its own noise
-        (diagonal noise stays as fitted).
+        By non-negative least squares; with ``solver="ml"`` by likelihood. Each new context has a noise of its own, also
+        if that of the fit is pooled; what features share (diagonal noise, the profile of scaled noise) stays as fitted.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "loadings") as report:
-            return loadings_for(model, X, y, report)
+            return loadings_for(model, X, y, corrected, report)
 
     def score(self, X: Any, y: Any = None, *, metric: str | None = None) -> float:
         """Return how well the model predicts these rows; larger is better.
@@ -672,6 +685,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         components=estimator.components_,
         projection=estimator.projection_,
         loadings=estimator.loadings_,
+        corrected_loadings=estimator.corrected_loadings_,
         contexts=estimator.contexts_,
         means=estimator.means_,
         n_samples=estimator.n_samples_per_context_,
@@ -685,7 +699,8 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         # These two attributes exist only if the data had names, or columns of labels.
         feature_names=getattr(estimator, "feature_names_in_", None),
         label_columns=tuple(getattr(estimator, "label_columns_", ())),
-        noise=estimator.noise,
+        solver=estimator.solver,
+        noise=resolved_noise(estimator.solver, estimator.noise),
         orthogonal=bool(estimator.orthogonal),
     )
 

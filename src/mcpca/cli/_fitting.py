@@ -18,7 +18,7 @@ import numpy as np
 
 from .._data.labels import name_array
 from .._estimator.fitting import feature_names
-from .._estimator.mcpca import MCPCA
+from .._estimator.mcpca import MCPCA, fitted_model
 from .._model.dominance import Dominance
 from .._utils.component_names import component_names
 from .._utils.optional import require
@@ -298,8 +298,8 @@ def write_model_report(
     content: dict[str, Any] = {}
     if data is not None and data.labels is not None:
         content = {"X": data.source, "y": known_labels(model, data.labels)}
-    # Both are by likelihood, and so need a model of noise and the numbers of rows.
-    if model.noise_variance_ is not None and model.n_samples_per_context_ is not None:
+    # Both need the numbers of rows; standard errors are those of a likelihood.
+    if fitted_model(model).is_likelihood and model.n_samples_per_context_ is not None:
         with suppress(ValueError):  # raised if the model leaves nothing to estimate errors from
             content |= {"standard_errors": model.standard_errors(), "presence": model.presence()}
     shown_run = None if run is None else for_a_reader(run)

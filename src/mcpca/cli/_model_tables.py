@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._estimator.mcpca import MCPCA
+from .._estimator.mcpca import MCPCA, fitted_model
 from .._rank.selection import RankSelection
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
@@ -36,15 +36,19 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
         "components": matrix_columns("feature", features, to_host(model.components_), names),
         "projection": matrix_columns("feature", features, to_host(model.projection_).T, names),
         "loadings": matrix_columns("context", model.contexts_, to_host(model.loadings_), names),
+        "corrected_loadings": matrix_columns("context", model.contexts_, to_host(model.corrected_loadings_), names),
         "diagnostics": diagnostics_by_context(model),
         "scree": {
             "index": np.arange(1, len(model.singular_values_) + 1),
             "singular_value": to_host(model.singular_values_),
         },
     }
-    # One variance per feature. Noise by context is a column of the diagnostics.
-    if model.noise_variance_ is not None and model.noise == "diagonal":
+    # Noise by context is a column of the diagnostics; by feature it is one column, or one for each context.
+    if model.noise == "diagonal":
         tables["noise"] = {"feature": features, "variance": to_host(model.noise_variance_)}
+    elif model.noise == "scaled":
+        contexts = [str(name) for name in model.contexts_]
+        tables["noise"] = matrix_columns("feature", features, to_host(model.noise_variance_).T, contexts)
     choice = model.rank_choice_
     # Rank "auto" has all criteria in its table; the paper's rule has one curve.
     if isinstance(choice, RankSelection):
@@ -56,7 +60,6 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
 
 def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
     """Return one row per context: how many rows it has, and how well the model fits it."""
-    k = len(model.contexts_)
     share = model.explained_share(per="context")
     counts = model.n_samples_per_context_
     columns: dict[str, Any] = {"context": [str(name) for name in model.contexts_]}
@@ -72,9 +75,10 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
         "score_correlation": model.offdiagonal_correlation(per="context", normalized=True),
         "likelihood_loss": model.likelihood_loss(per="context"),
     }
-    # Isotropic noise is one number per context; diagonal noise is one per feature, in a table of its own.
-    if model.noise_variance_ is not None and np.shape(model.noise_variance_) == (k,) and model.noise != "diagonal":
-        columns["noise_variance"] = to_host(model.noise_variance_)
+    # Noise by feature is in a table of its own.
+    noise = fitted_model(model).noise_by_context
+    if noise is not None:
+        columns["noise_variance"] = noise
     return columns
 
 

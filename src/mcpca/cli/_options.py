@@ -154,9 +154,9 @@ _MODEL_OPTIONS = (
     click.option(
         "--noise",
         type=click.Choice([noise or "none" for noise in NOISES]),
-        default="isotropic",
+        default="auto",
         show_default=True,
-        help="For --solver ml.",
+        help="What is left out of loadings.",
     ),
     seed_option,
     click.option("--tol", type=float, default=1e-7, show_default=True, help="Tolerance of convergence."),

@@ -51,15 +51,10 @@ def check_fit(params: dict[str, Any]) -> None:
     # Written so that NaN is refused too.
     if not params["tol"] > 0:
         raise click.BadParameter(f"{params['tol']} is not above 0.", param_hint="--tol")
-    # A default cannot be told from a choice: --noise isotropic passes with every solver.
-    if params["noise"] != "isotropic" and params["solver"] != "ml":
-        raise without_effect(
-            f"--noise {params['noise']}", f"--solver {params['solver']} models no noise; pass --solver ml, or drop it"
-        )
-    if params["noise"] == "diagonal" and params["orthogonal"]:
+    if params["noise"] in ("diagonal", "scaled") and params["orthogonal"] and params["solver"] == "ml":
         raise click.UsageError(
-            "--orthogonal cannot be combined with --noise diagonal: axes do not stay orthogonal when features are "
-            "divided by their noise; choose --noise isotropic or pooled."
+            f"--orthogonal cannot be combined with --noise {params['noise']} and --solver ml: axes do not stay "
+            "orthogonal when features are divided by their noise; choose --noise isotropic or pooled."
         )
     if params["center"] != "overall" and not params["scores"]:
         raise without_effect(

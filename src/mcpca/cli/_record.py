@@ -36,7 +36,7 @@ class FitOptions:
     rank: int | None = None
     solver: str = "mspm"
     orthogonal: bool = False
-    noise: str | None = "isotropic"
+    noise: str | None = "auto"
     seed: int = 0
     tol: float = 1e-7
     max_iter: int = 200

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._estimator.mcpca import fitted_model
 from .._inference.bootstrap import Bootstrap
 from .._inference.precision import Precision
 from .._inference.presence import Presence
@@ -95,15 +96,15 @@ def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any]
 def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
     """Return one number for each context: its rows, and how well the model fits it."""
     # All lists below have k entries, in the order of the fit.
-    noise = model.noise_variance_
+    noise = fitted_model(model).noise_by_context
     return {
         "rows": None if fit.n_samples is None else [int(n) for n in fit.n_samples],
         "explained": rounded(shares),
         "error": rounded(1 - shares),
         "correlation": rounded(model.offdiagonal_correlation(per="context", normalized=True)),
         "loss": rounded(model.likelihood_loss(per="context")),
-        # Diagonal noise has one number for each feature and none for a context.
-        "noise": None if noise is None or model.noise == "diagonal" else rounded(noise),
+        # Noise by feature has no one number for a context.
+        "noise": None if noise is None else rounded(noise),
     }
 
 
