@@ -34,6 +34,7 @@ ATTRIBUTES = {
     "score_moments": "_score_moments",
     "solver": "solver",
     "orthogonal": "orthogonal",
+    "degrees_of_freedom": "degrees_of_freedom_",
 }
 
 
