@@ -240,11 +240,11 @@ def _score_moments(data: FitData, result: Decomposition, measures: Measures, noi
     # Noise by feature makes the likelihood one of scaled features, which have other scores.
     if noise in ("diagonal", "scaled"):
         assert result.noise is not None
-        gaussian = GaussianModel(
-            A=result.components.astype(np.float64),
-            B=result.loadings.astype(np.float64),
-            noise=result.noise.astype(np.float64),
-            diagonal=noise == "diagonal",
+        gaussian = GaussianModel.with_noise(
+            result.components.astype(np.float64),
+            result.loadings.astype(np.float64),
+            result.noise.astype(np.float64),
+            noise,
         )
         # The weights of contexts do not enter the moments.
         likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))

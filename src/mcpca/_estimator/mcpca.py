@@ -583,30 +583,47 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Uncertainty
 
-    def standard_errors(self) -> Precision:
-        """Return standard errors from Fisher's information of the fitted model.
+    def standard_errors(self, X: Any = None, y: Any = None, *, kind: str | None = None) -> Precision:
+        """Return standard errors of the MCPCs and of the loadings.
 
         For each MCPC, the root mean square angle to the truth, in degrees; for each loading, its standard error. They
-        hold for ``solver="ml"`` (other solvers are less accurate), for many samples, and as far as the Gaussian model
-        holds; ``bootstrap`` relies on the rows alone. Diagonal noise is taken as known.
-
-        Notes
-        -----
-        Cost O(k r^5 + r^6), memory O(r^4).
-        """
-        model = fitted_model(self)
-        with reporting(self.verbose, "standard errors"):
-            return standard_errors_of(model)
-
-    def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
-        """Test for every MCPC and context whether the MCPC is present there at all.
-
-        A likelihood-ratio test of the hypothesis that the loading is zero, which is the boundary of its range. The
-        MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
-        for the number of tests. Needs ``solver="ml"`` with noise.
+        hold for ``solver="ml"`` (other solvers are less accurate: ``bootstrap`` is for them) and for many samples.
+        Noise by feature is taken as known.
 
         Parameters
         ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes.
+        kind : {"sandwich", "model"}, optional
+            "sandwich", the default where rows are given: Fisher's information around the spread that the rows show.
+            It holds for skewed and heavy-tailed rows, too. "model", the default without rows: Fisher's information
+            alone, which is right as far as rows are Gaussian, and too sure if they have heavier tails.
+
+        Returns
+        -------
+        Precision
+            ``intervals`` makes intervals of the loadings of it.
+
+        Notes
+        -----
+        Cost O(k r^5 + r^6), and O(n p r + n r^4) for a pass over n rows; memory O(r^4 + n r).
+        """
+        model = fitted_model(self)
+        with reporting(self.verbose, "standard errors") as report:
+            return standard_errors_of(model, X, y, kind, report)
+
+    def presence(self, X: Any = None, y: Any = None, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
+        """Test for every MCPC and context whether the MCPC is present there at all.
+
+        With rows, a one-sided score test of the hypothesis that the loading is zero, by the spread that the rows show:
+        it holds for skewed and heavy-tailed rows. Without, a likelihood-ratio test, which takes rows to be Gaussian.
+        The MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
+        for the number of tests. Needs a noise variance, hence fewer MCPCs than features.
+
+        Parameters
+        ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes.
         alpha : float
             Level of ``present``: an MCPC is present if its corrected p-value is at most this.
         method : {"fdr", "holm"}
@@ -616,10 +633,14 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Returns
         -------
         Presence
+
+        Notes
+        -----
+        With n rows: cost O(n p r + n r^3), memory O(n r).
         """
         model = fitted_model(self)
         with reporting(self.verbose, "tests of MCPCs") as report:
-            return presence_tests(model, alpha, method, report)
+            return presence_tests(model, X, y, alpha, method, report)
 
     def bootstrap(
         self,

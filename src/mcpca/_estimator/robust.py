@@ -144,7 +144,7 @@ def _first_weights(contexts: Contexts, plain: ContextCovariances, passes: Passes
     variances = as_stack(plain.covariances).variances().sum(axis=1) / p
     for _ in range(_MOST_FIRST_PASSES):
         s = np.maximum(variances, max(float(variances.max()) * FLOOR, np.finfo(float).tiny))
-        empty = GaussianModel(A=np.zeros((p, 0)), B=np.zeros((k, 0)), noise=s, diagonal=False)
+        empty = GaussianModel(A=np.zeros((p, 0)), B=np.zeros((k, 0)), s=s)
         distances = row_distances(empty, means)
         moments = weighted_moments(contexts, distances, LEAST_FREEDOM, passes, "first weights")
         means = moments.means
@@ -274,9 +274,9 @@ def gaussian_of(result: Decomposition, data: FitData, solver: str, noise: str | 
     A = result.components.astype(np.float64)
     B = result.loadings.astype(np.float64)
     if SOLVERS[solver].models_noise and result.noise is not None:
-        return GaussianModel(A, B, np.asarray(result.noise, dtype=np.float64), diagonal=noise == "diagonal")
-    likelihood = GaussianModel(A, B, np.ones(len(B)), diagonal=False).fit_new(data.covariances)
-    return GaussianModel(A, likelihood.B, likelihood.s, diagonal=False)
+        return GaussianModel.with_noise(A, B, np.asarray(result.noise, dtype=np.float64), noise)
+    likelihood = GaussianModel(A, B, np.ones(len(B))).fit_new(data.covariances)
+    return GaussianModel(A, likelihood.B, likelihood.s)
 
 
 def log_likelihood(distances: RowDistances, log_sum: float, counts: Array, freedom: float) -> float:

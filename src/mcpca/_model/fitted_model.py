@@ -147,11 +147,8 @@ class FittedModel:
                 f"{self.n_components} MCPCs of {self.n_features} features leave no variance in other directions. Lower "
                 "n_components, or fit with solver='ml'."
             )
-        return GaussianModel(
-            A=to_host(self.components).astype(np.float64),
-            B=self.compared_loadings().astype(np.float64),
-            noise=noise,
-            diagonal=self.noise == "diagonal",
+        return GaussianModel.with_noise(
+            to_host(self.components).astype(np.float64), self.compared_loadings().astype(np.float64), noise, self.noise
         )
 
     def counts(self, purpose: str) -> Array:

@@ -30,15 +30,9 @@ def row_distances(gaussian: GaussianModel, means: Array) -> RowDistances:
 
     Cost O(p r^2 + k r^3), memory O(k r^2).
     """
-    if gaussian.noise.ndim == 2:
-        # s_i psi_f, with psi of mean 1: features are scaled by psi, and contexts keep their s_i.
-        s = gaussian.noise.mean(axis=1)
-        scale = 1 / np.sqrt((gaussian.noise / s[:, None]).mean(axis=0))
-        white = scale[:, None] * gaussian.A
-    else:
-        s = gaussian.s
-        scale = gaussian.scale
-        white = gaussian.white
+    s = gaussian.s
+    scale = gaussian.scale
+    white = gaussian.white
     p, r = white.shape
     roots = np.sqrt(gaussian.B)
     # inner_i = s_i I + R_i A^T A R_i, (k, r, r): at least s_i in every direction, so its inverse exists.
@@ -117,8 +111,7 @@ def _distances(model: FittedModel, gaussian: GaussianModel, names: Array | None,
             )
         shares = np.eye(k)[[positions[name] for name in labels]]
     means = np.ldexp(np.stack(list(model.context_means.by_context(labels, center, list))), -e)
-    noise = gaussian.noise if gaussian.diagonal else shares @ gaussian.noise
-    chosen = replace(gaussian, B=shares @ gaussian.B, noise=noise)
+    chosen = replace(gaussian, B=shares @ gaussian.B, s=shares @ gaussian.s)
     return row_distances(chosen, np.broadcast_to(means, (len(shares), model.n_features)))
 
 
