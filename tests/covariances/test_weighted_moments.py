@@ -41,14 +41,14 @@ def gaussians(rng):
     B[1, 0] = 0
     s, psi = rng.uniform(0.5, 2, K), rng.uniform(0.5, 2, P)
     return {
-        "isotropic": GaussianModel(A, B, s, diagonal=False),
-        "diagonal": GaussianModel(A, B, psi, diagonal=True),
-        "scaled": GaussianModel(A, B, np.outer(s, psi), diagonal=False),
+        "isotropic": GaussianModel.with_noise(A, B, s, "isotropic"),
+        "diagonal": GaussianModel.with_noise(A, B, psi, "diagonal"),
+        "scaled": GaussianModel.with_noise(A, B, np.outer(s, psi), "scaled"),
     }
 
 
 def covariance(gaussian, i):
-    noise = np.broadcast_to(gaussian.noise if gaussian.diagonal else gaussian.noise[i], P)
+    noise = gaussian.feature_noise(gaussian.s)[i]
     return gaussian.A @ np.diag(gaussian.B[i]) @ gaussian.A.T + np.diag(noise)
 
 
@@ -65,8 +65,7 @@ def test_distances_are_those_of_the_inverse_covariance(kind, gaussians, rows, rn
 
 
 def test_rows_in_the_span_are_never_at_a_negative_distance(gaussians):
-    gaussian = gaussians["isotropic"].times_power(-20)
-    tiny = GaussianModel(gaussian.A, 1e12 * np.ones((K, R)), np.full(K, 1e-6), diagonal=False)
+    tiny = GaussianModel(gaussians["isotropic"].A, 1e12 * np.ones((K, R)), np.full(K, 1e-6))
     Z = 1e-3 * tiny.A.T
     assert (row_distances(tiny, np.zeros((K, P))).squared(Z, 0) >= 0).all()
 

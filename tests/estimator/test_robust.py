@@ -141,11 +141,14 @@ def test_it_is_the_maximum_of_the_likelihood(clean, rng):
     assert -of_plain.fun < best - 20
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
-def test_every_kind_of_noise(clean, noise):
+@pytest.mark.parametrize(
+    ("solver", "noise"),
+    [("ml", "isotropic"), ("ml", "pooled"), ("ml", "diagonal"), ("lsq", "pooled"), ("mspm", "scaled")],
+)
+def test_every_kind_of_noise(clean, solver, noise):
     X, bad = with_bad_rows(clean, 0.03)
-    model = fit(X, clean.y, solver="ml", noise=noise)
-    assert loss(model, clean) < 1.3 * loss(fit(clean.X, clean.y, solver="ml", robust=False), clean)
+    model = fit(X, clean.y, solver=solver, noise=noise)
+    assert loss(model, clean) < 1.3 * loss(fit(clean.X, clean.y, solver=solver, robust=False), clean)
     assert model.outlyingness(X, clean.y)[bad].min() > model.outlyingness(X, clean.y)[~bad].max()
 
 

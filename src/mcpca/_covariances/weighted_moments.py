@@ -146,11 +146,16 @@ class ShrunkSource:
 
     def _shrunk(self, X: Any, codes: Array) -> Array:
         out = np.zeros(X.shape, dtype=self.dtype)
-        for i in np.unique(codes[codes >= 0]).tolist():
-            rows = np.flatnonzero(codes == i)
-            for part, Z in centred_pieces(X[rows], self._distances.means[i]):
+        # An empty block has no runs of contexts.
+        if not len(codes):
+            return out
+        for i, rows in zip(*rows_of_contexts(codes, 0, len(self._factors)), strict=True):
+            block = X[rows]
+            shrunk = np.empty(block.shape, dtype=self.dtype)
+            for part, Z in centred_pieces(block, self._distances.means[i]):
                 w = weights_of(self._distances.squared(Z, i), X.shape[1], self._freedom)
-                out[rows[part]] = np.sqrt(self._factors[i] * w)[:, None] * Z
+                shrunk[part] = np.sqrt(self._factors[i] * w)[:, None] * Z
+            out[rows] = shrunk
         return out
 
 
