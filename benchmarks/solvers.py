@@ -18,7 +18,7 @@ from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress
 from mcpca._covariances.validation import check_covariances
 from mcpca._solvers.interface import Settings
-from mcpca._solvers.ml import _first_stage
+from mcpca._solvers.ml_starts import start_by_size
 from problems import SHAPES, Shape
 from speed import seconds
 
@@ -34,7 +34,7 @@ def _stage_one(S: np.ndarray, shape: Shape, seed: int) -> None:
     unit = float(trace.mean()) / shape.p
     n = np.full(shape.k, shape.n_samples - 1.0)
     settings = Settings(np.random.default_rng(seed), 1e-7, 200, lambda *_: None, n)
-    _first_stage(
+    start_by_size(
         CovarianceStack(S),
         compress(CovarianceStack(S), shape.r).leading(shape.r),
         shape.r,

@@ -240,6 +240,6 @@ def test_whoever_tells_of_pairs_knows_of_right_angles(rng):
     assert finding["level"] == "good"
     assert "from equal, so the data can tell" in finding["text"]
     assert all("cannot be told apart" not in card for card in analysis.describe(model).values())
-    equal = GaussianModel(np.eye(4)[:, :2], np.ones((3, 2)), np.full(3, 0.1), False)
+    equal = GaussianModel(np.eye(4)[:, :2], np.ones((3, 2)), np.full(3, 0.1))
     with pytest.raises(ValueError, match="not identifiable: MCPC 1 and MCPC 2 have equal loadings"):
         precision_of(equal, np.full(3, 50), pooled=False, orthogonal=True)

@@ -9,6 +9,7 @@ Centring rows would make sparse ones dense. Wherever possible, their scores on a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ _CENTRED_NUMBERS = 2**20
 # With more contexts than this a block has few rows of each. Sums of sparse rows are then added entry by entry, which is
 # three times as fast as forming sums by context first.
 _MANY_CONTEXTS = 200
+
+
+Kernel = Callable[[Any, Array], list[Sum]]
 
 
 @dataclass(frozen=True)
@@ -112,16 +116,15 @@ class SquareLengths:
         return np.asarray(np.einsum("np,np,p->n", centred, centred, weights, optimize=True))
 
 
-def row_squares(lengths: SquareLengths, X: Any, codes: Array) -> list[Sum]:
-    """Return sums of squared lengths of centred rows, to total 0, (k, 1)."""
+def with_row_squares(kernel: Kernel, lengths: SquareLengths, place: int, X: Any, codes: Array) -> list[Sum]:
+    """Return what ``kernel`` does, and sums of squared lengths of centred rows, to total ``place``, (k, 1)."""
     present, index = np.unique(codes, return_inverse=True)
-    return [Sum(0, present, np.bincount(index, weights=lengths.of(X, codes))[:, None])]
+    return [*kernel(X, codes), Sum(place, present, np.bincount(index, weights=lengths.of(X, codes))[:, None])]
 
 
-def score_scatters_and_squares(scores: CentredScores, lengths: SquareLengths, X: Any, codes: Array) -> list[Sum]:
-    """Return ``score_scatters``, to total 0, and ``row_squares``, to total 1, (k, 1)."""
-    squares = row_squares(lengths, X, codes)[0]
-    return [*score_scatters(scores, X, codes), squares._replace(total=1)]
+def nothing(X: Any, codes: Array) -> list[Sum]:
+    """Return nothing, for a pass that ``with_row_squares`` alone has a use for."""
+    return []
 
 
 def score_squares(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:

@@ -288,15 +288,7 @@ class StreamedCovariances:
     def _core(self, A: Array) -> Array:
         m = A.shape[1]
         scatters = np.zeros((self.n_contexts, m, m))
-        squares = np.zeros((self.n_contexts, 1))
-        kernel = partial(kernels.score_scatters, self._scores(A))
-        # Traces come along: their O(nnz) is little beside the O(nnz m) of the scores, a pass of their own is not.
-        if self.known.traces is None:
-            both = partial(kernels.score_scatters_and_squares, self._scores(A), self._square_lengths)
-            run_pass(self.contexts, self.passes, "core", both, [scatters, squares])
-            self._memory.results = self.known.with_traces(self._traces_from(squares))
-        else:
-            run_pass(self.contexts, self.passes, "core", kernel, [scatters])
+        self._run_with_traces("core", partial(kernels.score_scatters, self._scores(A)), [scatters])
         core = scatters * self._factors[:, None, None]
         # In the precision of the rows, like the cores that passes for the basis find: the memory is k m^2 numbers.
         self._memory.results = self.known.with_core(A, core.astype(self.dtype))
@@ -318,7 +310,7 @@ class StreamedCovariances:
         products = np.zeros(A.shape)
         sums = np.zeros((self.n_contexts, A.shape[1]))
         kernel = partial(kernels.combined_products, self._scores(A), W)
-        run_pass(self.contexts, self.passes, "components", kernel, [products, sums])
+        self._run_with_traces("components", kernel, [products, sums])
         # sum_i (X_i - 1 m_i^T)^T Z_i W_i = sum_i X_i^T Z_i W_i - m_i (1^T Z_i W_i)
         return self._scaled_columns(products - self.means.T @ sums)
 
@@ -340,20 +332,23 @@ class StreamedCovariances:
     def traces(self) -> Array:
         """Return ``tr S_i`` (k,): one pass, unless another one has found it on the way."""
         if self.known.traces is None:
-            squares = np.zeros((self.n_contexts, 1))
-            kernel = partial(kernels.row_squares, self._square_lengths)
-            run_pass(self.contexts, self.passes, "traces", kernel, [squares])
-            self._memory.results = self.known.with_traces(self._traces_from(squares))
+            self._run_with_traces("traces", kernels.nothing, [])
         assert self.known.traces is not None
         return self.known.traces
 
-    @property
-    def _square_lengths(self) -> kernels.SquareLengths:
-        return kernels.SquareLengths(self.means, None if self.scale is None else self.scale**2)
+    def _run_with_traces(self, stage: str, kernel: kernels.Kernel, totals: list[Array]) -> None:
+        """Run a pass that also finds the traces, if they are not known.
 
-    def _traces_from(self, squares: Array) -> Array:
-        """Return the traces (k,) from sums (k, 1) of the squared lengths of centred rows."""
-        return np.asarray(squares[:, 0] * self._factors)
+        Their O(nnz) is little beside the O(nnz m) of scores on m directions; a pass of their own would not be.
+        """
+        if self.known.traces is not None:
+            run_pass(self.contexts, self.passes, stage, kernel, totals)
+            return
+        lengths = kernels.SquareLengths(self.means, None if self.scale is None else self.scale**2)
+        squares = np.zeros((self.n_contexts, 1))
+        both = partial(kernels.with_row_squares, kernel, lengths, len(totals))
+        run_pass(self.contexts, self.passes, stage, both, [*totals, squares])
+        self._memory.results = self.known.with_traces(squares[:, 0] * self._factors)
 
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""

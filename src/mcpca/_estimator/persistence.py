@@ -101,6 +101,8 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         "n_passes": model.n_passes,
         "basis_residual": model.basis_residual,
         "exponent": model.facets.exponent,
+        # Infinity is no number of JSON; text stands for it, and for all others.
+        "degrees_of_freedom": None if model.degrees_of_freedom is None else repr(float(model.degrees_of_freedom)),
     }
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
@@ -203,8 +205,17 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         solver=solver,
         noise=noise,
         orthogonal=bool(parameters.get("orthogonal", False)),
+        degrees_of_freedom=_degrees_of_freedom(header.get("degrees_of_freedom")),
     )
     return SavedModel(parameters, model, _rank_choice(arrays, header))
+
+
+def _degrees_of_freedom(text: Any) -> float | None:
+    freedom = None if text is None else float(text)
+    # Written so that NaN is refused too.
+    if freedom is not None and not freedom > 0:
+        raise ValueError(f"degrees_of_freedom is {str(text)[:40]!r}")
+    return freedom
 
 
 def _rank_choice(arrays: dict[str, Array], header: dict[str, Any]) -> RankSelection | RankChoice | None:

@@ -83,7 +83,7 @@ def loadings_of_fit(
         B = solve_loadings((A.T @ A) ** 2, along)
     else:
         # After ``score_moments``: a pass for those may have found the traces.
-        _check_visible(_hidden_noise(S, A, moments), kind, names)
+        _check_visible(_hidden_noise(S, A, moments, freedom), kind, names)
         B, noise = _floor(S, A, along, kind, freedom)
     if moments is None:
         A, B, _ = canonical_order(A, B)
@@ -91,11 +91,12 @@ def loadings_of_fit(
     corrected = B
     floor = noise
     if floor is None:
-        corrected, floor = _corrected(S, A, B, along, _hidden_noise(S, A, moments), freedom)
+        corrected, floor = _corrected(S, A, B, along, _hidden_noise(S, A, moments, freedom), freedom)
     ordered, B, order = canonical_order(A, B)
     signs = np.sign(np.einsum("pj,pj->j", ordered, A[:, order]))
     # The covariances of scores turn with the order and signs of components; the other moments are sums over them.
-    scores = moments.covariances[:, order][:, :, order] * np.outer(signs, signs)
+    # Contiguous, as they would come from a file: another layout of memory would round differently later.
+    scores = np.ascontiguousarray(moments.covariances[:, order][:, :, order] * np.outer(signs, signs))
     moments = moments._replace(variances=along[:, order], covariances=scores)
     rest = _outside(S, ordered, scores)
     measures = Measures(complete(moments, ordered, B), corrected[:, order], floor, scores, rest)
@@ -124,12 +125,19 @@ def _outside(S: Covariances, A: Array, scores: Array) -> Array:
     return np.asarray(np.maximum(S.traces() - np.einsum("kab,ab->k", scores, A.T @ A), 0))
 
 
-def _hidden_noise(S: Covariances, A: Array, moments: ScoreMoments | None) -> Array:
-    """Return which contexts (k,) vary only within the span of A."""
+def _hidden_noise(S: Covariances, A: Array, moments: ScoreMoments | None, freedom: Array) -> Array:
+    """Return which contexts (k,) have so few rows that they vary only within the span of A, whatever their noise.
+
+    With more rows, a context without variance outside the span has no noise.
+    """
+    few: Array = np.asarray(freedom <= A.shape[1])
+    if not few.any():
+        return few
     if moments is not None:
-        return outside_is_empty(_outside(S, A, moments.covariances), S.traces())
-    inside = S.variances_along(orthonormal(A)).sum(axis=1)
-    return outside_is_empty(S.traces() - inside, S.traces())
+        rest = _outside(S, A, moments.covariances)
+    else:
+        rest = S.traces() - S.variances_along(orthonormal(A)).sum(axis=1)
+    return np.asarray(few & outside_is_empty(rest, S.traces()))
 
 
 def check_outside(r: int, p: int, noise: str | None) -> None:

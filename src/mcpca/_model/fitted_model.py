@@ -57,6 +57,8 @@ class FittedModel:
     solver, noise, orthogonal : str, str or None, bool
         The model's assumptions: the parameters of ``MCPCA`` of the same names, ``noise`` being None if ``loadings``
         were fitted without it.
+    degrees_of_freedom : float or None
+        Of the rows, if they were weighted (``robust=True``); infinite if they are Gaussian.
     """
 
     components: Array
@@ -79,6 +81,7 @@ class FittedModel:
     solver: str
     noise: str | None
     orthogonal: bool
+    degrees_of_freedom: float | None = None
 
     @property
     def n_features(self) -> int:
@@ -142,11 +145,8 @@ class FittedModel:
                 f"{self.n_components} MCPCs of {self.n_features} features leave no variance in other directions. Lower "
                 "n_components, or fit with solver='ml'."
             )
-        return GaussianModel(
-            A=to_host(self.components).astype(np.float64),
-            B=self.compared_loadings().astype(np.float64),
-            noise=noise,
-            diagonal=self.noise == "diagonal",
+        return GaussianModel.with_noise(
+            to_host(self.components).astype(np.float64), self.compared_loadings().astype(np.float64), noise, self.noise
         )
 
     def counts(self, purpose: str) -> Array:

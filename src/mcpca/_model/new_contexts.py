@@ -195,7 +195,7 @@ def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Arra
         else:
             B = gaussian.B[positions]
             s = gaussian.s[positions]
-        noise = np.outer(s, gaussian.noise if gaussian.diagonal else np.ones(len(A)))
+        noise = gaussian.feature_noise(s)
     elif positions is None:
         B = _loadings_on(model, S, e, corrected=False)
     else:

@@ -35,7 +35,9 @@ def warn_of_unequal_noise(model: FittedModel, names: Sequence[str]) -> None:
     floors = to_host(model.noise_variance).astype(np.float64)
     B = to_host(model.loadings).astype(np.float64)
     corrected = model.compared_loadings().astype(np.float64)
-    changed = reordered(B, corrected, floors, model.n_samples, model.n_features)
+    # Squares of variances may be out of range in the units of the data.
+    unit = max(float(corrected.max(initial=0)), float(floors.max(initial=0))) or 1.0
+    changed = reordered(B / unit, corrected / unit, floors / unit, model.n_samples, model.n_features)
     if not changed.any():
         return
     low = int(floors.argmin())

@@ -307,7 +307,7 @@ def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: 
     solution = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
     assert solution.loadings is not None
     assert solution.noise is not None
-    return GaussianModel(solution.components, solution.loadings, solution.noise, diagonal=False)
+    return GaussianModel(solution.components, solution.loadings, solution.noise)
 
 
 def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dict[str, Array]:

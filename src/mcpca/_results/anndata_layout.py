@@ -67,6 +67,8 @@ _NOISE = {
     "score_covariances": "score_covariances",
     "variance_outside": "variance_outside",
 }
+# Numbers of the header of a state that are kept among the diagnostics.
+_NUMBERS = ("n_iter", "n_passes", "basis_residual", "exponent", "degrees_of_freedom")
 
 
 class Keys(NamedTuple):
@@ -222,6 +224,7 @@ def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[s
         "n_passes": header["n_passes"],
         "basis_residual": float(header["basis_residual"]),
         "exponent": int(header["exponent"]),
+        "degrees_of_freedom": model.degrees_of_freedom_,
         "warnings": np.array(notes, dtype=object),
     }
 
@@ -322,7 +325,7 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
         "parameters": _parameters(cls, stored["params"]),
         "contexts": [str(name) for name in stored["loadings"].index],
         "feature_names": None if features is None else [str(name) for name in features],
-        **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual", "exponent")},
+        **{name: diagnostics.get(name) for name in _NUMBERS},
     }
     # Fits of older versions have neither corrected loadings nor a word on noise, which tells ``from_state`` their age.
     if "corrected_loadings" in stored:
@@ -359,4 +362,5 @@ def _parameters(cls: Any, params: Any) -> dict[str, Any]:
     # Older versions of anndata do not write None.
     known = {name: params.get(name) for name in cls().get_params(deep=False) if name != "verbose"}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in known.items()}
-    return plain | {"n_components": params.get("n_comps")}
+    # A fit that was stored before there was a choice was not robust.
+    return plain | {"n_components": params.get("n_comps"), "robust": bool(params.get("robust", False))}

@@ -3,7 +3,7 @@
 This is the paper's fourth facet (supplement, "Connection to maximum likelihood estimation"; Definition SI-2.10) with
 room for noise, which real covariances have and which bounds the likelihood when r < p.
 
-Stage 1 (``weighted``) is a joint diagonalisation of the core in r dimensions with the weights of a likelihood. Stage 2
+Stage 1 (``ml_starts``) is a joint diagonalisation of the core in r dimensions with the weights of a likelihood. Stage 2
 (``scoring``) maximises the likelihood itself, in a core that grows until the gradient in all features is small
 (``growing``). Every accepted step raises the likelihood; a stage that cannot improve returns what it was given.
 
@@ -17,35 +17,25 @@ All stages work in units in which the mean variance of a feature is 1, so that f
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from .._covariances.interface import Covariances, project
-from .._covariances.stack import variances_along
 from .._covariances.subspace import Core, compress, orthonormal
-from .._utils.progress import Search, within
+from .._utils.progress import Search
 from .._utils.types import Array
-from . import lsq, mspm
 from .growing import GrowingCore, Patience
 from .interface import Settings, SolverResult
 from .likelihood import unit_columns
 from .ml_diagonal import factor_analysis, fit_diagonal_noise, guess_unique_variances
 from .ml_estimate import NOISE_FLOOR, Estimate, largest_decrement, largest_distance
+from .ml_starts import Start, likely_start, pool_if, start_by_size
 from .scoring import ScoringData, maximise_likelihood, outside_gradient_in_features
-from .weighted import correlation_left, weighted_diagonaliser
 
-NOISES = ("isotropic", "pooled", "diagonal", None)
 _RELATIVE_NOISE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
 _SINGULAR = 1e-10  # share of the variance of a context outside its top r directions that is rounding only
-_COLLINEAR = 1e7  # condition of A above which two components are one
 _NO_NOISE = 1e-8  # below this there is no noise to speak of, and stage 1 is all there is to do
 _MOST_CORES = 30
 _IDLE_FACTOR = 0.8  # a round that leaves more than this share of the decrement is one of those that ``Patience`` counts
-# k q^2 r up to which a second start is tried, and how many steps each start gets before the better one is chosen. The
-# likelihood of small problems has more local maxima, and there a second start is cheap.
-_TWO_STARTS_UP_TO = 10**7
-_TRIAL_STEPS = 8
 
 
 def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
@@ -65,18 +55,18 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         psi = guess_unique_variances(S, n, r) / unit
         scale = 1 / np.sqrt(psi)
         white = S.scaled(scale)
-        A, B, _ = _first_stage(white, compress(white, r), r, white.variances().sum(axis=1) / unit, unit, settings)
+        A, B, _ = start_by_size(white, compress(white, r), r, white.variances().sum(axis=1) / unit, unit, settings)
         estimate = fit_diagonal_noise(S, unit, *unit_columns(A / scale[:, None], B), psi, settings)
     else:
         part = core.leading(r)
-        A, B, noise = _first_stage(S, part, r, trace / unit, unit, settings)
+        start = start_by_size(S, part, r, trace / unit, unit, settings)
         if kind is None:
-            estimate = _without_noise(S, unit, A, B, settings)
-        elif p > r and float(np.median(noise)) < _NO_NOISE:
+            estimate = _without_noise(S, unit, start.A, start.B, settings)
+        elif p > r and float(np.median(start.noise)) < _NO_NOISE:
             # Exactly low rank: a likelihood without bound, whose limit stage 1 has reached.
-            estimate = Estimate(A, B, _pool_if(kind, np.maximum(noise, NOISE_FLOOR), n), 0.0, 1)
+            estimate = Estimate(start.A, start.B, pool_if(kind, np.maximum(start.noise, NOISE_FLOOR), n), 0.0, 1)
         else:
-            estimate = _in_growing_cores(S, trace / unit, unit, part, A, B, noise, settings)
+            estimate = _in_growing_cores(S, trace / unit, unit, part, start, settings)
     distance = float(np.sqrt(max(estimate.decrement, 0.0)))
     message = _message(distance, distance <= largest_distance(settings))
     return _result(estimate, unit, distance, message, settings)
@@ -132,87 +122,7 @@ def _message(distance: float, converged: bool) -> str:
     )
 
 
-# Stage 1 ------------------------------------------------------------------------------------------------------------
-
-
-def _first_stage(
-    S: Covariances, core: Core, r: int, trace: Array, unit: float, settings: Settings
-) -> tuple[Array, Array, Array]:
-    """Return components (p, r), loadings and the noise of each context, from a weighted joint diagonalisation.
-
-    The power method helps out if that does not converge. ``trace`` (k,) is in units of ``unit``.
-    """
-    p = S.n_features
-    n = settings.degrees_of_freedom
-    # At r = p such a core has no basis, and each context is taken from S itself below.
-    if core.mixture is not None and p > r:
-        return _power_start(S, core, r, trace, unit, settings)
-    # The r directions in which stage 1 works: the first r of the core, or the top singular vectors of all features.
-    if core.basis is not None:
-        U = np.eye(core.basis.shape[1], r)
-        M = core.tensor[:, :r, :r] / unit
-    else:
-        U, _ = mspm.row_space(S.whole(), r)
-        M = project(S, U) / unit
-    noise = _noise_outside(M, trace, p, settings)
-    settings.report("first guess", 0, 1)
-    W, converged = weighted_diagonaliser(M, noise, n, settings.rng)
-    if W is None or not converged:
-        A = mspm.solve(S, core, r, settings).components
-        # The diagonaliser that belongs to A: its rows are orthogonal, in U, to all components but one.
-        other = np.linalg.pinv(U.T @ (A if core.basis is None else core.basis.T @ A))
-        W = other if W is None else min(W, other, key=lambda W: correlation_left(M, W, noise, n))
-    if np.linalg.cond(W) > _COLLINEAR:  # components that coincide: any axes of their span are as good a start
-        W = np.eye(r)
-    # Noise of variance s_i has the variance s_i |w_j|^2 in score j; what is left of a score's variance is its loading.
-    # Without noise this is B_i = Diag(A^-1 S_i A^-T), the paper's maximum for given A (Proposition SI-2.11, its proof).
-    B = np.maximum(variances_along(M, W.T) - noise[:, None] * np.einsum("jq,jq->j", W, W), 0)
-    settings.report("first guess", 1, 1)
-    return *unit_columns(core.lift(U @ np.linalg.pinv(W)), B), noise
-
-
-def _noise_outside(M: Array, trace: Array, p: int, settings: Settings) -> Array:
-    """Guess the noise of each context (k,) from the variance outside the r directions of ``M`` (k, r, r)."""
-    k, r, _ = M.shape
-    if settings.noise is None:
-        return np.zeros(k)
-    if p > r:
-        # As in probabilistic PCA: the mean variance of the p - r directions that are left.
-        return np.asarray(np.maximum(trace - np.einsum("kjj->k", M), 0) / (p - r))
-    # No direction is left to see it in. The smallest eigenvalue bounds it from above; loadings need some of that, too.
-    return np.asarray(0.9 * np.maximum(np.linalg.eigvalsh(M)[:, 0], 0))
-
-
-def _power_start(
-    S: Covariances, core: Core, r: int, trace: Array, unit: float, settings: Settings
-) -> tuple[Array, Array, Array]:
-    """Return what ``_first_stage`` does, by the power method.
-
-    Where contexts are so many that the core holds combinations of them, a weight for each would cost many times more
-    than the power method, and stage 2 gives them their weights anyway.
-    """
-    A = mspm.solve(S, core, r, settings).components
-    noise = np.zeros(S.n_contexts)
-    if settings.noise is not None:
-        # The trace of S_i within the span of A, for which columns have to be orthonormal.
-        inside = S.variances_along(orthonormal(A)).sum(axis=1) / unit
-        noise = np.maximum(trace - inside, 0) / (S.n_features - r)
-    return A, _loadings_beside_noise(S, unit, A, noise), noise
-
-
-def _loadings_beside_noise(S: Covariances, unit: float, A: Array, noise: Array) -> Array:
-    """Return the variances of the scores ``A^+ x`` less what noise has in them (k, r)."""
-    W = np.linalg.pinv(A)
-    variances = S.variances_along(W.T) / unit
-    return np.asarray(np.maximum(variances - noise[:, None] * np.einsum("jp,jp->j", W, W), 0))
-
-
 # Stage 2 ------------------------------------------------------------------------------------------------------------
-
-
-def _pool_if(kind: str | None, noise: Array, n: Array) -> Array:
-    """Return the noise of each context (k,), or for "pooled" its mean k times."""
-    return np.full(len(n), float(n @ noise / n.sum())) if kind == "pooled" else noise
 
 
 def _without_noise(S: Covariances, unit: float, A: Array, B: Array, settings: Settings) -> Estimate:
@@ -231,18 +141,19 @@ def _without_noise(S: Covariances, unit: float, A: Array, B: Array, settings: Se
 
 
 def _in_growing_cores(
-    S: Covariances, trace: Array, unit: float, core: Core, A: Array, B: Array, noise: Array, settings: Settings
+    S: Covariances, trace: Array, unit: float, core: Core, start: Start, settings: Settings
 ) -> Estimate:
     """Climb in the core; let it grow until the gradient in all features is small, too."""
     n = settings.degrees_of_freedom
     tol = largest_decrement(settings)
     growing = GrowingCore.from_core(S, core, unit)
     # From the first core, and held for all: a bound that moves with the core could lower the likelihood between rounds.
-    floor = _noise_floor(growing.tensor, trace, noise, n, A.shape)
-    s = _pool_if(settings.noise, np.maximum(noise, floor), n)
-    n_iter = 0
-    if growing.tensor.size * A.shape[1] <= _TWO_STARTS_UP_TO:
-        A, B, s, n_iter = _better_start(S, unit, core, growing, trace, floor, (A, B, s), settings)
+    floor = _noise_floor(growing.tensor, trace, start.noise, n, start.A.shape)
+    data = ScoringData(growing.tensor, trace, n, len(start.A), floor, str(settings.noise))
+    start, n_iter = likely_start(growing, data, start, settings)
+    A = start.A
+    B = start.B
+    s = pool_if(settings.noise, np.maximum(start.noise, floor), n)
     decrement = np.inf
     patience = Patience(_IDLE_FACTOR)
     progress = Search(settings.report, "likelihood", _MOST_CORES)
@@ -296,34 +207,3 @@ def _singular(T: Array, trace: Array, r: int) -> Array:
         w = np.linalg.eigvalsh(T[i])
         singular[i] = trace[i] - w[-r:].sum() <= _SINGULAR * trace[i]
     return np.asarray(singular)
-
-
-def _better_start(
-    S: Covariances,
-    unit: float,
-    core: Core,
-    growing: GrowingCore,
-    trace: Array,
-    floor: Array,
-    first: tuple[Array, Array, Array],
-    settings: Settings,
-) -> tuple[Array, Array, Array, int]:
-    """Climb a few steps from the first start (A, B, s) and from least squares; return the higher point and the steps.
-
-    Least squares is a start of another kind: it weighs contexts by their size, not by what they are sure of.
-    """
-    A, B, s = first
-    r = A.shape[1]
-    starts = [(A, B)]
-    quiet = replace(settings, report=within(settings.report, "second start"))
-    A_lsq = lsq.solve(S, core, r, quiet).components
-    B_lsq = _loadings_beside_noise(S, unit, A_lsq, s)
-    # The likelihood inverts A^T A, whose condition is the square of this one.
-    if np.linalg.cond(A_lsq) < _COLLINEAR:
-        starts.append((A_lsq, B_lsq))
-    data = ScoringData(growing.tensor, trace, settings.degrees_of_freedom, len(A), floor, str(settings.noise))
-    goal = largest_decrement(settings) / 2
-    # Compared after a few steps and not at once: it is where a start leads that counts.
-    ends = [maximise_likelihood(data, growing.inside(A), B, s, goal, _TRIAL_STEPS) for A, B in starts]
-    best = min((end.point for end in ends), key=lambda point: point.model.value)
-    return growing.lift(best.A), best.model.B, best.model.s, sum(end.n_iter for end in ends)

@@ -4,7 +4,7 @@ The model is ``Sigma_i = A B_i A^T + s_i^2 I`` with A orthonormal (the paper's "
 noise). Axes of Sigma_i are then those of A, so for given A the best B and s follow from the variances
 ``h_ij = a_j^T S_i a_j``: ``t_ij = b_ij + s_i^2`` is the larger of h_ij and s_i^2, and s_i^2 is the mean of all
 variances that it exceeds (``_noise_level``). What is left is a function of h, raised as in ``orthogonal``, which gives
-the start.
+the start. Small problems have a second one, the same for weighted covariances without noise (``ml_starts`` says why).
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from .._covariances.interface import Covariances
 from .._covariances.stack import images
 from .._covariances.subspace import Core
 from .._linalg.stiefel import Landscape, complete_frame, maximise_over_frames, nearest_orthonormal
-from .._utils.progress import Search
+from .._utils.progress import Search, within
 from .._utils.types import Array
 from . import orthogonal
 from .growing import GrowingCore
 from .interface import Settings, SolverResult
+from .ml_starts import same_components, weighted_without_noise
 
 _MOST_CORES = 40
+_TWO_STARTS_UP_TO = 10**7  # k q^2 r
+_START_TOL = 1e-4
 _POLAR_STEPS = 5  # before Newton's method: they cannot fail, but converge linearly
 # s^2 is not taken below the first of these times the variance of a context, where rounding would decide the
 # likelihood, nor below the second times that of the largest, so that squares of 1 / s^2 are finite.
@@ -35,13 +38,17 @@ _TINY = float(np.finfo(float).tiny)
 
 
 class OrthogonalMaximum(NamedTuple):
-    """Orthonormal columns (q, r), loadings b (k, r), noise s^2 (k,), the steps taken, and whether they converged."""
+    """Orthonormal columns (q, r), loadings b (k, r), noise s^2 (k,), the steps taken, and whether they converged.
+
+    ``value`` is twice the log-likelihood per sample, but for a constant that all ends in one core share.
+    """
 
     components: Array
     loadings: Array
     noise: Array
     n_iter: int
     converged: bool
+    value: float
 
 
 def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
@@ -58,12 +65,17 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     # Without noise there is no density outside the span of A, which therefore cannot move.
     growing = GrowingCore(S, core.leading(r).basis if noisy else A)
     progress = Search(settings.report, "likelihood", _MOST_CORES)
+    first = True
     for _ in range(_MOST_CORES):
         progress.step()
         has_all_features = growing.basis is None
         inside = A if has_all_features else nearest_orthonormal(growing.inside(A))
         end = _solve_in_core(growing.tensor, trace, inside, S.n_features, settings)
         n_iter += end.n_iter
+        if first and noisy:
+            end, more = _higher(growing.tensor, trace, S.n_features, end, settings)
+            n_iter += more
+        first = False
         moved = end.components if has_all_features else nearest_orthonormal(growing.lift(end.components))
         change = moved - A
         A = moved
@@ -82,6 +94,24 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         # What noise was split off within the span belongs to the components.
         return SolverResult(A, n_iter, end.converged, message, end.loadings + end.noise[:, None], None)
     return SolverResult(A, n_iter, end.converged, message, end.loadings, end.noise)
+
+
+def _higher(
+    T: Array, trace: Array, p: int, end: OrthogonalMaximum, settings: Settings
+) -> tuple[OrthogonalMaximum, int]:
+    """Return the higher of two maxima, ``end`` and that of the second start, and the steps taken for the latter."""
+    k, q, _ = T.shape
+    r = end.components.shape[1]
+    if k * q * q * r > _TWO_STARTS_UP_TO or q == r:
+        return end, 0
+    D = weighted_without_noise(T, trace, p, r, settings.degrees_of_freedom)
+    report = within(settings.report, "second start")
+    start = orthogonal.solve_orthogonal_core(D, r, tol=_START_TOL, max_iter=settings.max_iter, report=report)
+    # Axes that the first start has led to already.
+    if same_components(start.components, end.components):
+        return end, start.n_iter
+    other = _solve_in_core(T, trace, start.components, p, settings)
+    return max(end, other, key=lambda end: end.value), start.n_iter + other.n_iter
 
 
 def _solve_in_core(T: Array, trace: Array, start: Array, p: int, settings: Settings) -> OrthogonalMaximum:
@@ -178,7 +208,8 @@ def solve_likelihood(
     rounding = float(np.finfo(float).eps * (total / noise).max())
     converged = end.gain <= max(tol, rounding) * p
     s2 = np.maximum(noise * size, floor)  # dividing and multiplying may lose the last digit
-    return OrthogonalMaximum(A, np.ascontiguousarray(loadings) * size, s2, polar_steps + end.n_iter, bool(converged))
+    loadings = np.ascontiguousarray(loadings) * size
+    return OrthogonalMaximum(A, loadings, s2, polar_steps + end.n_iter, bool(converged), end.value)
 
 
 def likelihood_landscape(h: Array, total: Array, n: Array, p: int, floor: Array, pooled: bool) -> Landscape:
