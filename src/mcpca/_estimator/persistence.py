@@ -51,7 +51,7 @@ _SHAPES = {
     "means_": "kp",
     "singular_values_": "",
     "n_samples_per_context_": "k",
-    "noise_variance_": "k p",
+    "noise_variance_": "k p kp",
     "score_covariances": "krr",
     "variance_outside": "k",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},

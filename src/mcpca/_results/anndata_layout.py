@@ -176,8 +176,8 @@ def _content(
     }
     table |= {column: arrays[f"facet_{facet}"] for column, facet in _FACETS.items()}
     noise = {name: arrays[source] for name, source in _NOISE.items() if source in arrays}
-    # One variance per context fits into the table; "diagonal" has one per feature.
-    if model.noise_variance_ is not None and model.noise != "diagonal":
+    # One variance per context fits into the table; "diagonal" has one per feature, "scaled" one for both.
+    if model.noise_variance_ is not None and model.noise not in ("diagonal", "scaled"):
         table["noise_variance"] = noise["noise_variance"]
     content = {
         "loadings": pd.DataFrame(model.loadings_, index=names, columns=labels),

@@ -116,9 +116,9 @@ def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str,
         with_noise = " or ".join(f"solver={name!r}" for name, entry in SOLVERS.items() if entry.models_noise)
         why = f"solver={solver!r} has no model of the noise"
         refuse_without_effect("noise", noise, "isotropic", why, f"drop it, or pass {with_noise}")
-    if models_noise and orthogonal and noise == "diagonal":
+    if models_noise and orthogonal and noise in ("diagonal", "scaled"):
         raise ValueError(
-            "orthogonal=True with noise='diagonal': orthogonal axes do not stay orthogonal when features are divided "
+            f"orthogonal=True with noise={noise!r}: orthogonal axes do not stay orthogonal when features are divided "
             "by their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
         )
     return {"solver": solver, "orthogonal": bool(orthogonal), "noise": noise}

@@ -45,6 +45,10 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
     # One variance per feature. Noise by context is a column of the diagnostics.
     if model.noise_variance_ is not None and model.noise == "diagonal":
         tables["noise"] = {"feature": features, "variance": to_host(model.noise_variance_)}
+    elif model.noise_variance_ is not None and model.noise == "scaled":
+        # s_i psi_f with psi of mean 1: psi here, s_i in the diagnostics.
+        variances = to_host(model.noise_variance_)
+        tables["noise"] = {"feature": features, "variance": variances.sum(axis=0) / variances.mean(axis=1).sum()}
     choice = model.rank_choice_
     # Rank "auto" has all criteria in its table; the paper's rule has one curve.
     if isinstance(choice, RankSelection):
@@ -72,8 +76,11 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
         "score_correlation": model.offdiagonal_correlation(per="context", normalized=True),
         "likelihood_loss": model.likelihood_loss(per="context"),
     }
-    # Isotropic noise is one number per context; diagonal noise is one per feature, in a table of its own.
-    if model.noise_variance_ is not None and np.shape(model.noise_variance_) == (k,) and model.noise != "diagonal":
+    # Isotropic noise is one number per context; diagonal noise is one per feature, in a table of its own. The mean of
+    # scaled noise over features is its factor for the context.
+    if model.noise_variance_ is not None and model.noise == "scaled":
+        columns["noise_variance"] = to_host(model.noise_variance_).mean(axis=1)
+    elif model.noise_variance_ is not None and np.shape(model.noise_variance_) == (k,) and model.noise != "diagonal":
         columns["noise_variance"] = to_host(model.noise_variance_)
     return columns
 

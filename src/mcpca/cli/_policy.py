@@ -56,10 +56,10 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect(
             f"--noise {params['noise']}", f"--solver {params['solver']} models no noise; pass --solver ml, or drop it"
         )
-    if params["noise"] == "diagonal" and params["orthogonal"]:
+    if params["noise"] in ("diagonal", "scaled") and params["orthogonal"]:
         raise click.UsageError(
-            "--orthogonal cannot be combined with --noise diagonal: axes do not stay orthogonal when features are "
-            "divided by their noise; choose --noise isotropic or pooled."
+            f"--orthogonal cannot be combined with --noise {params['noise']}: axes do not stay orthogonal when features "
+            "are divided by their noise; choose --noise isotropic or pooled."
         )
     if params["center"] != "overall" and not params["scores"]:
         raise without_effect(

@@ -19,6 +19,7 @@ from .._inference.replication import Replicability
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._results.fitted import Fitted
+from .._utils.array_api import to_host
 from .._utils.types import Array
 from .._utils.wording import beside
 from ..context_tree import similar_order
@@ -102,9 +103,16 @@ def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
         "error": rounded(1 - shares),
         "correlation": rounded(model.offdiagonal_correlation(per="context", normalized=True)),
         "loss": rounded(model.likelihood_loss(per="context")),
-        # Diagonal noise has one number for each feature and none for a context.
-        "noise": None if noise is None or model.noise == "diagonal" else rounded(noise),
+        # Diagonal noise has one number for each feature and none for a context; of scaled noise the mean over features
+        # is the context's own factor.
+        "noise": None if noise is None or model.noise == "diagonal" else rounded(_by_context(noise)),
     }
+
+
+def _by_context(noise: Any) -> Array:
+    """Return one noise variance for each context (k,), of (k,) or (k, p)."""
+    noise = to_host(noise)
+    return np.asarray(noise if noise.ndim == 1 else noise.mean(axis=1))
 
 
 def _of_mcpcs(
