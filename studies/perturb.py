@@ -17,7 +17,7 @@ from scipy.stats import false_discovery_control, rankdata
 
 from mcpca import MCPCA, plotting
 from mcpca.analysis import feature_scores, link_recall, links_of_sets
-from mcpca.analysis.links import LOADINGS, MEANS, SDS, condensed_places, pairs_called
+from mcpca.analysis.links import LOADINGS, MEANS, SDS, pairs_called, recalls_of_exchanged
 
 from .chance import Array, Chance, permuted_fits, spread
 from .known import K562_PATHWAYS, THP1_PATHWAYS
@@ -101,7 +101,8 @@ def study_links(
             "n_pcs": Z.shape[1],
             "standardize": standardize,
         }
-        recall = link_recall(models, known, max_sizes=None, **options)
+        # Chance is found below, with the exchanges that gains need as well.
+        recall = link_recall(models, known, max_sizes=None, permutations=0, **options)
         null = _recall_by_chance(pairs_called(models, **options), known, at, exchanges)
         tables.append(_table(recall, null))
         gained.append(_gains(recall, null).assign(**{"means and loadings": word}))
@@ -225,18 +226,14 @@ def _recall_by_chance(
     exchanges: Sequence[Array],
 ) -> dict[tuple[str, str], Array]:
     """Return the recall of each collection by each kind of features when names are exchanged, the best number taken."""
-    # Which pairs are called stays: only the places of links change. A byte for each pair and number.
-    versions = [(features, inside) for features, own in called.items() for _, inside in own]
-    calls = np.stack([inside for _, inside in versions], axis=1)
-    null = {(name, features): np.empty(len(exchanges)) for name in known for features in called}
+    # Which pairs are called stays: only the places of links change.
+    ways = np.stack(exchanges)
+    null = {}
     for name, pairs in known.items():
         i, j = np.array([(at[a], at[b]) for a, b in pairs]).T
-        for e, places in enumerate(exchanges):
-            moved = np.sort(np.stack([places[i], places[j]]), axis=0)
-            recalls = calls[condensed_places(*moved, len(at))].mean(axis=0)
-            for features in called:
-                own = [v for v, (one, _) in enumerate(versions) if one == features]
-                null[name, features][e] = recalls[own].max()
+        for features, own in called.items():
+            calls = np.stack([inside for _, inside in own], axis=1)
+            null[name, features] = recalls_of_exchanged(calls, i, j, ways).max(axis=1)
     return null
 
 

@@ -11,7 +11,8 @@ from ._covariances.context_covariances import ContextCovariances, context_covari
 from ._covariances.moments import ContextMoments
 from ._estimator.mcpca import MCPCA
 from ._inference.bootstrap import Bootstrap
-from ._inference.precision import Precision, cramer_rao_bound
+from ._inference.planning import cramer_rao_bound
+from ._inference.precision import Precision
 from ._inference.presence import Presence
 from ._inference.replication import Replicability
 from ._linalg.canonical import Matching, ascore, match_components

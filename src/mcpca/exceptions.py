@@ -17,6 +17,7 @@ __all__ = [
     "RawCountsWarning",
     "SmallContextsWarning",
     "UncertainRankWarning",
+    "UnequalNoiseWarning",
 ]
 
 
@@ -89,4 +90,11 @@ class UncertainRankWarning(UserWarning):
 
     Either they are too few to tell anything from noise, and the smallest model is taken; or directions are above noise,
     but halves of the rows do not agree on the components at any rank.
+    """
+
+
+class UnequalNoiseWarning(UserWarning):
+    """Contexts differ in noise by enough to change their order in the loadings of a fit without noise.
+
+    By least squares a loading contains about the noise variance of its context. ``corrected_loadings_`` do not.
     """

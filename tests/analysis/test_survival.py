@@ -11,7 +11,7 @@ from stored_fit import stored_fit
 import mcpca.analysis as analysis
 from mcpca import MCPCA
 from mcpca.analysis import hazards
-from mcpca.analysis.hazards import logrank
+from mcpca.analysis._cox import NoSolutionError, logrank
 from mcpca.datasets import make_contexts
 
 lifelines = pytest.importorskip("lifelines")
@@ -39,7 +39,10 @@ def test_a_planted_hazard_is_found(patients):
     assert table.at["MCPC 2", "logrank_p"] < 1e-4
     assert table["n"].tolist() == [400] * 3
     assert table["events"].tolist() == [event.sum()] * 3
-    assert found.joint.index.tolist() == ["MCPC 2"]
+    assert found.joint.index.tolist() == ["MCPC 1", "MCPC 2", "MCPC 3"]
+    assert found.joint["p"].lt(0.05).tolist() == [False, True, False]
+    assert found.selected.index.tolist() == ["MCPC 2"]
+    assert "In one model of all 3 predictors, corrected for their number: MCPC 2." in found.summary()
 
 
 def test_the_logrank_test_holds_its_level():
@@ -74,7 +77,7 @@ def test_the_model_is_that_of_lifelines(patients):
     np.testing.assert_allclose(ours["survival"], curve.survival_function_.iloc[:, 0])
     np.testing.assert_allclose(ours["time"], curve.survival_function_.index)
     assert ours["at_risk"].iloc[0] == 50
-    assert found.joint is None or "age" in found.joint.index
+    assert found.joint.index.tolist() == ["age", "MCPC 2"]
 
 
 def test_logrank_is_that_of_lifelines(patients):
@@ -188,7 +191,8 @@ def test_one_model_without_a_solution_does_not_lose_the_others(patients):
         found = analysis.survival(model, time, event, X=X, y=y, covariates=z)
     assert found.table["p"].isna().tolist() == [True, False, False]
     assert found.table.loc["MCPC 2", "bonferroni"] < 0.05
-    assert found.joint.index.tolist() == ["copy", "MCPC 2"]
+    assert found.joint.index.tolist() == ["copy", "MCPC 2", "MCPC 3"]
+    assert found.selected.index.tolist() == ["copy", "MCPC 2"]
 
 
 def test_a_joint_model_without_a_solution_does_not_lose_the_table(patients, monkeypatch):
@@ -198,11 +202,11 @@ def test_a_joint_model_without_a_solution_does_not_lose_the_table(patients, monk
     def cox(*arguments):
         calls.append(arguments)
         if len(calls) == 4:  # after those of three MCPCs
-            raise hazards._NoSolutionError("no finite solution")
+            raise NoSolutionError("no finite solution")
         return one_model(*arguments)
 
-    one_model = hazards._cox
-    monkeypatch.setattr(hazards, "_cox", cox)
+    one_model = hazards.fit_cox
+    monkeypatch.setattr(hazards, "fit_cox", cox)
     with pytest.warns(UserWarning, match="joint is None: no finite solution"):
         found = analysis.survival(model, time, event, X=X, y=y)
     assert found.joint is None
@@ -214,3 +218,76 @@ def test_missing_lifelines_names_the_extra(patients, monkeypatch):
     monkeypatch.setitem(sys.modules, "lifelines", None)
     with pytest.raises(ImportError, match=r'pip install "mcpca\[analysis\]"'):
         analysis.survival(model, time, event, X=X, y=y)
+
+
+# Models of several MCPCs
+
+
+def test_the_joint_model_is_corrected_for_all_it_has(patients):
+    """Interval and p of each of m predictors are those of the level 0.05 / m, with sqrt(d / (d - m)) in the errors."""
+    model, X, y, time, event = patients
+    found = analysis.survival(model, time, event, X=X, y=y)
+    Z = model.transform(X)
+    frame = pd.DataFrame(Z / Z.std(axis=0, ddof=1)).assign(time=time, event=event, context=y)
+    d, m = event.sum(), 3
+    fitted = lifelines.CoxPHFitter(alpha=0.05 / m).fit(frame, "time", "event", strata="context")
+    errors = fitted.standard_errors_ * np.sqrt(d / (d - m))
+    p = 2 * scipy.stats.norm.sf(np.abs(fitted.params_ / errors))
+    np.testing.assert_allclose(found.joint["single_p"], p)
+    np.testing.assert_allclose(found.joint["p"], np.minimum(m * p, 1))
+    width = scipy.stats.norm.isf(0.05 / 2 / m) * errors
+    np.testing.assert_allclose(found.joint["upper"], np.exp(fitted.params_ + width))
+    np.testing.assert_allclose(found.joint["lower"], np.exp(fitted.params_ - width))
+    # That of the selected one is lifelines' own, by its name.
+    alone = lifelines.CoxPHFitter().fit(frame[[1, "time", "event", "context"]], "time", "event", strata="context")
+    assert found.selected.columns.tolist() == ["hazard_ratio", "naive_lower", "naive_upper", "naive_p"]
+    assert found.selected.loc["MCPC 2", "naive_p"] == pytest.approx(alone.summary["p"].item())
+
+
+def test_more_predictors_than_events_leave_no_joint_model(patients):
+    model, X, y, time, _ = patients
+    few = np.zeros(400)
+    few[[3, 150, 310]] = 1
+    with pytest.warns(UserWarning, match=r"joint is None: 3 events are too few for Cox's model with 3 predictors"):
+        found = analysis.survival(model, time, few, X=X, y=y, stratify=False)
+    assert found.joint is None
+    assert found.table["p"].notna().all()
+
+
+# Rows of one patient
+
+
+def test_rows_of_one_patient(patients):
+    """Labels by name, by a column of obs, in any order; rows without a label are left out."""
+    model, X, y, time, event = patients
+    patient = np.array([f"patient {i // 4}" for i in range(400)])
+    time, event = np.repeat(time[::4], 4), np.repeat(event[::4], 4)
+    rows = {"X": X, "y": y, "components": 1}
+    found = analysis.survival(model, time, event, cluster=patient, **rows)
+    assert found.n_clusters == 100
+    assert found.table["n"].item() == 400
+    assert "robust to 100 clusters of rows" in found.summary()
+    alone = analysis.survival(model, time, event, **rows)
+    pd.testing.assert_series_equal(found.table["hazard_ratio"], alone.table["hazard_ratio"])
+    for column in ("p", "logrank_p"):
+        assert not np.allclose(found.table[column], alone.table[column], rtol=0.01)
+    assert alone.n_clusters is None
+    names = [f"row {i}" for i in range(400)]
+    labels = pd.Series(patient, index=names).iloc[4:].sample(frac=1, random_state=0)
+    by_name = analysis.survival(model, time, event, X=pd.DataFrame(X, index=names), y=y, components=1, cluster=labels)
+    adata, _ = stored_fit(X, y, 3, obs={"days": time, "dead": event, "patient": [None] * 4 + list(patient[4:])})
+    stored = analysis.survival(adata, "days", "dead", components=1, cluster="patient")
+    kept = slice(4, None)
+    expected = analysis.survival(
+        model, time[kept], event[kept], X=X[kept], y=y[kept], components=1, cluster=patient[kept]
+    )
+    assert by_name.n_clusters == stored.n_clusters == expected.n_clusters == 99
+    # Scores are centred by all rows or by those that are left, which no hazard ratio depends on.
+    pd.testing.assert_frame_equal(by_name.table, expected.table, rtol=1e-5)
+    pd.testing.assert_frame_equal(stored.joint, by_name.joint, rtol=1e-3)
+    with pytest.raises(ValueError, match=r"cluster has shape \(3,\); pass one value for each of the 400 rows"):
+        analysis.survival(model, time, event, cluster=patient[:3], **rows)
+    with pytest.raises(ValueError, match="cluster has 2 labels in these rows, and at least 4 are needed"):
+        analysis.survival(model, time, event, cluster=y // 2, **rows)
+    with pytest.raises(ValueError, match="cluster='patient' would be a column of obs"):
+        analysis.survival(model, time, event, cluster="patient", **rows)

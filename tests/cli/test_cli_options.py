@@ -79,17 +79,10 @@ REFUSED = [
     (["loadings", "{}/fitted", "{}/cells.h5ad", *GROUP, "--mask-var", "all"], 3, "--mask-var has no effect"),
     # Of the model.
     (
-        ["fit", "{}/plain.csv", *CSV, "--noise", "pooled"],
-        2,
-        "--noise pooled has no effect: --solver mspm models no noise",
-    ),
-    (["fit", "{}/plain.csv", *CSV, "--noise", "none", "--solver", "lsq"], 2, "--noise none has no effect"),
-    (
         ["fit", "{}/plain.csv", *CSV, "--noise", "diagonal", "--solver", "ml", "--orthogonal"],
         2,
         "--orthogonal cannot be combined with --noise diagonal",
     ),
-    (["transform", "{}/fitted", "{}/plain.csv", "--posterior"], 3, "posterior"),
     # Of outputs that are not written.
     (["fit", "{}/plain.csv", *CSV, "--center", "context", "--no-scores"], 2, "with --no-scores there are none"),
     (["fit", "{}/plain.csv", *CSV, "--title", "T", "--no-report"], 2, "--title has no effect: with --no-report"),

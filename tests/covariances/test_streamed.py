@@ -378,7 +378,8 @@ def test_sparse_covariances_scores_and_loadings(rng):
     np.testing.assert_allclose(
         model.transform(sparse, y, center="own"), model.transform(X, y, center="own"), atol=1e-10
     )
-    np.testing.assert_allclose(model.loadings_for(sparse, y), model.loadings_, atol=1e-9)
+    np.testing.assert_allclose(model.loadings_for(sparse, y), model.corrected_loadings_, atol=1e-9)
+    np.testing.assert_allclose(model.loadings_for(sparse, y, corrected=False), model.loadings_, atol=1e-9)
     np.testing.assert_allclose(model.score(sparse, y), model.score(X, y))
     noisy = MCPCA(3, solver="ml", random_state=0).fit(sparse, y)
     np.testing.assert_allclose(

@@ -186,17 +186,18 @@ def test_a_model_of_covariances_asks_for_a_mean(X_list):
 
 
 def test_loadings_for_known_data_are_the_fitted_ones(X_list, model):
-    np.testing.assert_allclose(model.loadings_for(X_list), model.loadings_, atol=1e-10)
-    np.testing.assert_allclose(model.loadings_for(X_list[3]), model.loadings_[3], atol=1e-10)
+    np.testing.assert_allclose(model.loadings_for(X_list), model.corrected_loadings_, atol=1e-10)
+    np.testing.assert_allclose(model.loadings_for(X_list[3]), model.corrected_loadings_[3], atol=1e-10)
     S = np.stack([np.cov(X, rowvar=False) for X in X_list])
-    np.testing.assert_allclose(model.loadings_for(S), model.loadings_, atol=1e-10)
-    np.testing.assert_allclose(model.loadings_for(S[1]), model.loadings_[1], atol=1e-10)
+    np.testing.assert_allclose(model.loadings_for(S), model.corrected_loadings_, atol=1e-10)
+    np.testing.assert_allclose(model.loadings_for(S[1]), model.corrected_loadings_[1], atol=1e-10)
     np.testing.assert_allclose(
-        model.loadings_for(dict(zip("xyzuvw", X_list, strict=True))), model.loadings_, atol=1e-10
+        model.loadings_for(dict(zip("xyzuvw", X_list, strict=True))), model.corrected_loadings_, atol=1e-10
     )
     labelled = model.loadings_for(np.vstack(X_list), np.repeat(range(6), 100))
-    np.testing.assert_allclose(labelled, model.loadings_, atol=1e-10)
+    np.testing.assert_allclose(labelled, model.corrected_loadings_, atol=1e-10)
     assert model.loadings_for([X_list[0]]).shape == (1, 4)
+    np.testing.assert_allclose(model.loadings_for(X_list, corrected=False), model.loadings_, atol=1e-10)
 
 
 def test_score_is_the_share_of_squared_covariance(X_list, model):

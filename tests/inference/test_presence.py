@@ -253,7 +253,7 @@ def test_bootstrap_of_the_power_method(fitted):
 
 def test_uncertainty_asks_for_what_it_needs(fitted):
     data, model = fitted
-    with pytest.raises(ValueError, match=r"standard_errors\(\) needs a model of the noise; fit with solver='ml'"):
+    with pytest.raises(ValueError, match=r"standard_errors\(\) are those of the likelihood, and this model was fitted"):
         MCPCA(2, random_state=0).fit(data.X, data.y).standard_errors()
     S = np.stack([np.cov(data.X[data.y == i], rowvar=False) for i in range(8)])
     blind = MCPCA(4, solver="ml", random_state=0).fit_covariances(S)

@@ -23,6 +23,7 @@ ATTRIBUTES = {
     "contexts": "contexts_",
     "means": "means_",
     "n_samples": "n_samples_per_context_",
+    "corrected_loadings": "corrected_loadings_",
     "noise_variance": "noise_variance_",
     "singular_values": "singular_values_",
     "n_iter": "n_iter_",
@@ -31,8 +32,9 @@ ATTRIBUTES = {
     "feature_names": "feature_names_in_",
     "facets": "_facets",
     "score_moments": "_score_moments",
-    "noise": "noise",
+    "solver": "solver",
     "orthogonal": "orthogonal",
+    "degrees_of_freedom": "degrees_of_freedom_",
 }
 
 
@@ -49,9 +51,10 @@ def frame():
 def test_a_fitted_model_is_what_the_attributes_say(frame, solver):
     estimator = MCPCA(2, solver=solver, random_state=0).fit(frame, "site")
     model = fitted_model(estimator)
-    assert {field.name for field in dataclasses.fields(FittedModel)} == {*ATTRIBUTES, "label_columns"}
+    assert {field.name for field in dataclasses.fields(FittedModel)} == {*ATTRIBUTES, "label_columns", "noise"}
     for field, attribute in ATTRIBUTES.items():
         assert getattr(model, field) is getattr(estimator, attribute), field
+    assert model.noise == {"mspm": None, "ml": "isotropic"}[solver]  # what "auto" stands for
     assert model.label_columns == ("site",) == tuple(estimator.label_columns_)
     assert (model.n_components, model.n_features) == (estimator.n_components_, estimator.n_features_in_) == (2, 6)
     assert model.context_means.positions() == {"a": 0, "b": 1, "c": 2}
@@ -61,11 +64,14 @@ def test_a_fitted_model_is_what_the_attributes_say(frame, solver):
 def test_what_a_fit_does_not_have_is_none(frame):
     S = np.stack([np.cov(rows.drop(columns="site"), rowvar=False) for _, rows in frame.groupby("site")])
     model = fitted_model(MCPCA(2, random_state=0).fit_covariances(S))
-    absent = (model.means, model.n_samples, model.noise_variance, model.score_moments, model.feature_names)
-    assert absent == (None,) * 5
+    absent = (model.means, model.n_samples, model.noise, model.feature_names)
+    assert absent == (None,) * 4
     assert model.label_columns == ()
-    with pytest.raises(ValueError, match=r"presence\(\) needs a model of the noise; fit with solver='ml'"):
-        model.gaussian("presence()")
+    old = dataclasses.replace(model, noise_variance=None, corrected_loadings=None)
+    with pytest.raises(ValueError, match=r"presence\(\) needs the noise, and this model was saved by an older mcpca"):
+        old.gaussian("presence()")
+    with pytest.raises(ValueError, match="without corrected loadings; fit it again, or pass corrected=False"):
+        old.compared_loadings()
     with pytest.raises(ValueError, match=r"presence\(\) needs the number of rows of each context; pass n_samples"):
         model.counts("presence()")
 

@@ -60,5 +60,6 @@ def test_metric_is_checked(data):
     model = MCPCA(2, random_state=0).fit(data.X, data.y)
     with pytest.raises(ValueError, match="metric='r2'; choose None, 'covariance' or 'likelihood'"):
         model.score(data.X, data.y, metric="r2")
-    with pytest.raises(ValueError, match="metric='likelihood' needs a model of the noise; fit with solver='ml'"):
-        model.score(data.X, data.y, metric="likelihood")
+    full = MCPCA(data.X.shape[1], random_state=0).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="metric='likelihood' needs noise in every context"):
+        full.score(data.X, data.y, metric="likelihood")

@@ -199,8 +199,10 @@ def test_a_new_solver_is_one_function_and_one_line(monkeypatch):
     assert "summed" in SOLVERS
     with pytest.raises(ValueError, match=re.escape(f"solver='sumed' is unknown; choose one of {sorted(SOLVERS)}.")):
         MCPCA(3, solver="sumed").fit(data.X, data.y)
-    with pytest.raises(ValueError, match="noise=None has no effect, because solver='summed' has no model of the noise"):
-        MCPCA(3, solver="summed", noise=None).fit(data.X, data.y)
+    # A floor of noise comes with every solver.
+    corrected = MCPCA(3, solver="summed", noise="isotropic").fit(data.X, data.y)
+    np.testing.assert_array_equal(corrected.components_, model.components_)
+    np.testing.assert_array_equal(corrected.loadings_, model.corrected_loadings_)
 
 
 def test_a_solver_that_breaks_down_is_named(monkeypatch, rng):

@@ -200,7 +200,8 @@ def test_exactly_low_rank_data_give_exact_components():
     ["zero loadings", "few samples", "full rank", "unequal samples", "two contexts", "no noise", "zero context"],
 )
 @pytest.mark.parametrize(
-    ("solver", "noise"), [("lsq", "isotropic"), *(("ml", noise) for noise in ("isotropic", "pooled", "diagonal", None))]
+    ("solver", "noise"),
+    [("lsq", "auto"), ("mspm", "auto"), *(("ml", noise) for noise in ("isotropic", "pooled", "diagonal", None))],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # without noise it can be unbounded
 def test_corners_give_finite_answers(corner, noise, solver, rng):
@@ -301,8 +302,8 @@ def test_posterior_scores_equal_the_dense_formula(noise):
 
 def test_posterior_needs_noise_and_known_contexts(rng):
     X = [rng.standard_normal((20, 4)) for _ in range(3)]
-    with pytest.raises(ValueError, match="posterior=True needs a model of the noise; fit with solver='ml'"):
-        MCPCA(2, random_state=0).fit(X).transform(X[0], posterior=True)
+    with pytest.raises(ValueError, match=r"posterior=True needs noise in every context.*4 MCPCs of 4 features leave"):
+        MCPCA(4, random_state=0).fit(X).transform(X[0], posterior=True)
     model = MCPCA(2, solver="ml", random_state=0).fit(X)
     with pytest.raises(ValueError, match=r"and 'new' were not seen in fit\. Drop y"):
         model.transform(X[0], ["new"] * 20, center="own", posterior=True)
@@ -324,7 +325,8 @@ def test_new_context_gets_loadings_by_likelihood(rng):
 def test_choices_that_do_not_exist_are_named(rng):
     S = np.stack([np.eye(3)] * 2)
     with pytest.raises(
-        ValueError, match=r"noise='white' is unknown; choose one of \['isotropic', 'pooled', 'diagonal', None\]"
+        ValueError,
+        match=r"noise='white' is unknown; choose one of \['auto', 'isotropic', 'pooled', 'diagonal', 'scaled', None\]",
     ):
         decompose(S, 2, solver="ml", noise="white")
     with pytest.raises(ValueError, match="orthogonal='yes'; choose True or False"):

@@ -505,7 +505,7 @@ def test_loadings_for_fits_on_a_layer(adata):
     adata.layers["log"] = adata.X * 2
     mcpca.tl.mcpca(adata, "patient", n_comps=R, layer="log")
     np.testing.assert_allclose(
-        mcpca.tl.loadings_for(adata, "patient", model=adata), adata.uns["mcpca"]["loadings"], atol=1e-8
+        mcpca.tl.loadings_for(adata, "patient", model=adata), adata.uns["mcpca"]["corrected_loadings"], atol=1e-8
     )
     del adata.layers["log"]
     with pytest.raises(ValueError, match=r"layer='log' is not in adata\.layers, which has none"):
@@ -515,7 +515,7 @@ def test_loadings_for_fits_on_a_layer(adata):
 def test_loadings_for_fits_on_principal_components(adata):
     with_pca(adata)
     mcpca.tl.mcpca(adata, "patient", n_comps=R, obsm="X_pca")
-    loadings = adata.uns["mcpca"]["loadings"]
+    loadings = adata.uns["mcpca"]["corrected_loadings"]
     np.testing.assert_allclose(mcpca.tl.loadings_for(adata, "patient", model=adata), loadings, atol=1e-8)
     # From genes, whose mean does not matter, and in any order.
     genes = draw()[:, ::-1].copy()
@@ -594,7 +594,9 @@ def test_files_of_older_anndata_have_no_none(adata):
     assert model.n_passes_ is None
     mcpca.tl.mcpca(adata, "patient", n_comps=2)
     assert adata.uns["mcpca"]["rank"]["rank"] == R
-    np.testing.assert_allclose(mcpca.tl.loadings_for(adata, "patient", model=adata), adata.uns["mcpca"]["loadings"])
+    np.testing.assert_allclose(
+        mcpca.tl.loadings_for(adata, "patient", model=adata), adata.uns["mcpca"]["corrected_loadings"]
+    )
 
 
 def test_no_anndata(adata, monkeypatch):

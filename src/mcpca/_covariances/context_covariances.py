@@ -157,11 +157,11 @@ def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) 
         means, S = _from_passes(contexts, report, divisors)
     # The rounding of a mean is compared with standard deviations, and scatters are n - 1 times their squares.
     degrees = 1.0 if divisors is not None else np.maximum(contexts.n_samples - 1.0, 1.0)[:, None]
-    _clear_constant_features(S, means, degrees)
+    clear_constant_features(S, means, degrees)
     return means, S
 
 
-def _clear_constant_features(S: Array, means: Array, degrees: Any = 1.0) -> None:
+def clear_constant_features(S: Array, means: Array, degrees: Any = 1.0) -> None:
     """Set rows and columns of constant features to 0 in ``S`` (k, p, p), scatters with these degrees of freedom.
 
     A feature is constant where its standard deviation is below the rounding of its mean (k, p). Its scatter is then

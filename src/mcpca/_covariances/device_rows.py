@@ -166,7 +166,7 @@ def _moments_of(contexts: Contexts, i: int, wide: Any, dtype: Any) -> tuple[Any,
         # Products are in the precision of the rows, their sum in the wide one: rounding does not grow with chunks.
         scatter = scatter + xp.astype(centred.T @ centred, wide, copy=False)
     scatter = scatter - shift[:, None] * (shift / n)[None, :]  # what the rounding of the mean has added
-    # As ``_clear_constant_features`` of the host: a feature is constant where it varies by the rounding of its mean
+    # As ``clear_constant_features`` of the host: a feature is constant where it varies by the rounding of its mean
     # only. By a product with 0 and 1, since not all libraries can set entries.
     varies = xp.linalg.diagonal(scatter) > (n - 1) * (mean * float(np.finfo(contexts.dtype).eps)) ** 2
     varies = xp.astype(varies, wide)

@@ -72,6 +72,10 @@ class Covariances(Protocol):
     def variances(self) -> Array:
         """Return the diagonals of the S_i (k, p)."""
 
+    # The floor of noise needs no more of the diagonals than this, and passes over rows find it on the way.
+    def traces(self) -> Array:
+        """Return ``tr S_i`` (k,)."""
+
     def squared_norms(self) -> Array:
         """Return ``||S_i||_F^2`` (k,)."""
 

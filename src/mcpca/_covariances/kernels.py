@@ -9,6 +9,7 @@ Centring rows would make sparse ones dense. Wherever possible, their scores on a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ _CENTRED_NUMBERS = 2**20
 # With more contexts than this a block has few rows of each. Sums of sparse rows are then added entry by entry, which is
 # three times as fast as forming sums by context first.
 _MANY_CONTEXTS = 200
+
+
+Kernel = Callable[[Any, Array], list[Sum]]
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,45 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
         Zi = Z[bounds[j] : bounds[j + 1]]
         out[j] = Zi.T @ Zi
     return [Sum(0, present, out)]
+
+
+@dataclass(frozen=True)
+class SquareLengths:
+    """Squared lengths ``sum_f w_f (x_f - m_if)^2`` of centred rows, from the means (k, p) and weights w (p,), or 1."""
+
+    means: Array
+    weights: Array | None
+
+    def of(self, X: Any, codes: Array) -> Array:
+        """Return the squared lengths (n,) in float64; memory O(n + nnz), or a chunk of dense rows."""
+        weights = np.ones(self.means.shape[1]) if self.weights is None else self.weights
+        if not scipy.sparse.issparse(X):
+            step = max(1, _CENTRED_NUMBERS // X.shape[1])
+            lengths = np.empty(len(X))
+            for i in range(0, len(X), step):
+                lengths[i : i + step] = self._of_dense(X[i : i + step], codes[i : i + step], weights)
+            return lengths
+        # (x - m)^2 - m^2 = x (x - 2 m) is 0 for entries that are not stored; the m^2 of all features is added.
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        values = X.data.astype(np.float64)
+        values *= (values - 2 * self.means[codes[rows], X.indices]) * weights[X.indices]
+        stored = np.bincount(rows, weights=values, minlength=X.shape[0])
+        return np.asarray(stored + (self.means**2 @ weights)[codes])
+
+    def _of_dense(self, X: Array, codes: Array, weights: Array) -> Array:
+        centred = X - self.means[codes]
+        return np.asarray(np.einsum("np,np,p->n", centred, centred, weights, optimize=True))
+
+
+def with_row_squares(kernel: Kernel, lengths: SquareLengths, place: int, X: Any, codes: Array) -> list[Sum]:
+    """Return what ``kernel`` does, and sums of squared lengths of centred rows, to total ``place``, (k, 1)."""
+    present, index = np.unique(codes, return_inverse=True)
+    return [*kernel(X, codes), Sum(place, present, np.bincount(index, weights=lengths.of(X, codes))[:, None])]
+
+
+def nothing(X: Any, codes: Array) -> list[Sum]:
+    """Return nothing, for a pass that ``with_row_squares`` alone has a use for."""
+    return []
 
 
 def score_squares(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:

@@ -42,8 +42,8 @@ class PassResults:
         Estimates of ``||S_i||_F^2`` and their standard errors.
     inside : ndarray (k,)
         The part of the squared norms that lies in ``n_inside`` directions, which is exact.
-    variances : ndarray (k, p)
-        Diagonals of the S_i.
+    variances, traces : ndarray (k, p), ndarray (k,)
+        Diagonals of the S_i, and their sums.
     """
 
     basis: Array | None = None
@@ -53,6 +53,7 @@ class PassResults:
     squared_norms: Array | None = None
     norm_errors: Array | None = None
     variances: Array | None = None
+    traces: Array | None = None
     inside: Array | None = None
     n_inside: int = 0
 
@@ -98,7 +99,11 @@ class PassResults:
 
     def with_variances(self, variances: Array) -> PassResults:
         """Return these results with the diagonals (k, p)."""
-        return replace(self, variances=variances)
+        return replace(self, variances=variances, traces=variances.sum(axis=1))
+
+    def with_traces(self, traces: Array) -> PassResults:
+        """Return these results with the traces (k,)."""
+        return replace(self, traces=traces)
 
     def with_norms(self, lengths: Array, probes: Array, width: int, *, wider_than_block: bool) -> PassResults:
         """Return these results with squared norms from one more pass.

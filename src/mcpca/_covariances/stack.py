@@ -104,6 +104,10 @@ class CovarianceStack:
         """Return the diagonals (k, p)."""
         return self.memory.receive(self.memory.diagonals(self.values))
 
+    def traces(self) -> Array:
+        """Return ``tr S_i`` (k,)."""
+        return np.asarray(self.variances().sum(axis=1, dtype=np.float64))
+
     def squared_norms(self) -> Array:
         """Return ``||S_i||_F^2`` (k,)."""
         entries = self.n_features**2

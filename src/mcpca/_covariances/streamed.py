@@ -288,7 +288,7 @@ class StreamedCovariances:
     def _core(self, A: Array) -> Array:
         m = A.shape[1]
         scatters = np.zeros((self.n_contexts, m, m))
-        run_pass(self.contexts, self.passes, "core", partial(kernels.score_scatters, self._scores(A)), [scatters])
+        self._run_with_traces("core", partial(kernels.score_scatters, self._scores(A)), [scatters])
         core = scatters * self._factors[:, None, None]
         # In the precision of the rows, like the cores that passes for the basis find: the memory is k m^2 numbers.
         self._memory.results = self.known.with_core(A, core.astype(self.dtype))
@@ -310,7 +310,7 @@ class StreamedCovariances:
         products = np.zeros(A.shape)
         sums = np.zeros((self.n_contexts, A.shape[1]))
         kernel = partial(kernels.combined_products, self._scores(A), W)
-        run_pass(self.contexts, self.passes, "components", kernel, [products, sums])
+        self._run_with_traces("components", kernel, [products, sums])
         # sum_i (X_i - 1 m_i^T)^T Z_i W_i = sum_i X_i^T Z_i W_i - m_i (1^T Z_i W_i)
         return self._scaled_columns(products - self.means.T @ sums)
 
@@ -327,6 +327,28 @@ class StreamedCovariances:
             self._memory.results = self.known.with_variances(variances)
         assert self.known.variances is not None
         return self.known.variances
+
+    @blas_aside()
+    def traces(self) -> Array:
+        """Return ``tr S_i`` (k,): one pass, unless another one has found it on the way."""
+        if self.known.traces is None:
+            self._run_with_traces("traces", kernels.nothing, [])
+        assert self.known.traces is not None
+        return self.known.traces
+
+    def _run_with_traces(self, stage: str, kernel: kernels.Kernel, totals: list[Array]) -> None:
+        """Run a pass that also finds the traces, if they are not known.
+
+        Their O(nnz) is little beside the O(nnz m) of scores on m directions; a pass of their own would not be.
+        """
+        if self.known.traces is not None:
+            run_pass(self.contexts, self.passes, stage, kernel, totals)
+            return
+        lengths = kernels.SquareLengths(self.means, None if self.scale is None else self.scale**2)
+        squares = np.zeros((self.n_contexts, 1))
+        both = partial(kernels.with_row_squares, kernel, lengths, len(totals))
+        run_pass(self.contexts, self.passes, stage, both, [*totals, squares])
+        self._memory.results = self.known.with_traces(squares[:, 0] * self._factors)
 
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""

@@ -120,15 +120,13 @@ def check_stack_form(A: Array, name: str) -> None:
         raise ValueError(f"{name} is empty: shape {A.shape}; pass at least one context and one feature.")
 
 
-def check_counts(n_samples: Any, k: int) -> Array:
+def check_counts(n_samples: Any, k: int, name: str = "n_samples") -> Array:
     """Return the numbers of samples of contexts (k,), from one for each or one for all."""
-    counts = np.asarray(check_unmasked(to_host(n_samples), "n_samples", "every context needs its number"))
+    counts = np.asarray(check_unmasked(to_host(n_samples), name, "every context needs its number"))
     # Two rows at least: with one, the divisor n - 1 of a covariance is 0.
     counts = np.full(k, counts) if counts.ndim == 0 else counts
     if counts.shape != (k,) or counts.dtype.kind not in "iu" or (counts < 2).any():
-        raise ValueError(
-            f"n_samples={n_samples!r}: one integer >= 2 per context is needed, {k} of them or one for all."
-        )
+        raise ValueError(f"{name}={n_samples!r}: one integer >= 2 per context is needed, {k} of them or one for all.")
     return counts
 
 

@@ -23,23 +23,24 @@ from .._covariances.fit_identity import identity_of
 from .._covariances.moments import ContextMoments
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
-from .._data.contexts import read_contexts
+from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array, take_labels
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
 from .._model.dominance import Dominance, dominant_feature
-from .._model.facets import Facets
+from .._model.fitted_loadings import Measures
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
-from .._rank.automatic import automatic_rank
+from .._rank.automatic import AutomaticRank, automatic_rank
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._solvers import check_solver
-from .._utils.arguments import as_generator, check_rank
+from .._solvers import check_solver, resolved_noise
+from .._utils.arguments import as_generator, check_rank, refuse_without_effect
 from .._utils.array_api import like, to_host
 from .._utils.types import Array, Report
 from .parameters import Parameters
+from .robust import robust_rows
 
 
 class Fit(NamedTuple):
@@ -68,6 +69,11 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
         check_rank(parameters.n_components, contexts.n_features)
     features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
     tol = check_tolerance(parameters.tol)
+    if parameters.robust:
+        refuse_without_effect(
+            "checkpoint", checkpoint, None, "robust=True keeps no progress in files", "drop one of the two"
+        )
+        return _fit_robustly(parameters, contexts, features, report)
     # A fingerprint of rows, labels and parameters, by which a checkpoint of another fit is recognised.
     identity = {} if checkpoint is None else identity_of(contexts, vars(parameters))
     with Checkpoint(checkpoint, identity, parameters.random_state) as saved:
@@ -80,8 +86,24 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
     return fit
 
 
+def _fit_robustly(parameters: Parameters, contexts: Contexts, features: Features, report: Report) -> Fit:
+    """Fit rows that are weighted by their distances from the fit."""
+    rng = as_generator(parameters.random_state)
+    rows = robust_rows(parameters, contexts, report)
+    choice = None
+    rank = parameters.n_components
+    if rank is None:
+        choice = _chosen_rank(parameters, rows.for_rank(), rng, report)
+        rank = choice.rank
+    result = rows.reweighted(int(rank), rng, report)
+    # Reweighting leaves the generator as it is: with infinite degrees of freedom this is the ordinary fit.
+    fit = fit_to(replace(parameters, random_state=rng), result.data, features, report, choice=choice)
+    return fit._replace(model=replace(fit.model, degrees_of_freedom=result.degrees_of_freedom))
+
+
 def fit_moments(parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report) -> Fit:
     """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of."""
+    parameters.refuse_robust("moments")
     covariances = moments.covariances()
     if parameters.n_components is not None:
         check_rank(parameters.n_components, covariances.covariances.shape[1])
@@ -93,6 +115,7 @@ def fit_covariances(
     parameters: Parameters, S: Any, n_samples: Any, names_of_features: Any, names_of_contexts: Any, report: Report
 ) -> Fit:
     """Fit covariances as an array, a list or a dict; names that are passed override those of tables."""
+    parameters.refuse_robust("covariances")
     S, table_columns, table_keys = covariance_tables(S)
     S = check_stack(S)
     k, p, _ = S.shape
@@ -112,8 +135,18 @@ def fit_covariances(
     return fit_to(parameters, fit_data_of_covariances(moments, counts), Features(feature_names(features)), report)
 
 
-def fit_to(parameters: Parameters, data: FitData, features: Features, report: Report, seed: int | None = None) -> Fit:
-    """Fit data that have been read and checked; ``seed`` replaces a ``random_state`` that is None."""
+def fit_to(
+    parameters: Parameters,
+    data: FitData,
+    features: Features,
+    report: Report,
+    seed: int | None = None,
+    choice: AutomaticRank | None = None,
+) -> Fit:
+    """Fit data that have been read and checked.
+
+    ``seed`` replaces a ``random_state`` that is None; ``choice`` is a rank that was chosen on other data.
+    """
     # One generator, first for the choice of the rank and then for the fit: the choice is that of ``select_rank`` with
     # the same seed.
     rng = as_generator(seed if parameters.random_state is None else parameters.random_state)
@@ -121,32 +154,26 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
     # Checked before a rank is chosen, which may take long.
     if parameters.context_weights is not None:
         weights = check_weights(parameters.context_weights, data.names)
-    choice = None
-    rank = parameters.n_components
-    if rank is None:
-        choice = automatic_rank(
-            data.on_host(),
-            parameters.rank_range,
-            parameters.n_seed_pairs,
-            parameters.cos_sim_threshold,
-            rng,
-            report,
-        )
-        rank = choice.rank
-    result, facets = decompose_checked(
+    if parameters.n_components is None and choice is None:
+        choice = _chosen_rank(parameters, data, rng, report)
+    rank = parameters.n_components if choice is None else choice.rank
+    assert rank is not None
+    result, measures = decompose_checked(
         data.covariances,
         int(rank),
         **check_solver(parameters.solver, parameters.orthogonal, parameters.noise),
         counts=data.counts,
         weights=weights,
         rng=rng,
-        core=None if choice is None else choice.core,
-        with_facets=True,
+        # A core of the choice is one of other covariances if rows have been weighted since.
+        core=None if choice is None or parameters.robust else choice.core,
+        names=data.names.tolist(),
+        with_measures=True,
         report=report,
         tol=parameters.tol,
         max_iter=parameters.max_iter,
     )
-    assert facets is not None  # because of with_facets
+    assert measures is not None  # because of with_measures
     rank_choice = None
     if choice is not None:
         # The power method judged which components replicate; the verdict names the model's own if they are its, too.
@@ -154,24 +181,34 @@ def fit_to(parameters: Parameters, data: FitData, features: Features, report: Re
         rank_choice = choice.told(to_host(result.components) if is_power_method else None).times_power(data.exponent)
     # Shares of variance have no unit, so scaled covariances will do.
     dominance = dominant_feature(result.components, data.covariances.variances)
-    model = _model_in_units(parameters, data, features, result, facets)
+    model = _model_in_units(parameters, data, features, result, measures)
     return Fit(model, rank_choice, dominance)
 
 
+def _chosen_rank(parameters: Parameters, data: FitData, rng: np.random.Generator, report: Report) -> AutomaticRank:
+    """Choose the rank for these data, by ``select_rank`` or the paper's rule."""
+    return automatic_rank(
+        data.on_host(), parameters.rank_range, parameters.n_seed_pairs, parameters.cos_sim_threshold, rng, report
+    )
+
+
 def _model_in_units(
-    parameters: Parameters, data: FitData, features: Features, result: Decomposition, facets: Facets
+    parameters: Parameters, data: FitData, features: Features, result: Decomposition, measures: Measures
 ) -> FittedModel:
     """Return the model in the units of the data and on their device; ``result`` is of data times ``2^-exponent``."""
+    noise = resolved_noise(parameters.solver, parameters.noise)
     # First, because it may take a pass over the rows, which ``n_passes`` below has to count.
-    score_moments = _score_moments(data, result, parameters.noise)
+    score_moments = _score_moments(data, result, measures, noise)
     in_units = result.times_power(data.exponent)
+    unit = 2 * data.exponent  # of variances, as a power of two
     on_device = {
         "components": result.components,
         # Computed once: every ``transform`` needs it.
         "projection": np.linalg.pinv(result.components),
         "loadings": in_units.loadings,
+        "corrected_loadings": np.ldexp(measures.corrected_loadings, unit).astype(in_units.loadings.dtype, copy=False),
         "means": data.means,
-        "noise_variance": in_units.noise,
+        "noise_variance": np.ldexp(measures.floor, unit).astype(in_units.loadings.dtype, copy=False),
         "singular_values": in_units.singular_values,
     }
     return FittedModel(
@@ -182,29 +219,38 @@ def _model_in_units(
         n_passes=data.n_passes,
         basis_residual=result.basis_residual,
         # Facets stay scaled: they are fourth powers of the data, which may be out of range in its units.
-        facets=replace(facets, exponent=data.exponent),
+        facets=replace(measures.facets, exponent=data.exponent),
         score_moments=score_moments,
         feature_names=features.names,
         label_columns=features.label_columns,
-        noise=parameters.noise,
+        solver=parameters.solver,
+        noise=noise,
         orthogonal=parameters.orthogonal,
     )
 
 
-def _score_moments(data: FitData, result: Decomposition, noise: str | None) -> tuple[Array, Array] | None:
-    """Return the moments that tests of presence need, in the units of the data; None without a model of the noise.
+def _score_moments(data: FitData, result: Decomposition, measures: Measures, noise: str | None) -> tuple[Array, Array]:
+    """Return the moments that tests of presence need, in the units of the data.
 
     They are ``W S_i W^T`` (k, r, r) and the variance outside the span of A (k,). From them the likelihood can be
     computed without the covariances, which the model does not keep.
     """
-    if result.noise is None:
-        return None
-    gaussian = GaussianModel.with_noise(
-        result.components.astype(np.float64), result.loadings.astype(np.float64), result.noise.astype(np.float64), noise
-    )
-    # The weights of contexts do not enter the moments.
-    likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))
-    return np.ldexp(likelihood.R, 2 * data.exponent), np.ldexp(likelihood.rest, 2 * data.exponent)
+    scores = measures.score_covariances
+    rest = measures.rest
+    # Noise by feature makes the likelihood one of scaled features, which have other scores.
+    if noise in ("diagonal", "scaled"):
+        assert result.noise is not None
+        gaussian = GaussianModel.with_noise(
+            result.components.astype(np.float64),
+            result.loadings.astype(np.float64),
+            result.noise.astype(np.float64),
+            noise,
+        )
+        # The weights of contexts do not enter the moments.
+        likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))
+        scores = likelihood.R
+        rest = likelihood.rest
+    return np.ldexp(scores, 2 * data.exponent), np.ldexp(rest, 2 * data.exponent)
 
 
 def feature_names(names: Array | None) -> Array | None:

@@ -25,9 +25,12 @@ from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings, warn_if_proportional
 from .._model.new_contexts import loadings_for, predictive_score
+from .._model.outlyingness import outlyingness
 from .._model.scores import for_each_context, rows_from_scores, scores
+from .._model.unequal_noise import warn_of_unequal_noise
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
+from .._solvers import resolved_noise
 from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import is_device_array, to_host
 from .._utils.component_names import component_names
@@ -64,10 +67,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         ``docs/solvers.md`` explains when to prefer which.
     orthogonal : bool
         Make the MCPCs orthonormal: by least squares with "mspm" and "lsq", by likelihood with "ml".
-    noise : {"isotropic", "pooled", "diagonal", None}
-        For "ml": one variance per context, one for all contexts, one per feature shared by all contexts, or none. Other
-        solvers raise an error if it is set; to search a grid over both, pass a list of two dicts, one without ``noise``
-        and one with ``solver=["ml"]``.
+    noise : {"auto", "isotropic", "pooled", "diagonal", "scaled", None}
+        The variance that is not due to the MCPCs: one per context, one for all contexts, one per feature shared by all
+        contexts, or one per feature times one per context. "ml" has it in its likelihood; for "mspm" and "lsq" it is a
+        term of the least squares that gives the loadings. Without it (None) loadings are the paper's and contain the
+        noise of their context. "auto" is "isotropic" for "ml" and None for the others.
     context_weights : array-like (k,) or dict {context: weight}, optional
         Positive weights of the contexts in the squared error. With "ml", which weights contexts by their numbers of
         rows, they multiply these. An array is in the order of ``contexts_``.
@@ -76,6 +80,14 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     n_seed_pairs, cos_sim_threshold : int, float
         Parameters of the paper's rule; ``select_rank`` also uses the second, for the agreement between halves of the
         rows. Setting one that the rule in use does not need is an error.
+    robust : bool
+        Give rows that are far from the rest of their context less weight: the likelihood of the multivariate t, whose
+        degrees of freedom are estimated, in place of the Gaussian (``solver="ml"``), or covariances of rows weighted
+        by it (other solvers). Means, loadings and noise are then those of the bulk of the rows: of the good rows where
+        some are bad, and for heavy tails on the scale of a Gaussian with the same median distance, which is less than
+        the variance. Where rows are Gaussian, the answer is that of an ordinary fit. A rank that is not given is chosen
+        on rows shrunk by their first weights. Needs rows, at least 5 in every context, and ``n_components <
+        n_features``; takes about ten passes over the rows, and as many fits.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
@@ -92,7 +104,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         A, the MCPCs: unit columns in decreasing order of total variance over contexts, the largest entry of each
         positive. This is the paper's orientation; what scikit-learn's PCA calls ``components_`` is ``projection_``.
     loadings_ : ndarray (k, r)
-        B >= 0, the variance of each MCPC in each context.
+        B >= 0, the variance of each MCPC in each context. Fitted without noise, as by default, each contains about the
+        noise variance of its context: compare contexts by ``corrected_loadings_``.
+    corrected_loadings_ : ndarray (k, r)
+        The loadings without the noise of their context, by which everything that compares contexts goes. The same as
+        ``loadings_`` if the fit has noise; otherwise refitted beside an isotropic floor.
     projection_ : ndarray (r, n_features)
         ``pinv(A)``, which maps a centred row to its scores.
     n_components_, r_ : int
@@ -107,9 +123,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Rows of each context; None if ``fit_covariances`` was called without them.
     moments_ : ContextMoments
         After ``partial_fit``: the moments of all rows so far.
-    noise_variance_ : ndarray or None
-        With ``solver="ml"``: the variance not due to the MCPCs, (k,) for isotropic and pooled noise (all equal if
-        pooled), (p,) for diagonal noise.
+    noise_variance_ : ndarray
+        The variance not due to the MCPCs: (k,) for isotropic and pooled noise (all equal if pooled), (p,) for diagonal
+        noise, (k, p) for scaled noise. Of a fit without noise, the floor (k,) of ``corrected_loadings_``; 0 where the
+        MCPCs leave no direction in which noise could be seen.
     singular_values_ : ndarray
         The scree: singular values of ``[S_1 ... S_k]``, the covariances side by side.
     n_iter_ : int
@@ -119,6 +136,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     basis_residual_ : float
         How accurately the leading directions are known after these passes: the largest residual of an eigenvector of
         ``sum_i S_i S_i``, relative to the smallest of the leading eigenvalues; 0 if they were computed exactly.
+    degrees_of_freedom_ : float or None
+        With ``robust=True``: those of the rows, from 1 (heavy tails) to 1000, or infinite if rows are Gaussian.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (n_features,)
@@ -153,11 +172,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         *,
         solver: str = "mspm",
         orthogonal: bool = False,
-        noise: str | None = "isotropic",
+        noise: str | None = "auto",
         context_weights: Any = None,
         rank_range: Any = None,
         n_seed_pairs: int = 5,
         cos_sim_threshold: float = 0.8,
+        robust: bool = False,
         random_state: Any = None,
         tol: float = 1e-7,
         max_iter: int = 200,
@@ -172,6 +192,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.rank_range = rank_range
         self.n_seed_pairs = n_seed_pairs
         self.cos_sim_threshold = cos_sim_threshold
+        self.robust = robust
         self.random_state = random_state
         self.tol = tol
         self.max_iter = max_iter
@@ -275,6 +296,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         names = component_names(self)
         warn_if_proportional(to_host(model.loadings), names, orthogonal=model.orthogonal, n_features=model.n_features)
         warn_of_dominance(fit.dominance, model.feature_names)
+        warn_of_unequal_noise(model, names)
         return self
 
     def _publish(self, model: FittedModel, rank_choice: RankSelection | RankChoice | None) -> None:
@@ -287,6 +309,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self._set_label_columns(model.label_columns)
         self.components_ = model.components
         self.loadings_ = model.loadings
+        self.corrected_loadings_ = model.corrected_loadings
         self.projection_ = model.projection
         self.n_components_ = model.n_components
         self.rank_choice_ = rank_choice
@@ -298,6 +321,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.n_iter_ = model.n_iter
         self.n_passes_ = model.n_passes
         self.basis_residual_ = model.basis_residual
+        self.degrees_of_freedom_ = model.degrees_of_freedom
         # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
@@ -396,10 +420,40 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 labels_needed=False,
             )
 
+    def outlyingness(self, X: Any, y: Any = None) -> Any:
+        """Return how far each row is from what the model expects of its context, 1 on average where the model holds.
+
+        The squared Mahalanobis distance ``(x - mean_i)^T Sigma_i^-1 (x - mean_i)``, divided by the number of features,
+        for the fitted mean and ``Sigma_i = A B_i A^T`` plus noise. Bad rows stand out most in a model that was fitted
+        with ``robust=True``, on which they have little influence. Needs a model of the noise.
+
+        Parameters
+        ----------
+        X, y
+            As for ``transform``. Contexts have to be fitted ones; without ``y``, rows are compared with the overall
+            mean and the average loadings and noise.
+
+        Returns
+        -------
+        ndarray (n,), or a list or dict of them; for rows on a device, an array of the same kind; for Dask rows, a lazy
+        Dask array
+
+        Notes
+        -----
+        Cost O(n p r), O(n p^2) on Dask; rows are read in blocks.
+        """
+        model = fitted_model(self)
+
+        def of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
+            return outlyingness(model, rows, labels, mean, report)
+
+        with reporting(self.verbose, "outlyingness") as report:
+            return for_each_context(model, X, y, None, of_matrix, report, labels_needed=True)
+
     # New contexts
 
-    def loadings_for(self, X: Any, y: Any = None) -> Array:
-        """Return the loadings of new contexts on the fitted MCPCs.
+    def loadings_for(self, X: Any, y: Any = None, *, corrected: bool = True) -> Array:
+        """Return the loadings of new contexts on the fitted MCPCs, comparable with ``corrected_loadings_``.
 
         Parameters
         ----------
@@ -408,6 +462,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             read as rows.
         y : array-like (n,), str or list of str, optional
             Context label of each row, or the name of a column of labels, as in ``fit``.
+        corrected : bool
+            Whether to take the noise of the new contexts out of their loadings, as in ``corrected_loadings_``. False
+            gives loadings with noise in them, comparable with the ``loadings_`` of a fit without noise.
 
         Returns
         -------
@@ -415,12 +472,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Notes
         -----
-        By non-negative least squares; with ``solver="ml"`` by likelihood, where each new context has its own noise
-        (diagonal noise stays as fitted).
+        By non-negative least squares; with ``solver="ml"`` by likelihood. Each new context has a noise of its own, also
+        if that of the fit is pooled; what features share (diagonal noise, the profile of scaled noise) stays as fitted.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "loadings") as report:
-            return loadings_for(model, X, y, report)
+            return loadings_for(model, X, y, corrected, report)
 
     def score(self, X: Any, y: Any = None, *, metric: str | None = None) -> float:
         """Return how well the model predicts these rows; larger is better.
@@ -526,30 +583,47 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Uncertainty
 
-    def standard_errors(self) -> Precision:
-        """Return standard errors from Fisher's information of the fitted model.
+    def standard_errors(self, X: Any = None, y: Any = None, *, kind: str | None = None) -> Precision:
+        """Return standard errors of the MCPCs and of the loadings.
 
         For each MCPC, the root mean square angle to the truth, in degrees; for each loading, its standard error. They
-        hold for ``solver="ml"`` (other solvers are less accurate), for many samples, and as far as the Gaussian model
-        holds; ``bootstrap`` relies on the rows alone. Diagonal noise is taken as known.
-
-        Notes
-        -----
-        Cost O(k r^5 + r^6), memory O(r^4).
-        """
-        model = fitted_model(self)
-        with reporting(self.verbose, "standard errors"):
-            return standard_errors_of(model)
-
-    def presence(self, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
-        """Test for every MCPC and context whether the MCPC is present there at all.
-
-        A likelihood-ratio test of the hypothesis that the loading is zero, which is the boundary of its range. The
-        MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
-        for the number of tests. Needs ``solver="ml"`` with noise.
+        hold for ``solver="ml"`` (other solvers are less accurate: ``bootstrap`` is for them) and for many samples.
+        Noise by feature is taken as known.
 
         Parameters
         ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes.
+        kind : {"sandwich", "model"}, optional
+            "sandwich", the default where rows are given: Fisher's information around the spread that the rows show.
+            It holds for skewed and heavy-tailed rows, too. "model", the default without rows: Fisher's information
+            alone, which is right as far as rows are Gaussian, and too sure if they have heavier tails.
+
+        Returns
+        -------
+        Precision
+            ``intervals`` makes intervals of the loadings of it.
+
+        Notes
+        -----
+        Cost O(k r^5 + r^6), and O(n p r + n r^4) for a pass over n rows; memory O(r^4 + n r).
+        """
+        model = fitted_model(self)
+        with reporting(self.verbose, "standard errors") as report:
+            return standard_errors_of(model, X, y, kind, report)
+
+    def presence(self, X: Any = None, y: Any = None, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
+        """Test for every MCPC and context whether the MCPC is present there at all.
+
+        With rows, a one-sided score test of the hypothesis that the loading is zero, by the spread that the rows show:
+        it holds for skewed and heavy-tailed rows. Without, a likelihood-ratio test, which takes rows to be Gaussian.
+        The MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
+        for the number of tests. Needs a noise variance, hence fewer MCPCs than features.
+
+        Parameters
+        ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes.
         alpha : float
             Level of ``present``: an MCPC is present if its corrected p-value is at most this.
         method : {"fdr", "holm"}
@@ -559,10 +633,14 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Returns
         -------
         Presence
+
+        Notes
+        -----
+        With n rows: cost O(n p r + n r^3), memory O(n r).
         """
         model = fitted_model(self)
         with reporting(self.verbose, "tests of MCPCs") as report:
-            return presence_tests(model, alpha, method, report)
+            return presence_tests(model, X, y, alpha, method, report)
 
     def bootstrap(
         self,
@@ -672,6 +750,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         components=estimator.components_,
         projection=estimator.projection_,
         loadings=estimator.loadings_,
+        corrected_loadings=estimator.corrected_loadings_,
         contexts=estimator.contexts_,
         means=estimator.means_,
         n_samples=estimator.n_samples_per_context_,
@@ -685,8 +764,10 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         # These two attributes exist only if the data had names, or columns of labels.
         feature_names=getattr(estimator, "feature_names_in_", None),
         label_columns=tuple(getattr(estimator, "label_columns_", ())),
-        noise=estimator.noise,
+        solver=estimator.solver,
+        noise=resolved_noise(estimator.solver, estimator.noise),
         orthogonal=bool(estimator.orthogonal),
+        degrees_of_freedom=estimator.degrees_of_freedom_,
     )
 
 

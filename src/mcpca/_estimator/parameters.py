@@ -28,6 +28,7 @@ class Parameters:
     solver: str
     orthogonal: bool
     noise: str | None
+    robust: bool
     context_weights: Any
     random_state: Any
     tol: float
@@ -41,6 +42,8 @@ class Parameters:
         """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""
         check_solver(self.solver, self.orthogonal, self.noise)
         check_verbose(self.verbose)
+        if not isinstance(self.robust, (bool, np.bool_)):
+            raise ValueError(f"robust={self.robust!r} is a {type(self.robust).__name__}; pass True or False.")
         # Options without effect are refused: whoever sets one believes that it changes the answer.
         if self.n_components is not None:
             reason = f"the rank is given, n_components={self.n_components!r}"
@@ -54,6 +57,14 @@ class Parameters:
         if not isinstance(self.random_state, np.random.RandomState):
             as_generator(self.random_state)
         return self
+
+    def refuse_robust(self, what: str) -> None:
+        """Raise if the fit should be robust but is of ``what``, which does not have the rows."""
+        if self.robust:
+            raise ValueError(
+                f"robust=True weighs single rows, and {what} no longer {'have' if what.endswith('s') else 'has'} them; "
+                "pass the rows to fit, or robust=False."
+            )
 
 
 # Parameters that only a choice of the rank uses, with their defaults.

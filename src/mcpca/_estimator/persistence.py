@@ -18,6 +18,7 @@ from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
+from .._solvers import SOLVERS
 from .._utils.array_api import to_host
 from .._utils.array_files import read_file, write_file
 from .._utils.types import Array
@@ -30,13 +31,14 @@ MODEL_FORMAT = "mcpca-model"
 _ARRAYS = {
     "components_": "components",
     "loadings_": "loadings",
+    "corrected_loadings_": "corrected_loadings",
     "projection_": "projection",
     "singular_values_": "singular_values",
     "n_samples_per_context_": "n_samples",
     "means_": "means",
     "noise_variance_": "noise_variance",
 }
-_OPTIONAL = ("n_samples_per_context_", "means_", "noise_variance_")
+_OPTIONAL = ("corrected_loadings_", "n_samples_per_context_", "means_", "noise_variance_")
 # Marks a parameter that is a dict by context: keys of JSON objects are text, and names of contexts need not be.
 _BY_CONTEXT = "by context"
 # The exponent is a number and goes into the header.
@@ -47,6 +49,7 @@ _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
 _SHAPES = {
     "components_": "pr",
     "loadings_": "kr",
+    "corrected_loadings_": "kr",
     "projection_": "rp",
     "means_": "kp",
     "singular_values_": "",
@@ -57,7 +60,14 @@ _SHAPES = {
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 # Arrays without negative values, and arrays of integers; all others are of floats.
-_NONNEGATIVE = ("loadings_", "singular_values_", "n_samples_per_context_", "noise_variance_", "facet_squared_norms")
+_NONNEGATIVE = (
+    "loadings_",
+    "corrected_loadings_",
+    "singular_values_",
+    "n_samples_per_context_",
+    "noise_variance_",
+    "facet_squared_norms",
+)
 _UNSETTLED = "choice_unsettled"
 _INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED)
 
@@ -86,10 +96,13 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         "contexts": names_to_json(model.contexts),
         "feature_names": names_to_json(model.feature_names),
         "label_columns": list(model.label_columns) or None,
+        "noise": model.noise,
         "n_iter": model.n_iter,
         "n_passes": model.n_passes,
         "basis_residual": model.basis_residual,
         "exponent": model.facets.exponent,
+        # Infinity is no number of JSON; text stands for it, and for all others.
+        "degrees_of_freedom": None if model.degrees_of_freedom is None else repr(float(model.degrees_of_freedom)),
     }
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
@@ -171,6 +184,13 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
     if "score_covariances" in arrays:
         moments = (arrays["score_covariances"], arrays["variance_outside"])
     required: dict[str, Any] = {field: arrays.get(name) for name, field in _ARRAYS.items()}
+    solver = parameters.get("solver", "mspm")
+    noise = header.get("noise")
+    if "noise" not in header:
+        # Files of versions in which only a likelihood had noise: "isotropic" was the default of all solvers.
+        noise = parameters.get("noise", "isotropic") if SOLVERS[solver].models_noise else None
+        parameters["noise"] = noise if SOLVERS[solver].models_noise else "auto"
+        required["corrected_loadings"] = None if noise is None else required["loadings"]
     # ``get`` with a default is for what files of older versions lack.
     model = FittedModel(
         **required,
@@ -182,10 +202,20 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         score_moments=moments,
         feature_names=None if features is None else name_array(labels_from_json(features)).astype(object),
         label_columns=tuple(header.get("label_columns") or ()),
-        noise=parameters.get("noise", "isotropic"),
+        solver=solver,
+        noise=noise,
         orthogonal=bool(parameters.get("orthogonal", False)),
+        degrees_of_freedom=_degrees_of_freedom(header.get("degrees_of_freedom")),
     )
     return SavedModel(parameters, model, _rank_choice(arrays, header))
+
+
+def _degrees_of_freedom(text: Any) -> float | None:
+    freedom = None if text is None else float(text)
+    # Written so that NaN is refused too.
+    if freedom is not None and not freedom > 0:
+        raise ValueError(f"degrees_of_freedom is {str(text)[:40]!r}")
+    return freedom
 
 
 def _rank_choice(arrays: dict[str, Array], header: dict[str, Any]) -> RankSelection | RankChoice | None:

@@ -13,6 +13,7 @@ matrix is that of X, (r^2, r^2). ``precision`` turns the result into standard er
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +27,37 @@ _CROSS_CHUNK_NUMBERS = 2**21
 _LEAST_EIGENVALUE = 1e-11
 # The same for a rotation of two orthogonal axes, relative to the largest information.
 _LEAST_ROTATION_INFORMATION = 1e-12
+
+
+@dataclass(frozen=True)
+class Information:
+    """Fisher's information at a model, inverted.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+        The model in r dimensions, without data.
+    inverse : ndarray (k, r + 1, r + 1)
+        The inverse information of each context's (b_i, log s_i), or (k, r, r) of b_i alone if ``without_noise``.
+    covariance : ndarray (r^2, r^2)
+        Inverse information of X, everything else eliminated; with pooled noise (r^2 + 1, r^2 + 1), log s last.
+    outside : ndarray (r, r)
+        The same for the part of A in each direction outside its span.
+    without_noise, pooled : bool
+        Whether a context has no unknown noise of its own, and whether all share one unknown noise variance.
+    """
+
+    likelihood: Likelihood
+    inverse: Array
+    covariance: Array
+    outside: Array
+    without_noise: bool
+    pooled: bool
+
+    def responses(self, part: slice) -> Array:
+        """Return ``I_i^-1 C_i``: how (b_i, log s_i) of some contexts give way to X, (k', r + 1, r^2), less it."""
+        C = cross_information(self.likelihood, part, self.without_noise, self.pooled)
+        return np.asarray(np.matmul(self.inverse[part], C))
 
 
 def covariance_of_X(model: Likelihood, inverse: Array, without_noise: bool, pooled: bool) -> Array:

@@ -1,36 +1,44 @@
-"""Standard errors of a fitted model, and the Cramer-Rao bound for a planned one.
+"""Standard errors of a fitted model, and of a planned one.
 
-``standard_errors_of`` is the method of ``MCPCA``, ``cramer_rao_bound`` the public function for planned studies; both
-end in ``precision_of``. ``fisher`` has the covariance of X, the change of A within its span; here it becomes angles of
-the MCPCs and errors of their loadings. Columns of A have unit length: ``da_j`` loses its part along ``a_j``, and
-``db_ij`` gains ``2 b_ij a_j . da_j`` in return. The change of A outside its span is independent of all the rest.
+``standard_errors_of`` is the method of ``MCPCA``; ``planning`` has the bound for planned studies. ``fisher`` has the
+covariance of X, the change of A within its span, for Gaussian rows, and ``sandwich`` that of the rows at hand; here
+they become angles of the MCPCs and errors of their loadings. Columns of A have unit length: ``da_j`` loses its part
+along ``a_j``, and ``db_ij`` gains ``2 b_ij a_j . da_j`` in return. The change of A outside its span is independent of
+all the rest for Gaussian rows, and across it for all others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+from scipy.stats import t as student
 
-from .._covariances.validation import check_counts
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._model.identifiability import indistinct_loadings
 from .._solvers.likelihood import Likelihood
 from .._utils.arguments import check_real
-from .._utils.array_api import to_host
 from .._utils.component_names import mcpc_name
 from .._utils.printing import Shown, counted, extremes, mcpcs, span
-from .._utils.types import Array
+from .._utils.types import Array, Report
 from .._utils.wording import listed
-from .fisher import covariance_of_rotations, covariance_of_X, cross_information, information_chunks
+from .fisher import Information, covariance_of_rotations, covariance_of_X, information_chunks
+from .row_scores import RowScores, check_labelled, read_rows
+from .sandwich import sandwich_of
 
 # A loading is clearly positive if its standard error is below this share of it: its interval is then symmetric in the
 # logarithm, as fits a variance. If this were larger, upper ends b exp(z se / b) would run away; if smaller, more
 # loadings would get the plain interval b -+ z se.
 _CLEAR_RELATIVE_ERROR = 0.4
+# Degrees of freedom of a variance that is estimated from the spread of n squared scores. A sum of n squares of centred
+# squares of Gaussian scores, whose kurtosis is 15, varies as chi-square with 2 n / (15 - 1) degrees does.
+_ROWS_PER_DEGREE = 7
+# With fewer, the ends of intervals would leave the range of numbers.
+_FEWEST_DEGREES = 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,12 +56,15 @@ class Precision(Shown):
         Expected ``1 - Ascore``: the mean over MCPCs of half the squared angle (in radians).
     n_samples : ndarray (k,)
         Samples per context.
+    kind : str
+        "sandwich": the spread that the rows themselves show. "model": that of Gaussian rows.
     """
 
     angles: Array
     loadings: Array
     ascore_loss: float
     n_samples: Array
+    kind: str = "model"
 
     def times_power(self, e: int) -> Precision:
         """Return the standard errors for data times ``2^e``."""
@@ -64,9 +75,14 @@ class Precision(Shown):
         """Return the ends (k, r) of intervals for ``loadings``, which must be those that the standard errors belong to.
 
         Loadings are variances: intervals are symmetric in the logarithm for loadings clearly above 0, and cut off at 0
-        for the others.
+        for the others. Where the spread itself was estimated from the rows (``kind="sandwich"``), they are as much
+        wider as Student's t is, with a seventh of a context's rows as degrees of freedom.
         """
-        return loading_intervals(np.asarray(loadings, dtype=np.float64), self.loadings, confidence)
+        B = np.asarray(loadings, dtype=np.float64)
+        degrees = None
+        if self.kind == "sandwich":
+            degrees = np.maximum(np.asarray(self.n_samples) / _ROWS_PER_DEGREE, _FEWEST_DEGREES)[:, None]
+        return loading_intervals(B, self.loadings, confidence, degrees)
 
     def samples_for(self, degrees: float) -> Array:
         """Return how many samples per context bring each MCPC within ``degrees`` (r,), as a root mean square angle.
@@ -81,9 +97,10 @@ class Precision(Shown):
 
     def _words(self) -> list[str]:
         k, r = self.loadings.shape
+        how = "as the spread of the rows shows" if self.kind == "sandwich" else "for Gaussian rows"
         return [
             f"{counted(r, 'MCPC')} of {counted(k, 'context')} with {span(self.n_samples, ',.0f')} samples each are "
-            f"expected {extremes(self.angles)} degrees from the truth (root mean square angle).",
+            f"expected {extremes(self.angles)} degrees from the truth (root mean square angle), {how}.",
             f"Expected 1 - Ascore: {self.ascore_loss:.2g}. Standard errors of loadings: {span(self.loadings)}.",
         ]
 
@@ -97,101 +114,75 @@ class Precision(Shown):
         }
 
 
-def loading_intervals(B: Array, errors: Array, confidence: float) -> tuple[Array, Array]:
-    """Return ``B exp(-+ z se / B)`` where the error is small relative to B, else ``B -+ z se`` cut off at 0."""
+def loading_intervals(B: Array, errors: Array, confidence: float, degrees: Array | None = None) -> tuple[Array, Array]:
+    """Return ``B exp(-+ q se / B)`` where the error is small relative to B, else ``B -+ q se`` cut off at 0.
+
+    q is the quantile of the normal distribution, or of Student's t with ``degrees`` of freedom.
+    """
     confidence = check_real(confidence, "confidence", 0.5, 0.9999, "It is a probability, such as 0.95.")
-    z = norm.ppf((1 + confidence) / 2)
+    level = (1 + confidence) / 2
+    q = norm.ppf(level) if degrees is None else student.ppf(level, degrees)
     # A loading of 0 has no logarithm; an infinite relative error sends it to the plain interval.
     relative = np.divide(errors, B, out=np.full_like(B, np.inf), where=B > 0)
     is_clear = relative < _CLEAR_RELATIVE_ERROR
     # By the delta method the standard error of log b is se / b.
     # 0 where the factor is not used, as exp would overflow there.
-    factor = np.exp(z * np.where(is_clear, relative, 0))
-    lower = np.where(is_clear, B / factor, np.maximum(B - z * errors, 0))
-    upper = np.where(is_clear, B * factor, B + z * errors)
+    factor = np.exp(q * np.where(is_clear, relative, 0))
+    lower = np.where(is_clear, B / factor, np.maximum(B - q * errors, 0))
+    upper = np.where(is_clear, B * factor, B + q * errors)
     return lower, upper
 
 
-def cramer_rao_bound(A: Any, B: Any, noise: Any, n: Any, *, diagonal: bool = False) -> Precision:
-    """Return the accuracy that no unbiased estimate can surpass; ``solver="ml"`` comes close to it.
-
-    A sample-size calculator for planned studies: guess A and B (from a pilot fit, or from ``make_contexts``); then
-    ``cramer_rao_bound(A, B, noise, n).samples_for(5)[2]`` is the number of samples per context that brings MCPC 3
-    within 5 degrees of the truth.
-
-    Parameters
-    ----------
-    A : array-like (p, r)
-        Linearly independent columns, which are scaled to unit length (B refers to unit columns).
-    B : array-like (k, r)
-        Loadings >= 0; no two columns proportional.
-    noise : float or array-like (k,), (p,) or (k, p)
-        Noise variance, for all contexts or for each; with ``diagonal=True`` (p,), for each feature. With (k, p) that is
-        ``s_i psi_f``, as noise="scaled" has it: psi, shared by all contexts, is taken as known, s_i is not.
-    n : int or array-like (k,)
-        Samples per context, >= 2.
-    diagonal : bool
-        Whether ``noise`` is by feature. It is then taken as known.
-
-    Returns
-    -------
-    Precision
-
-    Notes
-    -----
-    Cost O(k r^5 + r^6), memory O(r^4): half a second at r = 30, k = 30; a minute at r = 60, k = 50.
-    """
-    A = np.asarray(to_host(A), dtype=np.float64)
-    B = np.asarray(to_host(B), dtype=np.float64)
-    if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[1] or not A.shape[1] <= A.shape[0]:
-        raise ValueError(f"A {A.shape} and B {B.shape} do not fit: (p, r) and (k, r) with r <= p are needed.")
-    if not (np.isfinite(A).all() and np.isfinite(B).all() and (B >= 0).all()):
-        raise ValueError("A and B must be finite, and B non-negative.")
-    # The likelihood in r dimensions needs (A^T A)^-1.
-    if np.linalg.matrix_rank(A) < A.shape[1]:
-        raise ValueError("The columns of A are linearly dependent; no sample size could tell them apart.")
-    counts = check_counts(n, len(B))
-    variances, kind = _check_noise(noise, len(A), len(B), diagonal)
-    unit = A / np.linalg.norm(A, axis=0)
-    return precision_of(GaussianModel.with_noise(unit, B, variances, kind), counts, pooled=False)
-
-
-def _check_noise(noise: Any, p: int, k: int, diagonal: bool) -> tuple[Array, str]:
-    """Return the noise variances in the form that a fit would have, and the kind of noise that they are."""
-    variances = np.asarray(noise, dtype=np.float64)
-    length = p if diagonal else k
-    is_scaled = variances.shape == (k, p) and not diagonal
-    if variances.ndim == 0:
-        variances = np.full(length, variances)
-    if not (is_scaled or variances.shape == (length,)) or not np.isfinite(variances).all() or not (variances > 0).all():
-        raise ValueError(
-            f"noise={noise!r}: a positive variance is needed, one number or {length} (one per "
-            f"{'feature' if diagonal else 'context'}). Without noise the bound is 0 or undefined; pass a small one."
-        )
-    if is_scaled:
-        product = np.outer(variances.mean(axis=1), variances.sum(axis=0) / variances.mean(axis=1).sum())
-        if not np.allclose(variances, product, rtol=1e-6, atol=0):
-            raise ValueError(
-                f"noise of shape {variances.shape} must be s_i psi_f, the product of a variance per context and one "
-                "per feature; these differ from such a product. Pass np.outer(s, psi)."
-            )
-        return variances, "scaled"
-    return variances, "diagonal" if diagonal else "isotropic"
-
-
-def standard_errors_of(model: FittedModel) -> Precision:
+def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, report: Report) -> Precision:
     """Return the standard errors of a fitted model; see ``MCPCA.standard_errors``."""
+    if kind not in (None, "sandwich", "model"):
+        raise ValueError(f"kind={kind!r}; choose 'sandwich', 'model' or None.")
+    check_labelled(X, y)
+    if kind == "sandwich" and X is None:
+        raise ValueError(
+            "kind='sandwich' measures the spread of the rows, and none are given; pass the rows that the model was "
+            "fitted on, standard_errors(X, y), or kind='model'."
+        )
+    if not model.is_likelihood:
+        fitted = "noise=None" if model.solver == "ml" else f"solver={model.solver!r}"
+        raise ValueError(
+            f"standard_errors() are those of the likelihood, and this model was fitted with {fitted}; fit with "
+            "solver='ml' and noise, or call bootstrap(X, y), which is for every solver."
+        )
     gaussian = model.gaussian("standard_errors()")
-    counts = model.counts("standard_errors()")
     # The information contains fourth powers of the data: it is computed at a scale where these are in range.
     e = gaussian.exponent
     scaled = gaussian.times_power(-e)
-    precision = precision_of(scaled, counts, pooled=model.noise == "pooled", orthogonal=model.orthogonal)
+    pooled = model.noise == "pooled"
+    if X is None or kind == "model":
+        counts = model.counts("standard_errors()")
+        precision = precision_of(scaled, counts, pooled=pooled, orthogonal=model.orthogonal)
+    else:
+        rows = read_rows(model, scaled, X, y, e, report)
+        precision = sandwich_precision_of(scaled, rows, pooled=pooled, orthogonal=model.orthogonal)
     return precision.times_power(e)
 
 
 def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogonal: bool = False) -> Precision:
-    """Return the standard errors of an efficient estimate of ``model``.
+    """Return the standard errors of an efficient estimate of ``model``; parameters as for ``information_of``."""
+    information = information_of(model, counts, pooled=pooled, orthogonal=orthogonal)
+    variances = _loading_variances(model, information)
+    return _precision(model, information.covariance, np.diag(information.outside), variances, counts, "model")
+
+
+def sandwich_precision_of(
+    model: GaussianModel, rows: list[RowScores], *, pooled: bool, orthogonal: bool = False
+) -> Precision:
+    """Return the standard errors that the ``rows`` show, whatever their distribution; else as ``precision_of``."""
+    counts = np.array([len(scores) for scores, _ in rows])
+    information = information_of(model, counts, pooled=pooled, orthogonal=orthogonal)
+    spread = sandwich_of(information, rows, partial(_coefficients, model))
+    variances = spread.loadings + _variance_by_outside(model, spread.outside)
+    return _precision(model, spread.covariance, spread.outside, variances, counts, "sandwich")
+
+
+def information_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogonal: bool) -> Information:
+    """Return Fisher's information at ``model``, inverted; raise a ``ValueError`` if it is singular.
 
     Parameters
     ----------
@@ -225,13 +216,20 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
         outside = np.linalg.inv(likelihood.outside_information())
     except np.linalg.LinAlgError:
         raise ValueError(_not_identifiable(model.B, orthogonal, len(model.A))) from None
-    squared_angles = _squared_angles(model, white, covariance, outside)
-    variances = _loading_variances(model, white, likelihood, inverse, covariance, without_noise, pooled)
+    return Information(likelihood, inverse, covariance, outside, without_noise, pooled)
+
+
+def _precision(
+    model: GaussianModel, covariance: Array, outside: Array, variances: Array, counts: Array, kind: str
+) -> Precision:
+    """Return errors from the covariance of X, the variances of a_j outside the span (r,) and those of loadings."""
+    squared_angles = _squared_angles(model, covariance, outside)
     return Precision(
         angles=np.degrees(np.sqrt(squared_angles)),
         loadings=np.sqrt(variances),
         ascore_loss=float(squared_angles.mean() / 2),  # 1 - cos t = t^2 / 2 for small angles
         n_samples=counts,
+        kind=kind,
     )
 
 
@@ -251,9 +249,9 @@ def _not_identifiable(B: Array, orthogonal: bool, p: int) -> str:
     return f"The model is not identifiable: {why}. Drop or merge components, or choose a smaller rank."
 
 
-def _squared_angles(model: GaussianModel, white: Array, covariance: Array, outside: Array) -> Array:
+def _squared_angles(model: GaussianModel, covariance: Array, outside: Array) -> Array:
     """Return the mean squared angle (r,) of each column of A: the mean squared length of da_j across a_j."""
-    p, r = white.shape
+    p, r = model.A.shape
     # In the features as they are, not scaled by the noise: da_j = sum_l X_lj a_l, whose part across a_j has the squared
     # length x^T (G - g_j g_j^T) x, with x = X_.j and g_j the column of G = A^T A.
     G = model.A.T @ model.A
@@ -263,21 +261,21 @@ def _squared_angles(model: GaussianModel, white: Array, covariance: Array, outsi
     angles = np.einsum("jab,jab->j", of_columns, across)
     # Directions outside the span are independent of X, so variances add up.
     if p > r:
-        angles = angles + np.diag(outside) * _outside_size(model, white)
+        angles = angles + outside * _outside_size(model)
     return np.asarray(angles)
 
 
-def _outside_size(model: GaussianModel, white: Array) -> Array:
-    """Return the total variance across each a_j (r,), in features, of unit noise outside the span of ``white``.
+def _outside_size(model: GaussianModel) -> Array:
+    """Return the total variance across each a_j (r,), in features, of unit noise outside the span of A.
 
     Isotropic noise: p - r directions of unit length, all of them across. Diagonal noise: its standard deviations
     stretch these directions, which may then lean along a_j.
     """
-    p, r = white.shape
+    p, r = model.A.shape
     if model.scale is None:
         return np.full(r, float(p - r))
     sigma = 1 / model.scale
-    Q = np.linalg.qr(white)[0]
+    Q = np.linalg.qr(model.white)[0]
     # tr(D (I - Q Q^T) D), with D = diag(sigma), less the part along a_j.
     total = float((sigma**2).sum() - ((sigma[:, None] * Q) ** 2).sum())
     return np.asarray(total - _outside_along(model, Q))
@@ -291,38 +289,41 @@ def _outside_along(model: GaussianModel, Q: Array) -> Array:
     return np.asarray((stretched**2).sum(axis=0) - ((Q.T @ stretched) ** 2).sum(axis=0))
 
 
-def _loading_variances(
-    model: GaussianModel,
-    white: Array,
-    likelihood: Likelihood,
-    inverse: Array,
-    covariance: Array,
-    without_noise: bool,
-    pooled: bool,
-) -> Array:
+def _loading_variances(model: GaussianModel, information: Information) -> Array:
     """Return the variance of every loading (k, r), for columns of unit length.
 
     Given X, b_i has the covariance ``I_i^-1`` and the mean ``-I_i^-1 C_i x``; rescaling columns to unit length adds
     ``2 b_ij a_j . da_j``, which is linear in X too.
     """
     k, r = model.B.shape
+    out = np.empty((k, r))
+    for part in information_chunks(k, r):
+        coefficients = _coefficients(model, part, information.responses(part), information.pooled)
+        # The law of total variance: what b_i varies by for a given X, plus the variance of its mean as X varies.
+        by_X = np.einsum("kjx,kjx->kj", coefficients @ information.covariance, coefficients)
+        out[part] = np.einsum("kjj->kj", information.inverse[part])[:, :r] + by_X
+    return out + _variance_by_outside(model, np.diag(information.outside))
+
+
+def _coefficients(model: GaussianModel, part: slice, responses: Array, pooled: bool) -> Array:
+    """Return the coefficients of X in the loadings of some contexts (k', r, r^2), or (k', r, r^2 + 1) if ``pooled``."""
+    r = model.B.shape[1]
     G = model.A.T @ model.A
     along = np.zeros((r, r, r))  # a_j . da_j = sum_l G_jl X_lj, as coefficients of X
     # along[j, l, j] = G_jl: only column j of X moves a_j. The shared log s, if there is one, moves no component.
     along[np.arange(r), :, np.arange(r)] = G
     along = np.concatenate([along.reshape(r, r * r), np.zeros((r, int(pooled)))], axis=1)
-    out = np.empty((k, r))
-    for part in information_chunks(k, r):
-        C = cross_information(likelihood, part, without_noise, pooled)
-        # The last row, of log s_i if that is unknown, is not needed.
-        response = np.matmul(inverse[part], C)[:, :r]
-        coefficients = 2 * model.B[part][:, :, None] * along - response  # (k', r, r^2 (+ 1)), of X in b_ij
-        # The law of total variance: what b_i varies by for a given X, plus the variance of its mean as X varies.
-        by_X = np.einsum("kjx,kjx->kj", coefficients @ covariance, coefficients)
-        out[part] = np.einsum("kjj->kj", inverse[part])[:, :r] + by_X
-    if model.scale is not None and len(white) > r:
-        # If noise is not isotropic, the change of a_j outside the span may lean along a_j; rescaling undoes that too.
-        size = _outside_along(model, np.linalg.qr(white)[0])
-        outside = np.diag(np.linalg.inv(likelihood.outside_information()))
-        out += 4 * model.B**2 * (size * outside)
-    return out
+    # The last row of the responses, of log s_i if that is unknown, is not needed.
+    return np.asarray(2 * model.B[part][:, :, None] * along - responses[:, :r])
+
+
+def _variance_by_outside(model: GaussianModel, outside: Array) -> Array:
+    """Return what the change of A outside its span, with variances ``outside`` (r,), adds to those of loadings (k, r).
+
+    If noise is not isotropic, that change of a_j may lean along a_j, which rescaling to unit length undoes.
+    """
+    p, r = model.A.shape
+    if model.scale is None or p == r:
+        return np.zeros_like(model.B)
+    size = _outside_along(model, np.linalg.qr(model.white)[0])
+    return np.asarray(4 * model.B**2 * (size * outside))

@@ -6,8 +6,9 @@ protocol, and is what ``_estimator.fitting`` and ``_rank.selection`` call. Its s
 1. ``_leading_subspace``: compress S to the core ``U^T S_i U``, U the top left singular vectors of ``[S_1 ... S_k]``;
 2. ``_check_rank``: refuse a rank that the data do not have;
 3. ``_solve``: hand the core to a solver (MSPM in the paper's algorithm);
-4. ``_loadings_and_facets``: B by non-negative least squares if the solver has none (the last step of the paper's
-   algorithm), the canonical order and signs, and the facets from the same pass over the covariances.
+4. ``fitted_loadings``: B by non-negative least squares if the solver has none (the last step of the paper's algorithm),
+   beside a floor of noise if that is asked for; the canonical order and signs; and, from the same pass over the
+   covariances, what an estimator keeps of a fit (``Measures``): facets, corrected loadings, moments of the scores.
 
 Warnings on the way name what makes the answer doubtful: directions that are poorly known, a solver that has not
 converged, a residual larger than the data.
@@ -15,7 +16,7 @@ converged, a residual larger than the data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,9 +30,7 @@ from .._covariances.stack import as_stack
 from .._covariances.subspace import Core, compress, numerical_rank
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name
-from .._linalg.canonical import canonical_order
 from .._solvers import SOLVERS, Settings, SolverResult, check_solver, get_solver
-from .._solvers.loadings import solve_loadings
 from .._utils.arguments import as_generator, check_integer, check_rank, check_real, check_unmasked
 from .._utils.array_api import like, to_host
 from .._utils.printing import Shown, counted, mcpcs
@@ -40,7 +39,8 @@ from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import quoted
 from ..exceptions import RankExceedsDataError
-from .facets import Facets, complete, score_moments
+from .facets import Facets
+from .fitted_loadings import Measures, check_outside, loadings_of_fit
 
 # Degrees of freedom of every context if the number of rows behind the covariances is unknown. For the place of the
 # maximum only ratios matter; the level matters for convergence, which is judged in standard errors.
@@ -49,7 +49,7 @@ _ASSUMED_FREEDOM = 1000.0
 
 @dataclass(frozen=True, repr=False)
 class Decomposition(Shown):
-    """``S_i ~ components @ diag(loadings[i]) @ components.T``, plus noise with ``solver="ml"``.
+    """``S_i ~ components @ diag(loadings[i]) @ components.T``, plus noise if it was asked for.
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ class Decomposition(Shown):
     message : str
         The solver's report, in one sentence.
     noise : ndarray or None
-        With ``solver="ml"``, the variance not due to the components: (k,) for isotropic and pooled noise, (p,) for
-        diagonal noise.
+        The variance not due to the components: (k,) for isotropic and pooled noise, (p,) for diagonal noise, (k, p)
+        for scaled noise; None if the loadings were fitted without noise.
     gradient : float or None
         Distance from a stationary point. For "lsq", the norm of the projected gradient over all features, relative to
         ``sum_i ||S_i||_F^2``; for "ml", the distance to the maximum in standard errors (root mean square over the
@@ -125,7 +125,7 @@ def decompose(
     *,
     solver: str = "mspm",
     orthogonal: bool = False,
-    noise: str | None = "isotropic",
+    noise: str | None = "auto",
     n_samples: Any = None,
     context_weights: Any = None,
     random_state: Any = None,
@@ -148,8 +148,11 @@ def decompose(
         definition of MCPCA. "ml": maximum likelihood in a Gaussian model with noise.
     orthogonal : bool
         Make the components orthonormal: by least squares with "mspm" and "lsq", by likelihood with "ml".
-    noise : {"isotropic", "pooled", "diagonal", None}
-        For "ml": one variance per context, one for all contexts, one per feature shared by all contexts, or none.
+    noise : {"auto", "isotropic", "pooled", "diagonal", "scaled", None}
+        The variance that is not due to the components: one per context, one for all contexts, one per feature shared
+        by all contexts, or one per feature times one per context. "ml" has it in its likelihood; for "mspm" and "lsq"
+        it is a term of the least squares that gives the loadings, which without it (None) contain the noise of their
+        context. "auto" is "isotropic" for "ml", and None, the paper's answer, for the others.
     n_samples : int or array-like (k,), optional
         Rows behind each covariance, which weight the contexts in the likelihood; without them all contexts weigh the
         same. "mspm" and "lsq" do not use them.
@@ -212,16 +215,19 @@ def decompose_checked(
     tol: float,
     max_iter: int,
     core: Core | None = None,
-    with_facets: bool = False,
-) -> tuple[Decomposition, Facets | None]:
-    """``decompose`` for covariances that have been checked, with their facets if asked for.
+    names: Sequence[Any] | None = None,
+    with_measures: bool = False,
+) -> tuple[Decomposition, Measures | None]:
+    """``decompose`` for covariances that have been checked, with what else a fit keeps if asked for.
 
     A ``core`` that was computed before (by the choice of the rank) is reused, unless weights change the covariances
-    that it was computed from. The facets cost little more than the loadings, since one pass over the covariances yields
-    both.
+    that it was computed from. The measures cost little more than the loadings, since one pass over the covariances
+    yields both. ``noise`` has been resolved; ``names`` of contexts are for errors.
     """
     tol = check_tolerance(tol)
     max_iter = check_integer(max_iter, "max_iter", 1)
+    if not SOLVERS[solver].models_noise:
+        check_outside(r, S.n_features, noise)
     is_likelihood = SOLVERS[solver].models_noise
     S_weighted = S
     if weights is not None and not is_likelihood:
@@ -240,23 +246,23 @@ def decompose_checked(
         warn(result.message, ConvergenceWarning)
     # From here on S itself: weights decide which A is found, but loadings and facets describe the data.
     report("loadings", 0, 1)
-    A, B, facets = _loadings_and_facets(S, result, with_facets)
+    loadings = loadings_of_fit(S, result, noise, freedom, names, with_measures)
     report("loadings", 1, 1)
-    if facets is not None:
-        _warn_of_large_error(facets, r)
+    if loadings.measures is not None:
+        _warn_of_large_error(loadings.measures.facets, r)
     # Solvers compute in float64; the answer gets the precision of the data.
     decomposition = Decomposition(
-        components=A.astype(S.dtype, copy=False),
-        loadings=B.astype(S.dtype, copy=False),
+        components=loadings.A.astype(S.dtype, copy=False),
+        loadings=loadings.B.astype(S.dtype, copy=False),
         singular_values=core.singular_values,
         n_iter=result.n_iter,
         converged=result.converged,
         message=result.message,
-        noise=None if result.noise is None else result.noise.astype(S.dtype, copy=False),
+        noise=None if loadings.noise is None else loadings.noise.astype(S.dtype, copy=False),
         gradient=result.gradient,
         basis_residual=core.residual,
     )
-    return decomposition, facets
+    return decomposition, loadings.measures
 
 
 def _leading_subspace(S: Covariances, r: int, report: Report) -> Core:
@@ -315,28 +321,6 @@ def _solve(S: Covariances, core: Core, r: int, solver: str, orthogonal: bool, se
             f"solver={solver!r} broke down at rank {r} ({error}): the covariances are too close to singular for it. "
             "Lower n_components, or choose another solver."
         ) from error
-
-
-def _loadings_and_facets(S: Covariances, result: SolverResult, with_facets: bool) -> tuple[Array, Array, Facets | None]:
-    """Return A and B in canonical order, B being the solver's own or that of least squares, and the facets if asked."""
-    A = result.components
-    B = result.loadings
-    # The likelihood has loadings of its own: without facets no further pass over the covariances is needed.
-    if B is not None and not with_facets:
-        A, B, _ = canonical_order(A, B)
-        return A, B, None
-    # a_j^T S_i a_j (k, r) is the right-hand side of least squares, and the diagonal of the A^T S_i A behind the facets.
-    moments = score_moments(S, A) if with_facets else None
-    variances = S.variances_along(A) if moments is None else moments.variances
-    if B is None:
-        # <a a^T, b b^T> = (a . b)^2: the Gram matrix of the a_j a_j^T is (r, r), and one for all contexts.
-        B = solve_loadings((A.T @ A) ** 2, variances)
-    A, B, order = canonical_order(A, B)
-    if moments is None:
-        return A, B, None
-    # The other moments are sums over all components, and do not depend on their order and signs.
-    moments = moments._replace(variances=variances[:, order])
-    return A, B, complete(moments, A, B)
 
 
 def _warn_of_large_error(facets: Facets, r: int) -> None:

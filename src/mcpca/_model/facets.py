@@ -163,9 +163,13 @@ def measure(S: Covariances, A: Array, B: Array) -> Facets:
 
 
 class ScoreMoments(NamedTuple):
-    """What the facets need of each context when only A is known: ``variances`` along A (k, r), the rest (k,)."""
+    """What the facets need of each context when only A is known: ``variances`` along A (k, r), the rest (k,).
+
+    ``covariances`` (k, r, r) are those of the scores, ``A^+ S_i A^+T``, which the facets are computed from.
+    """
 
     variances: Array
+    covariances: Array
     squared_norms: Array
     squared_norm_errors: Array
     offdiagonals: Array
@@ -174,15 +178,15 @@ class ScoreMoments(NamedTuple):
 
 
 def score_moments(S: Covariances, A: Array) -> ScoreMoments:
-    """Return the moments from ``A^T S_i A``, a chunk of contexts at a time; memory O(p r) on top for a stack."""
+    """Return the moments from ``A^T S_i A``, a chunk of contexts at a time; memory O(p r + k r^2) for a stack."""
     A = A.astype(np.float64)
     # A^+ = (A^T A)^-1 A^T, so the covariance of the scores is N (A^T S_i A) N. A pseudoinverse, because users may
     # measure components that are (nearly) dependent.
     N = np.linalg.pinv(A.T @ A, hermitian=True)
     # Each ``cross`` is (k', r, r), some of the contexts.
     chunks = [_moments_of_chunk(cross, N) for cross in S.congruences(A)]
-    variances, *score_columns = (np.concatenate(column) for column in zip(*chunks, strict=True))
-    return ScoreMoments(variances, S.squared_norms(), S.norm_errors(), *score_columns)
+    variances, covariances, *score_columns = (np.concatenate(column) for column in zip(*chunks, strict=True))
+    return ScoreMoments(variances, covariances, S.squared_norms(), S.norm_errors(), *score_columns)
 
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
@@ -207,9 +211,10 @@ def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
 
 
 def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
-    """Return the four moments that come from ``cross``, the ``A^T S_i A`` (k, r, r) of some contexts.
+    """Return the five moments that come from ``cross``, the ``A^T S_i A`` (k, r, r) of some contexts.
 
-    They are the variances along A (k, r), and the off-diagonals, correlations and likelihood losses of scores (k,).
+    They are the variances along A (k, r), the covariances of the scores (k, r, r), and their off-diagonals,
+    correlations and likelihood losses (k,).
     """
     k, r, _ = cross.shape
     # A view of the diagonal would keep the whole chunk alive.
@@ -237,8 +242,9 @@ def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
     losses = np.log(diagonal).sum(axis=1) - logdet
     # exp(-loss) is the determinant of a correlation matrix: of a singular one, rounding leaves about eps and not 0.
     singular = ~all_vary | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
+    diagonal[:] = score_variances
     # Hadamard's inequality makes a loss >= 0; rounding may not.
-    return variances, offdiagonals, correlations, np.where(singular, np.inf, np.maximum(losses, 0))
+    return variances, C, offdiagonals, correlations, np.where(singular, np.inf, np.maximum(losses, 0))
 
 
 def _log_determinants(scores: Array) -> tuple[Array, Array]:

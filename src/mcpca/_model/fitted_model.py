@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._solvers import SOLVERS
 from .._utils.array_api import to_host
 from .._utils.types import Array
 from .centering import ContextMeans
+from .compared import Compared, compared
 from .facets import Facets
 from .gaussian import GaussianModel
 
@@ -28,6 +30,9 @@ class FittedModel:
     components, projection : ndarray (p, r), ndarray (r, p)
         A and ``pinv(A)``. These and the arrays below are on the device of the data, if they were on one.
     loadings : ndarray (k, r)
+    corrected_loadings : ndarray (k, r) or None
+        Loadings beside the noise, by which contexts are compared; those above if the fit has noise. None for models
+        saved before these were kept.
     contexts : ndarray (k,)
         Names of the contexts.
     means : ndarray (k, p) or None
@@ -35,25 +40,31 @@ class FittedModel:
     n_samples : ndarray (k,) or None
         Rows per context; None if covariances came without them.
     noise_variance : ndarray (k,), (p,) or (k, p), or None
-        Per context, per feature for diagonal noise, or both for scaled noise; None without a model of the noise.
+        Per context, per feature for diagonal noise, or both for scaled noise. If ``noise`` is None, the floor of the
+        corrected loadings (k,); None for models saved before it was kept.
     singular_values : ndarray
         The scree.
     n_iter, n_passes, basis_residual : int, int or None, float
         What the fit took, and how accurately its subspace is known; see ``MCPCA``.
     facets : Facets
     score_moments : tuple of ndarray (k, r, r) and ndarray (k,), or None
-        With noise: the covariances ``W S_i W^T`` of the scores and the variance outside the span of A, which is all
-        that tests of presence need of the data. None without noise, and for models saved before these were kept.
+        The covariances ``W S_i W^T`` of the scores and the variance outside the span of A, which is all that tests of
+        presence need of the data; in features divided by their noise if that is by feature. None for models saved
+        before these were kept.
     feature_names : ndarray (p,) of object, or None
     label_columns : tuple of str
         Columns of a DataFrame that held the labels, and are therefore not features.
-    noise, orthogonal : str or None, bool
-        The model's assumptions: the parameters of ``MCPCA`` of the same names.
+    solver, noise, orthogonal : str, str or None, bool
+        The model's assumptions: the parameters of ``MCPCA`` of the same names, ``noise`` being None if ``loadings``
+        were fitted without it.
+    degrees_of_freedom : float or None
+        Of the rows, if they were weighted (``robust=True``); infinite if they are Gaussian.
     """
 
     components: Array
     projection: Array
     loadings: Array
+    corrected_loadings: Array | None
     contexts: Array
     means: Array | None
     n_samples: Array | None
@@ -67,8 +78,10 @@ class FittedModel:
     feature_names: Array | None
     label_columns: tuple[str, ...]
     # Repeated from the estimator's parameters, so that functions of a model need no estimator.
+    solver: str
     noise: str | None
     orthogonal: bool
+    degrees_of_freedom: float | None = None
 
     @property
     def n_features(self) -> int:
@@ -81,24 +94,59 @@ class FittedModel:
         return int(self.components.shape[1])
 
     @property
+    def is_likelihood(self) -> bool:
+        """Whether loadings and noise are those of a likelihood."""
+        return self.noise is not None and SOLVERS[self.solver].models_noise
+
+    @property
+    def noise_by_context(self) -> Array | None:
+        """The noise variance of each context (k,), on the host; None if features differ in it, or it is not known."""
+        if self.noise_variance is None or self.noise in ("diagonal", "scaled"):
+            return None
+        return np.asarray(to_host(self.noise_variance))
+
+    @property
     def context_means(self) -> ContextMeans:
         """The means on the host, looked up by name."""
         # On the host even if the model is on a device: ``centering`` sends each mean to the rows where it is needed.
         return ContextMeans(self.contexts, to_host(self.means), self.n_samples, self.n_features)
 
-    def gaussian(self, purpose: str) -> GaussianModel:
-        """Return the Gaussian model in float64; raise, naming ``purpose``, if the fit has no noise."""
-        if self.noise_variance is None:
+    def compared_loadings(self, corrected: bool = True) -> Array:
+        """Return the loadings (k, r), on the host, by which contexts are compared: without noise unless told otherwise.
+
+        The noise of a context is in all of its loadings by least squares, so that contexts with more noise would seem
+        to have more of everything.
+        """
+        if corrected and self.corrected_loadings is None:
             raise ValueError(
-                f"{purpose} needs a model of the noise; fit with solver='ml' and noise='isotropic', 'pooled', "
-                "'diagonal' or 'scaled'."
+                "This model was saved by an older mcpca, without corrected loadings; fit it again, or pass "
+                "corrected=False for loadings that contain the noise."
             )
+        return self._compared(corrected).values
+
+    def loadings_in_words(self, corrected: bool = True) -> str:
+        """Return which loadings ``compared_loadings`` are, as part of a sentence."""
+        return self._compared(corrected).words
+
+    def _compared(self, corrected: bool) -> Compared:
+        return compared(self.loadings, self.corrected_loadings, self.noise, corrected)
+
+    def gaussian(self, purpose: str) -> GaussianModel:
+        """Return the Gaussian model in float64; raise, naming ``purpose``, if noise is not known or zero."""
         # float64 also for float32 data: precisions and determinants lose too many digits in single precision.
+        noise = None if self.noise_variance is None else to_host(self.noise_variance).astype(np.float64)
+        if noise is None:
+            raise ValueError(
+                f"{purpose} needs the noise, and this model was saved by an older mcpca without it; fit it again."
+            )
+        if not (noise > 0).all():
+            raise ValueError(
+                f"{purpose} needs noise in every context, and there are some in which this fit has none: "
+                f"{self.n_components} MCPCs of {self.n_features} features leave no variance in other directions. Lower "
+                "n_components, or fit with solver='ml'."
+            )
         return GaussianModel.with_noise(
-            to_host(self.components).astype(np.float64),
-            to_host(self.loadings).astype(np.float64),
-            to_host(self.noise_variance).astype(np.float64),
-            self.noise,
+            to_host(self.components).astype(np.float64), self.compared_loadings().astype(np.float64), noise, self.noise
         )
 
     def counts(self, purpose: str) -> Array:

@@ -1,6 +1,7 @@
 """A fitted model and rows it has not seen: loadings of new contexts, and how well it predicts held-out rows.
 
-``loadings_for`` keeps A and solves for b: by non-negative least squares, or by likelihood if the model has noise.
+``loadings_for`` keeps A and solves for b as the fit did: by non-negative least squares, or by likelihood; beside noise
+unless told otherwise.
 ``predictive_score`` compares the covariance of the rows with the one that the model predicts. Both are methods of
 ``MCPCA``. They work on covariances of the rows times ``2^-e``, for which fourth powers of the data are in range, and
 return results in the units of the data.
@@ -17,10 +18,12 @@ from .._covariances.fit_data import MOST_NUMBERS, without_basis
 from .._covariances.interface import Covariances
 from .._covariances.scaling import in_range, stack_in_range
 from .._covariances.stack import CovarianceStack
+from .._covariances.subspace import orthonormal
 from .._covariances.validation import check_covariances
 from .._data.alignment import square_in_order
 from .._data.contexts import Contexts, named_blocks, read_contexts
 from .._data.detect import is_dask
+from .._solvers.floor import outside_is_empty, own_floor
 from .._solvers.loadings import solve_loadings
 from .._utils.array_api import to_host
 from .._utils.types import Array, Report
@@ -41,23 +44,54 @@ class _ScaledCovariances(NamedTuple):
     single: bool
 
 
-def loadings_for(model: FittedModel, X: Any, y: Any, report: Report) -> Array:
+def loadings_for(model: FittedModel, X: Any, y: Any, corrected: bool, report: Report) -> Array:
     """Return the loadings of new contexts, (r,) or (k, r); see ``MCPCA.loadings_for``."""
+    if not corrected and model.noise is not None:
+        raise ValueError(
+            f"corrected=False: the loadings of this fit are beside noise={model.noise!r}, and so are those of new "
+            "contexts. Drop it, or fit with noise=None."
+        )
     scaled = _covariances_of(model, X, y, report)
     # Loadings are variances: rows times 2^-e have 4^-e times the loadings.
-    B = np.ldexp(_loadings_on(model, scaled.covariances, scaled.exponent), 2 * scaled.exponent)
+    B = np.ldexp(_loadings_on(model, scaled.covariances, scaled.exponent, corrected), 2 * scaled.exponent)
     return np.asarray(B[0] if scaled.single else B)
 
 
-def _loadings_on(model: FittedModel, S: Covariances, e: int) -> Array:
+def _loadings_on(model: FittedModel, S: Covariances, e: int, corrected: bool) -> Array:
     """Return the loadings (k, r) for covariances of rows times ``2^-e``, in the same units."""
-    A = to_host(model.components).astype(np.float64)
-    if model.noise_variance is not None:
+    if model.is_likelihood:
         B = model.gaussian("loadings_for").times_power(-e).fit_new(S).B
     else:
+        A = to_host(model.components).astype(np.float64)
+        along = S.variances_along(A)
         # <a_j a_j^T, a_l a_l^T> = (a_j . a_l)^2 and <a_j a_j^T, S_i> = a_j^T S_i a_j: the whole problem is r x r.
-        B = solve_loadings((A.T @ A) ** 2, S.variances_along(A))
+        G = (A.T @ A) ** 2
+        B = _beside_floor(model, S, A, along, e) if corrected else solve_loadings(G, along)
     return B.astype(to_host(model.loadings).dtype, copy=False)
+
+
+def _beside_floor(model: FittedModel, S: Covariances, A: Array, along: Array, e: int) -> Array:
+    """Return the loadings of new contexts by least squares beside noise, each with a level of its own.
+
+    What features share, the profile of scaled noise and all of diagonal noise, stays as fitted.
+    """
+    p, r = A.shape
+    if model.noise_variance is None or r == p:
+        return solve_loadings((A.T @ A) ** 2, along)
+    fitted = np.ldexp(to_host(model.noise_variance).astype(np.float64), -2 * e)
+    if model.noise == "diagonal":
+        return solve_loadings((A.T @ A) ** 2, along - fitted @ A**2)
+    if model.noise == "scaled":
+        profile = fitted.mean(axis=0)
+        return own_floor(A, along, S.variances() @ profile, profile).loadings
+    # A context of few rows may lie in the span of A; its noise is then taken to be the average one.
+    traces = S.traces()
+    inside = S.variances_along(orthonormal(A)).sum(axis=1)
+    floor = own_floor(A, along, traces)
+    hidden = outside_is_empty(traces - inside, traces)
+    B = floor.loadings.copy()
+    B[hidden] = solve_loadings((A.T @ A) ** 2, along[hidden] - fitted.mean())
+    return B
 
 
 def _covariances_of(model: FittedModel, X: Any, y: Any, report: Report) -> _ScaledCovariances:
@@ -109,7 +143,7 @@ def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, rep
         # About the fitted means: rows are judged by what the fit knew, and a context may have a single row.
         scaled, e = in_range(contexts)
         S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
-    if model.noise_variance is not None and metric != "covariance":
+    if metric == "likelihood" or (metric is None and model.noise is not None):
         return _mean_log_likelihood(model, S, e, contexts.n_samples, positions)
     return _predicted_share(model, S, e, positions)
 
@@ -152,7 +186,7 @@ def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Arra
     """
     A = to_host(model.components)
     noise = None  # its variances (k, p)
-    if model.noise_variance is not None:
+    if model.noise is not None:
         gaussian = model.gaussian("score").times_power(-e)
         if positions is None:
             new = gaussian.fit_new(S)
@@ -163,7 +197,7 @@ def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Arra
             s = gaussian.s[positions]
         noise = gaussian.feature_noise(s)
     elif positions is None:
-        B = _loadings_on(model, S, e)
+        B = _loadings_on(model, S, e, corrected=False)
     else:
         B = np.ldexp(to_host(model.loadings)[positions], -2 * e)
     # The facets have ||E||^2 with E = S - A B A^T; what noise changes about it is added below.

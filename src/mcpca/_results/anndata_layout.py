@@ -10,17 +10,18 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
 - ``uns["mcpca"]``, a dict:
 
   - "loadings": DataFrame (k, r), B; rows are the contexts as text, columns "MCPC 1", ..., "MCPC r"
-    (older versions wrote "MCPC1", ..., which is read as well);
+    (older versions wrote "MCPC1", ..., which is read as well); "corrected_loadings", the same without the noise of
+    their context;
   - "contexts": DataFrame (k rows) with "n_samples", "variance_explained", "squared_norm" and its standard error
     "squared_norm_error", "reconstruction_error", "offdiagonal", "offdiagonal_correlation", "likelihood_loss", and
-    "noise_variance" where the fit has one for each context;
+    "noise_variance" unless it is by feature;
   - "levels", where columns were crossed: DataFrame (k rows), the label of each context in each column;
   - "variance_shares": DataFrame (k, r), what each MCPC adds to "variance_explained";
   - "singular_values": the scree; "means": (k, p), of the features of the fit;
   - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
     fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
     those features that the axes are made of;
-  - "noise_variance", "score_covariances", "variance_outside" with ``solver="ml"``;
+  - "noise_variance", "score_covariances", "variance_outside" (missing from fits of older versions without noise);
   - "params": all that is needed to repeat the run, and "version";
   - "diagnostics": "n_samples", "reconstruction_error", "relative_error" (its share of the squared norms),
     "explained_share" with its standard error "explained_share_error", "variance_explained",
@@ -41,10 +42,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
-from .._estimator.mcpca import restored, saved_model
+from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
+from .._solvers import SOLVERS, resolved_noise
 from .._utils.component_names import component_names
 from .._utils.optional import require
 from .._utils.types import Array
@@ -59,12 +61,14 @@ _FACETS = {
     "offdiagonal_correlation": "offdiagonal_correlations",
     "likelihood_loss": "likelihood_losses",
 }
-# Entries of ``uns`` that only ``solver="ml"`` has, and the names of their arrays in the state of a model.
+# Entries of ``uns`` about noise, and the names of their arrays in the state of a model.
 _NOISE = {
     "noise_variance": "noise_variance_",
     "score_covariances": "score_covariances",
     "variance_outside": "variance_outside",
 }
+# Numbers of the header of a state that are kept among the diagnostics.
+_NUMBERS = ("n_iter", "n_passes", "basis_residual", "exponent", "degrees_of_freedom")
 
 
 class Keys(NamedTuple):
@@ -176,11 +180,12 @@ def _content(
     }
     table |= {column: arrays[f"facet_{facet}"] for column, facet in _FACETS.items()}
     noise = {name: arrays[source] for name, source in _NOISE.items() if source in arrays}
-    # One variance per context fits into the table; "diagonal" has one per feature, "scaled" one for both.
-    if model.noise_variance_ is not None and model.noise not in ("diagonal", "scaled"):
+    # One variance per context fits into the table; noise by feature does not.
+    if fitted_model(model).noise_by_context is not None:
         table["noise_variance"] = noise["noise_variance"]
     content = {
         "loadings": pd.DataFrame(model.loadings_, index=names, columns=labels),
+        "corrected_loadings": pd.DataFrame(model.corrected_loadings_, index=names, columns=labels),
         "contexts": pd.DataFrame(table, index=names),
         "variance_shares": pd.DataFrame(arrays["facet_variance_shares"], index=names, columns=labels),
         "singular_values": model.singular_values_,
@@ -219,6 +224,7 @@ def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[s
         "n_passes": header["n_passes"],
         "basis_residual": float(header["basis_residual"]),
         "exponent": int(header["exponent"]),
+        "degrees_of_freedom": model.degrees_of_freedom_,
         "warnings": np.array(notes, dtype=object),
     }
 
@@ -289,6 +295,15 @@ def features_are_lost(n: int, lost: Sequence[str]) -> ValueError:
     )
 
 
+def noise_of_stored(stored: dict[str, Any]) -> str | None:
+    """Return the model of noise behind the stored loadings; None if the noise is in them."""
+    solver = str(stored["params"].get("solver", "mspm"))
+    # In older versions only a likelihood had noise, and "isotropic" was the default of all solvers.
+    if "corrected_loadings" not in stored and not SOLVERS[solver].models_noise:
+        return None
+    return resolved_noise(solver, stored["params"].get("noise"))
+
+
 def read_model(cls: Any, adata: Any, key: str) -> Any:
     """Return the fitted model that ``write_fit`` stored, in full; ``cls`` is the class of models."""
     stored = stored_fit(adata, key)
@@ -310,8 +325,12 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
         "parameters": _parameters(cls, stored["params"]),
         "contexts": [str(name) for name in stored["loadings"].index],
         "feature_names": None if features is None else [str(name) for name in features],
-        **{name: diagnostics.get(name) for name in ("n_iter", "n_passes", "basis_residual", "exponent")},
+        **{name: diagnostics.get(name) for name in _NUMBERS},
     }
+    # Fits of older versions have neither corrected loadings nor a word on noise, which tells ``from_state`` their age.
+    if "corrected_loadings" in stored:
+        arrays["corrected_loadings_"] = stored["corrected_loadings"].to_numpy()
+        header["noise"] = noise_of_stored(stored)
     rank = stored.get("rank")
     # With n_comps given, a stored rank is that of ``tl.rank`` and no result of the fit.
     if header["parameters"]["n_components"] is None and rank is not None:
@@ -343,4 +362,5 @@ def _parameters(cls: Any, params: Any) -> dict[str, Any]:
     # Older versions of anndata do not write None.
     known = {name: params.get(name) for name in cls().get_params(deep=False) if name != "verbose"}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in known.items()}
-    return plain | {"n_components": params.get("n_comps")}
+    # A fit that was stored before there was a choice was not robust.
+    return plain | {"n_components": params.get("n_comps"), "robust": bool(params.get("robust", False))}

@@ -63,13 +63,22 @@ import numpy as np
 
 from .._covariances.interface import Covariances
 from .._covariances.subspace import Core
-from .._utils.arguments import refuse_without_effect
 from . import lsq, ml, mspm, orthogonal_ml
 from . import orthogonal as orthonormal
+from .floor import FLOORS
 from .interface import Settings, Solve, SolverResult
-from .ml import NOISES
 
-__all__ = ["NOISES", "SOLVERS", "Settings", "Solve", "Solver", "SolverResult", "check_solver", "get_solver"]
+__all__ = [
+    "NOISES",
+    "SOLVERS",
+    "Settings",
+    "Solve",
+    "Solver",
+    "SolverResult",
+    "check_solver",
+    "get_solver",
+    "resolved_noise",
+]
 
 
 def _principal_axes(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResult:
@@ -80,13 +89,18 @@ def _principal_axes(S: Covariances, core: Core, r: int, settings: Settings) -> S
     return SolverResult(core.lift(eigenvectors[:, :r]), 1, True, "One context: the answer is PCA's.")
 
 
+# All that the parameter ``noise`` may be; "auto" is resolved by ``resolved_noise``.
+NOISES = ("auto", *FLOORS, None)
+
+
 @dataclass(frozen=True)
 class Solver:
     """An entry of the registry: the functions that a solver's name stands for.
 
     ``solve`` is for two contexts or more; ``orthogonal`` does the same with ``orthogonal=True``, and ``one_context``
     takes over when k = 1, where the model does not determine more than PCA does. ``models_noise`` says that the solver
-    is a likelihood: it accepts ``noise``, and context weights multiply degrees of freedom rather than covariances.
+    is a likelihood: it returns loadings and noise of its own, and context weights multiply degrees of freedom rather
+    than covariances. For the others ``floor`` fits loadings beside the noise, if any is asked for.
     """
 
     solve: Solve
@@ -102,26 +116,28 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
+def resolved_noise(solver: str, noise: str | None) -> str | None:
+    """Return the kind of noise; "auto" is isotropic for a likelihood, and none for the paper's least squares."""
+    if noise != "auto":
+        return noise
+    return "isotropic" if SOLVERS[solver].models_noise else None
+
+
 def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str, Any]:
-    """Check the three choices that decide which solver runs, and return them by name."""
+    """Check the three choices that decide which solver runs, and return them by name, "auto" resolved."""
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise ValueError(f"solver={solver!r} is unknown; choose one of {sorted(SOLVERS)}.")
     if not isinstance(orthogonal, (bool, np.bool_)):
         raise ValueError(f"orthogonal={orthogonal!r}; choose True or False.")
-    if noise not in NOISES:
+    # A tuple of allowed values compares by ==, at which an array would fail.
+    if not (noise is None or isinstance(noise, str)) or noise not in NOISES:
         raise ValueError(f"noise={noise!r} is unknown; choose one of {list(NOISES)}.")
-    models_noise = SOLVERS[solver].models_noise
-    # An option that would be ignored is refused, so that nobody takes the result for one with that noise.
-    if not models_noise:
-        with_noise = " or ".join(f"solver={name!r}" for name, entry in SOLVERS.items() if entry.models_noise)
-        why = f"solver={solver!r} has no model of the noise"
-        refuse_without_effect("noise", noise, "isotropic", why, f"drop it, or pass {with_noise}")
-    if models_noise and orthogonal and noise in ("diagonal", "scaled"):
+    if SOLVERS[solver].models_noise and orthogonal and noise in ("diagonal", "scaled"):
         raise ValueError(
             f"orthogonal=True with noise={noise!r}: orthogonal axes do not stay orthogonal when features are divided "
             "by their noise; choose noise='isotropic' or 'pooled', or standardise the features first."
         )
-    return {"solver": solver, "orthogonal": bool(orthogonal), "noise": noise}
+    return {"solver": solver, "orthogonal": bool(orthogonal), "noise": resolved_noise(solver, noise)}
 
 
 def get_solver(solver: str, orthogonal: bool, n_contexts: int) -> Solve:

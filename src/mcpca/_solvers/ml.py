@@ -33,7 +33,6 @@ from .ml_estimate import NOISE_FLOOR, Estimate, largest_decrement, largest_dista
 from .ml_starts import Start, likely_start, pool_if, start_by_size
 from .scoring import ScoringData, maximise_likelihood, outside_gradient_in_features
 
-NOISES = ("isotropic", "pooled", "diagonal", "scaled", None)
 _RELATIVE_NOISE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
 _SINGULAR = 1e-10  # share of the variance of a context outside its top r directions that is rounding only
 _NO_NOISE = 1e-8  # below this there is no noise to speak of, and stage 1 is all there is to do

@@ -1,7 +1,8 @@
 """Is an MCPC visible to PCA? The PCs of all rows and of each context that come closest to it, by three measures.
 
 The comparison of the paper's Fig. 4E-F. PCs come from ``_rows.FittedRows``; each set of rows (all, a context, a group
-of contexts) costs one PCA and one pass to project every row on its PCs.
+of contexts) costs one PCA and one pass to project every row on its PCs. The best of many PCs is similar to anything, so
+that it stands beside the best by chance, from ``_random_axes``.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ import numpy as np
 
 from .._results.context_tests import rank_correlations
 from .._results.context_values import ContextValues, context_values
-from .._utils.arguments import check_integer
-from .._utils.printing import Shown, counted, span
+from .._utils.arguments import as_generator, check_integer
+from .._utils.printing import NAMED, Shown, counted, span
 from .._utils.progress import shown
-from .._utils.types import Array
+from .._utils.wording import listed
+from ._random_axes import Best, by_chance, p_of_best
 from ._rows import FittedRows, read_rows
 from ._tables import chosen_components, pandas
+from ._tails import ends, members
 
 OVERALL = "all rows"
+MEASURES = Best._fields
+_LEVEL = 0.05  # of what the summary names
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,31 +37,46 @@ class PCAComparison(Shown):
     best : DataFrame
         For each MCPC and each set of rows ("rows": "all rows", a context or a group) the best PC by each of three
         measures: "cosine" and its "cosine_pc", "variance_correlation" and "variance_correlation_pc", "overlap" and
-        "overlap_pc".
+        "overlap_pc". Beside each the mean of the best by chance, "cosine_chance", and "cosine_p", the chance of a best
+        as high as that of the MCPC; the same for the other two.
     pairs : DataFrame
         The same three numbers for each MCPC and each PC, with "pc" from 1: the points of the paper's Fig. 4E-F.
     n_top : int
         Rows at each end that "overlap" counts.
+    n_random : int
+        Random axes, and exchanges of loadings, that chance was found from.
     """
 
     best: Any
     pairs: Any
     n_top: int
+    n_random: int = 0
 
     def _words(self) -> list[str]:
         overall = self._overall()
         n_sets = self.best["rows"].nunique() - 1  # but for all rows
-        return [
+        words = [
             f"{counted(len(overall), 'MCPC')} compared with the PCs of all rows and of {counted(n_sets, 'other set')} "
             "of rows.",
             f"The best PC of all rows has |cos| {span(overall['cosine'], '.2f')}, variances correlated by "
             f"{span(overall['variance_correlation'], '.2f')}, and {span(overall['overlap'], '.0%')} of the "
             f"{self.n_top} rows at an end.",
         ]
+        if self.n_random:
+            n_pcs = int(self.pairs.loc[self.pairs["rows"] == OVERALL, "pc"].max())
+            seen = [str(name) for name in overall["component"][overall["cosine_p"] < _LEVEL]]
+            words.append(
+                f"By chance the best of {n_pcs} has |cos| {span(overall['cosine_chance'], '.2f')} with a random axis, "
+                f"variances correlated by {span(overall['variance_correlation_chance'], '.2f')} if contexts exchange "
+                f"loadings, and {span(overall['overlap_chance'], '.0%')} of the rows at an end of a random axis."
+            )
+            words.append(f"Closer to a PC than 95% of random axes: {listed(seen, NAMED)}.")
+        return words
 
     def _rows(self) -> dict[str, Any]:
         overall = self._overall()
-        columns = ["cosine", "cosine_pc", "variance_correlation", "overlap"]
+        columns = ["cosine", "cosine_pc", "cosine_chance", "cosine_p", "variance_correlation", "overlap"]
+        columns = [name for name in columns if name in overall]
         return {"": list(overall["component"]), **{name: list(overall[name]) for name in columns}}
 
     def _overall(self) -> Any:
@@ -73,6 +93,8 @@ def compare_with_pca(
     components: Any = None,
     n_pcs: int = 50,
     n_top: int = 200,
+    n_random: int = 199,
+    random_state: Any = 0,
     key: str = "mcpca",
 ) -> PCAComparison:
     """Compare each MCPC with the PCs of all rows together and with those of each context.
@@ -85,6 +107,12 @@ def compare_with_pca(
       loadings b_ij;
     - "overlap": the share of the ``n_top`` rows with the highest (or lowest) MCPC scores that are also among the
       ``n_top`` at one end of the PC. The best of the two poles and the two signs of the PC counts, which favours PCA.
+
+    The best of 50 PCs is high by any of these for whatever is compared with them, so it stands beside chance: the best
+    of the same PCs for random axes, in place of the MCPC, that lie where rows vary (random mixtures of rows, less the
+    means of their contexts), for "cosine" and "overlap"; and for loadings that contexts have exchanged at random, for
+    "variance_correlation". PCA shows an MCPC if it is above chance. One that is not is as far from all PCs as an axis
+    that was drawn by lot.
 
     Parameters
     ----------
@@ -102,6 +130,11 @@ def compare_with_pca(
         Number of PCs of each set of rows, or as many as it has.
     n_top : int
         Number of rows at each end.
+    n_random : int
+        Number of random axes and of exchanges of loadings: p-values are at least 1 / (n_random + 1). 0 leaves chance
+        out of the result.
+    random_state : int, Generator, RandomState or None
+        For these.
     key : str
         Name of the fit in an AnnData.
 
@@ -111,12 +144,18 @@ def compare_with_pca(
 
     Notes
     -----
-    Cost O(n p n_pcs) for each set of rows: with many contexts, group them. PCs of more than 100,000 rows are those of a
-    random sample. Sets of two rows or fewer, which have one PC at most, are left out.
+    Cost O(n p n_pcs) for each set of rows: with many contexts, group them. Chance costs O(n p n_random) once, and
+    O(n_random n_pcs (n_top + k r)) for each set. PCs of more than 100,000 rows are those of a random sample, and so are
+    random axes. Sets of two rows or fewer, which have one PC at most, are left out.
+
+    "cosine_p", "variance_correlation_p" and "overlap_p" are ``(1 + number as high by chance) / (1 + n_random)``, for
+    the best of all PCs, of one MCPC, and are not corrected for the number of MCPCs.
     """
     pd = pandas()
     n_pcs = check_integer(n_pcs, "n_pcs", 1)
     n_top = check_integer(n_top, "n_top", 1)
+    n_random = check_integer(n_random, "n_random", 0)
+    rng = as_generator(random_state)
     rows = read_rows(source, key, X, y)
     fit = rows.fit
     chosen = chosen_components(components, fit.names)
@@ -132,38 +171,44 @@ def compare_with_pca(
     # Not centred: a shift of a whole column does not change which rows are at its ends.
     Z = rows.scores()[member][:, chosen]
     # Indicators (N, MCPCs) of the rows at either pole, computed once for all sets of rows.
-    is_high, is_low = (_members(end, len(member)) for end in _ends(Z, n_top))
+    is_high, is_low = (members(end, len(member)) for end in ends(Z, n_top))
+    counts = np.bincount(rows.codes[member], minlength=len(fit.contexts))
+    has_variance = counts > 1  # contexts of a single row have none
+    chance = by_chance(rows, member, B[has_variance], n_top, n_random, rng, n_pcs) if n_random else None
     parts = []
+    best = []
     for name, among in sets.items():
         # V (q, PCs) from the rows of this set alone, but all rows are projected on it.
         V = rows.principal_directions(n_pcs, among).vectors
         scores = rows.project(V)
-        variances = rows.moments(scores)[1]  # (k, PCs): of every context along every PC
-        has_variance = np.isfinite(variances).all(axis=1)  # contexts of a single row have none
-        correlations = rank_correlations(variances[has_variance], B[has_variance])
+        variances = rows.moments(scores)[1][has_variance]  # (k, PCs): of every context along every PC
+        pc_tails = ends(scores[member], n_top)
         # For each end of the PCs and each pole of the MCPCs the number of rows in common, (PCs, MCPCs): indexing
         # ``inside`` (N, MCPCs) with ``end`` (n_top, PCs) and summing over the rows counts all pairs at once.
-        shared = [inside[end].sum(axis=0) for end in _ends(scores[member], n_top) for inside in (is_high, is_low)]
-        overlap = np.max(shared, axis=0) / n_top
+        shared = [inside[end].sum(axis=0) for end in pc_tails for inside in (is_high, is_low)]
         cosines = np.minimum(np.abs(V.T @ A), 1)  # rounding may exceed 1
+        found = Best(cosines, rank_correlations(variances, B[has_variance]), np.max(shared, axis=0) / n_top)
+        null = None if chance is None else chance.best(V, variances, pc_tails, len(member))
         pc = np.arange(1, V.shape[1] + 1)
         for column, j in enumerate(chosen):
-            measures = {
-                "cosine": cosines[:, column],
-                "variance_correlation": correlations[:, column],
-                "overlap": overlap[:, column],
-            }
+            own = Best(*(values[:, column] for values in found))
             # Long format: one frame for each MCPC and set, with a row for each PC.
-            parts.append(pd.DataFrame({"component": fit.names[j], "rows": name, "pc": pc, **measures}))
-    table = pd.concat(parts, ignore_index=True)
-    # Ordered categoricals only to sort by: users get plain text.
-    table["component"] = pd.Categorical(table["component"], [fit.names[j] for j in chosen], ordered=True)
-    table["rows"] = pd.Categorical(table["rows"], list(sets), ordered=True)
-    table = table.sort_values(["component", "rows", "pc"], ignore_index=True)
-    best = _best(pd, table)
-    for frame in (table, best):
-        frame[["component", "rows"]] = frame[["component", "rows"]].astype(object)
-    return PCAComparison(best, table, n_top)
+            about = {"component": fit.names[j], "rows": name}
+            parts.append((column, pd.DataFrame({**about, "pc": pc, **own._asdict()})))
+            best.append((column, about | _best(own, None if null is None else _of_column(null, column))))
+    # By MCPC, and within each in the order of the sets: sorting keeps it.
+    pairs = pd.concat([part for _, part in sorted(parts, key=_first)], ignore_index=True)
+    table = pd.DataFrame([record for _, record in sorted(best, key=_first)])
+    return PCAComparison(table, pairs, n_top, n_random)
+
+
+def _first(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
+def _of_column(null: Best, column: int) -> Best:
+    """Return chance for one MCPC: random axes are the same for all, exchanged loadings its own."""
+    return null._replace(variance_correlation=null.variance_correlation[:, column])
 
 
 def _sets_of_contexts(source: Any, key: str, rows: FittedRows, groups: Any) -> dict[str, list[int] | None]:
@@ -194,40 +239,15 @@ def _group_name(value: Any, read: ContextValues) -> str:
     return str(value)[:10] if isinstance(value, np.datetime64) else f"{value:g}"
 
 
-def _ends(Z: Array, n: int) -> tuple[Array, Array]:
-    """Return the numbers of the n rows with the largest and the smallest entries of each column of Z (N, m): (n, m)."""
-    columns = np.ascontiguousarray(Z.T)
-    high, low = ([_largest(z, n) for z in signed] for signed in (columns, -columns))
-    return np.array(high).T, np.array(low).T
-
-
-def _largest(z: Array, n: int) -> Array:
-    """Return the numbers of the n largest entries of z, the first ones among ties.
-
-    ``np.partition`` takes linear time, which matters for many rows and 50 PCs of every context.
-    """
-    # The n-th largest entry: all above it are in, and as many of those equal to it as are needed.
-    bound = np.partition(z, len(z) - n)[len(z) - n]
-    above = np.flatnonzero(z > bound)
-    return np.concatenate([above, np.flatnonzero(z == bound)[: n - len(above)]])
-
-
-def _members(numbers: Array, N: int) -> Array:
-    """Return an indicator (N, m) of the rows whose numbers are in each column of ``numbers`` (n, m)."""
-    inside = np.zeros((N, numbers.shape[1]), dtype=bool)
-    np.put_along_axis(inside, numbers, True, axis=0)
-    return inside
-
-
-def _best(pd: Any, table: Any) -> Any:
-    """Return the best PC by each measure, for each MCPC and each set of rows; the first where a measure is NaN."""
-    records = []
-    for (component, name), pairs in table.groupby(["component", "rows"], observed=True):
-        record = {"component": component, "rows": name}
-        for measure in ("cosine", "variance_correlation", "overlap"):
-            values = pairs[measure]
-            # pandas refuses the idxmax of nothing but NaN, or warns of it.
-            best = values.idxmax() if values.notna().any() else pairs.index[0]
-            record |= {measure: table.at[best, measure], f"{measure}_pc": table.at[best, "pc"]}
-        records.append(record)
-    return pd.DataFrame(records)
+def _best(own: Best, null: Best | None) -> dict[str, float]:
+    """Return the best PC by each measure (PCs,), the first where a measure is NaN, and what chance (B,) says of it."""
+    record: dict[str, float] = {}
+    for measure in MEASURES:
+        values = getattr(own, measure)
+        # nanargmax refuses nothing but NaN.
+        best = int(np.nanargmax(values)) if np.isfinite(values).any() else 0
+        record |= {measure: float(values[best]), f"{measure}_pc": best + 1}
+        if null is not None:
+            by_luck = getattr(null, measure)
+            record |= {f"{measure}_chance": float(by_luck.mean()), f"{measure}_p": p_of_best(values[best], by_luck)}
+    return record

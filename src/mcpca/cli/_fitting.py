@@ -18,7 +18,7 @@ import numpy as np
 
 from .._data.labels import name_array
 from .._estimator.fitting import feature_names
-from .._estimator.mcpca import MCPCA
+from .._estimator.mcpca import MCPCA, fitted_model
 from .._model.dominance import Dominance
 from .._utils.component_names import component_names
 from .._utils.optional import require
@@ -145,7 +145,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         data = read_data(options.data, options.reading, report=console.progress)
     print_about(data, console)
     if data.labels is None:
-        check_moments(options.center, checkpoint)
+        check_moments(options.center, checkpoint, options.robust)
     # Said in terms of the option; the library would speak of n_components.
     if options.rank is not None and options.rank > data.n_features:
         raise click.BadParameter(
@@ -156,6 +156,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         solver=options.solver,
         orthogonal=options.orthogonal,
         noise=options.noise,
+        robust=options.robust,
         random_state=options.seed,
         tol=options.tol,
         max_iter=options.max_iter,
@@ -298,8 +299,8 @@ def write_model_report(
     content: dict[str, Any] = {}
     if data is not None and data.labels is not None:
         content = {"X": data.source, "y": known_labels(model, data.labels)}
-    # Both are by likelihood, and so need a model of noise and the numbers of rows.
-    if model.noise_variance_ is not None and model.n_samples_per_context_ is not None:
+    # Both need the numbers of rows; standard errors are those of a likelihood.
+    if fitted_model(model).is_likelihood and model.n_samples_per_context_ is not None:
         with suppress(ValueError):  # raised if the model leaves nothing to estimate errors from
             content |= {"standard_errors": model.standard_errors(), "presence": model.presence()}
     shown_run = None if run is None else for_a_reader(run)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._estimator.mcpca import MCPCA
+from .._estimator.mcpca import MCPCA, fitted_model
 from .._rank.selection import RankSelection
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
@@ -36,19 +36,19 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
         "components": matrix_columns("feature", features, to_host(model.components_), names),
         "projection": matrix_columns("feature", features, to_host(model.projection_).T, names),
         "loadings": matrix_columns("context", model.contexts_, to_host(model.loadings_), names),
+        "corrected_loadings": matrix_columns("context", model.contexts_, to_host(model.corrected_loadings_), names),
         "diagnostics": diagnostics_by_context(model),
         "scree": {
             "index": np.arange(1, len(model.singular_values_) + 1),
             "singular_value": to_host(model.singular_values_),
         },
     }
-    # One variance per feature. Noise by context is a column of the diagnostics.
-    if model.noise_variance_ is not None and model.noise == "diagonal":
+    # Noise by context is a column of the diagnostics; by feature it is one column, or one for each context.
+    if model.noise == "diagonal":
         tables["noise"] = {"feature": features, "variance": to_host(model.noise_variance_)}
-    elif model.noise_variance_ is not None and model.noise == "scaled":
-        # s_i psi_f with psi of mean 1: psi here, s_i in the diagnostics.
-        variances = to_host(model.noise_variance_)
-        tables["noise"] = {"feature": features, "variance": variances.sum(axis=0) / variances.mean(axis=1).sum()}
+    elif model.noise == "scaled":
+        contexts = [str(name) for name in model.contexts_]
+        tables["noise"] = matrix_columns("feature", features, to_host(model.noise_variance_).T, contexts)
     choice = model.rank_choice_
     # Rank "auto" has all criteria in its table; the paper's rule has one curve.
     if isinstance(choice, RankSelection):
@@ -60,7 +60,6 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
 
 def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
     """Return one row per context: how many rows it has, and how well the model fits it."""
-    k = len(model.contexts_)
     share = model.explained_share(per="context")
     counts = model.n_samples_per_context_
     columns: dict[str, Any] = {"context": [str(name) for name in model.contexts_]}
@@ -76,12 +75,10 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
         "score_correlation": model.offdiagonal_correlation(per="context", normalized=True),
         "likelihood_loss": model.likelihood_loss(per="context"),
     }
-    # Isotropic noise is one number per context; diagonal noise is one per feature, in a table of its own. The mean of
-    # scaled noise over features is its factor for the context.
-    if model.noise_variance_ is not None and model.noise == "scaled":
-        columns["noise_variance"] = to_host(model.noise_variance_).mean(axis=1)
-    elif model.noise_variance_ is not None and np.shape(model.noise_variance_) == (k,) and model.noise != "diagonal":
-        columns["noise_variance"] = to_host(model.noise_variance_)
+    # Noise by feature is in a table of its own.
+    noise = fitted_model(model).noise_by_context
+    if noise is not None:
+        columns["noise_variance"] = noise
     return columns
 
 
@@ -111,9 +108,13 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "score_correlation": model.offdiagonal_correlation(normalized=True),
         "likelihood_loss": model.likelihood_loss(),
         "proportional_loadings": pairs,
+        # What the two tables of loadings are.
+        "loadings": fitted_model(model).loadings_in_words(corrected=False),
+        "corrected_loadings": fitted_model(model).loadings_in_words(),
         "iterations": model.n_iter_,
         "passes": model.n_passes_,
         "basis_residual": model.basis_residual_,
+        "degrees_of_freedom": model.degrees_of_freedom_,  # infinite ones, of Gaussian rows, are null in JSON
         "left_out": data.notes,
         "contexts_left_out": data.dropped,
         "warnings": warnings,
@@ -121,8 +122,10 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
 
 
 def loadings_text(model: MCPCA) -> str:
-    """Return the loadings for a terminal, each MCPC divided by its largest, and how much is not shown."""
-    B: Array = to_host(model.loadings_)
+    """Return the loadings for a terminal, each MCPC divided by its largest, which they are, and what is not shown."""
+    fit = fitted_model(model)
+    # Contexts stand one below the other, to be compared.
+    B: Array = fit.compared_loadings()
     k, r = B.shape
     largest = B.max(axis=0)
     # An MCPC without loadings stays 0.
@@ -135,7 +138,7 @@ def loadings_text(model: MCPCA) -> str:
     more = [f"{k - _SHOWN_CONTEXTS} more contexts"] if k > _SHOWN_CONTEXTS else []
     more += [f"{r - _SHOWN_COMPONENTS} more MCPCs"] if r > _SHOWN_COMPONENTS else []
     tail = f"; {' and '.join(more)} in the file" if more else ""
-    return "\n".join([*lines, f"(each MCPC divided by its largest loading{tail})"])
+    return "\n".join([*lines, f"(each MCPC divided by its largest loading{tail})", f"({fit.loadings_in_words()})"])
 
 
 def _printable(name: str) -> str:

@@ -154,10 +154,11 @@ _MODEL_OPTIONS = (
     click.option(
         "--noise",
         type=click.Choice([noise or "none" for noise in NOISES]),
-        default="isotropic",
+        default="auto",
         show_default=True,
-        help="For --solver ml.",
+        help="What is left out of loadings.",
     ),
+    click.option("--robust", is_flag=True, help="Rows far from their context count less."),
     seed_option,
     click.option("--tol", type=float, default=1e-7, show_default=True, help="Tolerance of convergence."),
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),

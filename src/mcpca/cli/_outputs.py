@@ -18,7 +18,17 @@ from typing import IO, Any
 from .._utils.atomic_files import TargetExistsError, parents_made, staged_file, staged_folder
 from ._console import Failure, output_failure
 
-RESULT_TABLES = ("components", "loadings", "scores", "projection", "diagnostics", "scree", "rank", "noise")
+RESULT_TABLES = (
+    "components",
+    "loadings",
+    "corrected_loadings",
+    "scores",
+    "projection",
+    "diagnostics",
+    "scree",
+    "rank",
+    "noise",
+)
 # All that a folder of results can hold: a folder with anything else in it is never replaced.
 RESULT_FILES = frozenset(
     {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet")}

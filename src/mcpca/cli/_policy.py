@@ -51,16 +51,13 @@ def check_fit(params: dict[str, Any]) -> None:
     # Written so that NaN is refused too.
     if not params["tol"] > 0:
         raise click.BadParameter(f"{params['tol']} is not above 0.", param_hint="--tol")
-    # A default cannot be told from a choice: --noise isotropic passes with every solver.
-    if params["noise"] != "isotropic" and params["solver"] != "ml":
-        raise without_effect(
-            f"--noise {params['noise']}", f"--solver {params['solver']} models no noise; pass --solver ml, or drop it"
-        )
-    if params["noise"] in ("diagonal", "scaled") and params["orthogonal"]:
+    if params["noise"] in ("diagonal", "scaled") and params["orthogonal"] and params["solver"] == "ml":
         raise click.UsageError(
-            f"--orthogonal cannot be combined with --noise {params['noise']}: axes do not stay orthogonal when features "
-            "are divided by their noise; choose --noise isotropic or pooled."
+            f"--orthogonal cannot be combined with --noise {params['noise']} and --solver ml: axes do not stay "
+            "orthogonal when features are divided by their noise; choose --noise isotropic or pooled."
         )
+    if params["robust"] and params["checkpoint"] is not None:
+        raise without_effect("--checkpoint", "a robust fit keeps no progress in files; drop one of the two")
     if params["center"] != "overall" and not params["scores"]:
         raise without_effect(
             f"--center {params['center']}", "with --no-scores there are none to centre; drop one of the two"
@@ -70,12 +67,14 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
 
 
-def check_moments(center: str, checkpoint: Path | None) -> None:
+def check_moments(center: str, checkpoint: Path | None, robust: bool) -> None:
     """Raise if an option of a fit is about rows and there are only moments."""
     if center != "overall":
         raise without_effect(f"--center {center}", "moments have no rows, and so no scores to centre; drop it")
     if checkpoint is not None:
         raise without_effect("--checkpoint", "a fit to moments makes no pass over rows; drop it")
+    if robust:
+        raise click.UsageError("--robust weighs single rows, and moments do not have them; pass the rows, or drop it.")
 
 
 def check_criteria(criteria: tuple[str, ...]) -> None:

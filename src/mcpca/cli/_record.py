@@ -36,7 +36,8 @@ class FitOptions:
     rank: int | None = None
     solver: str = "mspm"
     orthogonal: bool = False
-    noise: str | None = "isotropic"
+    noise: str | None = "auto"
+    robust: bool = False
     seed: int = 0
     tol: float = 1e-7
     max_iter: int = 200
@@ -66,7 +67,8 @@ class FitOptions:
         }
         labels = values.pop("labels")
         reading = Reading(**values, labels=None if labels is None else Path(labels))
-        simple = {name: content[name] for name in _simple_fields()}
+        # Records of earlier versions lack options that came later; those runs had them at their defaults.
+        simple = {name: content[name] for name in _simple_fields() if name in content}
         return cls(tuple(Path(path) for path in content["data"]), reading, **simple)
 
 

@@ -1,0 +1,163 @@
+"""Loadings for the components of a solver, with or without noise in them, and what else a fit keeps.
+
+The last step of ``decompose_checked``. Solvers of least squares return components only: their loadings follow by
+non-negative least squares, beside a floor of noise if one is asked for (``_solvers.floor``). Without one, loadings are
+the paper's and contain the noise of their context; a fit then keeps corrected loadings besides, which is what contexts
+are compared by. The pass over the covariances that loadings need also yields the facets and the covariances of the
+scores, from which tests of presence are computed later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._covariances.interface import Covariances
+from .._covariances.subspace import orthonormal
+from .._linalg.canonical import canonical_order
+from .._solvers import SolverResult
+from .._solvers.floor import Floor, floor_with_hidden, outside_is_empty, own_floor, shared_floor
+from .._solvers.loadings import solve_loadings
+from .._utils.types import Array
+from .._utils.wording import listed
+from .facets import Facets, ScoreMoments, complete, score_moments
+
+
+class Measures(NamedTuple):
+    """What an estimator keeps of a fit besides the decomposition; all of it is from one pass over the covariances.
+
+    Attributes
+    ----------
+    facets : Facets
+    corrected_loadings : ndarray (k, r)
+        Loadings beside a floor of noise: those of the decomposition if it has noise.
+    floor : ndarray
+        The noise of the decomposition or, if that has none, the isotropic floor (k,) of the corrected loadings; 0 if
+        A spans all features.
+    score_covariances : ndarray (k, r, r)
+        ``W S_i W^T`` with ``W = pinv(A)``.
+    rest : ndarray (k,)
+        Variance outside the span of A.
+    """
+
+    facets: Facets
+    corrected_loadings: Array
+    floor: Array
+    score_covariances: Array
+    rest: Array
+
+
+class FittedLoadings(NamedTuple):
+    """A and B in canonical order, the noise if there is any, and what else was measured."""
+
+    A: Array
+    B: Array
+    noise: Array | None
+    measures: Measures | None
+
+
+def loadings_of_fit(
+    S: Covariances,
+    result: SolverResult,
+    kind: str | None,
+    freedom: Array,
+    names: Sequence[Any] | None,
+    with_measures: bool,
+) -> FittedLoadings:
+    """Fit loadings, unless the solver has its own, beside noise of a ``kind``; bring them to the canonical order."""
+    A = result.components
+    # The likelihood has loadings of its own: without measures no further pass over the covariances is needed.
+    if result.loadings is not None and not with_measures:
+        A, B, _ = canonical_order(A, result.loadings)
+        return FittedLoadings(A, B, result.noise, None)
+    # a_j^T S_i a_j (k, r) is the right-hand side of least squares, and the diagonal of the A^T S_i A behind the facets.
+    moments = score_moments(S, A) if with_measures else None
+    along = S.variances_along(A) if moments is None else moments.variances
+    noise = result.noise
+    if result.loadings is not None:
+        B = result.loadings
+    elif kind is None:
+        # <a a^T, b b^T> = (a . b)^2: the Gram matrix of the a_j a_j^T is (r, r), and one for all contexts.
+        B = solve_loadings((A.T @ A) ** 2, along)
+    else:
+        # After ``score_moments``: a pass for those may have found the traces.
+        _check_visible(_hidden_noise(S, A, moments, freedom), kind, names)
+        B, noise = _floor(S, A, along, kind, freedom)
+    if moments is None:
+        A, B, _ = canonical_order(A, B)
+        return FittedLoadings(A, B, noise, None)
+    corrected = B
+    floor = noise
+    if floor is None:
+        corrected, floor = _corrected(S, A, B, along, _hidden_noise(S, A, moments, freedom), freedom)
+    ordered, B, order = canonical_order(A, B)
+    signs = np.sign(np.einsum("pj,pj->j", ordered, A[:, order]))
+    # The covariances of scores turn with the order and signs of components; the other moments are sums over them.
+    # Contiguous, as they would come from a file: another layout of memory would round differently later.
+    scores = np.ascontiguousarray(moments.covariances[:, order][:, :, order] * np.outer(signs, signs))
+    moments = moments._replace(variances=along[:, order], covariances=scores)
+    rest = _outside(S, ordered, scores)
+    measures = Measures(complete(moments, ordered, B), corrected[:, order], floor, scores, rest)
+    return FittedLoadings(ordered, B, noise, measures)
+
+
+def _floor(S: Covariances, A: Array, along: Array, kind: str, freedom: Array) -> Floor:
+    """Return loadings beside the noise that was asked for."""
+    if kind == "isotropic":
+        return own_floor(A, along, S.traces())
+    return shared_floor(A, along, S.variances(), kind, freedom)
+
+
+def _corrected(S: Covariances, A: Array, B: Array, along: Array, hidden: Array, freedom: Array) -> Floor:
+    """Return loadings beside an isotropic floor, for a fit without noise, and the floor (k,)."""
+    p, r = A.shape
+    # No direction is left in which noise could be seen, so nothing can be taken out.
+    if r == p or hidden.all():
+        return Floor(B, np.zeros(len(B)))
+    return floor_with_hidden(A, along, S.traces(), hidden, freedom)
+
+
+def _outside(S: Covariances, A: Array, scores: Array) -> Array:
+    """Return the variance outside the span of A (k,): ``tr S_i - tr(G W S_i W^T)`` with ``G = A^T A``."""
+    # Rounding may leave it below zero.
+    return np.asarray(np.maximum(S.traces() - np.einsum("kab,ab->k", scores, A.T @ A), 0))
+
+
+def _hidden_noise(S: Covariances, A: Array, moments: ScoreMoments | None, freedom: Array) -> Array:
+    """Return which contexts (k,) have so few rows that they vary only within the span of A, whatever their noise.
+
+    With more rows, a context without variance outside the span has no noise.
+    """
+    few: Array = np.asarray(freedom <= A.shape[1])
+    if not few.any():
+        return few
+    if moments is not None:
+        rest = _outside(S, A, moments.covariances)
+    else:
+        rest = S.traces() - S.variances_along(orthonormal(A)).sum(axis=1)
+    return np.asarray(few & outside_is_empty(rest, S.traces()))
+
+
+def check_outside(r: int, p: int, noise: str | None) -> None:
+    """Raise if noise is asked for beside components that span all features."""
+    if noise is not None and r == p:
+        raise ValueError(
+            f"noise={noise!r} needs directions outside the MCPCs in which noise can be seen, but n_components={r} is "
+            "the number of features, which leaves none. Lower n_components, or pass noise=None."
+        )
+
+
+def _check_visible(hidden: Array, kind: str | None, names: Sequence[Any] | None) -> None:
+    """Raise if there are contexts whose noise cannot be seen, and the noise is theirs alone."""
+    # Shared noise is seen in the other contexts.
+    if not (hidden.all() if kind in ("pooled", "diagonal") else hidden.any()):
+        return
+    where = np.flatnonzero(hidden).tolist()
+    few = [repr(i if names is None else names[i]) for i in where]
+    raise ValueError(
+        f"noise={kind!r}: {len(few)} of {len(hidden)} contexts have too few rows for a noise of their own, "
+        f"{listed(few)}: they vary only within the span of the MCPCs. Pass noise='pooled', lower n_components, or drop "
+        "them."
+    )
