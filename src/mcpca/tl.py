@@ -118,9 +118,10 @@ def mcpca(
     ``adata.obs["mcpca_context"]`` : categorical
         The context of each row; missing for rows that were not fitted.
     ``adata.uns["mcpca"]`` : dict
-        "loadings", a DataFrame of contexts by MCPCs, >= 0; "contexts" with the number of rows and the quality of the
-        fit in each; "params", "diagnostics", "singular_values", "dropped", "rank", ...: all that ``mcpca.tl.model``
-        needs to restore the fitted ``MCPCA``. See ``mcpca._results.anndata_layout``.
+        "loadings", a DataFrame of contexts by MCPCs, >= 0, and "corrected_loadings", the same without the noise of
+        their context, by which plots and analyses compare contexts; "contexts" with the number of rows and the quality
+        of the fit in each; "params", "diagnostics", "singular_values", "dropped", "rank", ...: all that
+        ``mcpca.tl.model`` needs to restore the fitted ``MCPCA``. See ``mcpca._results.anndata_layout``.
 
     Notes
     -----
@@ -256,8 +257,11 @@ def loadings_for(
     layer: str | None = None,
     min_samples: int = 2,
     missing: str = "error",
+    corrected: bool = True,
 ) -> Any:
     """Return the loadings of new contexts on MCPCs that were fitted to other data.
+
+    They are without the noise of the new contexts, and comparable with ``uns[key]["corrected_loadings"]``.
 
     Parameters
     ----------
@@ -273,10 +277,14 @@ def loadings_for(
         Layer of ``adata`` to use; by default the one of the fit, or ``adata.X`` if it had none.
     min_samples, missing
         As for ``mcpca.tl.mcpca``.
+    corrected : bool
+        As for ``MCPCA.loadings_for``: False leaves the noise of the new contexts in, as in ``uns[key]["loadings"]`` of
+        a fit without noise.
 
     Returns
     -------
     DataFrame (contexts, MCPCs)
+        ``attrs["loadings"]`` says in words which loadings they are.
 
     Notes
     -----
@@ -299,8 +307,11 @@ def loadings_for(
         # single: new rows may all be of one context, where ``tl.mcpca`` asks for two.
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn_of_dropped(min_samples)
-    B = fitted.loadings_for(contexts.with_rows(FeatureSpace(source, None, None, None, False, None)))
-    return pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
+    rows = contexts.with_rows(FeatureSpace(source, None, None, None, False, None))
+    B = fitted.loadings_for(rows, corrected=corrected)
+    table = pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
+    table.attrs["loadings"] = fitted_model(fitted).loadings_in_words(corrected)
+    return table
 
 
 def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None) -> tuple[MCPCA, Any]:

@@ -16,6 +16,7 @@ from .._solvers import SOLVERS
 from .._utils.array_api import to_host
 from .._utils.types import Array
 from .centering import ContextMeans
+from .compared import Compared, compared
 from .facets import Facets
 from .gaussian import GaussianModel
 
@@ -116,22 +117,19 @@ class FittedModel:
         The noise of a context is in all of its loadings by least squares, so that contexts with more noise would seem
         to have more of everything.
         """
-        if not corrected:
-            return np.asarray(to_host(self.loadings))
-        if self.corrected_loadings is None:
+        if corrected and self.corrected_loadings is None:
             raise ValueError(
                 "This model was saved by an older mcpca, without corrected loadings; fit it again, or pass "
                 "corrected=False for loadings that contain the noise."
             )
-        return np.asarray(to_host(self.corrected_loadings))
+        return self._compared(corrected).values
 
     def loadings_in_words(self, corrected: bool = True) -> str:
         """Return which loadings ``compared_loadings`` are, as part of a sentence."""
-        if self.noise is not None:
-            return "loadings of a fit with noise"
-        return (
-            "corrected loadings, without the noise of their context" if corrected else "loadings with the noise in them"
-        )
+        return self._compared(corrected).words
+
+    def _compared(self, corrected: bool) -> Compared:
+        return compared(self.loadings, self.corrected_loadings, self.noise, corrected)
 
     def gaussian(self, purpose: str) -> GaussianModel:
         """Return the Gaussian model in float64; raise, naming ``purpose``, if noise is not known or zero."""

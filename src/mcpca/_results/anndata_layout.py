@@ -46,7 +46,7 @@ from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._solvers import resolved_noise
+from .._solvers import SOLVERS, resolved_noise
 from .._utils.component_names import component_names
 from .._utils.optional import require
 from .._utils.types import Array
@@ -295,6 +295,15 @@ def features_are_lost(n: int, lost: Sequence[str]) -> ValueError:
     )
 
 
+def noise_of_stored(stored: dict[str, Any]) -> str | None:
+    """Return the model of noise behind the stored loadings; None if the noise is in them."""
+    solver = str(stored["params"].get("solver", "mspm"))
+    # In older versions only a likelihood had noise, and "isotropic" was the default of all solvers.
+    if "corrected_loadings" not in stored and not SOLVERS[solver].models_noise:
+        return None
+    return resolved_noise(solver, stored["params"].get("noise"))
+
+
 def read_model(cls: Any, adata: Any, key: str) -> Any:
     """Return the fitted model that ``write_fit`` stored, in full; ``cls`` is the class of models."""
     stored = stored_fit(adata, key)
@@ -321,8 +330,7 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
     # Fits of older versions have neither corrected loadings nor a word on noise, which tells ``from_state`` their age.
     if "corrected_loadings" in stored:
         arrays["corrected_loadings_"] = stored["corrected_loadings"].to_numpy()
-        parameters = header["parameters"]
-        header["noise"] = resolved_noise(parameters["solver"], parameters["noise"])
+        header["noise"] = noise_of_stored(stored)
     rank = stored.get("rank")
     # With n_comps given, a stored rank is that of ``tl.rank`` and no result of the fit.
     if header["parameters"]["n_components"] is None and rank is not None:

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from .._data.detect import is_anndata
+from .._estimator.mcpca import fitted_model
+from .._model.compared import Compared, compared
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings
 from .._rank.selection import RankSelection
 from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import to_host
 from .._utils.component_names import as_called_now, component_names, unknown
 from .._utils.types import Array
-from .anndata_layout import columns_of_fit, features_are_lost, keys_of, stored_fit
+from .anndata_layout import columns_of_fit, features_are_lost, keys_of, noise_of_stored, stored_fit
 from .pipelines import names_after, split_steps
 
 
@@ -29,6 +31,7 @@ class Fitted:
     Attributes
     ----------
     loadings : ndarray (k, r)
+        As fitted; ``compared`` returns those to compare contexts by.
     contexts : list of k str
     names : list of r str
         Names of the MCPCs as readers see them: "MCPC 1", ...
@@ -52,6 +55,10 @@ class Fitted:
         Features of the fit that the AnnData no longer has.
     orthogonal : bool
         Whether the MCPCs were constrained to be orthogonal.
+    corrected_loadings : ndarray (k, r) or None
+        Loadings without the noise of their context; None for fits of older versions. See ``compared``.
+    noise : str or None
+        The model of noise of the fit; None if the noise is in ``loadings``.
     """
 
     loadings: Array
@@ -71,6 +78,12 @@ class Fitted:
     n_vars: int | None = None
     lost: tuple[str, ...] = ()
     orthogonal: bool = False
+    corrected_loadings: Array | None = None
+    noise: str | None = None
+
+    def compared(self, corrected: bool = True) -> Compared:
+        """Return the loadings by which contexts are compared, and which they are in words."""
+        return compared(self.loadings, self.corrected_loadings, self.noise, corrected)
 
     def with_all_features(self) -> Fitted:
         """Return the fit itself, or raise if the AnnData has lost features, so that its axes are incomplete."""
@@ -164,6 +177,8 @@ def _fitted_of_model(source: Any) -> Fitted:
         model.squared_norms(),
         model.squared_norm_errors(),
         orthogonal=bool(model.orthogonal),
+        corrected_loadings=_double_or_none(model.corrected_loadings_),
+        noise=fitted_model(model).noise,
     )
 
 
@@ -215,7 +230,13 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         n_vars=n_vars,
         lost=tuple(lost),
         orthogonal=bool(stored["params"].get("orthogonal", False)),
+        corrected_loadings=_double_or_none(stored.get("corrected_loadings")),
+        noise=noise_of_stored(stored),
     )
+
+
+def _double_or_none(values: Any) -> Array | None:
+    return None if values is None else _double(values)
 
 
 def _double(values: Any) -> Array:

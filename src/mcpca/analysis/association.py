@@ -62,6 +62,8 @@ class Association(Shown):
         The smallest p-value that so few contexts allow.
     model : str or None
         Kind of the model with PC means: "linear", "logistic" or "ancova".
+    loadings : str or None
+        Which loadings were tested, in words; None if they were not what was tested.
     """
 
     table: Any
@@ -74,6 +76,7 @@ class Association(Shown):
     alpha: float
     least_p: float
     model: str | None = None
+    loadings: str | None = None
 
     @property
     def significant(self) -> list[str]:
@@ -95,6 +98,8 @@ class Association(Shown):
             f"{tests}, at level {self.alpha:g}: {', '.join(significant) or 'nothing'} {_is_or_are(significant)} "
             "significant after correction.",
         ]
+        if self.loadings is not None:
+            words.append(f"These are {self.loadings}.")
         # Otherwise "nothing is significant" would read as a finding about the data.
         if self.least_p * n_mcpcs > self.alpha:
             words.append(
@@ -134,6 +139,7 @@ def associate(
     covariate: Any,
     *,
     of: Literal["loadings", "variance", "sd", "mean"] = "loadings",
+    corrected: bool = True,
     split: Any = None,
     tests: Literal["auto"] | Sequence[str] = "auto",
     correction: Literal["bonferroni", "fdr"] = "bonferroni",
@@ -161,7 +167,10 @@ def associate(
         ordered; for an AnnData also a column of ``obs`` that is constant within contexts.
     of : {"loadings", "variance", "sd", "mean"}
         What to test of each MCPC: its loadings b_ij; or the variance, standard deviation or mean of the scores of a
-        context's rows, which need rows.
+        context's rows, which need rows. Variances of scores have the noise of their context in them.
+    corrected : bool
+        Whether to test loadings without the noise of their context. With False, and a fit without noise, a covariate
+        that goes with the noise (depth, batch, machine) is associated with every MCPC.
     split : optional
         The t-test compares contexts whose covariate is at least this (stage "III" of an ordered categorical, or a
         number) with all others. It also makes the model with PC means logistic.
@@ -238,7 +247,11 @@ def associate(
         )
     if rows is None and of != "loadings":
         raise ValueError(f"of={of!r} needs rows; {NEEDS_ROWS}.")
-    values = _tested_values(fit.loadings, rows, of)
+    compared = fit.compared(corrected)
+    if of != "loadings":
+        why = f"it is about loadings, and of={of!r} tests scores"
+        refuse_without_effect("corrected", corrected, True, why, "drop it")
+    values = _tested_values(compared.values, rows, of)
 
     def tested(V: Array, names: Sequence[str], rule: str) -> Any:
         """Test the columns of V (k, m), in the contexts that have a value."""
@@ -254,7 +267,18 @@ def associate(
     table = tested(values, fit.names, correction)
     name = covariate if isinstance(covariate, str) else getattr(covariate, "name", None)
     name = "the covariate" if name is None else str(name)
-    result = Association(table, None, None, name, target.tests, of, len(with_value), alpha, target.least_p)
+    result = Association(
+        table,
+        None,
+        None,
+        name,
+        target.tests,
+        of,
+        len(with_value),
+        alpha,
+        target.least_p,
+        loadings=compared.words if of == "loadings" else None,
+    )
     if rows is None or n_pcs == 0:
         return result
     # The same tests for what PCA sees of contexts: how much they vary along overall PCs, and where they are on them.

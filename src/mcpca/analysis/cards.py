@@ -14,9 +14,11 @@ import numpy as np
 from .._inference.bootstrap import Bootstrap
 from .._inference.precision import Precision
 from .._inference.replication import Replicability
+from .._model.compared import Compared
 from .._results.fitted import Fitted, fitted
 from .._utils.arguments import check_integer, check_real, refuse_without_effect
 from .._utils.progress import shown
+from .._utils.types import Array
 from .._utils.wording import beside, listed
 from ..poles import Pole, poles
 from ..sharing import carrying_contexts, how_shared
@@ -54,6 +56,7 @@ def describe(
     by: Literal["components", "projection"] = "components",
     pca: Any = None,
     names: str | Sequence[Any] | None = None,
+    corrected: bool = True,
     key: str = "mcpca",
 ) -> dict[str, str]:
     """Write a card of plain text for each MCPC, to read or to give to a language model that is to label it.
@@ -80,6 +83,8 @@ def describe(
         The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``.
     by, pca, names, key
         As for ``feature_scores``.
+    corrected : bool
+        Whether contexts are listed by loadings without their noise.
 
     Returns
     -------
@@ -99,27 +104,28 @@ def describe(
     _check_tables(enriched, samples, association, sure, fit.names)
     # Features are those before a PCA, in which poles can be read; loadings and sharing do not depend on it.
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
-    sharing = how_shared(fit.loadings)
+    compared = fit.compared(corrected)
+    sharing = how_shared(compared.values)
     cards = {}
     for j in chosen_components(components, fit.names):
         ends = poles(table.to_numpy(), list(table.index), j, n)
         lines = [f"{fit.names[j]}, one of {len(fit.names)} MCPCs of {len(fit.contexts)} contexts."]
-        lines.append(_contexts(fit, j, sharing.labels[j], float(sharing.effective[j]), n))
+        lines.append(_contexts(fit, compared, j, sharing.labels[j], float(sharing.effective[j]), n))
         # Features, sets and rows of one pole together, lest the two be mixed up when they are summarised.
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             lines += _pole(fit.names[j], pole, end, enriched, max_q, samples, n)
         if association is not None:
-            lines.append(_association(association, fit.names[j]))
-        lines.append(_reliability(fit, j, sure))
+            lines.append(_association(association, fit.names[j], compared.words))
+        lines.append(_reliability(fit, compared.values[:, j], j, sure))
         lines.append("Which pole is called positive is a convention; the two are opposites.")
         cards[fit.names[j]] = "\n".join(lines) + "\n"
     return cards
 
 
-def _contexts(fit: Fitted, j: int, kind: str, effective: float, n: int) -> str:
+def _contexts(fit: Fitted, compared: Compared, j: int, kind: str, effective: float, n: int) -> str:
     """Say how much variance MCPC j holds, and which contexts carry it; ``kind`` and ``effective`` of ``how_shared``."""
-    b = fit.loadings[:, j]
-    total = float(fit.loadings.sum())
+    b = compared.values[:, j]
+    total = float(compared.values.sum())
     share = 100 * float(b.sum()) / total if total > 0 else 0.0  # of the sum of B, the variance along all MCPCs
     carriers = carrying_contexts(b)
     text = f"Contexts: it holds {share:.2g}% of the variance of all MCPCs. {_SHARING[kind]}"
@@ -127,7 +133,7 @@ def _contexts(fit: Fitted, j: int, kind: str, effective: float, n: int) -> str:
         return text + "."
     text += f" (as if {effective:.1f} of {len(b)} had it equally)." if len(b) > 1 else "."
     named = [f"{fit.contexts[i]} ({b[i]:.3g})" for i in carriers]
-    text += f" Carried by {listed(named, n)}; the number is the loading, the variance along it."
+    text += f" Carried by {listed(named, n)}; the number is the loading, the variance along it ({compared.words})."
     n_without = int((b == 0).sum())
     if n_without == 1:
         return text + " One context has none of it."
@@ -169,11 +175,14 @@ def _set_detail(row: Any) -> str:
     return f" (AUC {row['auc']:.2f}, {q})" if "auc" in row.index else f" ({q})"
 
 
-def _association(association: Association, name: str) -> str:
+def _association(association: Association, name: str, listed_loadings: str) -> str:
+    """Say what was found about MCPC ``name``; ``listed_loadings`` are those of the card, in words."""
     row = association.table.loc[name]
     statistics = ", ".join(f"{_STATISTICS[test]} {row[test]:.2f}" for test in association.tests)
+    # Which loadings the card has is said where it lists them; those of the test may be others.
+    others = f" ({association.loadings})" if association.loadings not in (None, listed_loadings) else ""
     text = (
-        f"Covariate: {_QUANTITIES[association.of]} against {association.covariate} in {association.n_contexts} "
+        f"Covariate: {_QUANTITIES[association.of]}{others} against {association.covariate} in {association.n_contexts} "
         f"contexts: {statistics}; "
     )
     if np.isnan(row["p"]):
@@ -186,8 +195,11 @@ def _association(association: Association, name: str) -> str:
     return text + "."
 
 
-def _reliability(fit: Fitted, j: int, sure: Any) -> str:
-    """Say how far MCPC j can be trusted: by ``sure``, the rows behind it, and MCPCs it cannot be told apart from."""
+def _reliability(fit: Fitted, b: Array, j: int, sure: Any) -> str:
+    """Say how far MCPC j can be trusted: by ``sure``, the rows behind it, and MCPCs it cannot be told apart from.
+
+    ``b`` (k,) are its loadings.
+    """
     words = []
     if isinstance(sure, Replicability):
         again = "comes back" if sure.replicates[j] else "does not come back"
@@ -206,7 +218,7 @@ def _reliability(fit: Fitted, j: int, sure: Any) -> str:
     else:
         words.append("not assessed; model.replicability or model.bootstrap would tell")
     if fit.n_samples is not None:
-        carriers = carrying_contexts(fit.loadings[:, j])
+        carriers = carrying_contexts(b)
         words.append(f"{int(np.asarray(fit.n_samples)[carriers].sum())} rows in the contexts that carry it")
     twins = _twins(fit, j)
     if twins:

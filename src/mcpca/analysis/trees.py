@@ -7,7 +7,7 @@ The paper's comparison of species with their phylogeny (Fig. S4). Linkages come 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -45,16 +45,21 @@ class ContextTree(Shown):
         SciPy's linkage matrix.
     features : str
         What contexts were compared by.
+    loadings : str or None
+        Which loadings these were, in words; None if contexts were compared by PCs.
     """
 
     contexts: list[str]
     linkage: Array
     features: str
+    loadings: str | None = None
 
     def _words(self) -> list[str]:
         first, second = (self.contexts[int(i)] for i in self.linkage[0, :2])
+        which = [] if self.loadings is None else [f"These are {self.loadings}."]
         return [
             f"A tree of {counted(len(self.contexts), 'context')} by {self.features}.",
+            *which,
             f"The closest two are {first} and {second}; newick() returns the whole tree.",
         ]
 
@@ -99,6 +104,7 @@ def context_tree(
     source: Any,
     *,
     features: Literal["loadings", "means", "covariances", "variances"] = "loadings",
+    corrected: bool = True,
     n_pcs: int | None = None,
     X: Any = None,
     y: Any = None,
@@ -117,6 +123,9 @@ def context_tree(
     features : {"loadings", "means", "covariances", "variances"}
         Rows of B; or, in the space of the overall PCs (PCA of all rows), for each context the mean of its rows, their
         covariance matrix as one long row, or the variances of the PCs.
+    corrected : bool
+        Whether to take the noise of each context out of its loadings; otherwise contexts are also close because they
+        have the same noise.
     n_pcs : int, optional
         Number of overall PCs for the alternatives; by default that of MCPCs.
     X, y : optional
@@ -141,12 +150,12 @@ def context_tree(
     if features == "loadings":
         why = "loadings are on MCPCs and not on PCs"
         refuse_without_effect("n_pcs", n_pcs, None, why, "drop it, or pass features='means' or another")
-        values = fit.loadings
-    else:
-        m = check_integer(len(fit.names) if n_pcs is None else n_pcs, "n_pcs", 1)
-        rows = read_rows(source, key, X, y)
-        values = _PCFeatures(rows, m).of(features, m)
-    return _tree(fit, values, features, method, metric)
+        return _tree_of_loadings(fit, corrected, method, metric)
+    why = f"it is about loadings, and features={features!r} are of PCs"
+    refuse_without_effect("corrected", corrected, True, why, "drop it")
+    m = check_integer(len(fit.names) if n_pcs is None else n_pcs, "n_pcs", 1)
+    rows = read_rows(source, key, X, y)
+    return _tree(fit, _PCFeatures(rows, m).of(features, m), features, method, metric)
 
 
 @shown("trees")
@@ -154,6 +163,7 @@ def tree_distances(
     source: Any,
     known: str,
     *,
+    corrected: bool = True,
     n_pcs: int | Sequence[int] | None = None,
     X: Any = None,
     y: Any = None,
@@ -170,6 +180,8 @@ def tree_distances(
         One fit, or several models of different ranks fitted to the same rows.
     known : str
         The known tree, in Newick format.
+    corrected : bool
+        As for ``context_tree``.
     n_pcs : int or sequence of int, optional
         Numbers of overall PCs for the alternatives; by default the ranks of the models.
     X, y, method, metric, key
@@ -180,11 +192,12 @@ def tree_distances(
     Returns
     -------
     DataFrame
-        "features", "number" (of MCPCs or PCs), "distance" (Robinson and Foulds), "normalized", and "newick".
+        "features", "number" (of MCPCs or PCs), "distance" (Robinson and Foulds), "normalized", and "newick";
+        "loadings" says which loadings they are, and is missing for PCs.
     """
     pd = pandas()
     sources, fits = same_contexts(source, key)
-    trees = [(len(fit.names), _tree(fit, fit.loadings, "loadings", method, metric)) for fit in fits]
+    trees = [(len(fit.names), _tree_of_loadings(fit, corrected, method, metric)) for fit in fits]
     ranks = [len(fit.names) for fit in fits]
     # Ranks by default, so that MCPCA and PCA have the same numbers of columns.
     numbers = sorted(set(check_integers(ranks if n_pcs is None else n_pcs, "n_pcs", 1)))
@@ -203,6 +216,7 @@ def tree_distances(
             "distance": int(tree.distance(known, rooted=rooted)),
             "normalized": tree.distance(known, rooted=rooted, normalized=True),
             "newick": tree.newick(),
+            "loadings": tree.loadings,
         }
         for number, tree in trees
     ]
@@ -231,6 +245,11 @@ class _PCFeatures:
         if features == "covariances":
             return np.asarray(covariances.reshape(len(covariances), -1))
         return np.asarray(np.diagonal(covariances, axis1=1, axis2=2))
+
+
+def _tree_of_loadings(fit: Fitted, corrected: bool, method: str, metric: str) -> ContextTree:
+    compared = fit.compared(corrected)
+    return replace(_tree(fit, compared.values, "loadings", method, metric), loadings=compared.words)
 
 
 def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -> ContextTree:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._covariances.moments import ContextMoments
-from .._estimator.mcpca import MCPCA
+from .._estimator.mcpca import MCPCA, fitted_model
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
 from ._console import Console, output_failure, stdout_failures
@@ -24,7 +24,7 @@ from ._fitting import (
     write_model_report,
 )
 from ._outputs import check_file, new_file
-from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, table_format
+from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, table_format, without_effect
 from ._record import read_record
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
 from .tables.duplicates import check_duplicates
@@ -96,23 +96,29 @@ def run_loadings(
     model_path: Path,
     paths: tuple[Path, ...],
     reading: Reading,
+    as_fitted: bool,
     out: Path | None,
     force: bool,
     console: Console,
 ) -> dict[str, Any]:
-    """Write the loadings of new contexts on a fitted model."""
+    """Write the loadings of new contexts on a fitted model, without their noise unless they are to be ``as_fitted``."""
     _check_table_target(out, force)
     model = open_model(model_path)
+    if as_fitted and fitted_model(model).noise is not None:
+        raise without_effect("--as-fitted", "the model was fitted with noise, which is not part of its loadings")
     data = read_for(model, paths, reading, console)
     with console.phase("loadings"), library_errors(data.files[0]):
         if data.labels is None:  # the file is one context, called by its name
             names = [stem_of(paths[0])]
             # One context gives a vector (r,); the table has one row for it.
-            B = np.atleast_2d(to_host(model.loadings_for(data.source)))
+            B = np.atleast_2d(to_host(model.loadings_for(data.source, corrected=not as_fitted)))
         else:
             # loadings_for orders contexts as the categories are, so that names and rows of B (k, r) match.
             names = data.labels.categories
-            B = np.atleast_2d(to_host(model.loadings_for(data.source, known_labels(model, data.labels))))
+            labels = known_labels(model, data.labels)
+            B = np.atleast_2d(to_host(model.loadings_for(data.source, labels, corrected=not as_fitted)))
+    which = fitted_model(model).loadings_in_words(not as_fitted)
+    console.note(f"these are {which}.")
     # The loadings are few, and in the JSON itself.
     if out is not None or not console.as_json:
         _write_or_print(matrix_columns("context", names, B, component_names(model)), out, force, console)
@@ -121,6 +127,7 @@ def run_loadings(
         "contexts": names,
         "components": component_names(model),
         "loadings": B.tolist(),
+        "which": which,
     }
 
 

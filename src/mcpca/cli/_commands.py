@@ -149,7 +149,7 @@ def _parse_ranks(text: str | None) -> list[int] | None:
     show_default=True,
     help="Mean subtracted from rows: of all fitted rows, of the row's context as fitted, or of its context in DATA.",
 )
-@click.option("--posterior", is_flag=True, help="With --solver ml: expected scores given the noise.")
+@click.option("--posterior", is_flag=True, help="Expected scores given the noise, shrunk towards the mean.")
 @out_file_options("Table of scores, .csv, .tsv or .parquet; stdout otherwise.")
 @common_options
 def transform(**params: Any) -> None:
@@ -173,10 +173,15 @@ def transform(**params: Any) -> None:
 @click.argument("model", type=FILE)
 @data_argument
 @reading_options
+@click.option(
+    "--as-fitted",
+    is_flag=True,
+    help="Leave the noise of the new contexts in, as loadings.csv of a model without noise has it.",
+)
 @out_file_options("Table of loadings, .csv, .tsv or .parquet; stdout otherwise.")
 @common_options
 def loadings(**params: Any) -> None:
-    """Compute loadings of new contexts on a fitted model."""
+    """Compute loadings of new contexts on a fitted model, without their noise; compare with corrected_loadings.csv."""
     from ._applying import run_loadings
 
     console = _console(params)

@@ -108,6 +108,9 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "score_correlation": model.offdiagonal_correlation(normalized=True),
         "likelihood_loss": model.likelihood_loss(),
         "proportional_loadings": pairs,
+        # What the two tables of loadings are.
+        "loadings": fitted_model(model).loadings_in_words(corrected=False),
+        "corrected_loadings": fitted_model(model).loadings_in_words(),
         "iterations": model.n_iter_,
         "passes": model.n_passes_,
         "basis_residual": model.basis_residual_,
@@ -119,8 +122,10 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
 
 
 def loadings_text(model: MCPCA) -> str:
-    """Return the loadings for a terminal, each MCPC divided by its largest, and how much is not shown."""
-    B: Array = to_host(model.loadings_)
+    """Return the loadings for a terminal, each MCPC divided by its largest, which they are, and what is not shown."""
+    fit = fitted_model(model)
+    # Contexts stand one below the other, to be compared.
+    B: Array = fit.compared_loadings()
     k, r = B.shape
     largest = B.max(axis=0)
     # An MCPC without loadings stays 0.
@@ -133,7 +138,7 @@ def loadings_text(model: MCPCA) -> str:
     more = [f"{k - _SHOWN_CONTEXTS} more contexts"] if k > _SHOWN_CONTEXTS else []
     more += [f"{r - _SHOWN_COMPONENTS} more MCPCs"] if r > _SHOWN_COMPONENTS else []
     tail = f"; {' and '.join(more)} in the file" if more else ""
-    return "\n".join([*lines, f"(each MCPC divided by its largest loading{tail})"])
+    return "\n".join([*lines, f"(each MCPC divided by its largest loading{tail})", f"({fit.loadings_in_words()})"])
 
 
 def _printable(name: str) -> str:

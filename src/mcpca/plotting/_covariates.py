@@ -41,6 +41,7 @@ def plot_covariate(
     covariate: Any,
     *,
     kind: Literal["auto", "category"] = "auto",
+    corrected: bool = True,
     label: str | None = None,
     annotate: bool | Literal["auto"] = "auto",
     missing: Literal["error", "drop"] = "error",
@@ -63,6 +64,9 @@ def plot_covariate(
         tests of ``mcpca.analysis.associate``.
     kind : {"auto", "category"}
         "category" draws each number as a category, in their order (stages 1 to 4, say).
+    corrected : bool
+        Whether to take the noise of each context out of its loadings, so that contexts with more noise do not seem to
+        have more of the MCPC. False draws ``loadings_``.
     label : str, optional
         Label of the axis; by default the name of the column or Series, or "covariate".
     annotate : bool or "auto"
@@ -105,7 +109,8 @@ def plot_covariate(
         values = as_categories(values)
     drawn = np.flatnonzero(~values.missing)  # contexts with a value
     # b and places have an entry for each context drawn, not for each of the fit.
-    b = fit.loadings[drawn, j]
+    compared = fit.compared(corrected)
+    b = compared.values[drawn, j]
     places = values.positions[drawn]
     test_result = _category_test(b, values, drawn) if values.kind == "category" else _trend_test(b, places)
 
@@ -121,7 +126,7 @@ def plot_covariate(
     # Before labels are placed: their places are measured on the page.
     ax.set_ylim(*limits_from_zero(b))
     ax.set_xlabel(axis_label(label, covariate, "covariate"), fontsize=FONT_SIZE)
-    finish_loading_axes(ax, f"loading of {fit.names[j]} (variance)")
+    finish_loading_axes(ax, f"{compared.name} of {fit.names[j]} (variance)")
     n_missing = len(fit.contexts) - len(drawn)
     dropped = f", {n_missing} without a value left out" if n_missing else ""
     ax.set_title(f"{fit.names[j]}, {len(drawn)} contexts{dropped}\n{test_result}", fontsize=FONT_SIZE)

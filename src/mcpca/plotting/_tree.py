@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _METRIC_LABELS = {
-    "correlation": "1 - correlation of loadings",
-    "cosine": "1 - cosine of loadings",
-    "euclidean": "distance of loadings",
+    "correlation": "1 - correlation",
+    "cosine": "1 - cosine",
+    "euclidean": "distance",
 }
 
 
@@ -39,6 +39,7 @@ def plot_context_tree(
     method: Literal["average", "complete", "single", "weighted", "ward"] = "average",
     metric: Literal["correlation", "cosine", "euclidean"] = "correlation",
     normalize: Literal["component", "context"] | None = None,
+    corrected: bool = True,
     annotations: Any = None,
     key: str = "mcpca",
     ax: Axes | None = None,
@@ -59,6 +60,9 @@ def plot_context_tree(
     normalize : {None, "component", "context"}
         Divide the loadings of each MCPC, or of each context, by their maximum first; otherwise MCPCs with much variance
         dominate.
+    corrected : bool
+        Whether to take the noise of each context out of its loadings first; otherwise contexts are also close because
+        they have the same noise. False takes ``loadings_``.
     annotations : optional
         What is known about the contexts, drawn as thin columns beside the leaves; as in ``plot_loadings``.
     key : str
@@ -82,7 +86,8 @@ def plot_context_tree(
         raise ValueError("source has 1 context, and a tree needs at least 2; fit more contexts.")
     if metric == "correlation" and r < 2:
         raise ValueError("source has 1 MCPC, and metric='correlation' needs at least 2; pass metric='euclidean'.")
-    tree = context_linkage(normalized(fit.loadings, normalize), method=method, metric=metric)
+    compared = fit.compared(corrected)
+    tree = context_linkage(normalized(compared.values, normalize), method=method, metric=metric)
     # An empty list without annotations: widths are then 0.
     columns = read_annotations(annotations, fit.contexts, source, key)
     # Contexts from top to bottom; the place of context i is where i is in it.
@@ -103,7 +108,7 @@ def plot_context_tree(
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
     ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot").MaxNLocator(5))
-    ax.set_xlabel(_METRIC_LABELS[metric], fontsize=FONT_SIZE)
+    ax.set_xlabel(f"{_METRIC_LABELS[metric]} of {compared.name}s", fontsize=FONT_SIZE)
     ax.spines[["top", "left", "right"]].set_visible(False)
     if columns:
         strips = draw_strips(ax, columns, order, "right")

@@ -47,6 +47,7 @@ def plot_trends(
     group: Any = None,
     *,
     normalize: Literal["component"] | None = None,
+    corrected: bool = True,
     label: str | None = None,
     missing: Literal["error", "drop"] = "error",
     key: str = "mcpca",
@@ -67,6 +68,9 @@ def plot_trends(
         At most 8 categories, each of which gets a line.
     normalize : {None, "component"}
         "component" divides the loadings of each MCPC by its largest, so that strong and weak ones can be compared.
+    corrected : bool
+        Whether to take the noise of each context out of its loadings, so that contexts with more noise do not seem to
+        have more of everything. False draws ``loadings_``.
     label : str, optional
         Label of the axis; by default the name of the column or Series, or "time".
     missing : {"error", "drop"}
@@ -118,9 +122,10 @@ def plot_trends(
     if absent.all():
         raise ValueError("No context has both a time and a group; pass both for at least one.")
     # (k, chosen); normalised by all contexts, also those without a time.
-    B = fit.loadings[:, chosen]
+    compared = fit.compared(corrected)
+    B = compared.values[:, chosen]
     if normalize == "component":
-        largest = fit.loadings[:, chosen].max(axis=0)
+        largest = B.max(axis=0)
         B = B / np.where(largest > 0, largest, 1)
 
     time_names = [shorten(name, LONGEST_LABEL) for name in when.categories]
@@ -141,7 +146,8 @@ def plot_trends(
     ax.set_ylim(*limits_from_zero(B[~absent]))
     ax.set_xlabel(axis_label(label, time, "time"), fontsize=FONT_SIZE)
     of = f" of {fit.names[chosen[0]]}" if len(chosen) == 1 else ""
-    finish_loading_axes(ax, f"loading{of} / largest of its MCPC" if normalize else f"loading{of} (variance)")
+    unit = " / largest of its MCPC" if normalize else " (variance)"
+    finish_loading_axes(ax, compared.name + of + unit)
     if absent.any():
         ax.set_title(f"{int(absent.sum())} contexts without a value left out", fontsize=FONT_SIZE)
     if len(chosen) > 1 or group is not None:

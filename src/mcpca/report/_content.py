@@ -17,6 +17,7 @@ from .._inference.bootstrap import Bootstrap
 from .._inference.precision import Precision
 from .._inference.presence import Presence
 from .._inference.replication import Replicability
+from .._model.compared import Compared
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._results.fitted import Fitted
@@ -42,6 +43,7 @@ def content_of(
     samples: list[ContextSample | None] | None,
     *,
     title: str,
+    compared: Compared,
     selection: RankSelection | RankChoice | None,
     standard_errors: Precision | Bootstrap | None,
     replicability: Replicability | None,
@@ -50,7 +52,7 @@ def content_of(
     n_features: int,
 ) -> dict[str, Any]:
     """Return everything that the page shows."""
-    B = fit.loadings
+    B = compared.values
     relative = normalized(B, "component")  # by the largest loading of each MCPC, as the map of loadings is coloured
     # NaN for a context without variance, which ``rounded`` turns into null.
     shares = model.explained_share(per="context")
@@ -60,16 +62,17 @@ def content_of(
         "contexts": fit.contexts,
         "mcpcs": fit.names,
         "loadings": rounded(B),
+        "loading": {"name": compared.name, "words": f"Shown are {compared.words}."},
         "intervals": _intervals(B, standard_errors),
         "presence": None if presence is None else {"adjusted": rounded(presence.adjusted, 3), "alpha": presence.alpha},
         "ofContexts": _of_contexts(model, fit, shares),
-        "ofMcpcs": _of_mcpcs(model, fit, standard_errors, replicability),
+        "ofMcpcs": _of_mcpcs(model, fit, B, standard_errors, replicability),
         "orders": {"contexts": _clustered(relative), "mcpcs": _clustered(relative.T)},
         "features": _poles(fit, n_features),
         "rows": _rows(samples),
         "scree": rounded(fit.singular_values[:_MOST_SINGULAR_VALUES]),
         "rank": _rank(model, selection, reason),
-        "findings": findings(model, fit, shares, reason, replicability),
+        "findings": findings(model, fit, compared, shares, reason, replicability),
         "glossary": GLOSSARY,
         "citation": citation(),
         "run": _run(model, run),
@@ -109,11 +112,10 @@ def _of_contexts(model: Any, fit: Fitted, shares: Array) -> dict[str, Any]:
 
 
 def _of_mcpcs(
-    model: Any, fit: Fitted, errors: Precision | Bootstrap | None, replicability: Replicability | None
+    model: Any, fit: Fitted, B: Array, errors: Precision | Bootstrap | None, replicability: Replicability | None
 ) -> dict[str, Any]:
     """Return what is known of each MCPC: its variance, its neighbour, its error, whether it replicates."""
     # B (k, r); all lists below have r entries.
-    B = fit.loadings
     total = B.sum(axis=0)  # variance along each MCPC, summed over contexts
     r = len(total)
     cosines = fit.components.T @ fit.components  # A has unit columns

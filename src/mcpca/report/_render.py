@@ -15,7 +15,7 @@ from .._inference.presence import Presence
 from .._inference.replication import Replicability
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._results.fitted import fitted
+from .._results.fitted import Fitted, fitted
 from .._results.pipelines import split_steps, transformed_rows
 from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.atomic_files import replace_file
@@ -44,6 +44,7 @@ def render(
     run: Mapping[str, Any] | None = None,
     max_rows: int = MAX_ROWS,
     n_features: int = N_FEATURES,
+    corrected: bool = True,
     random_state: Any = 0,
 ) -> str:
     """Return the report of a fitted model as the text of one HTML page; parameters as in ``write_report``."""
@@ -73,6 +74,9 @@ def render(
     _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
     _check_result("replicability", replicability, (Replicability,), (k, r))
     _check_result("presence", presence, (Presence,), (k, r))
+    compared = fit.compared(corrected)
+    if isinstance(standard_errors, Bootstrap):
+        _check_same_loadings(fit, standard_errors, corrected)
     # A number by default, so that the same call writes the same bytes.
     rng = as_generator(random_state)
     # The model knows only what comes out of the steps of its Pipeline.
@@ -90,6 +94,7 @@ def render(
         presence=presence,
         run=run or {},
         n_features=n_features,
+        compared=compared,
     )
     return page_of(content)
 
@@ -108,6 +113,7 @@ def write_report(
     run: Mapping[str, Any] | None = None,
     max_rows: int = MAX_ROWS,
     n_features: int = N_FEATURES,
+    corrected: bool = True,
     random_state: Any = 0,
     overwrite: bool = False,
 ) -> Path:
@@ -139,6 +145,9 @@ def write_report(
         The page says how many there are.
     n_features : int
         Number of features at each pole of an MCPC.
+    corrected : bool
+        Whether the page shows loadings without the noise of their context, by which contexts can be compared; False
+        shows ``loadings_``. The page says which.
     random_state : int, Generator, RandomState or None
         Determines which rows are drawn.
     overwrite : bool
@@ -184,11 +193,25 @@ def write_report(
         run=run,
         max_rows=max_rows,
         n_features=n_features,
+        corrected=corrected,
         random_state=random_state,
     )
     # A failure while writing leaves an earlier report as it was.
     replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
     return file
+
+
+def _check_same_loadings(fit: Fitted, errors: Bootstrap, corrected: bool) -> None:
+    """Raise if intervals are of other loadings than those that the page shows."""
+    # A fit with noise has one kind of loadings; Fisher's information is of these.
+    of_corrected = bool(getattr(errors, "corrected", False))
+    if fit.noise is not None or of_corrected == corrected:
+        return
+    kinds = ("loadings as fitted", "corrected loadings")
+    raise ValueError(
+        f"standard_errors is of {kinds[of_corrected]}, and corrected={corrected} shows {kinds[corrected]}; pass "
+        f"corrected={of_corrected}, or a bootstrap of the others."
+    )
 
 
 def _check_result(name: str, value: Any, kinds: tuple[type, ...], expected: tuple[int, int]) -> None:

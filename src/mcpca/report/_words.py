@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._inference.replication import Replicability
+from .._model.compared import Compared
 from .._model.identifiability import DEFAULT_DEGREES
 from .._results.fitted import Fitted
 from .._utils.types import Array
@@ -43,7 +44,8 @@ GLOSSARY = {
     "a column of A, of length 1. MCPCs need not be at right angles. They are ordered by total variance, and which end "
     "is called positive is a convention.",
     "Loading": "How much variance a context has along an MCPC: an entry of B, at least 0. Zero means that the context "
-    "does not vary along this axis.",
+    "does not vary along this axis. Corrected loadings are without the noise of the context, which least squares would "
+    "leave in all of them: by these, contexts with different noise can be compared.",
     "Model": "The covariance of context i is close to A diag(b_i) A^T: the same axes everywhere, in amounts that "
     "differ from context to context.",
     "Pole": "The features with the largest positive or the largest negative entries of an MCPC: as the score of a row "
@@ -73,18 +75,19 @@ def citation() -> dict[str, str]:
 
 
 def findings(
-    model: Any, fit: Fitted, shares: Array, reason: str, replicability: Replicability | None
+    model: Any, fit: Fitted, compared: Compared, shares: Array, reason: str, replicability: Replicability | None
 ) -> list[dict[str, str]]:
     """Return what a reader should know before trusting the pictures, the gravest first.
 
-    ``shares`` (k,) are those of squared covariance explained. Levels are "warning", "note" and "good".
+    ``compared`` are the loadings that the page shows, ``shares`` (k,) those of squared covariance explained. Levels
+    are "warning", "note" and "good".
     """
     all_findings = [
         *_identifiability(fit),
         *_replication(fit, replicability),
         *_fit_quality(model, fit, shares),
         *_rows(fit),
-        *_numerics(model, fit),
+        *_numerics(model, fit, compared.values),
         _finding("note", "Rank", reason),
     ]
     # sorted is stable: within a level findings keep the order above.
@@ -225,7 +228,7 @@ def _rows(fit: Fitted) -> list[dict[str, str]]:
     return [_finding("warning" if n.min() <= r else "note", "Few rows", text)]
 
 
-def _numerics(model: Any, fit: Fitted) -> list[dict[str, str]]:
+def _numerics(model: Any, fit: Fitted, B: Array) -> list[dict[str, str]]:
     """Report MCPCs that nearly coincide or are of one context alone, and passes that did not converge."""
     results = []
     # Each pair once, and none of an MCPC with itself.
@@ -235,7 +238,7 @@ def _numerics(model: Any, fit: Fitted) -> list[dict[str, str]]:
         names = [f"{fit.names[i]} and {fit.names[j]} (|cos| {cosines[i, j]:.3f})" for i, j in pairs]
         text = f"{listed(names)} nearly coincide; scores on such axes are large and of opposite signs."
         results.append(_finding("note", "MCPCs that are nearly the same", text))
-    single = [fit.names[j] for j, b in enumerate(fit.loadings.T) if len(carrying_contexts(b)) == 1]
+    single = [fit.names[j] for j, b in enumerate(B.T) if len(carrying_contexts(b)) == 1]
     # That one of two contexts carries an MCPC is nothing to remark on.
     if single and len(fit.contexts) > 2:
         text = f"No second context has half of the largest loading on {listed(single)}."

@@ -82,7 +82,7 @@
           height: mcpca.rowsHeight(top.length),
           traces: [trace],
           layout: {
-            xaxis: mcpca.axis("loading (variance)", { rangemode: "tozero" }),
+            xaxis: mcpca.axis(`${data.loading.name} (variance)`, { rangemode: "tozero" }),
             yaxis: mcpca.nameAxis(top.map((j) => mcpca.forPlot(data.mcpcs[j]))),
           },
         };
@@ -90,7 +90,7 @@
     );
     const columns = [
       { title: "MCPC", name: true, value: (j) => data.mcpcs[j] },
-      { title: "loading", value: (j) => data.loadings[i][j] },
+      { title: data.loading.name, value: (j) => data.loadings[i][j] },
       {
         title: "share of its loadings",
         value: (j) => (total ? data.loadings[i][j] / total : null),
@@ -227,7 +227,7 @@
           layout: {
             showlegend: true,
             legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
-            xaxis: mcpca.axis("loading (variance)", { rangemode: "tozero" }),
+            xaxis: mcpca.axis(`${data.loading.name} (variance)`, { rangemode: "tozero" }),
             yaxis: mcpca.nameAxis(top.map((j) => mcpca.forPlot(data.mcpcs[j]))),
             margin: { l: 10, r: 12, t: 34, b: 40 },
             hovermode: "closest",
@@ -245,6 +245,7 @@
         mcpca.picker("compare-b", "Second", entries, b, set("other")),
       ),
       el("p", { id: "compare-words" }, `Cosine between their loadings: ${number(cosine, 3)} (1 is the same mixture).`),
+      el("p", { id: "compare-loadings", class: "muted" }, data.loading.words),
       chart.compare,
       mcpca.table({
         caption: "Loadings of both contexts, largest difference first",

@@ -38,7 +38,7 @@
   const SCALES = {
     mcpc: ["per MCPC", "share of the MCPC's largest", (i, j) => data.loadings[i][j] / (mcpca.largest[j] || 1)],
     context: ["per context", "share of the context's largest", (i, j) => data.loadings[i][j] / (rowMost[i] || 1)],
-    none: ["as it is", "loading (variance)", (i, j) => data.loadings[i][j] / (most || 1)],
+    none: ["as it is", `${data.loading.name} (variance)`, (i, j) => data.loadings[i][j] / (most || 1)],
   };
   const given = data.ofContexts;
   const collator = new Intl.Collator("en", { numeric: true });
@@ -89,6 +89,7 @@
     state.least === 0 || (data.loadings[i][j] > 0 && data.loadings[i][j] >= state.least * mcpca.largest[j]);
 
   // Elements ---------------------------------------------------------------------------------------------------------
+  byId("map-loadings").textContent = data.loading.words;
   const canvas = el("canvas", { "aria-hidden": "true" });
   const names = el("div", { class: "map-names", "aria-hidden": "true" });
   const numbers = el("div", { class: "map-numbers", "aria-hidden": "true" });
@@ -261,7 +262,7 @@
     return a >= 0 && a < view.rows.length && b >= 0 && b < view.columns.length ? [a, b] : null;
   };
   const words = (i, j) => {
-    const parts = [`loading ${mcpca.number(data.loadings[i][j])}`];
+    const parts = [`${data.loading.name} ${mcpca.number(data.loadings[i][j])}`];
     if (mcpca.largest[j] > 0)
       parts.push(`${mcpca.percent(data.loadings[i][j] / mcpca.largest[j])} of the MCPC's largest`);
     if (data.intervals) {

@@ -153,7 +153,7 @@
           height: mcpca.rowsHeight(top.length),
           traces: [trace],
           layout: {
-            xaxis: mcpca.axis("loading (variance)", { rangemode: "tozero" }),
+            xaxis: mcpca.axis(`${data.loading.name} (variance)`, { rangemode: "tozero" }),
             yaxis: mcpca.nameAxis(top.map((i) => mcpca.forPlot(data.contexts[i]))),
           },
         };
@@ -161,7 +161,7 @@
     );
     const columns = [
       { title: "context", name: true, value: (i) => data.contexts[i] },
-      { title: "loading", value: (i) => data.loadings[i][j] },
+      { title: data.loading.name, value: (i) => data.loadings[i][j] },
     ];
     if (data.intervals) {
       columns.push(
