@@ -287,7 +287,9 @@ def test_keyboard_moves_and_selects(browser, digits):
     page.run("document.getElementById('heatmap').focus()")
     page.press("ArrowDown", "ArrowRight", "ArrowRight", "End", "ArrowLeft")
     spoken = page.run("return document.getElementById('live').textContent")
-    assert spoken.startswith(f"{model.contexts_[1]}, MCPC 6: corrected loading {shown(model.corrected_loadings_[1, 5]):g}")
+    assert spoken.startswith(
+        f"{model.contexts_[1]}, MCPC 6: corrected loading {shown(model.corrected_loadings_[1, 5]):g}"
+    )
     page.press("Enter")
     assert page.run("return location.hash") == "#mcpc=6&context=2&other=1"
     assert page.run("return document.getElementById('MCPC-select').value") == "5"
@@ -338,7 +340,9 @@ def test_tables_are_saved_and_copied(browser, digits, tmp_path):
     rows = list(csv.reader((tmp_path / "loadings.csv").read_text(encoding="utf-8-sig").splitlines()))
     assert rows[0] == ["context", *(f"MCPC {j + 1}" for j in range(7))]
     assert [row[0] for row in rows[1:]] == model.contexts_.tolist()
-    np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], dtype=float), model.corrected_loadings_, rtol=5e-5)
+    np.testing.assert_allclose(
+        np.array([row[1:] for row in rows[1:]], dtype=float), model.corrected_loadings_, rtol=5e-5
+    )
     page.run("navigator.clipboard.writeText = async (text) => { window.copied = text }")
     page.run("document.querySelector('#mcpc button[aria-label^=Copy]').click()")
     copied = list(csv.reader(io.StringIO(page.run("return window.copied")), delimiter="\t"))
