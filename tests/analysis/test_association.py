@@ -51,7 +51,7 @@ def by_name(values):
 
 def test_noise_that_follows_the_covariate_is_no_association():
     """Both groups have the very same loadings, and noise of standard deviation 0.3 and 0.9."""
-    X, y, group, B, A = two_groups()
+    X, y, *_ = two_groups()
     model = fitted_to(X, y)
     covariate = {name: ("noisy" if name.startswith("noisy") else "quiet") for name in model.contexts_}
     found = analysis.associate(model, covariate)

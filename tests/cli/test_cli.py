@@ -280,7 +280,6 @@ def test_loadings_of_new_contexts(fitted, inputs, tmp_path, capsys):
 
 
 def test_which_loadings_is_said_and_can_be_chosen(fitted, inputs, tmp_path, capsys):
-    X, y = planted()
     model = library()
     rows = [str(inputs / "plain.csv"), *CSV]
     assert main(["loadings", str(fitted), *rows]) == 0

@@ -41,7 +41,7 @@ def test_corrected_is_a_truth_value():
 
 def test_corrected_loadings_are_nearer_to_the_truth():
     """By least squares the noise variance of a context, 0.81 or 0.09, is in all of its loadings."""
-    X, y, group, truth, A = two_groups()
+    X, y, truth, A = two_groups()
     model = fitted_to(X, y)
     order = [model.contexts_.tolist().index(name) for name in dict.fromkeys(y)]
     match = np.abs(A.T @ model.components_).argmax(axis=1)

@@ -356,8 +356,8 @@ def test_categories_differ_in_colour_and_the_first_five_in_grey():
 @pytest.mark.parametrize("arguments", [{}, {"method": "complete", "metric": "euclidean"}, {"normalize": "component"}])
 def test_tree_is_the_dendrogram_of_the_loadings(arguments, model):
     ax = plot_context_tree(model, **arguments)
-    B = model.corrected_loadings_
-    loadings = B / (B.max(axis=0) if "normalize" in arguments else 1)
+    loadings = model.corrected_loadings_
+    loadings = loadings / (loadings.max(axis=0) if "normalize" in arguments else 1)
     tree = context_linkage(loadings, **{name: v for name, v in arguments.items() if name != "normalize"})
     expected = dendrogram(tree, no_plot=True, labels=CONTEXTS)
     assert labels(ax.get_yticklabels()) == expected["ivl"]
@@ -374,10 +374,10 @@ def _ends(branch):
 
 def test_tree_is_of_corrected_loadings_unless_told_otherwise(model):
     """The noise of the six contexts grows from 0 to 0.1, which is small beside loadings but not beside distances."""
-    for corrected, B in ((True, model.corrected_loadings_), (False, model.loadings_)):
+    for corrected, loadings in ((True, model.corrected_loadings_), (False, model.loadings_)):
         ax = plot_context_tree(model, metric="euclidean", corrected=corrected)
         heights = np.array([segment[1][0] for segment in ax.collections[0].get_segments()])
-        np.testing.assert_allclose(heights, context_linkage(B, metric="euclidean")[:, 2])
+        np.testing.assert_allclose(heights, context_linkage(loadings, metric="euclidean")[:, 2])
         assert ax.get_xlabel() == f"distance of {'corrected ' if corrected else ''}loadings"
 
 
