@@ -107,3 +107,14 @@ def authors_score(A, A_ref):
 
 def relative_error(S, A, B):
     return np.linalg.norm(S - compose(A, B)) ** 2 / np.linalg.norm(S) ** 2
+
+
+def squared_distances(X, mean, covariance):
+    """Squared Mahalanobis distances of rows, by the inverse of the covariance."""
+    return np.einsum("np,pq,nq->n", X - mean, np.linalg.inv(covariance), X - mean)
+
+
+def weighted_scatter(X, w):
+    """The weighted mean of rows, and ``sum w (x - mean)(x - mean)^T``, row by row."""
+    mean = sum(w_t * x for w_t, x in zip(w, X, strict=True)) / w.sum()
+    return mean, sum(w_t * np.outer(x - mean, x - mean) for w_t, x in zip(w, X, strict=True))

@@ -462,6 +462,7 @@ def test_a_small_context_is_named_by_fit_and_rank(tmp_path, capsys):
         (["--solver", "ml", "--noise", "none"], {"solver": "ml", "noise": None}),
         (["--solver", "lsq", "--orthogonal", "--seed", "3"], {"solver": "lsq", "orthogonal": True, "random_state": 3}),
         (["--tol", "1e-3", "--max-iter", "5"], {"tol": 1e-3, "max_iter": 5}),
+        (["--robust", "--solver", "ml"], {"robust": True, "solver": "ml"}),
     ],
 )
 def test_options_reach_the_model(inputs, tmp_path, options, parameters):

@@ -190,7 +190,7 @@ def test_loadings_for_known_data_are_the_fitted_ones(X_list, model):
     np.testing.assert_allclose(model.loadings_for(X_list[3]), model.corrected_loadings_[3], atol=1e-10)
     S = np.stack([np.cov(X, rowvar=False) for X in X_list])
     np.testing.assert_allclose(model.loadings_for(S), model.corrected_loadings_, atol=1e-10)
-    np.testing.assert_allclose(model.loadings_for(S[1]), model.loadings_[1], atol=1e-10)
+    np.testing.assert_allclose(model.loadings_for(S[1]), model.corrected_loadings_[1], atol=1e-10)
     np.testing.assert_allclose(
         model.loadings_for(dict(zip("xyzuvw", X_list, strict=True))), model.corrected_loadings_, atol=1e-10
     )

@@ -41,8 +41,8 @@ _LOWEST_POWER = -40
 _HIGHEST_POWER = 60
 _BINS_PER_POWER = 32
 # The share of Gaussian rows that are nearer than ``nearest``. Far more would change the weights of ordinary rows, far
-# less would let two equal rows of thirty draw the mean of their context to themselves.
-_NEAREST_SHARE = 1e-6
+# less would let a few equal rows draw the mean of their context to themselves.
+_NEAREST_SHARE = 1e-3
 N_BINS = (_HIGHEST_POWER - _LOWEST_POWER) * _BINS_PER_POWER
 
 
@@ -146,11 +146,16 @@ class ShrunkSource:
 
     def _shrunk(self, X: Any, codes: Array) -> Array:
         out = np.zeros(X.shape, dtype=self.dtype)
-        for i in np.unique(codes[codes >= 0]).tolist():
-            rows = np.flatnonzero(codes == i)
-            for part, Z in centred_pieces(X[rows], self._distances.means[i]):
+        # An empty block has no runs of contexts.
+        if not len(codes):
+            return out
+        for i, rows in zip(*rows_of_contexts(codes, 0, len(self._factors)), strict=True):
+            block = X[rows]
+            shrunk = np.empty(block.shape, dtype=self.dtype)
+            for part, Z in centred_pieces(block, self._distances.means[i]):
                 w = weights_of(self._distances.squared(Z, i), X.shape[1], self._freedom)
-                out[rows[part]] = np.sqrt(self._factors[i] * w)[:, None] * Z
+                shrunk[part] = np.sqrt(self._factors[i] * w)[:, None] * Z
+            out[rows] = shrunk
         return out
 
 
@@ -171,9 +176,9 @@ def bin_centres(p: int) -> Array:
 
 
 @cache
-def nearest(p: int) -> float:
-    """Return the squared distance below which rows with p features count as being at this distance."""
-    return float(chi2.ppf(_NEAREST_SHARE, p))
+def nearest(p: int, share: float = _NEAREST_SHARE) -> float:
+    """Return the squared distance that a ``share`` of Gaussian rows with p features are below."""
+    return float(chi2.ppf(share, p))
 
 
 def weights_of(d2: Array, p: int, freedom: float) -> Array:

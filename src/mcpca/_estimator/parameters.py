@@ -28,6 +28,7 @@ class Parameters:
     solver: str
     orthogonal: bool
     noise: str | None
+    robust: bool
     context_weights: Any
     random_state: Any
     tol: float
@@ -36,7 +37,6 @@ class Parameters:
     rank_range: Any = None
     n_seed_pairs: int = 5
     cos_sim_threshold: float = 0.8
-    robust: bool = False
 
     def checked(self) -> Parameters:
         """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""

@@ -70,6 +70,8 @@ _FIRST_FREEDOM = 4.0
 # than this share; each time gross errors inflate them about p times less.
 _FIRST_CHANGE = 0.2
 _MOST_FIRST_PASSES = 10
+# Distances that are shorter than those of this share of Gaussian rows count as no shorter for the degrees of freedom.
+_NEAREST_SHARE = 1e-6
 _MOST_STEPS = 30
 # EM has converged when a step changes the log-likelihood of all rows by less than this, or by less than the second
 # number for each row: parameters then move by a small part of their standard errors.
@@ -299,7 +301,8 @@ def degrees_of_freedom(histogram: Array, p: int) -> float:
     infinite where more than 1000 is better, or the Gaussian is.
     """
     is_filled = histogram > 0
-    d2 = np.maximum(bin_centres(p)[is_filled], nearest(p))
+    # Equal rows may be at no distance from their mean, as if tails were heavier than any.
+    d2 = np.maximum(bin_centres(p)[is_filled], nearest(p, _NEAREST_SHARE))
     shares = histogram[is_filled] / histogram.sum()
 
     def loss(log_nu: float) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from .._covariances.fit_data import MOST_NUMBERS
 from .._covariances.weighted_moments import RowDistances, centred_pieces
 from .._data.blocks import SCAN_BYTES, check_block
+from .._data.context_sums import rows_of_contexts
 from .._data.detect import has_dask_rows, input_kind
 from .._data.labels import encode_labels, take_labels
 from .._utils.array_api import is_device_array, like, to_host
@@ -84,10 +85,10 @@ def outlyingness(model: FittedModel, X: Any, y: Any, center: Any, report: Report
 def _of_block(distances: RowDistances, X: Any, codes: Array, e: int) -> Array:
     """Return ``d2 / p`` of rows whose centres and covariances are those of data times ``2^-e``."""
     out = np.empty(len(codes))
-    for i in np.unique(codes).tolist():
-        rows = np.flatnonzero(codes == i)
-        d2 = np.empty(len(rows))
-        for part, Z in centred_pieces(X[rows], np.ldexp(distances.means[i], e)):
+    for i, rows in zip(*rows_of_contexts(codes, 0, len(distances.means)), strict=True):
+        block = X[rows]
+        d2 = np.empty(block.shape[0])
+        for part, Z in centred_pieces(block, np.ldexp(distances.means[i], e)):
             d2[part] = distances.squared(np.ldexp(Z, -e, out=Z), i)
         out[rows] = d2 / X.shape[1]
     return out
@@ -96,11 +97,14 @@ def _of_block(distances: RowDistances, X: Any, codes: Array, e: int) -> Array:
 def _distances(model: FittedModel, gaussian: GaussianModel, names: Array | None, center: Any, e: int) -> RowDistances:
     """Return the distances in the contexts ``names``, or in the average context, with means times ``2^-e``."""
     labels = None if names is None else names.tolist()
-    k = len(model.contexts)
     if labels is None:
         # As posterior scores without labels: loadings and noise averaged over the fitted rows.
-        shares = np.ones((1, k)) if model.n_samples is None else model.n_samples[None, :].astype(np.float64)
-        shares = shares / shares.sum()
+        counts = model.n_samples
+        chosen = replace(
+            gaussian,
+            B=np.average(gaussian.B, axis=0, weights=counts)[None],
+            s=np.average(gaussian.s, weights=counts)[None],
+        )
     else:
         positions = model.context_means.positions()
         unknown = [name for name in labels if name not in positions]
@@ -109,10 +113,10 @@ def _distances(model: FittedModel, gaussian: GaussianModel, names: Array | None,
                 f"outlyingness needs the loadings of each context, and {quoted(unknown)} were not seen in fit. Drop y "
                 "to compare rows with the average context."
             )
-        shares = np.eye(k)[[positions[name] for name in labels]]
+        places = [positions[name] for name in labels]
+        chosen = replace(gaussian, B=gaussian.B[places], s=gaussian.s[places])
     means = np.ldexp(np.stack(list(model.context_means.by_context(labels, center, list))), -e)
-    chosen = replace(gaussian, B=shares @ gaussian.B, s=shares @ gaussian.s)
-    return row_distances(chosen, np.broadcast_to(means, (len(shares), model.n_features)))
+    return row_distances(chosen, np.broadcast_to(means, (len(chosen.B), model.n_features)))
 
 
 def _on_dask(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, center: Any) -> Any:
