@@ -132,7 +132,7 @@ def test_known_noise_equals_finite_differences_of_densities(heavy):
     np.testing.assert_allclose(errors.loadings, loadings, rtol=1e-6)
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
+@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal", "scaled"])
 def test_gaussian_rows_have_the_errors_of_the_model(noise):
     data = make_contexts(5, 10, 3, n_samples=8000, noise=0.5, random_state=1)
     model = MCPCA(3, solver="ml", noise=noise, random_state=0).fit(data.X, data.y)
