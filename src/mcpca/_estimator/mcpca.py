@@ -375,7 +375,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Return the expected scores given the row, ``B_i A^T Sigma_i^-1 (x - mean)`` with corrected loadings and
             ``Sigma_i`` the covariance of the model with its noise, which shrinks them towards 0 as in probabilistic
             PCA; without ``y``, for the average loadings and noise. They are nearer to the true scores than projections,
-            most where MCPCs are similar (docs/meaning.md). For every solver; not if there are as many MCPCs as features.
+            most where MCPCs are similar. For every solver; not if there are as many MCPCs as features.
 
         Returns
         -------
