@@ -125,7 +125,7 @@ def test_known_noise_equals_finite_differences_of_densities(heavy):
         white = (X - X.mean(axis=0)) / 0.5
         scores = white @ W.T * 0.5
         rows.append(RowScores(scores, (white**2).sum(axis=1) - ((scores / 0.5) @ A.T) ** 2 @ np.ones(6)))
-    errors = sandwich_precision_of(GaussianModel(A, B, np.full(6, 0.25), diagonal=True), rows, pooled=False)
+    errors = sandwich_precision_of(GaussianModel.with_noise(A, B, np.full(6, 0.25), "diagonal"), rows, pooled=False)
     angles, loadings = twin(blocks, A, B, np.full(4, 0.25), "known")
     np.testing.assert_allclose(errors.angles, angles, rtol=1e-6)
     np.testing.assert_allclose(errors.loadings, loadings, rtol=1e-6)

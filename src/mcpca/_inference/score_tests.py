@@ -67,13 +67,15 @@ def score_tests(without: Likelihood, j: int, rows: list[RowScores], noise_free: 
         if of_noise:
             s = without.s[i]
             psi += of_noise * (s * np.einsum("na,na->n", U @ without.N, U) + (outside / s if without.outside else 0))
+        # The constants may cancel: rounding is relative to what they are subtracted from.
+        size = max(float(np.abs(psi).max()), abs(float(constants[i])))
         # Covariances divide by n - 1, and at these the model was fitted.
         psi = (psi * (n / (n - 1)) - constants[i]) / 2
         mean = psi.mean()
         deviations = psi - mean
         spread = np.sqrt((deviations**2).sum() / (n - 1))
         # Two rows are at the same distance from their mean. All p-values stay 1 where nothing varies.
-        if spread <= np.sqrt(np.finfo(float).eps) * abs(constants[i]):
+        if spread <= np.sqrt(np.finfo(float).eps) * size:
             continue
         t = np.sqrt(n) * mean / spread
         skewness = np.clip((deviations**3).mean() / spread**3, -_MOST_SKEWNESS, _MOST_SKEWNESS) / np.sqrt(n)
