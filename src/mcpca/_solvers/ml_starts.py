@@ -23,7 +23,7 @@ import numpy as np
 
 from .._covariances.interface import Covariances, project
 from .._covariances.stack import CovarianceStack, variances_along
-from .._covariances.subspace import Core, compress, orthonormal
+from .._covariances.subspace import Core, compress, numerical_rank, orthonormal
 from .._utils.parallel import over_contexts
 from .._utils.progress import within
 from .._utils.types import Array
@@ -260,9 +260,15 @@ def _loadings_beside(S: Covariances, unit: float, A: Array, noise: Array) -> Arr
 
 
 def _power_method(D: Array, r: int, settings: Settings) -> Array:
-    """Return the components (q, r) of the power method for the slices ``D`` (k, q, q)."""
+    """Return the components (q, r) of the power method for the slices ``D`` (k, q, q).
+
+    LinAlgError if they have fewer than r singular values above rounding, as without noise they may.
+    """
     stack = CovarianceStack(D)
-    return mspm.solve(stack, compress(stack, r), r, settings).components
+    core = compress(stack, r)
+    if numerical_rank(core.singular_values, stack) < r:
+        raise np.linalg.LinAlgError(f"fewer than {r} directions")
+    return mspm.solve(stack, core, r, settings).components
 
 
 def _power_start_in(data: ScoringData, r: int, settings: Settings) -> Start | None:
