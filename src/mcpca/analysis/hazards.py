@@ -164,8 +164,8 @@ def survival(
     all found it in 94% (200 rows, 132 events, 10 MCPCs).
 
     With clusters p-values are by Student's t with as many degrees of freedom as clusters with an event are more than
-    predictors. Fewer than 100 clusters are few: of 30 patients with 3 rows each, 9% of null data sets have p < 0.05, of
-    100 patients 6%; without ``cluster`` 17%.
+    predictors. Fewer than 100 clusters are few: of 30 patients with 3 rows each, 8.5% of null data sets have p < 0.05,
+    of 100 patients 6.5%; without ``cluster`` 17%.
     """
     pd = pandas()
     require("lifelines", ANALYSIS_EXTRA)  # before any work is done
