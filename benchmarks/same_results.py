@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def _more(key: str, model: MCPCA, X: Any, y: Any, form: str) -> dict[str, np.nda
         out[f"{key} | noise"] = np.asarray(model.noise_variance_)
         out[f"{key} | standard errors"] = _unless_refused(lambda: model.standard_errors().loadings)
         out[f"{key} | presence"] = _unless_refused(lambda: model.presence().p_values)
-        out[f"{key} | posterior"] = np.asarray(model.transform(X, center="own", posterior=True))
+        out[f"{key} | posterior"] = _unless_refused(lambda: model.transform(X, center="own", posterior=True))
     if form == "list":
         out[f"{key} | replicability"] = np.asarray(model.replicability(X, labels, 2, random_state=1).cosines)
     return out
@@ -176,6 +177,10 @@ def main() -> None:
     print(f"{len(gaps)} arrays: {same} equal to the last bit; {len(missing)} are in one version only {missing[:5]}")
     for bound in (1e-14, 1e-12, 1e-10, 1e-8):
         print(f"  {sum(gap > bound for gap in gaps.values()):5d} differ by more than {bound:.0e} of the largest entry")
+    # Which results of which solver: keys end with both.
+    kinds = Counter(" | ".join(key.split(" | ")[2:]) for key, gap in gaps.items() if gap > 1e-10)
+    for kind, count in sorted(kinds.items()):
+        print(f"  {count:5d} of them: {kind or 'decompose, ranks and baselines'}")
     for key, gap in sorted(gaps.items(), key=lambda item: -item[1])[:20]:
         if gap:
             print(f"  {gap:.1e}  {key}")

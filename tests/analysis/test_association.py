@@ -1,6 +1,7 @@
 """associate: tests equal SciPy's, planted associations are found, false positives stay at their level, PCA is asked."""
 
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 import scipy.stats
 from scipy.optimize import minimize
 from stored_fit import stored_fit
+from unequal_noise import fitted_to, two_groups
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
@@ -16,6 +18,7 @@ from mcpca.analysis._models import added_categories, added_linear, added_logisti
 from mcpca.analysis._rows import moments_by_code
 from mcpca.analysis.association import beyond_pca
 from mcpca.datasets import make_contexts
+from mcpca.exceptions import UnequalNoiseWarning
 
 
 def fit_with(B, n=60, noise=0.3, seed=0, A=None, p=15, shift=None):
@@ -41,6 +44,49 @@ def balanced(rng, groups, size, r):
 
 def by_name(values):
     return {f"patient {i}": value for i, value in enumerate(values)}
+
+
+# The noise
+
+
+def test_noise_that_follows_the_covariate_is_no_association():
+    """Both groups have the very same loadings, and noise of standard deviation 0.3 and 0.9."""
+    X, y, *_ = two_groups()
+    model = fitted_to(X, y)
+    covariate = {name: ("noisy" if name.startswith("noisy") else "quiet") for name in model.contexts_}
+    found = analysis.associate(model, covariate)
+    assert found.significant == []
+    assert found.table["p"].min() > 0.2
+    assert "These are corrected loadings: the noise of each context is taken out." in str(found)
+    assert found.loadings == "corrected loadings: the noise of each context is taken out"
+    fooled = analysis.associate(model, covariate, corrected=False)
+    assert fooled.significant == ["MCPC 1", "MCPC 2", "MCPC 3"]
+    assert "These are loadings as fitted: the noise of each context is in them." in str(fooled)
+    # Loadings of a fit with noise are one kind, whatever is asked for.
+    beside = fitted_to(X, y, noise="isotropic")
+    for corrected in (True, False):
+        again = analysis.associate(beside, covariate, corrected=corrected)
+        pd.testing.assert_frame_equal(again.table, found.table)
+        assert "These are loadings of a fit with noise, which is not part of them." in str(again)
+    with pytest.raises(
+        ValueError, match="corrected=False has no effect, because it is about loadings, and of='sd' tests"
+    ):
+        analysis.associate(model, covariate, of="sd", X=X, y=y, corrected=False)
+    assert "These are" not in str(analysis.associate(model, covariate, of="sd", X=X, y=y, n_pcs=0))
+
+
+def test_an_anndata_of_an_older_version_has_loadings_as_fitted():
+    X, y, *_ = two_groups()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnequalNoiseWarning)
+        adata, model = stored_fit(X, y, 3)
+    groups = [name.split()[0] for name in model.contexts_]
+    now = analysis.associate(adata, groups, n_pcs=0)
+    pd.testing.assert_frame_equal(now.table, analysis.associate(model, groups).table)
+    del adata.uns["mcpca"]["corrected_loadings"]
+    old = analysis.associate(adata, groups, n_pcs=0)
+    pd.testing.assert_frame_equal(old.table, analysis.associate(model, groups, corrected=False).table)
+    assert "a fit of an older mcpca has no corrected ones" in str(old)
 
 
 # The tests
@@ -162,7 +208,7 @@ def test_a_planted_association_of_loadings_is_found_with_the_papers_tests():
     assert found.beyond_pca is None
     assert found.model is None
     assert "PCs were not tested: for that pass X and y" in str(found)
-    b = model.loadings_[:, which]
+    b = model.corrected_loadings_[:, which]
     at = [int(name.split()[1]) for name in model.contexts_]
     row = found.table.iloc[which]
     assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(b, stage[at]).statistic)

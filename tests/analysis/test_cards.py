@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from unequal_noise import fitted_to, two_groups
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA, Replicability
@@ -46,6 +47,30 @@ def test_contexts_that_carry_an_mcpc_are_named(model):
         by_kind |= {kind: name for kind in ("specific to one", "Some contexts share", "broad") if kind in told}
     assert len(by_kind) == 3
     assert "thyroid (" in cards[by_kind["specific to one"]]
+
+
+def test_contexts_are_listed_by_corrected_loadings_unless_told_otherwise():
+    X, y, *_ = two_groups()
+    noisy = fitted_to(X, y)
+    said = {
+        True: "corrected loadings: the noise of each context is taken out",
+        False: "loadings as fitted: the noise of each context is in them",
+    }
+    for corrected, B in ((True, noisy.corrected_loadings_), (False, noisy.loadings_)):
+        card = analysis.describe(noisy, corrected=corrected, components=2, n=20)["MCPC 3"]
+        (told,) = lines(card, "Contexts:")
+        assert f"the variance along it ({said[corrected]})." in told
+        b = B[:, 2]
+        for i in np.flatnonzero(b >= b.max() / 2):
+            assert f"{noisy.contexts_[i]} ({b[i]:.3g})" in told
+        # As fitted only contexts with much noise seem to carry it.
+        assert ("quiet" in told) == corrected
+    # Loadings of a test are named if they are others than those of the card.
+    found = analysis.associate(noisy, list(range(12)), corrected=False)
+    card = analysis.describe(noisy, association=found)["MCPC 1"]
+    assert f"Covariate: its loadings ({said[False]}) against the covariate in 12 contexts" in card
+    card = analysis.describe(noisy, association=found, corrected=False)["MCPC 1"]
+    assert "Covariate: its loadings against the covariate in 12 contexts" in card
 
 
 def test_poles_are_those_of_the_mcpc(model):

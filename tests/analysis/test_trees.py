@@ -10,6 +10,7 @@ from mcpca.analysis import ContextTree
 from mcpca.analysis.newick import clades_of_linkage, clades_of_newick, newick_of_linkage, robinson_foulds
 from mcpca.context_tree import context_linkage
 from mcpca.datasets import make_contexts
+from mcpca.exceptions import UnequalNoiseWarning
 
 PRIMATES = "((((human:6,chimp:6)hominini:2,gorilla)0.9:20,'rhesus macaque':28),marmoset);"
 NAMES = ["human", "chimp", "gorilla", "rhesus macaque", "marmoset"]
@@ -107,6 +108,33 @@ def test_loadings_recover_the_tree_that_made_them():
     assert clades_of_newick(tree.newick())[0] == clades_of_linkage(tree.linkage, tree.contexts)
     # Leaves that are no contexts are left out of the known tree.
     assert tree.distance(PRIMATES.replace("marmoset", "(marmoset,lemur)").replace("gorilla", "(gorilla,bonobo)")) == 0
+
+
+def test_contexts_of_equal_noise_are_not_relatives():
+    """Two kinds of contexts, each once with little noise and once with much; exact covariances."""
+    A = np.linalg.qr(np.random.default_rng(0).standard_normal((15, 3)))[0]
+    kinds = {"a": [3.0, 1.0, 0.5], "b": [1.0, 3.0, 0.4]}
+    names = [f"{kind} {noise}" for kind in kinds for noise in (0.1, 4.0)]
+    B = np.array([kinds[name[0]] for name in names]) * np.array([[1.0], [1.1], [0.9], [1.05]])
+    floors = np.array([float(name[2:]) for name in names])
+    S = np.einsum("pr,kr,qr->kpq", A, B, A) + floors[:, None, None] * np.eye(15)
+    with pytest.warns(UnequalNoiseWarning):
+        model = MCPCA(3, random_state=0).fit_covariances(S, context_names=names, n_samples=[500] * 4)
+    known = "(('a 0.1','a 4.0'),('b 0.1','b 4.0'));"
+    tree = analysis.context_tree(model, metric="euclidean")
+    assert tree.distance(known) == 0
+    assert "These are corrected loadings: the noise of each context is taken out." in str(tree)
+    fooled = analysis.context_tree(model, metric="euclidean", corrected=False)
+    assert fooled.distance("(('a 0.1','b 0.1'),('a 4.0','b 4.0'));") == 0
+    assert "These are loadings as fitted: the noise of each context is in them." in str(fooled)
+    for corrected, expected in ((True, tree), (False, fooled)):
+        table = analysis.tree_distances(model, known, metric="euclidean", corrected=corrected)
+        assert table["distance"].tolist() == [expected.distance(known)]
+        assert table["loadings"].tolist() == [expected.loadings]
+    X = {name: np.random.default_rng(1).standard_normal((20, 15)) for name in names}
+    assert analysis.context_tree(model, features="variances", X=X).loadings is None
+    with pytest.raises(ValueError, match="corrected=False has no effect, because it is about loadings, and features="):
+        analysis.context_tree(model, features="variances", X=X, corrected=False)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

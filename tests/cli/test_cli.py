@@ -17,7 +17,7 @@ from mcpca._solvers import SOLVERS
 from mcpca.cli import main
 
 R = 2
-TABLES = {"components", "loadings", "scores", "projection", "diagnostics", "scree"}
+TABLES = {"components", "loadings", "corrected_loadings", "scores", "projection", "diagnostics", "scree"}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def test_tables_hold_the_numbers_of_the_library(fitted):
     assert list(components.columns) == list(loadings.columns) == names
     np.testing.assert_array_equal(components, model.components_)
     np.testing.assert_array_equal(loadings, model.loadings_)
+    np.testing.assert_array_equal(read(fitted / "corrected_loadings.csv"), model.corrected_loadings_)
     np.testing.assert_array_equal(read(fitted / "projection.csv"), model.projection_.T)
     np.testing.assert_array_equal(read(fitted / "scree.csv")["singular_value"], model.singular_values_)
     scores = read(fitted / "scores.csv")
@@ -72,6 +73,8 @@ def test_tables_hold_the_numbers_of_the_library(fitted):
     np.testing.assert_allclose(diagnostics["relative_error"], relative, rtol=1e-12)
     summary = json.loads((fitted / "diagnostics.json").read_text())
     assert summary["rank"] == R
+    assert summary["loadings"] == "loadings as fitted: the noise of each context is in them"
+    assert summary["corrected_loadings"] == "corrected loadings: the noise of each context is taken out"
     assert summary["variance_explained"] == pytest.approx(
         model.variance_explained() / model.squared_norms().mean(), rel=1e-12
     )
@@ -273,6 +276,54 @@ def test_loadings_of_new_contexts(fitted, inputs, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["contexts"] == ["rows"]
     np.testing.assert_allclose(told["loadings"], [model.loadings_for(X)], rtol=1e-9)
+    assert told["which"] == "corrected loadings: the noise of each context is taken out"
+
+
+def test_which_loadings_is_said_and_can_be_chosen(fitted, inputs, tmp_path, capsys):
+    model = library()
+    rows = [str(inputs / "plain.csv"), *CSV]
+    assert main(["loadings", str(fitted), *rows]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith('"context","MCPC 1","MCPC 2"')
+    assert "mcpca: these are corrected loadings: the noise of each context is taken out.\n" in told.err
+    assert main(["loadings", str(fitted), *rows, "--as-fitted", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    np.testing.assert_allclose(told["loadings"], model.loadings_, rtol=1e-9)
+    assert told["which"] == "loadings as fitted: the noise of each context is in them"
+    # What a fit prints: corrected ones, each MCPC divided by its largest.
+    plain = ["--no-report", "--no-picture", "-o", str(tmp_path / "plain")]
+    assert main(["fit", *rows, "--rank", "2", *plain]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("(corrected loadings: the noise of each context is taken out)")
+    shown = np.array([line.split()[1:] for line in lines[at - 5 : at - 1]], dtype=float)
+    np.testing.assert_allclose(shown, model.corrected_loadings_ / model.corrected_loadings_.max(axis=0), atol=0.0051)
+    # The loadings of a fit with noise are of one kind.
+    with_noise = ["--noise", "pooled", "--no-report", "--no-picture", "-o", str(tmp_path / "pooled")]
+    assert main(["fit", *rows, "--rank", "2", *with_noise]) == 0
+    assert "(loadings of a fit with noise, which is not part of them)" in capsys.readouterr().out
+    pooled = MCPCA.load(tmp_path / "pooled" / "model.mcpca")
+    np.testing.assert_array_equal(read(tmp_path / "pooled" / "corrected_loadings.csv"), pooled.loadings_)
+    for command in (["loadings", str(tmp_path / "pooled"), *rows], ["report", str(tmp_path / "pooled")]):
+        assert main([*command, "--as-fitted"]) == 2
+        assert "--as-fitted has no effect: the model was fitted with noise" in capsys.readouterr().err
+
+
+def test_the_report_of_loadings_as_fitted(fitted, tmp_path, capsys):
+    for options, name in (([], "corrected loadings"), (["--as-fitted"], "loadings as fitted")):
+        out = tmp_path / f"{len(options)}.html"
+        assert main(["report", str(fitted), *options, "-o", str(out), "-q"]) == 0
+        assert f"Shown are {name}:" in out.read_text(encoding="utf-8")
+
+
+def test_posterior_scores_of_least_squares(fitted, inputs, tmp_path):
+    X, y = planted()
+    out = tmp_path / "scores.csv"
+    rows = [str(inputs / "plain.csv"), *CSV, "--center", "context"]
+    assert main(["transform", str(fitted), *rows, "--posterior", "-o", str(out), "-q"]) == 0
+    model = library()
+    found = read(out)[["MCPC 1", "MCPC 2"]].to_numpy()
+    np.testing.assert_allclose(found, model.transform(X, y, posterior=True), atol=1e-12)
+    assert (found.std(axis=0) < model.transform(X, y).std(axis=0)).all()  # shrunk towards the mean
 
 
 def test_models_with_other_names_of_contexts_meet_texts(tmp_path, inputs):

@@ -17,6 +17,7 @@ from pictures import BASELINE, check_picture, plain_style
 from scipy.stats import f_oneway, permutation_test, spearmanr
 from sklearn.exceptions import NotFittedError
 from stored_fit import stored_fit
+from unequal_noise import fitted_to, two_groups
 
 from mcpca import MCPCA
 from mcpca.analysis import associate
@@ -156,7 +157,7 @@ def test_where_there_is_nothing_to_test_it_is_said(covariate, words, model):
 
 def test_equal_loadings_are_not_tested():
     model = fit(K)
-    model.loadings_ = np.ones((K, 3))
+    model.loadings_ = model.corrected_loadings_ = np.ones((K, 3))
     assert "all loadings are equal" in plot_covariate(model, 0, STAGES).get_title()
     assert "too few different values" in plot_covariate(model, 0, np.arange(K)).get_title()
 
@@ -288,10 +289,10 @@ def test_columns_of_an_anndata(model):
     obs = {"year": truth.y * 10, "form": np.array(["a", "b", "a", "b"])[truth.y], "row": np.arange(80)}
     adata, fitted = stored_fit(truth.X, np.array(["w", "x", "y", "z"])[truth.y], 2, obs=obs)
     ax = plot_covariate(adata, 0, "year")
-    np.testing.assert_allclose(points(ax), np.column_stack([[0, 10, 20, 30], fitted.loadings_[:, 0]]))
+    np.testing.assert_allclose(points(ax), np.column_stack([[0, 10, 20, 30], fitted.corrected_loadings_[:, 0]]))
     assert ax.get_xlabel() == "year"
     ax = plot_trends(adata, "MCPC 2", "year", "form")
-    np.testing.assert_allclose(lines(ax)["b"].get_ydata(), fitted.loadings_[[1, 3], 1])
+    np.testing.assert_allclose(lines(ax)["b"].get_ydata(), fitted.corrected_loadings_[[1, 3], 1])
     with pytest.raises(ValueError, match=r"covariate='row' is not constant within contexts"):
         plot_covariate(adata, 0, "row")
     with pytest.raises(ValueError, match=r"group='from' is not a column of adata\.obs; did you mean 'form'"):
@@ -362,3 +363,40 @@ def test_missing_matplotlib_names_the_extra(name, model, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r'pip install "mcpca\[plot\]"'):
         PICTURES[name](model, None)
+
+
+# The noise
+
+
+@pytest.fixture(scope="module")
+def unequal():
+    X, y, *_ = two_groups(k=8, n=100)
+    return fitted_to(X, y)
+
+
+def test_loadings_against_a_covariate_are_corrected_unless_told_otherwise(unequal):
+    noisy = [name.split()[0] for name in unequal.contexts_]
+    ax = plot_covariate(unequal, 1, np.arange(8))
+    np.testing.assert_array_equal(points(ax)[:, 1], unequal.corrected_loadings_[:, 1])
+    assert ax.get_ylabel() == "corrected loading of MCPC 2 (variance)"
+    ax = plot_covariate(unequal, 1, np.arange(8), corrected=False)
+    np.testing.assert_array_equal(points(ax)[:, 1], unequal.loadings_[:, 1])
+    assert ax.get_ylabel() == "loading of MCPC 2 (variance)"
+    # The plot and the table agree: noise is no difference between the groups, but looks like one as fitted.
+    for corrected in (True, False):
+        p = associate(unequal, noisy, corrected=corrected).table["p"].iloc[1]
+        assert f"p = {p:.2g}" in plot_covariate(unequal, 1, noisy, corrected=corrected).get_title()
+        assert (p > 0.2) == corrected
+
+
+def test_trends_are_of_corrected_loadings_unless_told_otherwise(unequal):
+    for corrected, B in ((True, unequal.corrected_loadings_), (False, unequal.loadings_)):
+        ax = plot_trends(unequal, 0, np.arange(8), corrected=corrected)
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), B[:, 0])
+        name = "corrected loading" if corrected else "loading"
+        assert ax.get_ylabel() == f"{name} of MCPC 1 (variance)"
+        ax = plot_trends(unequal, 0, np.arange(8), corrected=corrected, normalize="component")
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), B[:, 0] / B[:, 0].max())
+        assert ax.get_ylabel() == f"{name} of MCPC 1 / largest of its MCPC"
+    with pytest.raises(TypeError, match="corrected='yes'; pass True, or False"):
+        plot_trends(unequal, 0, np.arange(8), corrected="yes")

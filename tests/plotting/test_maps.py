@@ -356,7 +356,8 @@ def test_categories_differ_in_colour_and_the_first_five_in_grey():
 @pytest.mark.parametrize("arguments", [{}, {"method": "complete", "metric": "euclidean"}, {"normalize": "component"}])
 def test_tree_is_the_dendrogram_of_the_loadings(arguments, model):
     ax = plot_context_tree(model, **arguments)
-    loadings = model.loadings_ / (model.loadings_.max(axis=0) if "normalize" in arguments else 1)
+    loadings = model.corrected_loadings_
+    loadings = loadings / (loadings.max(axis=0) if "normalize" in arguments else 1)
     tree = context_linkage(loadings, **{name: v for name, v in arguments.items() if name != "normalize"})
     expected = dendrogram(tree, no_plot=True, labels=CONTEXTS)
     assert labels(ax.get_yticklabels()) == expected["ivl"]
@@ -371,6 +372,15 @@ def _ends(branch):
     return frozenset(tuple(point) for point in np.round(branch, 9))
 
 
+def test_tree_is_of_corrected_loadings_unless_told_otherwise(model):
+    """The noise of the six contexts grows from 0 to 0.1, which is small beside loadings but not beside distances."""
+    for corrected, loadings in ((True, model.corrected_loadings_), (False, model.loadings_)):
+        ax = plot_context_tree(model, metric="euclidean", corrected=corrected)
+        heights = np.array([segment[1][0] for segment in ax.collections[0].get_segments()])
+        np.testing.assert_allclose(heights, context_linkage(loadings, metric="euclidean")[:, 2])
+        assert ax.get_xlabel() == f"distance of {'corrected ' if corrected else ''}loadings"
+
+
 def test_tree_joins_what_varies_alike(model):
     leaves = labels(plot_context_tree(model, metric="cosine", normalize="component").get_yticklabels())
     assert abs(leaves.index("brain") - leaves.index("lung")) == 1
@@ -381,7 +391,8 @@ def test_tree_of_a_chain_of_thousands_is_drawn():
     """Single linkage of points with growing gaps: each join adds one context."""
     k = 1500
     model = planted_model()
-    model.loadings_ = np.cumsum(np.linspace(1, 2, k))[:, None] * np.ones((1, 2))
+    model.corrected_loadings_ = np.cumsum(np.linspace(1, 2, k))[:, None] * np.ones((1, 2))
+    model.loadings_ = model.corrected_loadings_
     model.contexts_ = np.arange(k)
     ax = plot_context_tree(model, method="single", metric="euclidean")
     assert len(ax.collections[0].get_segments()) == k - 1

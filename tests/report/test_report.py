@@ -283,6 +283,32 @@ def test_rows_that_hardly_vary():
         assert unpacked(samples[0]["coordinates"]).tolist() == [[0, 0, 0]]
 
 
+@pytest.mark.parametrize("corrected", [True, False])
+def test_loadings_are_corrected_unless_told_otherwise(planted, corrected):
+    X, y, _ = planted
+    model = MCPCA(3, random_state=0).fit(X, y)
+    data = content(render(model, corrected=corrected))
+    B = model.corrected_loadings_ if corrected else model.loadings_
+    np.testing.assert_allclose(data["loadings"], B, rtol=5e-5)
+    np.testing.assert_allclose(data["ofMcpcs"]["share"], B.sum(axis=0) / B.sum(), rtol=5e-5)
+    words = "corrected loadings: the noise of each context is taken out"
+    if not corrected:
+        words = "loadings as fitted: the noise of each context is in them"
+    assert data["loading"]["words"] == f"Shown are {words}."
+    assert data["loading"]["name"] == ("corrected loading" if corrected else "loading")
+
+
+def test_intervals_are_of_the_loadings_shown(planted):
+    X, y, _ = planted
+    model = MCPCA(3, random_state=0).fit(X, y)
+    resamples = model.bootstrap(X, y, n=2, random_state=0)
+    object.__setattr__(resamples, "corrected", False)
+    data = content(render(model, standard_errors=resamples, corrected=False))
+    np.testing.assert_allclose(data["intervals"]["lower"], resamples.lower, rtol=5e-5)
+    with pytest.raises(ValueError, match="standard_errors is of loadings as fitted, and corrected=True shows"):
+        render(model, standard_errors=resamples)
+
+
 def test_intervals_tests_and_replicability(planted):
     X, y, model = planted
     precision, presence = model.standard_errors(), model.presence()

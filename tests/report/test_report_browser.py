@@ -186,8 +186,8 @@ def cut(name):
 
 
 def shown(value, digits=4):
-    """A number as the page writes it."""
-    return float(f"{value:.{digits}g}")
+    """A number as the page writes it: the file has five digits, which are rounded once more."""
+    return float(f"{float(f'{value:.5g}'):.{digits}g}")
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def many(tmp_path_factory):
 def test_report_of_the_demo_shows_the_models_numbers(browser, digits):
     path, model, data, halves = digits
     page = Page(browser, path)
-    A, B = model.components_, model.loadings_
+    A, B = model.components_, model.corrected_loadings_
     page.click_cell(2, 1)
     assert page.run("return location.hash") == "#mcpc=2&context=3&other=2"
     # Features at both poles: the table has 25 at each end, the chart the first 10.
@@ -274,7 +274,7 @@ def test_rows_along_two_principal_components(browser, digits):
     distances = np.abs(found[:, None] - planes[None]).max(axis=2).min(axis=1)
     assert distances.max() < 1e-3 * planes.max()
     # The axis: two standard deviations of the MCPC, seen in this plane.
-    expected = 2 * np.sqrt(model.loadings_[1, 3]) * np.abs(Vt[[0, 2]] @ model.components_[:, 3])
+    expected = 2 * np.sqrt(model.corrected_loadings_[1, 3]) * np.abs(Vt[[0, 2]] @ model.components_[:, 3])
     np.testing.assert_allclose(np.abs([line["x"][1], line["y"][1]]), expected, rtol=1e-2, atol=1e-3)
     assert "500 of 600 rows, drawn at random" in page.text("#mcpc")
     share = s[2] ** 2 / (s**2).sum()
@@ -287,7 +287,9 @@ def test_keyboard_moves_and_selects(browser, digits):
     page.run("document.getElementById('heatmap').focus()")
     page.press("ArrowDown", "ArrowRight", "ArrowRight", "End", "ArrowLeft")
     spoken = page.run("return document.getElementById('live').textContent")
-    assert spoken.startswith(f"{model.contexts_[1]}, MCPC 6: loading {shown(model.loadings_[1, 5]):g}")
+    assert spoken.startswith(
+        f"{model.contexts_[1]}, MCPC 6: corrected loading {shown(model.corrected_loadings_[1, 5]):g}"
+    )
     page.press("Enter")
     assert page.run("return location.hash") == "#mcpc=6&context=2&other=1"
     assert page.run("return document.getElementById('MCPC-select').value") == "5"
@@ -308,7 +310,7 @@ def test_keyboard_moves_and_selects(browser, digits):
 def test_context_and_comparison(browser, digits):
     path, model, _, _ = digits
     page = Page(browser, path, address="#mcpc=1&context=3&other=2")
-    B = model.loadings_
+    B = model.corrected_loadings_
     share = (model.variance_explained(per="context") / model.squared_norms())[2]
     assert f"The MCPCs explain {100 * share:.1f}% of its squared covariance" in page.text("#context-words")
     rows = page.table("#context")
@@ -321,6 +323,8 @@ def test_context_and_comparison(browser, digits):
     np.testing.assert_allclose([float(row[3]) for row in rows], [difference[row[0]] for row in rows], 1e-3, 1e-4)
     cosine = B[1] @ B[2] / np.linalg.norm(B[1]) / np.linalg.norm(B[2])
     assert f"Cosine between their loadings: {shown(cosine, 3):g} " in page.text("#compare-words")
+    for place in ("#compare-loadings", "#map-loadings"):
+        assert page.text(place) == "Shown are corrected loadings: the noise of each context is taken out."
     page.set("#compare-b", 0)
     assert page.run("return location.hash").endswith("&other=1")
 
@@ -336,7 +340,9 @@ def test_tables_are_saved_and_copied(browser, digits, tmp_path):
     rows = list(csv.reader((tmp_path / "loadings.csv").read_text(encoding="utf-8-sig").splitlines()))
     assert rows[0] == ["context", *(f"MCPC {j + 1}" for j in range(7))]
     assert [row[0] for row in rows[1:]] == model.contexts_.tolist()
-    np.testing.assert_allclose(np.array([row[1:] for row in rows[1:]], dtype=float), model.loadings_, rtol=5e-5)
+    np.testing.assert_allclose(
+        np.array([row[1:] for row in rows[1:]], dtype=float), model.corrected_loadings_, rtol=5e-5
+    )
     page.run("navigator.clipboard.writeText = async (text) => { window.copied = text }")
     page.run("document.querySelector('#mcpc button[aria-label^=Copy]').click()")
     copied = list(csv.reader(io.StringIO(page.run("return window.copied")), delimiter="\t"))

@@ -35,6 +35,7 @@ def stored_fit(X, labels, r, *, key="mcpca", obsm=None, layer=None, mask=None, c
     index = [str(name) for name in model.contexts_]
     adata.uns[key] = {
         "loadings": pd.DataFrame(model.loadings_, index=index, columns=components),
+        "corrected_loadings": pd.DataFrame(model.corrected_loadings_, index=index, columns=components),
         "contexts": pd.DataFrame(
             {
                 "n_samples": model.n_samples_per_context_,

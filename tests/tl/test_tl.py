@@ -501,6 +501,19 @@ def test_loadings_for_finds_features_by_name(adata):
         mcpca.tl.loadings_for(new, "patient", model="mcpca")
 
 
+def test_loadings_for_takes_the_noise_out_unless_told_otherwise(adata):
+    adata.X = dense(adata) + 0.5 * np.random.default_rng(0).standard_normal(adata.shape)
+    mcpca.tl.mcpca(adata, "patient", n_comps=R)
+    stored = adata.uns["mcpca"]
+    table = mcpca.tl.loadings_for(adata, "patient", model=adata)
+    np.testing.assert_allclose(table, stored["corrected_loadings"], atol=1e-8)
+    assert table.attrs["loadings"] == "corrected loadings: the noise of each context is taken out"
+    table = mcpca.tl.loadings_for(adata, "patient", model=adata, corrected=False)
+    np.testing.assert_allclose(table, stored["loadings"], atol=1e-8)
+    assert table.attrs["loadings"] == "loadings as fitted: the noise of each context is in them"
+    assert (stored["loadings"].to_numpy() > stored["corrected_loadings"].to_numpy() + 0.05).any()
+
+
 def test_loadings_for_fits_on_a_layer(adata):
     adata.layers["log"] = adata.X * 2
     mcpca.tl.mcpca(adata, "patient", n_comps=R, layer="log")

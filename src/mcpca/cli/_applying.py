@@ -104,8 +104,7 @@ def run_loadings(
     """Write the loadings of new contexts on a fitted model, without their noise unless they are to be ``as_fitted``."""
     _check_table_target(out, force)
     model = open_model(model_path)
-    if as_fitted and fitted_model(model).noise is not None:
-        raise without_effect("--as-fitted", "the model was fitted with noise, which is not part of its loadings")
+    _check_as_fitted(model, as_fitted)
     data = read_for(model, paths, reading, console)
     with console.phase("loadings"), library_errors(data.files[0]):
         if data.labels is None:  # the file is one context, called by its name
@@ -179,6 +178,7 @@ def run_report(
     paths: tuple[Path, ...],
     reading: Reading,
     title: str | None,
+    as_fitted: bool,
     out: Path,
     force: bool,
     console: Console,
@@ -188,6 +188,7 @@ def run_report(
     check_file(out, force)
     report_writer()  # raises before any work is done if plotly is missing
     model = open_model(model_path)
+    _check_as_fitted(model, as_fitted)
     # The record of the run lies beside the model; a model that was copied elsewhere has none.
     folder = model_path if model_path.is_dir() else model_path.parent
     run = read_record(folder) if (folder / "run.json").exists() else None
@@ -196,7 +197,7 @@ def run_report(
     if data is not None and data.labels is None:
         raise no_context_error(paths[0])
     with new_file(out, force) as file, console.phase("report"):
-        write_model_report(model, file, data, run, title)
+        write_model_report(model, file, data, run, title, corrected=not as_fitted)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}
 
@@ -208,6 +209,11 @@ def _save_moments(moments: ContextMoments, out: Path, force: bool, console: Cons
     n = int(moments.counts.sum())
     console.say(f"Wrote {out}: {k} contexts, {p} features; sums over {n:,} rows, without the rows themselves.")
     return {"out": str(out), "contexts": [str(name) for name in moments.contexts], "features": p, "rows": n}
+
+
+def _check_as_fitted(model: MCPCA, as_fitted: bool) -> None:
+    if as_fitted and fitted_model(model).noise is not None:
+        raise without_effect("--as-fitted", "the model was fitted with noise, which is not part of its loadings")
 
 
 def _check_table_target(out: Path | None, force: bool) -> None:

@@ -237,6 +237,7 @@ def merge(**params: Any) -> None:
 @click.argument("data", nargs=-1, type=FILE)
 @reading_options
 @click.option("--title", metavar="TEXT", help="Title of the report.")
+@click.option("--as-fitted", is_flag=True, help="Show loadings with the noise of their context in them.")
 @click.option(
     "-o", "--out", type=FILE, default=Path("report.html"), show_default=True, metavar="FILE", help="HTML file."
 )

@@ -293,7 +293,12 @@ def report_writer() -> Any:
 
 
 def write_model_report(
-    model: MCPCA, path: Path, data: TableData | None, run: dict[str, Any] | None, title: str | None
+    model: MCPCA,
+    path: Path,
+    data: TableData | None,
+    run: dict[str, Any] | None,
+    title: str | None,
+    corrected: bool = True,
 ) -> None:
     """Write the report of a model, with rows if there are any."""
     content: dict[str, Any] = {}
@@ -304,7 +309,7 @@ def write_model_report(
         with suppress(ValueError):  # raised if the model leaves nothing to estimate errors from
             content |= {"standard_errors": model.standard_errors(), "presence": model.presence()}
     shown_run = None if run is None else for_a_reader(run)
-    report_writer()(model, path, **content, title=title, run=shown_run, overwrite=True)
+    report_writer()(model, path, **content, title=title, run=shown_run, corrected=corrected, overwrite=True)
 
 
 # Words -----------------------------------------------------------------------------------------------------------
