@@ -144,7 +144,7 @@ def test_it_is_the_maximum_of_the_likelihood(clean, rng):
 
 @pytest.mark.parametrize(
     ("solver", "noise"),
-    [("ml", "isotropic"), ("ml", "pooled"), ("ml", "diagonal"), ("lsq", "pooled"), ("mspm", "scaled")],
+    [(solver, noise) for solver in ("ml", "mspm") for noise in ("isotropic", "pooled", "diagonal", "scaled")],
 )
 def test_every_kind_of_noise(clean, solver, noise):
     X, bad = with_bad_rows(clean, 0.03)
