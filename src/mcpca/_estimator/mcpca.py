@@ -86,8 +86,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         by it (other solvers). Means, loadings and noise are then those of the bulk of the rows: of the good rows where
         some are bad, and for heavy tails on the scale of a Gaussian with the same median distance, which is less than
         the variance. Where rows are Gaussian, the answer is that of an ordinary fit. A rank that is not given is chosen
-        on rows shrunk by their first weights. Needs rows, at least 5 in every context, and ``n_components <
-        n_features``; takes about ten passes over the rows, and as many fits.
+        on rows shrunk by their first weights. What many bad rows have in common, such as a direction, may still be
+        found as an MCPC. Needs rows, at least 5 in every context, and ``n_components < n_features``. Takes five to ten
+        fits as a rule, at most 30, with a pass over the rows each. Rows that come later weigh alike: ``loadings_for``
+        and ``score`` take them as any model does.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
