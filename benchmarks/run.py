@@ -23,12 +23,14 @@ import intervals
 import mcpca
 import memory
 import ranks
+import robust
 import solvers
 import speed
 from reference import load_reference
 
 SECTIONS = ("speed", "accuracy", "memory", "digits")
 SECTIONS += ("digits by solver", "efficiency", "low rank", "solvers", "errors", "held out", "intervals", "fuzz")
+SECTIONS += ("robust", "robust rank")
 SECTIONS += ("rank of noise", "planted rank", "rank sweep", "rank of digits")
 
 
@@ -108,6 +110,8 @@ def main() -> int:
         "errors": lambda: solvers.measure_errors(reference, args.data, log),
         "held out": lambda: solvers.measure_held_out(args.data, 5, log) if args.data else [],
         "intervals": lambda: intervals.measure(args.trials, args.resamples, log),
+        "robust": lambda: robust.measure(args.trials, log),
+        "robust rank": lambda: robust.measure_ranks(max(1, args.trials // 4), log),
         "fuzz": lambda: fuzz.measure(args.problems, log),
         "rank of noise": lambda: ranks.measure_noise(args.trials, log),
         "planted rank": lambda: ranks.measure_planted(args.trials, log),

@@ -63,6 +63,12 @@ REFUSED = [
     (["fit", "{}/m.moments", "--drop", "g1"], 3, "is a file of moments, and --drop is for files of rows"),
     (["fit", "{}/m.moments", "--min-samples", "5"], 3, "--min-samples is for files of rows"),
     (["fit", "{}/m.moments", "--na-values", "x"], 3, "--na-values is for files of rows"),
+    (
+        ["fit", "{}/m.moments", "--robust"],
+        2,
+        "--robust weighs single rows, and moments do not have them; pass the rows",
+    ),
+    (["fit", "{}/plain.csv", *CSV, "--robust", "--checkpoint", "OUT/x"], 2, "a robust fit keeps no progress in files"),
     (["fit", "{}/m.moments", "--center", "context"], 2, "--center context has no effect: moments have no rows"),
     (["fit", "{}/m.moments", "--checkpoint", "x"], 2, "--checkpoint has no effect: a fit to moments makes no pass"),
     (["report", "{}/fitted", *GROUP], 2, "--context has no effect: no file of rows is given; pass DATA"),

@@ -198,7 +198,7 @@ def test_check_of_covariances_of_any_scale():
             check_covariances(indefinite)
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
+@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal", "scaled"])
 def test_what_a_model_says_of_rows_of_its_scale(noise):
     plain = model("ml", noise=noise).fit(rows(0), DATA.y)
     errors, presence = plain.standard_errors(), plain.presence()

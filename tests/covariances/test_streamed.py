@@ -135,6 +135,7 @@ def test_same_model_with_and_without_covariances(monkeypatch, p, k, r, noise):
         {"solver": "ml", "tol": 1e-9},
         {"solver": "ml", "noise": "pooled", "tol": 1e-9},
         {"solver": "ml", "noise": "diagonal", "tol": 1e-9},
+        {"solver": "ml", "noise": "scaled", "tol": 1e-9},
         {"solver": "ml", "noise": None, "tol": 1e-9},
         {"orthogonal": True},
         {"orthogonal": True, "solver": "ml"},

@@ -12,6 +12,7 @@ from mcpca._covariances.weighted_moments import (
     nearest,
     shrunk_rows,
     weighted_moments,
+    weighted_spread,
     weights_of,
 )
 from mcpca._data.contexts import read_contexts
@@ -106,6 +107,10 @@ def test_weighted_moments_of_every_form_are_those_of_a_loop(rows, gaussians, tmp
         np.testing.assert_allclose(found.scatters, [scatter for _, scatter in twins], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found.log_sum, np.log1p(d2 / 3).sum(), rtol=1e-12)
         assert found.histogram.sum() == len(X)
+        spread = weighted_spread(read_contexts(form, labels), distances, 3.0, Passes.silent(), "weights")
+        np.testing.assert_allclose(spread[0], found.totals, rtol=1e-12)
+        np.testing.assert_allclose(spread[1], found.means, rtol=1e-12)
+        np.testing.assert_allclose(spread[2], np.einsum("kpp->k", found.scatters) / found.totals / P, rtol=1e-10)
 
 
 def test_distances_are_counted_in_bins_two_percent_wide(rows, gaussians):

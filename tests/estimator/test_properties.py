@@ -46,7 +46,7 @@ def test_any_exact_model_is_reconstructed(shape, seed, scale, density):
 
 
 SOLVERS = [
-    *({"solver": "ml", "noise": noise} for noise in ("isotropic", "pooled", "diagonal", None)),
+    *({"solver": "ml", "noise": noise} for noise in ("isotropic", "pooled", "diagonal", "scaled", None)),
     *({"solver": solver, "orthogonal": orthogonal} for solver in ("mspm", "lsq") for orthogonal in (False, True)),
     {"solver": "ml", "orthogonal": True},
 ]

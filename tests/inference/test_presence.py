@@ -128,13 +128,14 @@ def fitted():
     return data, MCPCA(4, solver="ml", random_state=0).fit(data.X, data.y)
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
+@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal", "scaled"])
 def test_standard_errors_are_the_bound_at_the_fit(fitted, noise):
     data, _ = fitted
     model = MCPCA(4, solver="ml", noise=noise, random_state=0).fit(data.X, data.y)
     errors = model.standard_errors()
-    if noise == "diagonal":
-        bound = cramer_rao_bound(model.components_, model.loadings_, model.noise_variance_, 300, diagonal=True)
+    if noise in ("diagonal", "scaled"):
+        is_diagonal = noise == "diagonal"
+        bound = cramer_rao_bound(model.components_, model.loadings_, model.noise_variance_, 300, diagonal=is_diagonal)
         np.testing.assert_allclose(errors.loadings, bound.loadings)
     else:
         angles, loadings = dense_bound(

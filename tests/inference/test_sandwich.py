@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 from scipy.stats import t as student
 
 from mcpca import MCPCA, match_components
-from mcpca._inference.precision import sandwich_precision_of
+from mcpca._inference.precision import precision_of, sandwich_precision_of
 from mcpca._inference.row_scores import RowScores
 from mcpca._model.gaussian import GaussianModel
 from mcpca.datasets import make_contexts
@@ -125,13 +125,14 @@ def test_known_noise_equals_finite_differences_of_densities(heavy):
         white = (X - X.mean(axis=0)) / 0.5
         scores = white @ W.T * 0.5
         rows.append(RowScores(scores, (white**2).sum(axis=1) - ((scores / 0.5) @ A.T) ** 2 @ np.ones(6)))
-    errors = sandwich_precision_of(GaussianModel(A, B, np.full(6, 0.25), diagonal=True), rows, pooled=False)
+    model = GaussianModel.with_noise(A, B, np.full(6, 0.25), "diagonal")
+    errors = sandwich_precision_of(model, rows, pooled=False)
     angles, loadings = twin(blocks, A, B, np.full(4, 0.25), "known")
     np.testing.assert_allclose(errors.angles, angles, rtol=1e-6)
     np.testing.assert_allclose(errors.loadings, loadings, rtol=1e-6)
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
+@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal", "scaled"])
 def test_gaussian_rows_have_the_errors_of_the_model(noise):
     data = make_contexts(5, 10, 3, n_samples=8000, noise=0.5, random_state=1)
     model = MCPCA(3, solver="ml", noise=noise, random_state=0).fit(data.X, data.y)
@@ -140,6 +141,25 @@ def test_gaussian_rows_have_the_errors_of_the_model(noise):
     np.testing.assert_allclose(measured.angles, expected.angles, rtol=0.03)
     np.testing.assert_allclose(measured.loadings, expected.loadings, rtol=0.05)
     np.testing.assert_array_equal(model.standard_errors(data.X, data.y, kind="model").loadings, expected.loadings)
+
+
+def test_noise_by_feature_and_context_has_the_errors_of_the_model(rng):
+    """Gaussian rows of the model itself, in features of which some have twenty times the noise of others."""
+    A = rng.standard_normal((8, 2))
+    B = np.array([[1.0, 0.3], [0.2, 1.5], [0.7, 0.7]])
+    noise = np.outer([0.2, 0.5, 1.0], np.geomspace(0.2, 4, 8))
+    model = GaussianModel.with_noise(A / np.linalg.norm(A, axis=0), B, noise, "scaled")
+    W = np.linalg.pinv(model.white)
+    rows = []
+    for b, variances in zip(B, noise, strict=True):
+        X = (rng.standard_normal((20_000, 2)) * np.sqrt(b)) @ model.A.T
+        white = (X + rng.standard_normal((20_000, 8)) * np.sqrt(variances)) * model.scale
+        scores = white @ W.T
+        rows.append(RowScores(scores, (white**2).sum(axis=1) - ((scores @ model.white.T) ** 2).sum(axis=1)))
+    measured = sandwich_precision_of(model, rows, pooled=False)
+    expected = precision_of(model, np.full(3, 20_000), pooled=False)
+    np.testing.assert_allclose(measured.angles, expected.angles, rtol=0.02)
+    np.testing.assert_allclose(measured.loadings, expected.loadings, rtol=0.03)
 
 
 def test_errors_are_the_spread_over_samples_with_heavy_tails():

@@ -13,7 +13,7 @@ def data():
     return make_contexts(4, 8, 3, n_samples=400, noise=0.5, random_state=0)
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
+@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal", "scaled"])
 def test_share_of_covariance_counts_the_noise_as_predicted(data, noise):
     """Against the covariances of the model, written out; of fitted contexts and of a new one."""
     half = np.arange(len(data.X)) % 2 == 0
@@ -24,7 +24,8 @@ def test_share_of_covariance_counts_the_noise_as_predicted(data, noise):
     for i, name in enumerate(model.contexts_):
         rows = held[labels == name] - model.means_[i]
         S = rows.T @ rows / len(rows)
-        N = np.diag(model.noise_variance_) if noise == "diagonal" else model.noise_variance_[i] * np.eye(held.shape[1])
+        by_context = {"diagonal": model.noise_variance_}.get(noise, model.noise_variance_[i])
+        N = np.diag(np.broadcast_to(by_context, held.shape[1]))
         left += np.linalg.norm(S - model.components_ @ np.diag(model.loadings_[i]) @ model.components_.T - N) ** 2
         total += np.linalg.norm(S) ** 2
     assert model.score(held, labels, metric="covariance") == pytest.approx(1 - left / total)
@@ -37,8 +38,9 @@ def test_share_of_covariance_counts_the_noise_as_predicted(data, noise):
         assert share == pytest.approx(1 - np.linalg.norm(low - N) ** 2 / np.linalg.norm(S) ** 2)
     else:
         # The noise that likelihood fits is near the one that least squares would choose.
-        best = np.trace(low) / len(S)
-        expected = 1 - np.linalg.norm(low - best * np.eye(len(S))) ** 2 / np.linalg.norm(S) ** 2
+        profile = N / N.mean() if noise == "scaled" else np.eye(len(S))
+        best = np.vdot(low, profile) / np.vdot(profile, profile)
+        expected = 1 - np.linalg.norm(low - best * profile) ** 2 / np.linalg.norm(S) ** 2
         assert expected - 0.01 < share <= expected
 
 

@@ -20,12 +20,10 @@ from twins import random_problem, sampled_problem
 
 
 def dense_sigma(A, B, noise):
-    extra = np.diag(noise) if len(noise) == len(A) != len(B) else None
+    """Noise of shape (k,) is by context, (p,) by feature (k and p differ), (k, p) by both."""
+    by_feature = noise if noise.ndim == 2 or len(noise) == len(A) != len(B) else noise[:, None]
     return np.stack(
-        [
-            (A * b) @ A.T + (extra if extra is not None else s * np.eye(len(A)))
-            for b, s in zip(B, np.resize(noise, len(B)), strict=True)
-        ]
+        [(A * b) @ A.T + np.diag(s) for b, s in zip(B, np.broadcast_to(by_feature, (len(B), len(A))), strict=True)]
     )
 
 
@@ -201,7 +199,11 @@ def test_exactly_low_rank_data_give_exact_components():
 )
 @pytest.mark.parametrize(
     ("solver", "noise"),
-    [("lsq", "auto"), ("mspm", "auto"), *(("ml", noise) for noise in ("isotropic", "pooled", "diagonal", None))],
+    [
+        ("lsq", "auto"),
+        ("mspm", "auto"),
+        *(("ml", noise) for noise in ("isotropic", "pooled", "diagonal", "scaled", None)),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # without noise it can be unbounded
 def test_corners_give_finite_answers(corner, noise, solver, rng):
@@ -271,7 +273,7 @@ def test_one_context_is_probabilistic_pca_and_factor_analysis(rng):
     assert factor.score(X) >= fa.score(X) - 1e-3
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
+@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal", "scaled"])
 def test_score_is_the_mean_log_density(noise):
     data = make_contexts(4, 7, 3, n_samples=80, noise=0.4, random_state=3)
     model = MCPCA(3, solver="ml", noise=noise, random_state=0).fit(data.X[::2], data.y[::2])
@@ -281,7 +283,7 @@ def test_score_is_the_mean_log_density(noise):
     np.testing.assert_allclose(model.score(held, labels), np.concatenate(dense).mean())
 
 
-@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal"])
+@pytest.mark.parametrize("noise", ["isotropic", "pooled", "diagonal", "scaled"])
 def test_posterior_scores_equal_the_dense_formula(noise):
     data = make_contexts(4, 7, 3, n_samples=80, noise=0.4, random_state=3)
     model = MCPCA(3, solver="ml", noise=noise, random_state=0).fit(data.X, data.y)

@@ -36,9 +36,10 @@ def to_core(S, q):
 
 
 def fit_likelihood(T, rest, r, n, p, start, shared, floor=1e-9, max_iter=200, tol=1e-11):
-    return orthogonal_ml.solve_likelihood(
+    end = orthogonal_ml.solve_likelihood(
         T, rest, r, n=n, p=p, floor=floor, start=start, pooled_noise=shared, tol=tol, max_iter=max_iter
     )
+    return end.components, end.loadings, end.noise, end.n_iter, end.converged
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -381,6 +381,7 @@ DOORS = {
     "lsq": lambda d, v: MCPCA(3, solver="lsq", random_state=0, verbose=v).fit(d.X, d.y),
     "ml": lambda d, v: MCPCA(3, solver="ml", random_state=0, verbose=v).fit(d.X, d.y),
     "ml, diagonal": lambda d, v: MCPCA(3, solver="ml", noise="diagonal", random_state=0, verbose=v).fit(d.X, d.y),
+    "ml, scaled": lambda d, v: MCPCA(3, solver="ml", noise="scaled", random_state=0, verbose=v).fit(d.X, d.y),
     "ml, no noise": lambda d, v: MCPCA(3, solver="ml", noise=None, random_state=0, verbose=v).fit(d.X, d.y),
     "orthogonal": lambda d, v: MCPCA(3, orthogonal=True, random_state=0, verbose=v).fit(d.X, d.y),
     "orthogonal ml": lambda d, v: MCPCA(3, solver="ml", orthogonal=True, random_state=0, verbose=v).fit(d.X, d.y),

@@ -214,6 +214,23 @@ def weighted_moments(
     return WeightedMoments(totals, means, scatters, histogram, float(log_sum[0]))
 
 
+def weighted_spread(
+    contexts: Contexts, distances: RowDistances, freedom: float, passes: Passes, stage: str
+) -> tuple[Array, Array, Array]:
+    """Return sums of weights (k,), weighted means (k, p) and weighted variances, averaged over features, (k,).
+
+    A pass without the scatters: cost O(n p r), memory O(k p).
+    """
+    k, p = distances.means.shape
+    totals = np.zeros(k)
+    sums = np.zeros((k, p))
+    squares = np.zeros(k)
+    run_pass(contexts, passes, stage, partial(_weighted_lengths, distances, freedom), [totals, sums, squares])
+    shifts = sums / totals[:, None]
+    variances = (squares / totals - np.square(shifts).sum(axis=1)) / p
+    return totals, distances.means + shifts, np.maximum(variances, 0)
+
+
 def centred_pieces(X: Any, mean: Array) -> Iterator[tuple[slice, Array]]:
     """Yield (which rows, their dense copy less ``mean`` in float64) of a dense or CSR block, some rows at a time."""
     step = max(1, _COPY_NUMBERS // len(mean))
@@ -260,6 +277,22 @@ def _weighted_sums(distances: RowDistances, freedom: float, X: Any, codes: Array
         Sum(3, ..., histogram),
         Sum(4, ..., log_sum),
     ]
+
+
+def _weighted_lengths(distances: RowDistances, freedom: float, X: Any, codes: Array) -> list[Sum]:
+    """Return sums of w, of ``w z`` and of ``w |z|^2`` of the contexts in X."""
+    present, rows = rows_of_contexts(codes, 0, int(codes.max()) + 1)
+    p = X.shape[1]
+    totals = np.zeros(len(present))
+    sums = np.zeros((len(present), p))
+    squares = np.zeros(len(present))
+    for j, (i, rows_of_context) in enumerate(zip(present.tolist(), rows, strict=True)):
+        for _, Z in centred_pieces(X[rows_of_context], distances.means[i]):
+            w = weights_of(distances.squared(Z, i), p, freedom)
+            totals[j] += w.sum()
+            sums[j] += w @ Z
+            squares[j] += w @ np.einsum("ij,ij->i", Z, Z)
+    return [Sum(0, present, totals), Sum(1, present, sums), Sum(2, present, squares)]
 
 
 def _counts(ratios: Array) -> Array:

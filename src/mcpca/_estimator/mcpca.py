@@ -596,8 +596,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             The rows that the model was fitted on, in any form that ``fit`` takes.
         kind : {"sandwich", "model"}, optional
             "sandwich", the default where rows are given: Fisher's information around the spread that the rows show.
-            It holds for skewed and heavy-tailed rows, too. "model", the default without rows: Fisher's information
-            alone, which is right as far as rows are Gaussian, and too sure if they have heavier tails.
+            It holds for skewed and heavy-tailed rows, too, and with ``robust=True`` for rows as they were weighted.
+            "model", the default without rows: Fisher's information alone, which is right as far as rows are Gaussian,
+            and too sure if they have heavier tails.
 
         Returns
         -------

@@ -45,6 +45,7 @@ from .._covariances.weighted_moments import (
     nearest,
     shrunk_rows,
     weighted_moments,
+    weighted_spread,
 )
 from .._data.contexts import Contexts
 from .._model.decomposition import Decomposition, check_weights, decompose_checked
@@ -87,10 +88,10 @@ class Reweighted(NamedTuple):
 
 
 class FirstWeights(NamedTuple):
-    """Weights by distances in no direction in particular: the moments of rows that have them, and the distances."""
+    """Distances in no direction in particular, and the sums of the weights that they give to rows (k,)."""
 
-    moments: WeightedMoments
     distances: RowDistances
+    totals: Array
 
 
 def robust_rows(parameters: Parameters, contexts: Contexts, report: Report) -> RobustRows:
@@ -144,14 +145,11 @@ def _first_weights(contexts: Contexts, plain: ContextCovariances, passes: Passes
     variances = as_stack(plain.covariances).variances().sum(axis=1) / p
     for _ in range(_MOST_FIRST_PASSES):
         s = np.maximum(variances, max(float(variances.max()) * FLOOR, np.finfo(float).tiny))
-        empty = GaussianModel(A=np.zeros((p, 0)), B=np.zeros((k, 0)), s=s)
-        distances = row_distances(empty, means)
-        moments = weighted_moments(contexts, distances, LEAST_FREEDOM, passes, "first weights")
-        means = moments.means
-        variances = np.einsum("kpp->k", moments.scatters) / moments.totals / p
+        distances = row_distances(GaussianModel(A=np.zeros((p, 0)), B=np.zeros((k, 0)), s=s), means)
+        totals, means, variances = weighted_spread(contexts, distances, LEAST_FREEDOM, passes, "first weights")
         if (np.abs(variances - s) <= _FIRST_CHANGE * s).all():
             break
-    return FirstWeights(moments, distances)
+    return FirstWeights(distances, totals)
 
 
 @dataclass(frozen=True)
@@ -174,11 +172,9 @@ class RobustRows:
 
         Of rows on other machines only the weighted covariances.
         """
-        moments, distances = self.first
         if self.contexts.engine is not None:
-            # Copies, since the scatters are still needed.
-            return self._data(self._covariances(replace(moments, scatters=moments.scatters.copy())))
-        shrunk = shrunk_rows(self.contexts, distances, LEAST_FREEDOM, moments.totals)
+            return self._data(self._covariances(self._moments(self.first.distances, LEAST_FREEDOM)))
+        shrunk = shrunk_rows(self.contexts, self.first.distances, LEAST_FREEDOM, self.first.totals)
         return fit_data_of_covariances(covariances_of(shrunk, silent), shrunk.n_samples, shrunk, self.exponent)
 
     def reweighted(self, r: int, rng: np.random.Generator, report: Report) -> Reweighted:
@@ -188,7 +184,7 @@ class RobustRows:
         """
         p = self.contexts.n_features
         _check_outside(r, p)
-        moments = self.first.moments
+        moments = self._moments(self.first.distances, LEAST_FREEDOM)
         freedom = _FIRST_FREEDOM
         value = -np.inf
         change = np.inf
@@ -198,7 +194,8 @@ class RobustRows:
         for step in range(_MOST_STEPS):
             report("reweighting", step, _MOST_STEPS)
             distances = self._fitted(r, moments, rng)
-            moments = weighted_moments(self.contexts, distances, freedom, self.passes, "weights")
+            del moments  # their stack, before the next one is filled
+            moments = self._moments(distances, freedom)
             before = value
             value = log_likelihood(distances, moments.log_sum, self.contexts.n_samples, freedom)
             change = abs(value - before)
@@ -220,6 +217,9 @@ class RobustRows:
             )
         factor = bulk_factor(moments.histogram, p, len(self.contexts.names))
         return Reweighted(self._data(self._covariances(moments, factor)), freedom)
+
+    def _moments(self, distances: RowDistances, freedom: float) -> WeightedMoments:
+        return weighted_moments(self.contexts, distances, freedom, self.passes, "weights")
 
     def _fitted(self, r: int, moments: WeightedMoments, rng: np.random.Generator) -> RowDistances:
         """Return the distances by the model that the solver finds for these moments."""

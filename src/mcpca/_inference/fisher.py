@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._model.gaussian import GaussianModel
 from .._solvers.likelihood import Likelihood
 from .._utils.types import Array
 
@@ -58,6 +59,16 @@ class Information:
         """Return ``I_i^-1 C_i``: how (b_i, log s_i) of some contexts give way to X, (k', r + 1, r^2), less it."""
         C = cross_information(self.likelihood, part, self.without_noise, self.pooled)
         return np.asarray(np.matmul(self.inverse[part], C))
+
+
+def without_data(model: GaussianModel, n: Array) -> Likelihood:
+    """Return the model in r dimensions with contexts of weight ``n`` (k,), in features in which noise is isotropic.
+
+    Moments of data are left at 0: Fisher's information is an expectation and does not depend on them.
+    """
+    k, r = model.B.shape
+    white = model.white
+    return Likelihood(white.T @ white, model.B, model.s, np.zeros((k, r, r)), np.zeros(k), n, len(white) - r)
 
 
 def covariance_of_X(model: Likelihood, inverse: Array, without_noise: bool, pooled: bool) -> Array:

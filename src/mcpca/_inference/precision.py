@@ -20,15 +20,15 @@ from scipy.stats import t as student
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._model.identifiability import indistinct_loadings
-from .._solvers.likelihood import Likelihood
 from .._utils.arguments import check_real
 from .._utils.component_names import mcpc_name
 from .._utils.printing import Shown, counted, extremes, mcpcs, span
 from .._utils.types import Array, Report
 from .._utils.wording import listed
-from .fisher import Information, covariance_of_rotations, covariance_of_X, information_chunks
-from .row_scores import RowScores, check_labelled, read_rows
+from .fisher import Information, covariance_of_rotations, covariance_of_X, information_chunks, without_data
+from .row_scores import RowScores, check_labelled
 from .sandwich import sandwich_of
+from .weighted_rows import rows_of_fit
 
 # A loading is clearly positive if its standard error is below this share of it: its interval is then symmetric in the
 # logarithm, as fits a variance. If this were larger, upper ends b exp(z se / b) would run away; if smaller, more
@@ -158,7 +158,7 @@ def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, rep
         counts = model.counts("standard_errors()")
         precision = precision_of(scaled, counts, pooled=pooled, orthogonal=model.orthogonal)
     else:
-        rows = read_rows(model, scaled, X, y, e, report)
+        rows = rows_of_fit(model, scaled, X, y, e, report)
         precision = sandwich_precision_of(scaled, rows, pooled=pooled, orthogonal=model.orthogonal)
     return precision.times_power(e)
 
@@ -174,7 +174,7 @@ def sandwich_precision_of(
     model: GaussianModel, rows: list[RowScores], *, pooled: bool, orthogonal: bool = False
 ) -> Precision:
     """Return the standard errors that the ``rows`` show, whatever their distribution; else as ``precision_of``."""
-    counts = np.array([len(scores) for scores, _ in rows])
+    counts = np.array([len(row.scores) for row in rows])
     information = information_of(model, counts, pooled=pooled, orthogonal=orthogonal)
     spread = sandwich_of(information, rows, partial(_coefficients, model))
     variances = spread.loadings + _variance_by_outside(model, spread.outside)
@@ -193,14 +193,10 @@ def information_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogo
     orthogonal : bool
         Whether the estimate is restricted to orthonormal components.
     """
-    k, r = model.B.shape
+    r = model.B.shape[1]
     # In scaled features, where the noise is isotropic; angles are taken in the features as they are, further below.
-    white = model.white
-    G = white.T @ white
-    # Fisher's information is an expectation and does not depend on data, whose moments are therefore left at 0.
-    no_moments = np.zeros((k, r, r))
     # Estimating the mean takes one degree of freedom of each context.
-    likelihood = Likelihood(G, model.B, model.s, no_moments, np.zeros(k), counts - 1.0, len(white) - r)
+    likelihood = without_data(model, counts - 1.0)
     blocks = likelihood.context_information()  # (k, r + 1, r + 1), of (b_i, log s_i)
     # Noise that is known, or shared by all contexts, is not an unknown of a single context.
     without_noise = model.kind == "diagonal" or pooled

@@ -20,14 +20,16 @@ import numpy as np
 from scipy.stats import chi2, false_discovery_control
 
 from .._model.fitted_model import FittedModel
-from .._model.gaussian import FLOOR, GaussianModel
+from .._model.gaussian import FLOOR
 from .._solvers.likelihood import Likelihood, fit_contexts
 from .._utils.arguments import check_real
 from .._utils.printing import Shown, counted, listed_mcpcs, mcpcs
 from .._utils.progress import silent
 from .._utils.types import Array, Report
-from .row_scores import RowScores, check_labelled, read_rows
+from .fisher import without_data
+from .row_scores import RowScores, check_labelled
 from .score_tests import likelihood_of_rows, score_tests
+from .weighted_rows import rows_of_fit
 
 # How each test is called in sentences.
 _TESTS = {
@@ -104,22 +106,15 @@ def presence_tests(model: FittedModel, X: Any, y: Any, alpha: Any, method: str, 
     # Pooled and diagonal noise are shared by contexts, and stay as fitted.
     noise_free = gaussian.own_noise
     if X is not None:
-        rows = read_rows(model, gaussian, X, y, e, report)
-        k, r = gaussian.B.shape
-        likelihood = likelihood_of_rows(_likelihood(gaussian, np.zeros((k, r, r)), np.zeros(k), np.ones(k)), rows)
+        rows = rows_of_fit(model, gaussian, X, y, e, report)
+        likelihood = likelihood_of_rows(gaussian, rows)
         return presence_by_rows(likelihood, rows, noise_free=noise_free, alpha=alpha, method=method, report=report)
     counts = model.counts("presence()")
     if model.score_moments is None:
         raise ValueError("This model was saved by an older mcpca, without the moments the test needs; fit it again.")
     score_covariances, outside = (np.ldexp(moments, -2 * e) for moments in model.score_moments)
-    likelihood = _likelihood(gaussian, score_covariances, outside, counts - 1.0)
+    likelihood = replace(without_data(gaussian, counts - 1.0), R=score_covariances, rest=outside)
     return presence_of(likelihood, noise_free=noise_free, alpha=alpha, method=method, report=report)
-
-
-def _likelihood(gaussian: GaussianModel, R: Array, rest: Array, n: Array) -> Likelihood:
-    white = gaussian.white
-    p, r = white.shape
-    return Likelihood(white.T @ white, gaussian.B, gaussian.s, R, rest, n, p - r)
 
 
 def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: str, report: Report = silent) -> Presence:

@@ -31,10 +31,16 @@ from .._utils.wording import listed
 
 
 class RowScores(NamedTuple):
-    """Rows of one context: their noisy scores (n, r), and their squared lengths outside the span of A (n,)."""
+    """Rows of one context: their noisy scores z (n, r), and their squared lengths e outside the span of A (n,).
+
+    A row moves the covariance of its context by ``gain x x^T + offset Sigma``: x x^T less Sigma, unless rows were
+    weighted (``weighted_rows``).
+    """
 
     scores: Array
     outside: Array
+    gain: float = 1.0
+    offsets: Array | float = -1.0
 
 
 def check_labelled(X: Any, y: Any) -> None:

@@ -59,18 +59,19 @@ def sandwich_of(
     meat = np.zeros_like(V)
     of_outside = np.zeros((r, r))
     own_part = np.empty((k, r))
-    for i, (Z, outside) in enumerate(rows):
+    for i, row in enumerate(rows):
         part = slice(i, i + 1)
         responses = information.responses(part)
         through_X = V @ coefficients_of(part, responses, information.pooled)[0].T  # (r^2, r)
-        n = len(Z)
-        chunks = _chunks(n, len(V))
+        n = len(row.scores)
+        offsets = np.broadcast_to(row.offsets, n)
         sums = [np.zeros(len(V)), np.zeros(r), np.zeros(r)]
         squares = np.zeros_like(V)
         own_squares = np.zeros(r)
-        for chunk in chunks:
-            U = Z[chunk] @ model.P[i]
-            of_context, of_X = row_derivatives(information, i, U, outside[chunk])
+        for chunk in _chunks(n, len(V)):
+            U = row.scores[chunk] @ model.P[i]
+            outside = row.outside[chunk]
+            of_context, of_X = row_derivatives(information, i, U, outside, row.gain, offsets[chunk])
             efficient = of_X - of_context @ responses[0]
             own = (of_context @ information.inverse[i])[:, :r]
             shared = efficient @ through_X
@@ -81,7 +82,7 @@ def sandwich_of(
                 total += values.sum(axis=0)
             if model.outside:
                 weighted = U * model.B[i]
-                of_outside += (weighted * (outside[chunk] / model.s[i] ** 2)[:, None]).T @ weighted
+                of_outside += row.gain**2 * (weighted * (outside / model.s[i] ** 2)[:, None]).T @ weighted
         efficient_sum, own_sum, shared_sum = sums
         # About the mean in the context, and by n - 1, as for any variance.
         correction = n / (n - 1)
@@ -97,24 +98,27 @@ def sandwich_of(
     return Spread(covariance, np.diag(K @ of_outside @ K) / max(model.outside, 1), loadings)
 
 
-def row_derivatives(information: Information, i: int, U: Array, outside: Array) -> tuple[Array, Array]:
+def row_derivatives(
+    information: Information, i: int, U: Array, outside: Array, gain: float, offsets: Array
+) -> tuple[Array, Array]:
     """Return the derivatives of the log-density of rows of context i, by the context's unknowns and by X.
 
-    ``U`` (n, r) holds ``P_i z``, ``outside`` (n,) squared lengths. The unknowns of a context are (b_i, log s_i), or
-    b_i without noise of its own; with pooled noise log s is the last of X, (n, r^2 + 1).
+    ``U`` (n, r) holds ``P_i z``, ``outside`` (n,) squared lengths, ``gain`` and ``offsets`` (n,) are those of
+    ``RowScores``. The unknowns of a context are (b_i, log s_i), or b_i without noise of its own; with pooled noise
+    log s is the last of X, (n, r^2 + 1).
     """
     model = information.likelihood
     r = model.B.shape[1]
-    P = model.P[i]
     s = model.s[i]
-    products = U[:, :, None] * U[:, None, :] - P  # (n, r, r)
+    # u u^T - P (n, r, r), in terms of gain and offset.
+    products = gain * U[:, :, None] * U[:, None, :] + offsets[:, None, None] * model.P[i]
     of_loadings = np.einsum("njj->nj", products) / 2
     of_X = (products * model.B[i]).reshape(len(U), r * r)
     if information.without_noise and not information.pooled:
         return of_loadings, of_X
     of_noise = s * np.einsum("nab,ab->n", products, model.N) / 2
     if model.outside:
-        of_noise += (outside / s - model.outside) / 2
+        of_noise += (gain * outside / s + offsets * model.outside) / 2
     if information.pooled:
         return of_loadings, np.column_stack([of_X, of_noise])
     return np.column_stack([of_loadings, of_noise]), of_X

@@ -16,13 +16,16 @@ psi is a square, and so skewed to the right, which makes large values of t rarer
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
 
+from .._model.gaussian import GaussianModel
 from .._solvers.likelihood import Likelihood
 from .._utils.types import Array
+from .fisher import without_data
 from .row_scores import RowScores
 
 # Skewness of the square of a Gaussian score. That of heavy-tailed rows is larger, but then a few rows decide about it,
@@ -37,11 +40,12 @@ class ScoreTests(NamedTuple):
     p_values: Array
 
 
-def likelihood_of_rows(model: Likelihood, rows: list[RowScores]) -> Likelihood:
+def likelihood_of_rows(model: GaussianModel, rows: list[RowScores]) -> Likelihood:
     """Return ``model`` with the covariances of these rows as data."""
-    R = np.stack([Z.T @ Z / (len(Z) - 1) for Z, _ in rows])
-    rest = np.array([outside.sum() / (len(outside) - 1) for _, outside in rows])
-    return Likelihood(model.G, model.B, model.s, R, rest, np.array([len(Z) - 1.0 for Z, _ in rows]), model.outside)
+    n = np.array([len(row.scores) - 1.0 for row in rows])
+    R = np.stack([row.scores.T @ row.scores for row in rows]) / n[:, None, None]
+    rest = np.array([row.outside.sum() for row in rows]) / n
+    return replace(without_data(model, n), R=R, rest=rest)
 
 
 def score_tests(without: Likelihood, j: int, rows: list[RowScores], noise_free: Array) -> ScoreTests:
@@ -57,23 +61,27 @@ def score_tests(without: Likelihood, j: int, rows: list[RowScores], noise_free: 
         [np.einsum("kjj->kj", P), without.s * np.einsum("kab,ab->k", P, without.N) + without.outside]
     )
     constants = np.einsum("kj,kj->k", weights, expected)
+    # Of the terms of psi, which may cancel: what is far below is rounding.
+    sizes = np.einsum("kj,kj->k", np.abs(weights), expected)
     statistics = np.zeros(k)
     p_values = np.ones(k)
-    for i, (Z, outside) in enumerate(rows):
-        n = len(Z)
-        U = Z @ P[i]
+    for i, row in enumerate(rows):
+        n = len(row.scores)
+        U = row.scores @ P[i]
         psi = U**2 @ weights[i, :r]
         of_noise = weights[i, r]
         if of_noise:
             s = without.s[i]
-            psi += of_noise * (s * np.einsum("na,na->n", U @ without.N, U) + (outside / s if without.outside else 0))
+            psi += of_noise * s * np.einsum("na,na->n", U @ without.N, U)
+            if without.outside:
+                psi += of_noise / s * row.outside
         # Covariances divide by n - 1, and at these the model was fitted.
         psi = (psi * (n / (n - 1)) - constants[i]) / 2
         mean = psi.mean()
         deviations = psi - mean
         spread = np.sqrt((deviations**2).sum() / (n - 1))
         # Two rows are at the same distance from their mean. All p-values stay 1 where nothing varies.
-        if spread <= np.sqrt(np.finfo(float).eps) * abs(constants[i]):
+        if spread <= np.sqrt(np.finfo(float).eps) * sizes[i]:
             continue
         t = np.sqrt(n) * mean / spread
         skewness = np.clip((deviations**3).mean() / spread**3, -_MOST_SKEWNESS, _MOST_SKEWNESS) / np.sqrt(n)

@@ -36,8 +36,9 @@ class SolverResult:
 
     ``message`` is a sentence for the user, and the text of the warning if ``converged`` is False. ``loadings`` (k, r)
     is None if they are to follow from the components by non-negative least squares; ``noise`` is the variance that
-    components leave: (k,) by context, (p,) by feature, or None for a solver without a model of it. ``gradient`` is the
-    certificate of a solver that has one: how far from a stationary point it ended, in the units of ``tol``.
+    components leave: (k,) by context, (p,) by feature, (k, p) by both, or None for a solver without a model of it.
+    ``gradient`` is the certificate of a solver that has one: how far from a stationary point it ended, in the units of
+    ``tol``.
     """
 
     components: Array

@@ -7,15 +7,17 @@ Stage 1 (``ml_starts``) is a joint diagonalisation of the core in r dimensions w
 (``scoring``) maximises the likelihood itself, in a core that grows until the gradient in all features is small
 (``growing``). Every accepted step raises the likelihood; a stage that cannot improve returns what it was given.
 
-The noise is ``s_i I`` ("isotropic"), ``s I`` ("pooled"), or ``diag(psi)`` for all contexts ("diagonal", in
-``ml_diagonal``). Without noise (None) the model has no density outside the span of A, which is then that of the top
-singular vectors, and the likelihood is that of the scores in it: minus the paper's common log-likelihood loss
-(Definition SI-2.12), up to a constant.
+The noise is ``s_i I`` ("isotropic"), ``s I`` ("pooled"), or, in ``ml_diagonal``, ``diag(psi)`` for all contexts
+("diagonal") and ``s_i diag(psi)`` ("scaled"). Without noise (None) the model has no density outside the span of A,
+which is then that of the top singular vectors, and the likelihood is that of the scores in it: minus the paper's common
+log-likelihood loss (Definition SI-2.12), up to a constant.
 
 All stages work in units in which the mean variance of a feature is 1, so that floors are plain numbers.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from .._utils.types import Array
 from .growing import GrowingCore, Patience
 from .interface import Settings, SolverResult
 from .likelihood import unit_columns
-from .ml_diagonal import factor_analysis, fit_diagonal_noise, guess_unique_variances
+from .ml_diagonal import factor_analysis, fit_feature_noise, guess_unique_variances
 from .ml_estimate import NOISE_FLOOR, Estimate, largest_decrement, largest_distance
 from .ml_starts import Start, likely_start, pool_if, start_by_size
 from .scoring import ScoringData, maximise_likelihood, outside_gradient_in_features
@@ -50,13 +52,8 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     trace = S.variances().sum(axis=1)
     # The mean variance of a feature. What follows is in these units, and ``_result`` goes back to those of the data.
     unit = float(trace.mean()) / p
-    if kind == "diagonal":
-        # The top singular vectors are those of the noisiest features, unless features are put on a common scale.
-        psi = guess_unique_variances(S, n, r) / unit
-        scale = 1 / np.sqrt(psi)
-        white = S.scaled(scale)
-        A, B, _ = start_by_size(white, compress(white, r), r, white.variances().sum(axis=1) / unit, unit, settings)
-        estimate = fit_diagonal_noise(S, unit, *unit_columns(A / scale[:, None], B), psi, settings)
+    if kind in ("diagonal", "scaled"):
+        estimate = _by_feature(S, unit, trace / unit, r, settings)
     else:
         part = core.leading(r)
         start = start_by_size(S, part, r, trace / unit, unit, settings)
@@ -76,8 +73,10 @@ def solve_one(S: Covariances, core: Core, r: int, settings: Settings) -> SolverR
     """One context: the axes of probabilistic PCA (in features divided by their noise if that is diagonal)."""
     p = S.n_features
     unit = float(S.variances().sum(axis=1)[0]) / p
-    if settings.noise == "diagonal":
+    if settings.noise in ("diagonal", "scaled"):
         estimate = factor_analysis(S, unit, r, settings)
+        if settings.noise == "scaled" and estimate.noise is not None:  # one factor s says nothing beside psi
+            estimate = replace(estimate, noise=estimate.noise[None])
         distance = float(np.sqrt(max(estimate.decrement, 0.0)))
         return _result(estimate, unit, distance, "One context: factor analysis.", settings)
     progress = Search(settings.report, "likelihood", 1)
@@ -182,6 +181,32 @@ def _in_growing_cores(
         growing.grow(A, gradient, change)
     progress.finish()
     return Estimate(A, B, s, decrement, n_iter)
+
+
+def _by_feature(S: Covariances, unit: float, trace: Array, r: int, settings: Settings) -> Estimate:
+    """Climb with noise that differs between features: ``diag(psi)``, or ``s_i diag(psi)`` if it is "scaled"."""
+    n = settings.degrees_of_freedom
+    is_scaled = settings.noise == "scaled"
+    # Contexts with much noise would decide psi, unless all are brought to one size.
+    weights = n / np.maximum(trace, NOISE_FLOOR * trace.max()) if is_scaled else n
+    psi = guess_unique_variances(S, weights, r) / unit
+    # The top singular vectors are those of the noisiest features, unless features are put on a common scale.
+    scale = 1 / np.sqrt(psi)
+    white = S.scaled(scale)
+    core = compress(white, r)
+    trace = white.variances().sum(axis=1) / unit
+    start = start_by_size(white, core, r, trace, unit, settings)
+    floor = None
+    n_iter = 0
+    if is_scaled:
+        growing = GrowingCore.from_core(white, core.leading(r), unit)
+        floor = _noise_floor(growing.tensor, trace, start.noise, n, start.A.shape)
+        data = ScoringData(growing.tensor, trace, n, len(psi), floor, "isotropic")
+        start, n_iter = likely_start(growing, data, start, settings)
+        start = start._replace(noise=np.maximum(start.noise, floor))
+    start = Start(*unit_columns(start.A / scale[:, None], start.B), start.noise)
+    estimate = fit_feature_noise(S, unit, start, psi, floor, settings)
+    return replace(estimate, n_iter=estimate.n_iter + n_iter)
 
 
 def _noise_floor(T: Array, trace: Array, noise: Array, n: Array, shape: tuple[int, ...]) -> Array:

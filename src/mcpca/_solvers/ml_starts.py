@@ -38,8 +38,8 @@ from .weighted import correlation_left, weighted_diagonaliser
 _LEAST_VARIANCE = 1e-12  # of that of the largest context, below which contexts are not brought to its size
 _COLLINEAR = 1e7  # condition of A above which two components are one
 _SMALL_PROBLEM = 10**7  # k q^2 r up to which a climb from a second start, and eigenvectors of contexts, cost little
-_LIKE_NOISE = 2.0  # factor between noise variances of contexts within which no context hides what others have
-_TRIAL_STEPS = 8  # that each start gets before the highest is chosen
+LIKE_NOISE = 2.0  # factor between noise variances of contexts within which no context hides what others have
+_TRIAL_STEPS = 8  # that each start gets before the highest is chosen: it is where a start leads that counts
 # |cos| above which a component of one start is that of the other, and log-units within which two maxima are one.
 _SAME_COMPONENT = 0.95
 _SAME_MAXIMUM = 0.1
@@ -84,23 +84,10 @@ def start_by_size(S: Covariances, core: Core, r: int, trace: Array, unit: float,
 def start_by_weight(T: Array, trace: Array, p: int, noise: Array, r: int, settings: Settings) -> Start:
     """Diagonalise in the top r singular vectors of weighted covariances without noise; components are (q, r).
 
-    T (k, q, q) are the covariances in some core, ``noise`` (k,) a guess. Cost O(k q^3), as one product.
+    T (k, q, q) are the covariances in some core, ``noise`` (k,) a guess. Cost that of ``weighted_directions``.
     """
     n = settings.degrees_of_freedom
-    weights = _weights(trace, n)
-    q = T.shape[1]
-    diagonal = np.arange(q)
-
-    def squared(part: slice) -> Array:
-        D = weights[part, None, None] * T[part]
-        D[:, diagonal, diagonal] -= (weights * noise)[part, None]
-        F = D.reshape(-1, q)
-        return np.asarray(F.T @ F)
-
-    # Singular vectors of [D_1 ... D_k] are eigenvectors of sum_i D_i^2. Eigenvalues below zero stay: setting them to
-    # zero in every context would take its eigenvectors, and changes the largest directions little.
-    squares = np.sum(over_contexts(squared, len(T), q), axis=0)
-    U = np.linalg.eigh(squares)[1][:, -r:]
+    U = weighted_directions(T, trace, noise, n, r)
     M = U.T @ T @ U
     return _diagonalised(
         M,
@@ -109,6 +96,27 @@ def start_by_weight(T: Array, trace: Array, p: int, noise: Array, r: int, settin
         settings,
         lambda: _power_method(weighted_without_noise(T, trace, p, r, n), r, settings),
     )
+
+
+def weighted_directions(T: Array, trace: Array, noise: Array, n: Array, r: int) -> Array:
+    """Return the top r left singular vectors (q, r) of ``[D_1 ... D_k]``, ``D_i = sqrt(n_i) / tr_i (T_i - s_i I)``.
+
+    Eigenvalues below zero stay: setting them to zero would take the eigenvectors of every context, and changes the
+    largest directions little. Cost O(k q^3), as one product; memory besides T that of a few contexts.
+    """
+    weights = context_weights(trace, n)
+    k, q, _ = T.shape
+    diagonal = np.arange(q)
+
+    def squared(part: slice) -> Array:
+        D = weights[part, None, None] * T[part]
+        D[:, diagonal, diagonal] -= (weights * noise)[part, None]
+        F = D.reshape(-1, q)
+        return np.asarray(F.T @ F)
+
+    # Singular vectors of [D_1 ... D_k] are eigenvectors of sum_i D_i^2.
+    squares = np.sum(over_contexts(squared, k, q), axis=0)
+    return np.asarray(np.linalg.eigh(squares)[1][:, : -r - 1 : -1])
 
 
 def weighted_without_noise(T: Array, trace: Array, p: int, r: int, n: Array) -> Array:
@@ -120,11 +128,11 @@ def weighted_without_noise(T: Array, trace: Array, p: int, r: int, n: Array) -> 
     # What is outside the core belongs to the eigenvalues that are left out. At r = p none is: the smallest is a bound.
     left_out = np.maximum(trace - w[:, -r:].sum(axis=1), 0)
     noise = left_out / (p - r) if p > r else np.maximum(w[:, 0], 0)
-    excess = np.maximum(w - noise[:, None], 0) * _weights(trace, n)[:, None]
+    excess = np.maximum(w - noise[:, None], 0) * context_weights(trace, n)[:, None]
     return np.asarray((V * excess[:, None, :]) @ V.transpose(0, 2, 1))
 
 
-def _weights(trace: Array, n: Array) -> Array:
+def context_weights(trace: Array, n: Array) -> Array:
     """Return ``sqrt(n_i) / tr_i`` (k,), the factors that bring contexts to one size; finite without variance, too."""
     return np.asarray(np.sqrt(n) / np.maximum(trace, _LEAST_VARIANCE * trace.max()))
 
@@ -139,7 +147,7 @@ def likely_start(growing: GrowingCore, data: ScoringData, first: Start, settings
     p, r = first.A.shape
     k, q, _ = data.T.shape
     is_small = k * q * q * r <= _SMALL_PROBLEM
-    if not is_small and (q == r or float(first.noise.max()) <= _LIKE_NOISE * float(first.noise.min())):
+    if not is_small and (q == r or float(first.noise.max()) <= LIKE_NOISE * float(first.noise.min())):
         return first, 0
     quiet = replace(settings, report=within(settings.report, "second start"))
     if q > r:
@@ -149,23 +157,25 @@ def likely_start(growing: GrowingCore, data: ScoringData, first: Start, settings
     here = first._replace(A=growing.inside(first.A))
     if second is None or (not is_small and same_components(here.A, second.A)):
         return first, 0
-    ends = [_climb(data, second, settings)]
-    if not same_components(here.A, ends[0].point.A):
-        ends.append(_climb(data, here, settings))
+    # At full rank the likelihood has many maxima, which differ by little and are reached slowly: climbs go to the end.
+    steps = _TRIAL_STEPS if q > r else settings.max_iter
+    ends = [_climb(data, second, settings, steps)]
+    if q == r or not same_components(here.A, ends[0].point.A):
+        ends.append(_climb(data, here, settings, steps))
         apart = abs(ends[0].point.model.value - ends[1].point.model.value) > _SAME_MAXIMUM
         if is_small and q > r and apart:
             quiet = replace(settings, report=within(settings.report, "third start"))
             third = _or_none(lambda: _power_start_in(data, r, quiet))
-            ends += [] if third is None else [_climb(data, third, settings)]
+            ends += [] if third is None else [_climb(data, third, settings, steps)]
     best = min((end.point for end in ends), key=lambda point: point.model.value)
     n_iter = sum(end.n_iter for end in ends)
     return Start(growing.lift(best.A), best.model.B, best.model.s), n_iter
 
 
-def _climb(data: ScoringData, start: Start, settings: Settings) -> Maximum:
-    """Take a few steps: it is where a start leads that counts."""
+def _climb(data: ScoringData, start: Start, settings: Settings, steps: int) -> Maximum:
+    """Climb from a start, at most so many steps."""
     s = pool_if(data.noise, np.maximum(start.noise, data.floor), data.n)
-    return maximise_likelihood(data, start.A, start.B, s, largest_decrement(settings) / 2, _TRIAL_STEPS)
+    return maximise_likelihood(data, start.A, start.B, s, largest_decrement(settings) / 2, steps)
 
 
 def same_components(A: Array, C: Array) -> bool:

@@ -16,14 +16,14 @@ import numpy as np
 
 from .._covariances.interface import Covariances
 from .._covariances.stack import images
-from .._covariances.subspace import Core
+from .._covariances.subspace import Core, orthonormal
 from .._linalg.stiefel import Landscape, complete_frame, maximise_over_frames, nearest_orthonormal
-from .._utils.progress import Search, within
+from .._utils.progress import Search, silent, within
 from .._utils.types import Array
 from . import orthogonal
 from .growing import GrowingCore
 from .interface import Settings, SolverResult
-from .ml_starts import same_components, weighted_without_noise
+from .ml_starts import LIKE_NOISE, context_weights, same_components, weighted_directions
 
 _MOST_CORES = 40
 _TWO_STARTS_UP_TO = 10**7  # k q^2 r
@@ -57,25 +57,66 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     With noise the core is made anew, from A, the gradient in all features and the last change, until A stays.
     """
     start = orthogonal.solve(S, core, r, settings)
+    noisy = settings.noise is not None
+    # Without noise there is no density outside the span of A, which therefore cannot move.
+    basis = core.leading(r).basis if noisy else start.components
+    progress = Search(settings.report, "likelihood", _MOST_CORES)
+    A, end, n_iter = _in_growing_cores(S, GrowingCore(S, basis), start.components, settings, progress)
+    n_iter += start.n_iter
+    progress.finish()
+    # Only a context with more noise than others can hide what they have (``ml_starts``).
+    if noisy and float(end.noise.max()) > LIKE_NOISE * float(end.noise.min()):
+        second = _second_start(S, core, r, end.noise, settings)
+        # Axes that the first start has led to already are not climbed from again.
+        if second is not None and not same_components(second, A):
+            progress = Search(within(settings.report, "second start"), "likelihood", _MOST_CORES)
+            wider = None if basis is None else orthonormal(np.hstack([basis, second]))
+            other = _in_growing_cores(S, GrowingCore(S, wider), second, settings, progress)
+            progress.finish()
+            n_iter += other[2]
+            if other[1].value > end.value:
+                A, end, _ = other
+    message = "Converged; orthonormal components of maximum likelihood."
+    if not end.converged:
+        message = f"The likelihood could still rise after max_iter={settings.max_iter} steps; raise max_iter."
+    if not noisy:
+        # What noise was split off within the span belongs to the components.
+        return SolverResult(A, n_iter, end.converged, message, end.loadings + end.noise[:, None], None)
+    return SolverResult(A, n_iter, end.converged, message, end.loadings, end.noise)
+
+
+def _second_start(S: Covariances, core: Core, r: int, noise: Array, settings: Settings) -> Array | None:
+    """Return orthonormal components (p, r) of least squares for weighted covariances without ``noise`` (k,).
+
+    Within their top r directions, found in all features if these are few, else in the core. None for large problems.
+    """
+    growing = GrowingCore.from_core(S, core.leading(r))
+    q = S.n_features if growing.basis is None else growing.basis.shape[1]
+    if S.n_contexts * q * q * r > _TWO_STARTS_UP_TO or q == r:
+        return None
+    n = settings.degrees_of_freedom
+    trace = S.variances().sum(axis=1)
+    U = weighted_directions(growing.tensor, trace, noise, n, r)
+    D = context_weights(trace, n)[:, None, None] * (U.T @ growing.tensor @ U - noise[:, None, None] * np.eye(r))
+    start = orthogonal.solve_orthogonal_core(D, r, tol=_START_TOL, max_iter=settings.max_iter, report=silent)
+    return growing.lift(U @ start.components)
+
+
+def _in_growing_cores(
+    S: Covariances, growing: GrowingCore, A: Array, settings: Settings, progress: Search
+) -> tuple[Array, OrthogonalMaximum, int]:
+    """Climb from A (p, r) until it stays; return the components, the maximum in the last core, and all steps."""
+    r = A.shape[1]
     n = settings.degrees_of_freedom
     noisy = settings.noise is not None
     trace = S.variances().sum(axis=1)
-    A = start.components
-    n_iter = start.n_iter
-    # Without noise there is no density outside the span of A, which therefore cannot move.
-    growing = GrowingCore(S, core.leading(r).basis if noisy else A)
-    progress = Search(settings.report, "likelihood", _MOST_CORES)
-    first = True
+    n_iter = 0
     for _ in range(_MOST_CORES):
         progress.step()
         has_all_features = growing.basis is None
         inside = A if has_all_features else nearest_orthonormal(growing.inside(A))
         end = _solve_in_core(growing.tensor, trace, inside, S.n_features, settings)
         n_iter += end.n_iter
-        if first and noisy:
-            end, more = _higher(growing.tensor, trace, S.n_features, end, settings)
-            n_iter += more
-        first = False
         moved = end.components if has_all_features else nearest_orthonormal(growing.lift(end.components))
         change = moved - A
         A = moved
@@ -86,32 +127,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         s2 = end.noise[:, None]
         slope = n[:, None] * (1 / s2 - 1 / (s2 + end.loadings))
         growing.grow(A, orthogonal.stiefel_tangent(A, S.combine(A, slope)), change)
-    progress.finish()
-    message = "Converged; orthonormal components of maximum likelihood."
-    if not end.converged:
-        message = f"The likelihood could still rise after max_iter={settings.max_iter} steps; raise max_iter."
-    if not noisy:
-        # What noise was split off within the span belongs to the components.
-        return SolverResult(A, n_iter, end.converged, message, end.loadings + end.noise[:, None], None)
-    return SolverResult(A, n_iter, end.converged, message, end.loadings, end.noise)
-
-
-def _higher(
-    T: Array, trace: Array, p: int, end: OrthogonalMaximum, settings: Settings
-) -> tuple[OrthogonalMaximum, int]:
-    """Return the higher of two maxima, ``end`` and that of the second start, and the steps taken for the latter."""
-    k, q, _ = T.shape
-    r = end.components.shape[1]
-    if k * q * q * r > _TWO_STARTS_UP_TO or q == r:
-        return end, 0
-    D = weighted_without_noise(T, trace, p, r, settings.degrees_of_freedom)
-    report = within(settings.report, "second start")
-    start = orthogonal.solve_orthogonal_core(D, r, tol=_START_TOL, max_iter=settings.max_iter, report=report)
-    # Axes that the first start has led to already.
-    if same_components(start.components, end.components):
-        return end, start.n_iter
-    other = _solve_in_core(T, trace, start.components, p, settings)
-    return max(end, other, key=lambda end: end.value), start.n_iter + other.n_iter
+    return A, end, n_iter
 
 
 def _solve_in_core(T: Array, trace: Array, start: Array, p: int, settings: Settings) -> OrthogonalMaximum:
