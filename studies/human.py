@@ -132,6 +132,7 @@ def study_word(rows: Rows, report: Report, permutations: int) -> None:
             dict(zip(contexts, (period + 10).tolist(), strict=True)),
             group=dict(zip(contexts, form.tolist(), strict=True)),
             normalize="component",
+            corrected=False,
             label="year",
         ),
     )

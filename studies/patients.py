@@ -81,7 +81,16 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
     n = max(permutations, int(min(50, Z.shape[1]) / ALPHA) + 1)
     tested = {
         of: associate(
-            model, covariate, of=of, split="III", X=Z, y=rows.y, permutations=n, random_state=0, missing="drop"
+            model,
+            covariate,
+            of=of,
+            corrected=of != "loadings",  # loadings as fitted are the paper's
+            split="III",
+            X=Z,
+            y=rows.y,
+            permutations=n,
+            random_state=0,
+            missing="drop",
         )
         for of in ("loadings", "variance", "mean")
     }
@@ -97,7 +106,7 @@ def run_luca(path: Path, report: Report, permutations: int = 200) -> None:
         axis=best,
     )
     report.table("poles", _poles(feature_scores(model, pca=pca)))
-    report.figure("stage", plotting.plot_covariate(model, best, covariate, missing="drop"))
+    report.figure("stage", plotting.plot_covariate(model, best, covariate, corrected=False, missing="drop"))
     spreading = _spread_not_mean(tested)
     report.claim(
         "The loading of an axis goes with stage",
@@ -143,7 +152,9 @@ def study_samples(rows: Rows, report: Report, prefix: str, permutations: int) ->
     # Tests of so many PCs at level alpha need so many reassignments.
     n = max(permutations, int(len(rows.features) / ALPHA) + 1)
     tested = {
-        of: associate(model, origin, of=of, X=rows.X, y=rows.y, permutations=n, random_state=0)
+        of: associate(
+            model, origin, of=of, corrected=of != "loadings", X=rows.X, y=rows.y, permutations=n, random_state=0
+        )
         for of in ("loadings", "variance", "mean")
     }
     report.table(f"{prefix}_origin", _tests_table(tested))
@@ -177,7 +188,12 @@ def study_samples(rows: Rows, report: Report, prefix: str, permutations: int) ->
     report.figure(
         f"{prefix}_origin",
         plotting.plot_covariate(
-            model, best, pd.Series(pd.Categorical(named, order), index=named.index), label="", annotate=False
+            model,
+            best,
+            pd.Series(pd.Categorical(named, order), index=named.index),
+            corrected=False,
+            label="",
+            annotate=False,
         ),
     )
 

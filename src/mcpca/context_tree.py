@@ -26,7 +26,7 @@ def context_distances(B: Any, metric: str = "correlation") -> Array:
     Parameters
     ----------
     B : array-like (k, r)
-        Loadings.
+        Loadings; ``corrected_loadings_`` if contexts differ in noise, which is a part of ``loadings_``.
     metric : {"correlation", "cosine", "euclidean"}
         The first two are 1 - correlation and 1 - cosine, which do not depend on the total variance of a context. A row
         without a correlation (constant) or a cosine (zero) is at distance 1 from all others, and at 0 from rows of

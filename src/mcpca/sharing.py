@@ -57,7 +57,7 @@ def how_shared(B: Any, *, groups: Sequence[Hashable] | None = None, broad: float
     Parameters
     ----------
     B : array-like (k, r)
-        Loadings, >= 0.
+        Loadings, >= 0; ``corrected_loadings_`` rather than ``loadings_``, in which noise makes all MCPCs broad.
     groups : sequence of k labels, optional
         Contexts with the same label count as one, with the largest of their loadings: cancer types of one organ, say.
     broad : float

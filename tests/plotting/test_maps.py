@@ -372,6 +372,14 @@ def _ends(branch):
     return frozenset(tuple(point) for point in np.round(branch, 9))
 
 
+def test_map_is_of_the_fit_unless_corrected_loadings_are_asked_for(model):
+    for corrected, loadings in ((False, model.loadings_), (True, model.corrected_loadings_)):
+        ax = plot_loadings(model, corrected=corrected)
+        np.testing.assert_array_equal(shown(ax), loadings)
+        assert ax.child_axes[0].get_ylabel() == f"{'corrected ' if corrected else ''}loading (variance)"
+    assert not np.array_equal(model.loadings_, model.corrected_loadings_)
+
+
 def test_tree_is_of_corrected_loadings_unless_told_otherwise(model):
     """The noise of the six contexts grows from 0 to 0.1, which is small beside loadings but not beside distances."""
     for corrected, loadings in ((True, model.corrected_loadings_), (False, model.loadings_)):

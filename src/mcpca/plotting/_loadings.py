@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _BAR_WIDTH = 78  # points that a colour bar takes beside a heatmap, with its numbers and label
-_SCALE_LABELS = {
-    None: "loading (variance)",
-    "component": "loading / largest of its MCPC",
-    "context": "loading / largest of its context",
+_SCALES = {  # as they follow the word "loading"
+    None: "(variance)",
+    "component": "/ largest of its MCPC",
+    "context": "/ largest of its context",
 }
 _ORDERS = ("given", "cluster", "groups")
 _BRACKET_COLOURS = dict(zip(SHARING_KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
@@ -61,6 +61,7 @@ def plot_loadings(
     order: Literal["given", "cluster", "groups"] = "given",
     groups: Any = None,
     normalize: Literal["component", "context"] | None = None,
+    corrected: bool = False,
     annotations: Any = None,
     annotate: bool | Literal["auto"] = "auto",
     key: str = "mcpca",
@@ -84,6 +85,9 @@ def plot_loadings(
     normalize : {None, "component", "context"}
         None shows the loadings. "component" divides each column by its maximum, which makes weak MCPCs readable;
         "context" divides each row, for contexts that vary little. Zeros stay.
+    corrected : bool
+        Whether to show ``corrected_loadings_``, without the noise of their context, rather than ``loadings_``, which
+        are the fit itself.
     annotations : optional
         What is known about the contexts, drawn as thin columns to their left with a legend: a DataFrame indexed by
         context, a Series, a dict {context: value}, values in the order of the contexts, or a dict {title: any of
@@ -115,7 +119,8 @@ def plot_loadings(
     group_codes = None if groups is None else _group_codes(groups, fit.contexts, source, key)
     strip_values = read_annotations(annotations, fit.contexts, source, key)
     # What is shown is also what is clustered: neighbours must look alike.
-    B = normalized(fit.loadings, normalize)
+    compared = fit.compared(corrected)
+    B = normalized(compared.values, normalize)
     rows = np.arange(len(B)) if order == "given" else similar_order(B)
     columns = np.arange(B.shape[1])
     kinds = None
@@ -123,7 +128,7 @@ def plot_loadings(
         columns = similar_order(B.T)
     elif order == "groups":
         # Kinds are those of the loadings themselves, whatever is shown.
-        columns, kinds = _columns_by_kind(fit.loadings, rows, group_codes)
+        columns, kinds = _columns_by_kind(compared.values, rows, group_codes)
     contexts = [fit.contexts[i] for i in rows]
     names = [fit.names[j] for j in columns]
     width, height = _figure_size(contexts, len(names))
@@ -132,7 +137,7 @@ def plot_loadings(
     ax = axes_or_new(ax, (width, height))
     # annotate=False: whether numbers fit is known only after the layout.
     image = draw_loadings_heatmap(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
-    add_bar(ax, image, _SCALE_LABELS[normalize])
+    add_bar(ax, image, f"{compared.name} {_SCALES[normalize]}")
     if strip_values:
         strips = draw_strips(ax, strip_values, rows, "left")
         add_legend(ax, strip_values, _BAR_WIDTH)
@@ -148,7 +153,7 @@ def plot_loadings(
 
 def check_normalize(normalize: Any) -> None:
     """Raise if ``normalize`` is none of the choices."""
-    if normalize not in list(_SCALE_LABELS):
+    if normalize not in list(_SCALES):
         raise ValueError(f"normalize={normalize!r}; choose None, 'component' or 'context'.")
 
 
