@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._covariances.moments import ContextMoments
 from .._inference.bootstrap import Bootstrap, resample
+from .._inference.cross_fitting import warn_of_inflation
 from .._inference.precision import Precision, standard_errors_of
 from .._inference.presence import Presence, presence_tests
 from .._inference.replication import REPLICATES, Replicability, replicate
@@ -487,6 +488,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         -----
         By non-negative least squares; with ``solver="ml"`` by likelihood. Each new context has a noise of its own, also
         if that of the fit is pooled; what features share (diagonal noise, the profile of scaled noise) stays as fitted.
+        With about as many features as rows or more, loadings in new rows are smaller than those in the rows of the fit;
+        they are comparable if the model was fitted with ``cross_fit``.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "loadings") as report:
@@ -623,7 +626,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "standard errors") as report:
-            return standard_errors_of(model, X, y, kind, report)
+            result = standard_errors_of(model, X, y, kind, report)
+        warn_of_inflation(model)
+        return result
 
     def presence(self, X: Any = None, y: Any = None, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
         """Test for every MCPC and context whether the MCPC is present there at all.
@@ -697,7 +702,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(verbose, "resamples") as report:
-            return resample(model, self._unfitted(), X, y, n, confidence, corrected, random_state, report)
+            result = resample(model, self._unfitted(), X, y, n, confidence, corrected, random_state, report)
+        warn_of_inflation(model)
+        return result
 
     def replicability(
         self,
