@@ -19,8 +19,8 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-from designs import DESIGNS, Design, draw
 
+from designs import DESIGNS, Design, draw
 from mcpca import MCPCA, match_components
 from mcpca.exceptions import InflatedLoadingsWarning
 
