@@ -7,6 +7,7 @@ python benchmarks/analysis_nulls.py [--only SECTION ...] [--trials 400]
 - survival: the same by ``analysis.survival``, of a fitted model, with times dealt to rows at random.
 - clusters: three rows of each patient, who share time and event, with and without ``cluster``.
 - links: random sets of contexts, of which ``link_recall`` takes the best of six ranks.
+- noise: links between contexts of the same noise, by corrected loadings and by those of the fit.
 - pcs: the best of many PCs for axes and loadings that have nothing to do with them (``compare_with_pca``).
 
 Level is the share of null data sets with p < 0.05 anywhere. The seed, 1000, is none of those with which the correction
@@ -215,6 +216,33 @@ def links(trials: int, log: Callable[[str], None]) -> list[dict]:
     return rows
 
 
+def noise(trials: int, log: Callable[[str], None]) -> list[dict]:
+    """Link contexts that have the same noise, which their loadings do not know of but for the noise in them."""
+    level = np.arange(20) % 4
+    sets = {"noise": {f"level {one}": [f"c{i}" for i in np.flatnonzero(level == one)] for one in range(4)}}
+    options = {"max_sizes": None, "n_pcs": 1, "numbers": 1, "metric": "euclidean", "tail": 0.2, "permutations": 199}
+    tables: dict[bool, list[Any]] = {True: [], False: []}
+    for seed in range(SEED, SEED + trials):
+        rng = np.random.default_rng(seed)
+        A = np.linalg.qr(rng.standard_normal((30, 4)))[0]
+        X = {}
+        for i, b in enumerate(rng.gamma(2, 0.5, (20, 4))):
+            X[f"c{i}"] = (rng.standard_normal((400, 4)) * np.sqrt(b)) @ A.T
+            X[f"c{i}"] += [0.3, 1.2, 1.7, 2.1][level[i]] * rng.standard_normal((400, 30))
+        model = MCPCA(4, random_state=0).fit(X)
+        for corrected, own in tables.items():
+            table = link_recall(model, sets, corrected=corrected, X=X, **options).set_index("features")
+            own.append(table.loc["mean PCs + loadings", ["recall", "chance", "p"]])
+    rows = []
+    for corrected, own in tables.items():
+        found = pd.DataFrame(own).astype(float)
+        row = {"loadings": "corrected" if corrected else "as fitted", "data sets": trials}
+        row |= {"recall": found["recall"].mean(), "chance": found["chance"].mean()}
+        rows.append(row | {"level of p": float((found["p"] <= LEVEL).mean())})
+        log(f"noise  {rows[-1]}")
+    return rows
+
+
 def pcs(trials: int, log: Callable[[str], None]) -> list[dict]:
     n_top = 100
     rng = np.random.default_rng(SEED)
@@ -230,7 +258,7 @@ def pcs(trials: int, log: Callable[[str], None]) -> list[dict]:
     axes = A @ (np.sqrt(data.loadings.mean(axis=0))[:, None] * rng.standard_normal((A.shape[1], trials)))
     axes += 0.3 * rng.standard_normal(axes.shape)
     axes /= np.linalg.norm(axes, axis=0)
-    chance = by_chance(rows, member, model.loadings_, n_top, 999, rng, 50)
+    chance = by_chance(rows, member, model.corrected_loadings_, n_top, 999, rng, 50)
     variances = rows.moments(scores)[1]
     null = chance.best(V, variances, tails, len(member))
     drawn = replace(chance, axes=axes, tails=ends(data.X @ axes, n_top))
@@ -269,7 +297,7 @@ def pcs(trials: int, log: Callable[[str], None]) -> list[dict]:
         by_luck += found["variance_correlation_chance"].tolist()
         moments = np.array([scores[y == c].var(axis=0, ddof=1) for c in range(20)])
         for j, pc in enumerate(found["variance_correlation_pc"]):
-            test = spearmanr(moments[:, pc - 1], model.loadings_[:, j], alternative="greater")
+            test = spearmanr(moments[:, pc - 1], model.corrected_loadings_[:, j], alternative="greater")
             naive.append(test.pvalue <= LEVEL)
     records.append(
         {
@@ -290,6 +318,7 @@ SECTIONS: dict[str, Any] = {
     "survival": by_survival,
     "clusters": clusters,
     "links": links,
+    "noise": noise,
     "pcs": pcs,
 }
 

@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Drawn(NamedTuple):
-    """Rows (n, p), contexts (n,), and the truth: components (p, r), loadings (k, r), noise variances (k, p)."""
+    """Rows (n, p), contexts (n,), and the truth: components (p, r), loadings (k, r), noise (k, p), scores (n, r)."""
 
     X: np.ndarray
     y: np.ndarray
@@ -22,6 +22,7 @@ class Drawn(NamedTuple):
     loadings: np.ndarray
     noise: np.ndarray
     bad: np.ndarray  # which rows were spoilt (n,)
+    scores: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Design:
     ``noise_sd`` is a number, or (low, high) between which the standard deviations of contexts are spread evenly in the
     logarithm; ``rows`` is a number, or (few, many) spread in the same way. ``tails`` is "normal", "skewed" (scores are
     centred exponentials), "t3" or "t5" (whole rows are multiplied, so that all features of a row are large together).
-    ``bad`` is a share of rows that are six times too large; ``by_feature`` spreads the noise of features, too.
+    ``bad`` is a share of rows that are six times too large; ``by_feature`` spreads the noise of features, too;
+    ``collinear`` is what each component has of one direction that all share.
     """
 
     k: int = 12
@@ -43,6 +45,7 @@ class Design:
     tails: str = "normal"
     bad: float = 0.0
     by_feature: bool = False
+    collinear: float = 0.0
 
 
 DESIGNS = {
@@ -56,6 +59,7 @@ DESIGNS = {
     "1% bad rows": Design(bad=0.01),
     "noise sd 0.1 to 1.5": Design(noise_sd=(0.1, 1.5)),
     "noise by feature and context": Design(noise_sd=(0.3, 1.2), by_feature=True),
+    "collinear": Design(collinear=0.8),
     "p=1000, n=40": Design(p=1000, rows=40),
     "p=2000, n=50": Design(p=2000, rows=50),
 }
@@ -74,6 +78,10 @@ def draw(design: Design, seed: int, truth_seed: int | None = None) -> Drawn:
     k, p, r = design.k, design.p, design.r
     A = rng.standard_normal((p, r))
     A /= np.linalg.norm(A, axis=0)
+    if design.collinear:
+        common = np.linalg.qr(rng.standard_normal((p, 1)))[0]
+        A = np.sqrt(1 - design.collinear**2) * A + design.collinear * common
+        A /= np.linalg.norm(A, axis=0)
     present = rng.random((k, r)) < design.density
     # Each component in two contexts at least, or its loadings are proportional to those of another too easily.
     for j in range(r):
@@ -85,15 +93,20 @@ def draw(design: Design, seed: int, truth_seed: int | None = None) -> Drawn:
     features /= np.sqrt(np.mean(features**2))
     rng = np.random.default_rng([seed, 2])
     blocks = []
+    scores = []
     for i, n in enumerate(counts):
         Z = rng.exponential(size=(n, r)) - 1 if design.tails == "skewed" else rng.standard_normal((n, r))
-        X = (Z * np.sqrt(B[i])) @ A.T + sd[i] * features * rng.standard_normal((n, p))
+        Z *= np.sqrt(B[i])
+        X = Z @ A.T + sd[i] * features * rng.standard_normal((n, p))
         if design.tails in ("t3", "t5"):
             nu = int(design.tails[1])
             # Scaled so that the covariance stays that of the model: a t has nu / (nu - 2) times its scatter.
-            X *= np.sqrt((nu - 2) / rng.chisquare(nu, size=(n, 1)))
+            lengths = np.sqrt((nu - 2) / rng.chisquare(nu, size=(n, 1)))
+            X *= lengths
+            Z *= lengths
+        scores.append(Z)
         blocks.append(X)
     X = np.concatenate(blocks)
     bad = rng.random(len(X)) < design.bad
     X[bad] *= 6
-    return Drawn(X, np.repeat(np.arange(k), counts), A, B, np.outer(sd**2, features**2), bad)
+    return Drawn(X, np.repeat(np.arange(k), counts), A, B, np.outer(sd**2, features**2), bad, np.concatenate(scores))

@@ -105,7 +105,12 @@ def study_word(rows: Rows, report: Report, permutations: int) -> None:
             report.add(**{f"{name}_{dealt}_{key}": v for key, v in _parts(chance).items()})
     report.add(**observed)
     compared = compare_with_pca(
-        model, X=rows.X, y=rows.y, groups=dict(zip(contexts, form, strict=True)), n_top=min(N_TOP, len(rows.y) // 4)
+        model,
+        corrected=False,
+        X=rows.X,
+        y=rows.y,
+        groups=dict(zip(contexts, form, strict=True)),
+        n_top=min(N_TOP, len(rows.y) // 4),
     )
     table = _axes(model, kinds, again, compared.best)
     report.table("axes", table)

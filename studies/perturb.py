@@ -96,6 +96,7 @@ def study_links(
     gained = []
     for standardize, word in ((False, "as they are"), (True, "standardised")):
         options: dict[str, Any] = {
+            "corrected": False,  # the paper's loadings
             "X": Z,
             "y": rows.y,
             "n_pcs": Z.shape[1],

@@ -97,7 +97,9 @@ def study_types(
         report.add(**Chance(counts[kind], np.array([one[0][kind] for one in null])).numbers(f"{prefix}{kind}"))
     report.add(**{f"{prefix}replicating": again.n_replicating, f"{prefix}halves": float(again.agreement.mean())})
     report.add(**{f"{prefix}halves_chance": _halves_by_chance(Z, rows.y, rank)})
-    compared = compare_with_pca(model, X=Z, y=rows.y, n_pcs=N_PCS, n_top=max(5, min(200, len(Z) // 10)))
+    compared = compare_with_pca(
+        model, corrected=False, X=Z, y=rows.y, n_pcs=N_PCS, n_top=max(5, min(200, len(Z) // 10))
+    )
     table = _axes_table(model, sharing.effective, sharing.labels, again, compared.best)
     report.table(f"{prefix}axes", table)
     floor = _random_cosines(Z.shape[1], min(N_PCS, Z.shape[1]))

@@ -11,6 +11,7 @@ __all__ = [
     "DuplicateRowsError",
     "ExtraFeaturesWarning",
     "IdentifiabilityWarning",
+    "InflatedLoadingsWarning",
     "NoStableRankError",
     "NothingAboveNoiseError",
     "RankExceedsDataError",
@@ -54,6 +55,14 @@ class IdentifiabilityWarning(UserWarning):
     If ``b_j`` is proportional to ``b_l`` the pair ``(a_j, a_l)`` can be rotated without changing any covariance (the
     paper's Proposition on explicit identifiability): the plane that the two axes span is meaningful, the axes
     themselves are not. For orthogonal MCPCs this holds only if ``b_j = b_l``.
+    """
+
+
+class InflatedLoadingsWarning(UserWarning):
+    """There are too few rows for the features: axes fit noise of their rows, and loadings in these are too large.
+
+    ``MCPCA(cross_fit=5)`` takes loadings in rows that the axes were not fitted to. Also issued there, for MCPCs that
+    parts of the rows do not find.
     """
 
 

@@ -1,17 +1,20 @@
 """Links between contexts: recall against a naive twin, and against chance."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.spatial.distance import cdist
+from scipy.stats import binomtest
 from stored_fit import stored_fit
 
 import mcpca.analysis as analysis
 from mcpca import MCPCA
 from mcpca.analysis import links as links_module
 from mcpca.datasets import make_contexts
+from mcpca.exceptions import UnequalNoiseWarning
 
 
 def test_links_are_pairs_in_one_set():
@@ -45,20 +48,28 @@ def naive_recall(F, names, links, tail):
     return len(called & links) / len(links)
 
 
-def test_recall_is_that_of_the_paper():
+@pytest.mark.parametrize("corrected", [True, False])
+def test_recall_is_that_of_the_paper(corrected):
     model, X, pathways = perturbations()
     names = list(X)
-    table = analysis.link_recall(model, {"own": pathways}, X=X, n_pcs=4, max_sizes=[5], numbers=[3])
+    table = analysis.link_recall(
+        model, {"own": pathways}, corrected=corrected, X=X, n_pcs=4, max_sizes=[5], numbers=[3], permutations=9
+    )
+    loadings = model.corrected_loadings_ if corrected else model.loadings_
+    assert not np.array_equal(model.corrected_loadings_, model.loadings_)
     links = analysis.links_of_sets(pathways, names)
     rows = np.vstack(list(X.values()))
     V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2].T
     blocks = [(X[name] - rows.mean(axis=0)) @ V for name in names]
     means = np.array([block.mean(axis=0)[:4] for block in blocks])
     variances = np.array([block.var(axis=0, ddof=1)[:3] for block in blocks])
-    expected = [means] + [np.hstack([means, more]) for more in (model.loadings_, np.sqrt(variances), variances)]
+    expected = [means] + [np.hstack([means, more]) for more in (loadings, np.sqrt(variances), variances)]
     assert table["recall"].tolist() == [naive_recall(F, names, links, 0.05) for F in expected]
     assert table["number"].tolist() == [0, 6, 3, 3]
     assert table["n_links"].unique() == [24]
+    words = "corrected loadings: the noise" if corrected else "loadings as fitted: the noise"
+    assert table["loadings"].notna().tolist() == [False, True, False, False]
+    assert table["loadings"][1].startswith(words)
 
 
 def test_loadings_find_links_that_means_do_not():
@@ -101,6 +112,32 @@ def test_two_models_of_one_rank_are_both_tried():
     assert found[2]["tried"] == 2
     assert found[2]["recall"] == found[3]["recall"] == max(found[0]["recall"], found[1]["recall"])
     assert found[0]["recall"] != found[1]["recall"]
+
+
+def test_contexts_with_the_same_noise_are_linked_by_loadings_as_fitted_alone():
+    """Links are pairs of contexts with the same of four levels of noise, and B has nothing to do with it.
+
+    One data set in twenty has p <= 0.05 by corrected loadings, so that their level is looked at and not one p-value.
+    """
+    level = np.arange(20) % 4
+    links = {"noise": {f"level {one}": [f"c{i}" for i in np.flatnonzero(level == one)] for one in range(4)}}
+    options = {"max_sizes": None, "n_pcs": 1, "numbers": 1, "metric": "euclidean", "tail": 0.2, "permutations": 199}
+    found = {True: 0, False: 0}
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        A = np.linalg.qr(rng.standard_normal((30, 4)))[0]
+        X = {}
+        for i, b in enumerate(rng.gamma(2, 0.5, (20, 4))):
+            rows = (rng.standard_normal((400, 4)) * np.sqrt(b)) @ A.T
+            X[f"c{i}"] = rows + [0.3, 1.2, 1.7, 2.1][level[i]] * rng.standard_normal(rows.shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnequalNoiseWarning)  # which is the point
+            model = MCPCA(4, random_state=0).fit(X)
+        for corrected in found:
+            table = analysis.link_recall(model, links, corrected=corrected, X=X, **options).set_index("features")
+            found[corrected] += int(table.at["mean PCs + loadings", "p"] <= 0.05)
+    assert found[False] == 10
+    assert binomtest(found[True], 10, 0.05, "greater").pvalue > 0.01
 
 
 def test_chance_is_the_best_recall_of_permuted_links():
@@ -182,6 +219,8 @@ def test_bad_links():
         analysis.link_recall(model, {"own": pathways}, X=X | {"g3": X["g3"][:1]})
     with pytest.raises(ValueError, match=r"tail=0\.6 is out of bounds"):
         analysis.link_recall(model, {"own": pathways}, X=X, tail=0.6)
+    with pytest.raises(TypeError, match="corrected='no'; pass True, or False"):
+        analysis.link_recall(model, {"own": pathways}, X=X, corrected="no")
     with pytest.raises(ValueError, match="permutations=-1 is out of bounds"):
         analysis.link_recall(model, {"own": pathways}, X=X, permutations=-1)
     fewer = MCPCA(2, random_state=0).fit({name: X[name] for name in list(X)[:20]})

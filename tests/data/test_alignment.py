@@ -379,5 +379,5 @@ def test_contexts_in_another_order_are_the_same_rows(data, base):
     )
     categories = pd.Categorical(y, categories=list("dcab"))
     assert base.bootstrap(X, categories, n=2, random_state=0).lower.shape == (K, R)
-    with pytest.raises(ValueError, match="Resampling needs the rows that the model was fitted on"):
+    with pytest.raises(ValueError, match="needs the rows that the model was fitted on"):
         base.bootstrap({"a": X[:20], "b": X[20:]}, n=2)

@@ -91,7 +91,7 @@ def test_errors(planted):
         model.replicability(planted.X, planted.y, 0)
     with pytest.raises(ValueError, match=r"threshold=2.* 0 <= threshold <= 1"):
         model.replicability(planted.X, planted.y, threshold=2)
-    with pytest.raises(ValueError, match="Resampling needs the rows that the model was fitted on"):
+    with pytest.raises(ValueError, match="needs the rows that the model was fitted on"):
         model.replicability(planted.X, planted.y + 1)
     with pytest.raises(ValueError, match="X has 5 features, but MCPCA is expecting 20"):
         model.replicability(planted.X[:, :5], planted.y)

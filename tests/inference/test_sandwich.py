@@ -270,6 +270,15 @@ def test_words_say_where_the_errors_are_from(heavy):
     assert "for Gaussian rows" in model.standard_errors().summary()
 
 
+def test_rows_on_dask_are_refused_with_the_way_out():
+    array = pytest.importorskip("dask.array")
+    X, y = counts_with_zeros()
+    model = MCPCA(2, solver="ml", random_state=0).fit(X, y)
+    for method in (model.standard_errors, model.presence):
+        with pytest.raises(ValueError, match=r"Dask collection, .* Pass X.compute\(\) .* or leave X out"):
+            method(array.from_array(X, chunks=(60, 8)), y)
+
+
 def test_errors_ask_for_what_they_need(heavy):
     blocks, model = heavy
     with pytest.raises(ValueError, match=r"kind='sandwich' measures the spread of the rows, and none are given"):

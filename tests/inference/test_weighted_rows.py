@@ -73,7 +73,7 @@ def test_errors_of_robust_fits_are_their_spread_over_samples():
     truth = make_contexts(4, 8, 2, n_samples=2, random_state=7)
     A, B = truth.components, truth.loadings + 0.3
     estimates, measured = [], []
-    for _ in range(25):
+    for _ in range(16):
         blocks = t_rows(rng, A, B, 0.5, 200, 3.0)
         model = MCPCA(2, solver="ml", robust=True, random_state=0).fit(blocks)
         order = match_components(model.components_, A).indices

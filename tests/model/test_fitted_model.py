@@ -35,6 +35,7 @@ ATTRIBUTES = {
     "solver": "solver",
     "orthogonal": "orthogonal",
     "degrees_of_freedom": "degrees_of_freedom_",
+    "attenuation": "attenuation_",
 }
 
 

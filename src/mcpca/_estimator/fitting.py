@@ -27,6 +27,7 @@ from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array, take_labels
+from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
 from .._model.dominance import Dominance, dominant_feature
 from .._model.fitted_loadings import Measures
@@ -38,8 +39,9 @@ from .._rank.selection import RankSelection
 from .._solvers import check_solver, resolved_noise
 from .._utils.arguments import as_generator, check_rank, refuse_without_effect
 from .._utils.array_api import like, to_host
+from .._utils.progress import silent
 from .._utils.types import Array, Report
-from .parameters import Parameters
+from .parameters import RANK_RULE_DEFAULTS, Parameters
 from .robust import robust_rows
 
 
@@ -69,6 +71,8 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
         check_rank(parameters.n_components, contexts.n_features)
     features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
     tol = check_tolerance(parameters.tol)
+    if parameters.cross_fit:
+        check_cross_fit(contexts, parameters.cross_fit, parameters.n_components)
     if parameters.robust:
         refuse_without_effect(
             "checkpoint", checkpoint, None, "robust=True keeps no progress in files", "drop one of the two"
@@ -81,9 +85,26 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
         # Without a random_state, a resumed fit has to continue with the seed that it began with.
         seed = saved.seed if checkpoint is not None else None
         fit = fit_to(parameters, data, features, report, seed)
+        if parameters.cross_fit:
+            fit = fit._replace(model=_cross_fitted(parameters, contexts, fit.model, seed, report))
         # Only now: whatever fails before leaves a checkpoint from which to resume.
         saved.finish()
     return fit
+
+
+def _cross_fitted(
+    parameters: Parameters, contexts: Contexts, model: FittedModel, seed: int | None, report: Report
+) -> FittedModel:
+    """Return the model with cross-fitted loadings."""
+    check_cross_fit(contexts, parameters.cross_fit, model.n_components)  # of a rank that was chosen
+    rng = as_generator(seed if parameters.random_state is None else parameters.random_state)
+    once = replace(parameters, **RANK_RULE_DEFAULTS, n_components=model.n_components, cross_fit=0)
+
+    def refit(part: Contexts, stream: np.random.Generator) -> FittedModel:
+        data = fit_data_of_rows(part, model.n_components, check_tolerance(once.tol), silent, Checkpoint(None, {}))
+        return fit_to(replace(once, random_state=stream), data, Features(None), silent).model
+
+    return cross_fitted(model, contexts, parameters.cross_fit, rng, refit, report)
 
 
 def _fit_robustly(parameters: Parameters, contexts: Contexts, features: Features, report: Report) -> Fit:
@@ -104,6 +125,7 @@ def _fit_robustly(parameters: Parameters, contexts: Contexts, features: Features
 def fit_moments(parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report) -> Fit:
     """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of."""
     parameters.refuse_robust("moments")
+    parameters.refuse_cross_fit("moments")
     covariances = moments.covariances()
     if parameters.n_components is not None:
         check_rank(parameters.n_components, covariances.covariances.shape[1])
@@ -116,6 +138,7 @@ def fit_covariances(
 ) -> Fit:
     """Fit covariances as an array, a list or a dict; names that are passed override those of tables."""
     parameters.refuse_robust("covariances")
+    parameters.refuse_cross_fit("covariances")
     S, table_columns, table_keys = covariance_tables(S)
     S = check_stack(S)
     k, p, _ = S.shape

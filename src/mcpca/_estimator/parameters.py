@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._solvers import check_solver
-from .._utils.arguments import as_generator, refuse_without_effect
+from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.progress import check_verbose
 
 
@@ -37,6 +37,7 @@ class Parameters:
     rank_range: Any = None
     n_seed_pairs: int = 5
     cos_sim_threshold: float = 0.8
+    cross_fit: int = 0
 
     def checked(self) -> Parameters:
         """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""
@@ -44,6 +45,12 @@ class Parameters:
         check_verbose(self.verbose)
         if not isinstance(self.robust, (bool, np.bool_)):
             raise ValueError(f"robust={self.robust!r} is a {type(self.robust).__name__}; pass True or False.")
+        check_integer(self.cross_fit, "cross_fit", 0, way_out="It is the number of splits; 0 does not cross-fit.")
+        if self.cross_fit and self.robust:
+            raise ValueError(
+                f"cross_fit={self.cross_fit} with robust=True: loadings in unseen rows are variances, which bad rows "
+                "spoil. Drop rows that outlyingness finds to be far out and pass robust=False, or cross_fit=0."
+            )
         # Options without effect are refused: whoever sets one believes that it changes the answer.
         if self.n_components is not None:
             reason = f"the rank is given, n_components={self.n_components!r}"
@@ -57,6 +64,14 @@ class Parameters:
         if not isinstance(self.random_state, np.random.RandomState):
             as_generator(self.random_state)
         return self
+
+    def refuse_cross_fit(self, what: str) -> None:
+        """Raise if loadings should be cross-fitted but the fit is of ``what``, which does not have the rows."""
+        if self.cross_fit:
+            raise ValueError(
+                f"cross_fit={self.cross_fit} fits parts of the rows, and {what} cannot be divided into parts; pass the "
+                "rows to fit, or cross_fit=0."
+            )
 
     def refuse_robust(self, what: str) -> None:
         """Raise if the fit should be robust but is of ``what``, which does not have the rows."""

@@ -37,8 +37,9 @@ _ARRAYS = {
     "n_samples_per_context_": "n_samples",
     "means_": "means",
     "noise_variance_": "noise_variance",
+    "attenuation_": "attenuation",
 }
-_OPTIONAL = ("corrected_loadings_", "n_samples_per_context_", "means_", "noise_variance_")
+_OPTIONAL = ("corrected_loadings_", "n_samples_per_context_", "means_", "noise_variance_", "attenuation_")
 # Marks a parameter that is a dict by context: keys of JSON objects are text, and names of contexts need not be.
 _BY_CONTEXT = "by context"
 # The exponent is a number and goes into the header.
@@ -55,6 +56,7 @@ _SHAPES = {
     "singular_values_": "",
     "n_samples_per_context_": "k",
     "noise_variance_": "k p kp",
+    "attenuation_": "r",
     "score_covariances": "krr",
     "variance_outside": "k",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
@@ -66,6 +68,7 @@ _NONNEGATIVE = (
     "singular_values_",
     "n_samples_per_context_",
     "noise_variance_",
+    "attenuation_",
     "facet_squared_norms",
 )
 _UNSETTLED = "choice_unsettled"

@@ -94,6 +94,14 @@ class FirstWeights(NamedTuple):
     totals: Array
 
 
+class _Step(NamedTuple):
+    """A step of EM: the log-likelihood, and the distances and degrees of freedom that it is of."""
+
+    value: float
+    distances: RowDistances
+    freedom: float
+
+
 def robust_rows(parameters: Parameters, contexts: Contexts, report: Report) -> RobustRows:
     """Check rows for a robust fit, and weigh them for the first time: some three passes."""
     names = contexts.names.tolist()
@@ -180,17 +188,18 @@ class RobustRows:
     def reweighted(self, r: int, rng: np.random.Generator, report: Report) -> Reweighted:
         """Return the covariances that fits of rank ``r`` converge to as rows are weighted by them.
 
-        Cost: some five to ten fits, with a pass over the rows each. Memory as an ordinary fit that forms covariances.
+        Cost: a fit and a pass over the rows in each step, five to ten steps as a rule and at most 30. Memory as an
+        ordinary fit that forms covariances.
         """
         p = self.contexts.n_features
         _check_outside(r, p)
-        moments = self._moments(self.first.distances, LEAST_FREEDOM)
-        freedom = _FIRST_FREEDOM
-        value = -np.inf
-        change = np.inf
         n = int(self.contexts.n_samples.sum())
         least_change = max(_LEAST_CHANGE, n * _LEAST_CHANGE_PER_ROW)
-        converged = False
+        moments = self._moments(self.first.distances, LEAST_FREEDOM)
+        freedom = _FIRST_FREEDOM
+        best = _Step(-np.inf, self.first.distances, freedom)
+        value = -np.inf
+        change = np.inf
         for step in range(_MOST_STEPS):
             report("reweighting", step, _MOST_STEPS)
             distances = self._fitted(r, moments, rng)
@@ -199,6 +208,8 @@ class RobustRows:
             before = value
             value = log_likelihood(distances, moments.log_sum, self.contexts.n_samples, freedom)
             change = abs(value - before)
+            if value > best.value:
+                best = _Step(value, distances, freedom)
             was = freedom
             freedom = degrees_of_freedom(moments.histogram, p)
             # With infinite degrees of freedom twice in a row the weights were 1 and remain so, whatever the model.
@@ -206,15 +217,20 @@ class RobustRows:
             if converged:
                 break
         report("reweighting", _MOST_STEPS, _MOST_STEPS)
-        if np.isinf(freedom):
-            return Reweighted(self._data(_plain(self.contexts, silent)), freedom)
         if not converged:
+            # A likelihood rises to its maximum; solvers of least squares may go around in a circle of answers.
             warn(
-                f"robust=True: the log-likelihood of the rows still changes by {change:.2g} after {_MOST_STEPS} steps, "
-                f"where {least_change:.2g} is asked for. Lower n_components, or drop rows that outlyingness finds to "
-                "be far out.",
+                f"robust=True: weights of rows have not settled after {_MOST_STEPS} steps. The log-likelihood still "
+                f"changes by {change:.2g}, where {least_change:.2g} is asked for; the weights with the highest are "
+                "taken. Components that the data do not determine may alternate: lower n_components, or choose "
+                "solver='ml'.",
                 ConvergenceWarning,
             )
+            del moments
+            moments = self._moments(best.distances, best.freedom)
+            freedom = degrees_of_freedom(moments.histogram, p)
+        if np.isinf(freedom):
+            return Reweighted(self._data(_plain(self.contexts, silent)), freedom)
         factor = bulk_factor(moments.histogram, p, len(self.contexts.names))
         return Reweighted(self._data(self._covariances(moments, factor)), freedom)
 

@@ -2,7 +2,16 @@
 
 Rows are drawn with replacement within each context, and the model is fitted again with the same parameters and rank.
 Its components are matched with the original ones before anything is compared, since their order and sign are arbitrary.
-``resample`` is ``MCPCA.bootstrap``; it assumes nothing about the distribution of the rows, unlike ``precision``.
+``resample`` is ``MCPCA.bootstrap``; it assumes nothing about the distribution of the rows.
+
+Two things that resamples cannot see, or see too large, are dealt with here:
+
+- Solvers of least squares have no noise in their model, and their components keep a bias however many rows there are:
+  where MCPCs are not orthogonal, the identity is not a combination of their ``a_j a_j^T``. ``bias_of_noise`` is what
+  the solver does to the covariances that the fitted model predicts, and intervals are about loadings less that bias.
+- Rows that occur twice make the components of few rows in many features far worse than those of the data. For loadings
+  that were cross-fitted, rows are drawn without replacement instead: by the delete-d jackknife, ``n / (n - m) - 1``
+  times the variance over subsamples of m rows estimates that over samples of n.
 """
 
 from __future__ import annotations
@@ -12,30 +21,42 @@ from typing import Any
 
 import numpy as np
 
+from .._data.contexts import Contexts
 from .._linalg.canonical import match_components
 from .._model.fitted_model import FittedModel
 from .._model.new_rows import read_fitted_contexts
+from .._solvers.floor import own_floor
 from .._utils.arguments import as_generator, check_integer, check_real
 from .._utils.array_api import to_host
 from .._utils.printing import Shown, counted, extremes, mcpcs
 from .._utils.types import Array, Report
+from .._utils.user_warnings import muted
 from .precision import loading_intervals
 from .replication import refit, refit_in_threads
+
+# Share of the rows of a context in a subsample. More rows, and subsamples differ by few of them; fewer, and they are
+# fits to another number of rows.
+_SUBSAMPLE = 0.8
 
 
 @dataclass(frozen=True, repr=False)
 class Bootstrap(Shown):
     """Fits to n resamples of the rows, matched to the fitted model.
 
+    Loadings, their intervals and standard errors are those without noise (``corrected_loadings_``) unless ``corrected``
+    is False.
+
     Attributes
     ----------
     lower, upper : ndarray (k, r)
-        Interval for each loading at ``confidence``, from ``standard_errors``: symmetric in the logarithm for loadings
-        clearly above 0, cut off at 0 for the others.
+        Interval for each loading at ``confidence``, about the loading of the model less its ``bias``, from
+        ``standard_errors``: symmetric in the logarithm for loadings clearly above 0, cut off at 0 for the others.
     standard_errors : ndarray (k, r)
-        Standard deviation of each loading over resamples.
+        Standard deviation of each loading over resamples. For a cross-fitted model, from subsamples without
+        replacement, and in units of the cross-fitted loadings.
     angles : ndarray (n, r)
-        Angle in degrees between each MCPC of a resample and its match in the model.
+        Angle in degrees between each MCPC of a resample and its match in the model; for a cross-fitted model, those of
+        subsamples times their root of ``n / (n - m) - 1``.
     angle_bounds : ndarray (r,)
         Angle within which a share ``confidence`` of the resamples stays.
     loadings : ndarray (n, k, r)
@@ -44,6 +65,11 @@ class Bootstrap(Shown):
         Level of the intervals and of ``angle_bounds``.
     n_failed : int
         Resamples that could not be fitted, because their rows do not have the rank; they are left out.
+    corrected : bool
+        Whether loadings are those without noise.
+    bias : ndarray (k, r) or None
+        What noise does to corrected loadings through the components of "mspm" and "lsq", with any number of rows; 0
+        for other solvers, and for noise by feature, for which it is not known.
     """
 
     lower: Array
@@ -54,6 +80,8 @@ class Bootstrap(Shown):
     loadings: Array
     confidence: float
     n_failed: int
+    corrected: bool = True
+    bias: Array | None = None
 
     def _words(self) -> list[str]:
         n, k, r = self.loadings.shape
@@ -61,7 +89,8 @@ class Bootstrap(Shown):
         words = [
             f"{counted(n, 'resample')} of {counted(k, 'context')}: {share} of them stay within "
             f"{extremes(self.angle_bounds)} degrees of the {counted(r, 'MCPC')} of the model.",
-            f"The {share} intervals of {int((self.lower > 0).sum()):,} of {k * r:,} loadings are above 0.",
+            f"The {share} intervals of {int((self.lower > 0).sum()):,} of {k * r:,} "
+            f"{'corrected loadings' if self.corrected else 'loadings, with the noise in them,'} are above 0.",
         ]
         if self.n_failed:
             words.append(f"{counted(self.n_failed, 'resample')} could not be fitted and are left out.")
@@ -83,6 +112,7 @@ def resample(
     y: Any,
     n: Any,
     confidence: Any,
+    corrected: bool,
     random_state: Any,
     report: Report,
 ) -> Bootstrap:
@@ -95,25 +125,25 @@ def resample(
     # Arguments are checked before this line, since reading the rows may take long.
     contexts = read_fitted_contexts(model, X, y)
     A = to_host(model.components).astype(np.float64)
-    B = to_host(model.loadings)
+    B = model.compared_loadings(corrected).astype(np.float64)
     rng = as_generator(random_state)
     streams = rng.spawn(n)
+    is_cross_fitted = corrected and model.attenuation is not None
+    draw = _subsample if is_cross_fitted else _resample
     # NaN marks resamples that could not be fitted.
     loadings = np.full((n, *B.shape), np.nan)
     angles = np.full((n, A.shape[1]), np.nan)
 
     def fit_one(i: int) -> None:
         stream = streams[i]
-        # As many rows as each context has: its share of the fit, and the size of its sampling error, are those of the
-        # data. Row numbers only; nothing is copied yet.
-        drawn = contexts.take([stream.integers(n_rows, size=n_rows) for n_rows in contexts.n_samples.tolist()])
         try:
-            refitted = refit(unfitted, drawn, stream)
+            refitted = refit(unfitted, draw(contexts, stream), stream)
         except ValueError:  # drawn rows repeat, and may span fewer directions than the model has components
             return
         match = match_components(refitted.components_, A)
         # Each call writes to its own place, so threads need no lock. Loadings do not depend on the signs of components.
-        loadings[i] = refitted.loadings_[:, match.indices]
+        fitted_loadings = refitted.corrected_loadings_ if corrected else refitted.loadings_
+        loadings[i] = to_host(fitted_loadings)[:, match.indices]
         angles[i] = np.degrees(np.arccos(np.minimum(match.cosines, 1)))  # rounding may make a cosine exceed 1
 
     refit_in_threads(fit_one, n, "resamples", report)
@@ -126,9 +156,17 @@ def resample(
         )
     loadings = loadings[fitted]
     angles = angles[fitted]
-    # (n, k, r) -> (k, r). Intervals are about the loadings of the model, not about the mean of the resamples.
+    if is_cross_fitted:
+        # Subsamples fit noise as the model did; cross-fitted loadings do not contain it.
+        loadings *= _ratio(B.sum(axis=0), loadings.mean(axis=0).sum(axis=0))
+    # (n, k, r) -> (k, r). Intervals are not about the mean of the resamples, whose components err twice.
     errors = loadings.std(axis=0, ddof=1)
-    lower, upper = loading_intervals(B.astype(np.float64), errors, confidence)
+    if is_cross_fitted:
+        kept = _subsample_size(contexts.n_samples)
+        errors *= np.sqrt(kept / (contexts.n_samples - kept))[:, None]
+        angles = np.minimum(angles * np.sqrt(kept.sum() / (contexts.n_samples - kept).sum()), 90)
+    bias = bias_of_noise(model, unfitted, rng) if corrected else np.zeros_like(B)
+    lower, upper = loading_intervals(np.maximum(B - bias, 0), errors, confidence)
     return Bootstrap(
         lower=lower,
         upper=upper,
@@ -139,4 +177,64 @@ def resample(
         loadings=loadings,
         confidence=confidence,
         n_failed=n - n_fitted,
+        corrected=corrected,
+        bias=bias,
     )
+
+
+def _resample(contexts: Contexts, stream: np.random.Generator) -> Contexts:
+    """Draw as many rows as each context has: its share of the fit and the size of its error are those of the data."""
+    # Row numbers only; nothing is copied yet.
+    return contexts.take([stream.integers(n, size=n) for n in contexts.n_samples.tolist()])
+
+
+def _subsample(contexts: Contexts, stream: np.random.Generator) -> Contexts:
+    """Draw rows of each context without replacement."""
+    counts = zip(contexts.n_samples.tolist(), _subsample_size(contexts.n_samples).tolist(), strict=True)
+    return contexts.take([np.sort(stream.permutation(n)[:m]) for n, m in counts])
+
+
+def _subsample_size(n: Array) -> Array:
+    # Two rows at least have a covariance, and one at least is left out: cross-fitted contexts have four or more.
+    return np.clip(np.round(_SUBSAMPLE * n).astype(np.int64), 2, n - 1)
+
+
+def _ratio(numerator: Array, denominator: Array) -> Array:
+    """Return the ratio, 1 where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.ones_like(numerator), where=denominator > 0)
+
+
+def bias_of_noise(model: FittedModel, unfitted: Any, rng: np.random.Generator) -> Array:
+    """Return what noise does to the corrected loadings (k, r) through the components, however many rows there are.
+
+    The solver is given the covariances ``A diag(b_i) A^T + s_i I`` of the model itself, and the answer is compared with
+    the b_i. A likelihood, which has noise in its model, returns the b_i; least squares return other components if A is
+    not orthogonal. All that matters happens in the span of A and one direction outside: r + 1 features. Noise by
+    feature does not fit into these, and the bias is then given as 0.
+    """
+    B = model.compared_loadings().astype(np.float64)
+    noise = model.noise_by_context
+    p = model.n_features
+    r = model.n_components
+    if model.is_likelihood or model.orthogonal or noise is None or r == p or not (noise > 0).any() or len(B) == 1:
+        return np.zeros_like(B)
+    s = noise.astype(np.float64)
+    # The unit of the data does not matter to the solver, but squares of it may be out of range.
+    scale = float(max(B.max(), s.max()))
+    Q, R = np.linalg.qr(to_host(model.components).astype(np.float64))
+    S = np.zeros((len(B), r + 1, r + 1))
+    S[:, :r, :r] = np.einsum("aj,ij,bj->iab", R, B / scale, R)
+    S += (s / scale)[:, None, None] * np.eye(r + 1)
+    options = {"random_state": rng, "noise": "auto", "robust": False, "cross_fit": 0}
+    with muted():
+        twin = type(unfitted)(**{**unfitted.get_params(), **options})
+        try:
+            twin.fit_covariances(S, model.n_samples, context_names=model.contexts.tolist())
+        except ValueError:  # a component that is in no context
+            return np.zeros_like(B)
+    # Only their part in the span of A: the direction outside stands for p - r others.
+    V = twin.components_[:r, match_components(twin.components_[:r], R).indices]
+    V /= np.linalg.norm(V, axis=0)
+    along = np.einsum("aj,iab,bj->ij", V, S[:, :r, :r], V)
+    found = own_floor(Q @ V, along, B.sum(axis=1) / scale + p * s / scale).loadings
+    return np.asarray(scale * found - B)

@@ -56,6 +56,11 @@ def read_rows(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: in
     covariances and knows no means; memory O(n r) and a piece of rows.
     """
     contexts = read_fitted_contexts(model, X, y)
+    if contexts.engine is not None:
+        raise ValueError(
+            "X is a Dask collection, and the spread of its rows is measured in this process. Pass X.compute() if that "
+            "fits into memory, or leave X out for an answer that takes rows to be Gaussian."
+        )
     _check_counts(model, contexts)
     means = context_means(contexts) if model.means is None else to_host(model.means).astype(np.float64)
     means = np.ldexp(means, -e)

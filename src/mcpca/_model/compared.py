@@ -20,6 +20,7 @@ BESIDE_NOISE = "loadings of a fit with noise, which is not part of them"
 CORRECTED = "corrected loadings: the noise of each context is taken out"
 AS_FITTED = "loadings as fitted: the noise of each context is in them"
 NO_NOISE = "loadings as fitted: beside the MCPCs there is no noise that could be taken out"
+CROSS_FITTED = "cross-fitted loadings: neither noise nor what axes fit of it in their own rows is in them"
 OLDER = "loadings as fitted, with the noise of each context in them: a fit of an older mcpca has no corrected ones"
 
 
@@ -45,9 +46,12 @@ def compared(B: Array, corrected_loadings: Array | None, noise: str | None, corr
     """
     if not isinstance(corrected, (bool, np.bool_)):
         raise TypeError(f"corrected={corrected!r}; pass True, or False for loadings that contain the noise.")
-    # A fit with noise has one kind of loadings.
+    # A fit with noise has one kind of loadings, unless others were cross-fitted.
     if noise is not None:
-        return Compared(np.asarray(to_host(B)), BESIDE_NOISE, "loading")
+        values = np.asarray(to_host(B if corrected_loadings is None or not corrected else corrected_loadings))
+        if np.array_equal(values, to_host(B)):
+            return Compared(values, BESIDE_NOISE, "loading")
+        return Compared(values, CROSS_FITTED, "cross-fitted loading")
     if not corrected:
         return Compared(np.asarray(to_host(B)), AS_FITTED, "loading")
     if corrected_loadings is None:

@@ -31,8 +31,11 @@ class FittedModel:
         A and ``pinv(A)``. These and the arrays below are on the device of the data, if they were on one.
     loadings : ndarray (k, r)
     corrected_loadings : ndarray (k, r) or None
-        Loadings beside the noise, by which contexts are compared; those above if the fit has noise. None for models
-        saved before these were kept.
+        Loadings beside the noise, by which contexts are compared; those above if the fit has noise, unless they were
+        cross-fitted. None for models saved before these were kept.
+    attenuation : ndarray (r,) or None
+        The share of their loadings that MCPCs keep in rows that they were not fitted to; None unless
+        ``corrected_loadings`` were cross-fitted.
     contexts : ndarray (k,)
         Names of the contexts.
     means : ndarray (k, p) or None
@@ -82,6 +85,7 @@ class FittedModel:
     noise: str | None
     orthogonal: bool
     degrees_of_freedom: float | None = None
+    attenuation: Array | None = None
 
     @property
     def n_features(self) -> int:

@@ -1,7 +1,8 @@
 """A fitted model and rows it has not seen: loadings of new contexts, and how well it predicts held-out rows.
 
 ``loadings_for`` keeps A and solves for b as the fit did: by non-negative least squares, or by likelihood; beside noise
-unless told otherwise.
+unless told otherwise. New rows are rows that axes were not fitted to: a cross-fitted model knows what axes lose there,
+and divides by it.
 ``predictive_score`` compares the covariance of the rows with the one that the model predicts. Both are methods of
 ``MCPCA``. They work on covariances of the rows times ``2^-e``, for which fourth powers of the data are in range, and
 return results in the units of the data.
@@ -54,6 +55,9 @@ def loadings_for(model: FittedModel, X: Any, y: Any, corrected: bool, report: Re
     scaled = _covariances_of(model, X, y, report)
     # Loadings are variances: rows times 2^-e have 4^-e times the loadings.
     B = np.ldexp(_loadings_on(model, scaled.covariances, scaled.exponent, corrected), 2 * scaled.exponent)
+    if corrected and model.attenuation is not None:
+        # The rows are new to the axes, which have kept this share of the loadings.
+        B = B / to_host(model.attenuation)
     return np.asarray(B[0] if scaled.single else B)
 
 

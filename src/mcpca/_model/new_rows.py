@@ -85,7 +85,7 @@ def read_fitted_contexts(model: FittedModel, X: Any, y: Any) -> Contexts:
     fitted = model.contexts.tolist()
     if len(names) != len(fitted) or set(names) != set(fitted):
         raise ValueError(
-            f"Resampling needs the rows that the model was fitted on: X has the contexts {quoted(names)}, and the "
+            f"This needs the rows that the model was fitted on: X has the contexts {quoted(names)}, and the "
             f"model was fitted on {quoted(fitted)}."
         )
     # Loadings of refitted models are compared with the fitted ones row by row.

@@ -66,6 +66,7 @@ _NOISE = {
     "noise_variance": "noise_variance_",
     "score_covariances": "score_covariances",
     "variance_outside": "variance_outside",
+    "attenuation": "attenuation_",
 }
 # Numbers of the header of a state that are kept among the diagnostics.
 _NUMBERS = ("n_iter", "n_passes", "basis_residual", "exponent", "degrees_of_freedom")

@@ -30,7 +30,7 @@ from .interface import Settings, SolverResult
 from .likelihood import unit_columns
 from .ml_diagonal import factor_analysis, fit_feature_noise, guess_unique_variances
 from .ml_estimate import NOISE_FLOOR, Estimate, largest_decrement, largest_distance
-from .ml_starts import Start, likely_start, pool_if, start_by_size
+from .ml_starts import Start, likely_start, pool_if, start_by_size, start_by_squares
 from .scoring import ScoringData, maximise_likelihood, outside_gradient_in_features
 
 _RELATIVE_NOISE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
@@ -146,13 +146,10 @@ def _in_growing_cores(
     n = settings.degrees_of_freedom
     tol = largest_decrement(settings)
     growing = GrowingCore.from_core(S, core, unit)
-    # From the first core, and held for all: a bound that moves with the core could lower the likelihood between rounds.
-    floor = _noise_floor(growing.tensor, trace, start.noise, n, start.A.shape)
-    data = ScoringData(growing.tensor, trace, n, len(start.A), floor, str(settings.noise))
-    start, n_iter = likely_start(growing, data, start, settings)
+    start, floor, n_iter = _start_above_floor(S, core, growing, trace, start, unit, str(settings.noise), settings)
     A = start.A
     B = start.B
-    s = pool_if(settings.noise, np.maximum(start.noise, floor), n)
+    s = start.noise
     decrement = np.inf
     patience = Patience(_IDLE_FACTOR)
     progress = Search(settings.report, "likelihood", _MOST_CORES)
@@ -200,26 +197,51 @@ def _by_feature(S: Covariances, unit: float, trace: Array, r: int, settings: Set
     n_iter = 0
     if is_scaled:
         growing = GrowingCore.from_core(white, core.leading(r), unit)
-        floor = _noise_floor(growing.tensor, trace, start.noise, n, start.A.shape)
-        data = ScoringData(growing.tensor, trace, n, len(psi), floor, "isotropic")
-        start, n_iter = likely_start(growing, data, start, settings)
-        start = start._replace(noise=np.maximum(start.noise, floor))
+        start, floor, n_iter = _start_above_floor(white, core, growing, trace, start, unit, "isotropic", settings)
     start = Start(*unit_columns(start.A / scale[:, None], start.B), start.noise)
     estimate = fit_feature_noise(S, unit, start, psi, floor, settings)
     return replace(estimate, n_iter=estimate.n_iter + n_iter)
 
 
-def _noise_floor(T: Array, trace: Array, noise: Array, n: Array, shape: tuple[int, ...]) -> Array:
-    """Return the smallest noise allowed in each context (k,), for components of the given shape (p, r).
+def _start_above_floor(
+    S: Covariances,
+    core: Core,
+    growing: GrowingCore,
+    trace: Array,
+    start: Start,
+    unit: float,
+    kind: str,
+    settings: Settings,
+) -> tuple[Start, Array, int]:
+    """Return where to climb from, the least noise of each context (k,), and the steps taken to find out.
+
+    The floor is from the first core, and held for all: a bound that moves with the core could lower the likelihood
+    between rounds.
+    """
+    n = settings.degrees_of_freedom
+    p, r = start.A.shape
+    singular = (p > r) & _singular(growing.tensor, trace, r)
+    floor = _noise_floor(singular, start.noise, n)
+    if n @ singular > n.sum() / 2:
+        # Most contexts say nothing of their noise, and the likelihood may be largest far from all covariances. So the
+        # start is the one that is closest to them.
+        start, n_iter = start_by_squares(S, core, start, unit, settings)
+    else:
+        data = ScoringData(growing.tensor, trace, n, p, floor, kind)
+        start, n_iter = likely_start(growing, data, start, settings)
+    return start._replace(noise=pool_if(kind, np.maximum(start.noise, floor), n)), floor, n_iter
+
+
+def _noise_floor(singular: Array, noise: Array, n: Array) -> Array:
+    """Return the smallest noise allowed in each context (k,); ``singular`` (k,) have rank r or less.
 
     A covariance of rank r or less says nothing about its noise: the likelihood would grow without bound if A held all
     of it, at the expense of all others. Such a context keeps the noise of the pool.
     """
-    p, r = shape
     # The noise of the pool, each context with the weight that it has in the likelihood.
     level = float(n @ noise) / float(n.sum())
     regular_floor = max(NOISE_FLOOR, _RELATIVE_NOISE_FLOOR * level)
-    return np.where((p > r) & _singular(T, trace, r), max(NOISE_FLOOR, level), regular_floor)
+    return np.where(singular, max(NOISE_FLOOR, level), regular_floor)
 
 
 def _singular(T: Array, trace: Array, r: int) -> Array:

@@ -23,11 +23,11 @@ import numpy as np
 
 from .._covariances.interface import Covariances, project
 from .._covariances.stack import CovarianceStack, variances_along
-from .._covariances.subspace import Core, compress, orthonormal
+from .._covariances.subspace import Core, compress, numerical_rank, orthonormal
 from .._utils.parallel import over_contexts
 from .._utils.progress import within
 from .._utils.types import Array
-from . import mspm
+from . import lsq, mspm
 from .growing import GrowingCore
 from .interface import Settings
 from .likelihood import unit_columns
@@ -96,6 +96,19 @@ def start_by_weight(T: Array, trace: Array, p: int, noise: Array, r: int, settin
         settings,
         lambda: _power_method(weighted_without_noise(T, trace, p, r, n), r, settings),
     )
+
+
+def start_by_squares(S: Covariances, core: Core, first: Start, unit: float, settings: Settings) -> tuple[Start, int]:
+    """Return the components of least squares beside the noise of the ``first`` start, and the steps taken.
+
+    The first start itself if these components coincide: the likelihood inverts A^T A.
+    """
+    quiet = replace(settings, report=within(settings.report, "second start"))
+    result = lsq.solve(S, core, first.A.shape[1], quiet)
+    A = result.components
+    if np.linalg.cond(A) > _COLLINEAR:
+        return first, result.n_iter
+    return first._replace(A=A, B=_loadings_beside(S, unit, A, first.noise)), result.n_iter
 
 
 def weighted_directions(T: Array, trace: Array, noise: Array, n: Array, r: int) -> Array:
@@ -236,15 +249,26 @@ def _power_start(S: Covariances, core: Core, r: int, trace: Array, unit: float, 
         # The trace of S_i within the span of A, for which columns have to be orthonormal.
         inside = S.variances_along(orthonormal(A)).sum(axis=1) / unit
         noise = np.maximum(trace - inside, 0) / (S.n_features - r)
+    return Start(A, _loadings_beside(S, unit, A, noise), noise)
+
+
+def _loadings_beside(S: Covariances, unit: float, A: Array, noise: Array) -> Array:
+    """Return the variances of the scores ``A^+ x`` less what noise has in them (k, r)."""
     W = np.linalg.pinv(A)
     variances = S.variances_along(W.T) / unit
-    return Start(A, np.maximum(variances - noise[:, None] * np.einsum("jp,jp->j", W, W), 0), noise)
+    return np.asarray(np.maximum(variances - noise[:, None] * np.einsum("jp,jp->j", W, W), 0))
 
 
 def _power_method(D: Array, r: int, settings: Settings) -> Array:
-    """Return the components (q, r) of the power method for the slices ``D`` (k, q, q)."""
+    """Return the components (q, r) of the power method for the slices ``D`` (k, q, q).
+
+    LinAlgError if they have fewer than r singular values above rounding, as without noise they may.
+    """
     stack = CovarianceStack(D)
-    return mspm.solve(stack, compress(stack, r), r, settings).components
+    core = compress(stack, r)
+    if numerical_rank(core.singular_values, stack) < r:
+        raise np.linalg.LinAlgError(f"fewer than {r} directions")
+    return mspm.solve(stack, core, r, settings).components
 
 
 def _power_start_in(data: ScoringData, r: int, settings: Settings) -> Start | None:
@@ -256,10 +280,8 @@ def _power_start_in(data: ScoringData, r: int, settings: Settings) -> Start | No
         return None
     inside = np.einsum("kjj->k", project(CovarianceStack(data.T), orthonormal(A)))
     rest = np.maximum(data.trace - inside, 0)
-    W = np.linalg.pinv(A)
     noise = rest / (data.p - r) if data.p > r else data.floor
-    B = np.maximum(variances_along(data.T, W.T) - noise[:, None] * np.einsum("jp,jp->j", W, W), 0)
-    return Start(A, B, noise)
+    return Start(A, _loadings_beside(CovarianceStack(data.T), 1.0, A, noise), noise)
 
 
 def _or_none(make: Callable[[], Start | None]) -> Start | None:

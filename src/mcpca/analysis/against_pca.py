@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._model.compared import AS_FITTED
 from .._results.context_tests import rank_correlations
 from .._results.context_values import ContextValues, context_values
 from .._utils.arguments import as_generator, check_integer
@@ -45,12 +46,15 @@ class PCAComparison(Shown):
         Rows at each end that "overlap" counts.
     n_random : int
         Random axes, and exchanges of loadings, that chance was found from.
+    loadings : str
+        Which loadings "variance_correlation" is about, in words.
     """
 
     best: Any
     pairs: Any
     n_top: int
     n_random: int = 0
+    loadings: str = AS_FITTED
 
     def _words(self) -> list[str]:
         overall = self._overall()
@@ -62,6 +66,7 @@ class PCAComparison(Shown):
             f"{span(overall['variance_correlation'], '.2f')}, and {span(overall['overlap'], '.0%')} of the "
             f"{self.n_top} rows at an end.",
         ]
+        words.append(f"Variances are compared with {self.loadings}.")
         if self.n_random:
             n_pcs = int(self.pairs.loc[self.pairs["rows"] == OVERALL, "pc"].max())
             seen = [str(name) for name in overall["component"][overall["cosine_p"] < _LEVEL]]
@@ -87,6 +92,7 @@ class PCAComparison(Shown):
 def compare_with_pca(
     source: Any,
     *,
+    corrected: bool = True,
     X: Any = None,
     y: Any = None,
     groups: Any = None,
@@ -119,6 +125,9 @@ def compare_with_pca(
     source : MCPCA, Pipeline or AnnData
         A fitted model, or a Pipeline that ends in one, with the rows in ``X`` and ``y``; or an AnnData with a fit,
         which brings its own rows.
+    corrected : bool
+        Whether to take the noise of each context out of its loadings, for "variance_correlation". The variances along
+        PCs have it in them. With False, and a fit without noise, both have it, and it correlates.
     X, y : optional
         Rows of the fitted contexts, in any form that ``fit`` takes except Dask.
     groups : dict or Series {context: group}, array-like (k,), or str, optional
@@ -167,7 +176,8 @@ def compare_with_pca(
         )
     sets: dict[str, list[int] | None] = {OVERALL: None, **_sets_of_contexts(source, key, rows, groups)}
     A = rows.components[:, chosen]
-    B = fit.loadings[:, chosen]
+    loadings = fit.compared(corrected)
+    B = loadings.values[:, chosen]
     # Not centred: a shift of a whole column does not change which rows are at its ends.
     Z = rows.scores()[member][:, chosen]
     # Indicators (N, MCPCs) of the rows at either pole, computed once for all sets of rows.
@@ -199,7 +209,7 @@ def compare_with_pca(
     # By MCPC, and within each in the order of the sets: sorting keeps it.
     pairs = pd.concat([part for _, part in sorted(parts, key=_first)], ignore_index=True)
     table = pd.DataFrame([record for _, record in sorted(best, key=_first)])
-    return PCAComparison(table, pairs, n_top, n_random)
+    return PCAComparison(table, pairs, n_top, n_random, loadings.words)
 
 
 def _first(pair: tuple[int, Any]) -> int:

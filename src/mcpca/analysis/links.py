@@ -60,6 +60,7 @@ def link_recall(
     source: Any,
     links: Any,
     *,
+    corrected: bool = True,
     X: Any = None,
     y: Any = None,
     max_sizes: int | Sequence[int] | None = (5, 10, 20),
@@ -89,6 +90,9 @@ def link_recall(
         For each collection a dict {name: members}, the path of a GMT file, or a sequence of pairs of contexts. Two
         contexts in one set are linked. Members that are not contexts are ignored, and there is a warning for
         collections without any link.
+    corrected : bool
+        Whether to take the noise of each context out of its loadings. With False, and a fit without noise, contexts
+        are also similar because they have the same noise; the paper's loadings are these.
     X, y : optional
         Rows of the fitted contexts for models.
     max_sizes : int, sequence of int, or None
@@ -118,7 +122,8 @@ def link_recall(
     DataFrame
         "links", "max_size", "n_links", "features", "number" (of loadings or PCs added, the best), "tried" (how many
         numbers there were), "recall", "called" (the share of all pairs that was called: recall by chance of one
-        number), "chance" and "chance_upper" (mean and 95% quantile of the best recall of permuted links) and "p".
+        number), "chance" and "chance_upper" (mean and 95% quantile of the best recall of permuted links), "p", and
+        "loadings", which says what loadings were added and is missing where none were.
 
     Notes
     -----
@@ -132,11 +137,23 @@ def link_recall(
     pd = pandas()
     permutations = check_integer(permutations, "permutations", 0)
     rng = as_generator(random_state)
-    contexts = _fits(source, key)[1][0].contexts
+    fits = _fits(source, key)[1]
+    contexts = fits[0].contexts
+    # Several fits are of one kind, unless their ranks differ in whether there is any noise: each is named once.
+    which = "; ".join(dict.fromkeys(fit.compared(corrected).words for fit in fits))
     # Before the PCA, so that a mistake in the links is found at once.
     known = _known(links, contexts, max_sizes)
     called = pairs_called(
-        source, X=X, y=y, n_pcs=n_pcs, numbers=numbers, tail=tail, metric=metric, standardize=standardize, key=key
+        source,
+        corrected=corrected,
+        X=X,
+        y=y,
+        n_pcs=n_pcs,
+        numbers=numbers,
+        tail=tail,
+        metric=metric,
+        standardize=standardize,
+        key=key,
     )
     # The same exchanges for all links and features, so that rows of the table can be compared.
     exchanges = rng.permuted(np.tile(np.arange(len(contexts)), (permutations, 1)), axis=1)
@@ -166,6 +183,7 @@ def link_recall(
                     "chance_upper": float(np.quantile(null, 0.95)) if permutations else np.nan,
                     # Both are counts over the same number of links: equal ones are equal to the last bit.
                     "p": float(1 + (null >= recalls[best]).sum()) / (1 + permutations) if permutations else np.nan,
+                    "loadings": which if name == LOADINGS else None,
                 }
             )
     return pd.DataFrame(records)
@@ -198,6 +216,7 @@ def recalls_of_exchanged(calls: Array, i: Array, j: Array, exchanges: Array) -> 
 def pairs_called(
     source: Any,
     *,
+    corrected: bool = True,
     X: Any = None,
     y: Any = None,
     n_pcs: int = 100,
@@ -229,7 +248,7 @@ def pairs_called(
     means = (means - Z[rows.codes >= 0].mean(axis=0))[:, :n_pcs]
     added: dict[str, list[Array]] = {
         MEANS: [means[:, :0]],  # nothing: no columns
-        LOADINGS: [fit.loadings for fit in fits],
+        LOADINGS: [fit.compared(corrected).values for fit in fits],
         SDS: [np.sqrt(variances[:, :m]) for m in tried],
         VARIANCES: [variances[:, :m] for m in tried],
     }

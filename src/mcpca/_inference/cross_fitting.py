@@ -1,0 +1,350 @@
+"""Loadings in rows that the axes were not fitted to, and what axes lose there: for features near or above the rows.
+
+In p features an axis fitted to few rows is ``c a + e``: it has a cosine c to the truth a, and its error e, which points
+into p directions, is fitted to the noise of these rows. In the same rows e finds variance, so that loadings are too
+large, by a share of about ``tan^2`` of the angle; in unseen rows e finds none, and they are too small by ``c^2``.
+
+Here rows are divided into parts. Axes are fitted to all parts but one (``_Unseen``), and in that one, whose
+covariances S_i are independent of them, for axes a_j with the dual vectors f_j (``f_j . a_l = 0`` for l other than j):
+
+    a_j^T S_i a_j - s_i         has the mean  c^2 b_ij
+    v = sum_i w_i (S_i - s_i) f_j    has the mean  c (sum_i w_i b_ij) a
+
+The second is a power step from the axis towards the truth, and a new error that does not know that of the axis. With
+the same v' from other rows, ``(a_j . v) (a_j . v') / (v . v')`` has the ratio of means ``c^2``: what axes lose is
+measured, without any assumption on noise or on the size of errors. Loadings are the first line divided by it.
+
+The axes of the whole fit are better than those of its parts. For one spike of ``d`` times the noise in n rows,
+``tan^2 = g (1 + d) / (d^2 - g)`` with ``g = p / n``; a share q of the rows has g / q, and eliminating g gives
+``t_whole = q t (1 + d) / (1 + d + t (1 - q))`` for ``t = tan^2`` of the parts. ``attenuation`` is ``1 / (1 + t_whole)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from .._covariances.fit_data import FitData, without_basis
+from .._covariances.scaling import in_range
+from .._data.contexts import Contexts
+from .._linalg.canonical import match_components
+from .._model.fitted_model import FittedModel
+from .._solvers.floor import own_floor
+from .._solvers.loadings import solve_loadings
+from .._utils.array_api import like, to_host
+from .._utils.component_names import mcpc_name
+from .._utils.progress import silent
+from .._utils.types import Array, Report
+from .._utils.user_warnings import warn
+from .._utils.wording import listed
+from ..exceptions import InflatedLoadingsWarning
+from .replication import check_halves, refit_in_threads
+
+# Parts of the rows: axes are fitted to all but one. With more, axes are closer to those of the whole fit, but there are
+# as many fits, and fewer rows in which to look at them. Contexts with fewer than two rows a part make for fewer parts.
+_MOST_PARTS = 5
+# How far ``tan^2`` of single MCPCs is from what the theory of their signal and noise says, once that is calibrated on
+# all of them; a share. It decides how much a noisy measurement is drawn towards the theory.
+_THEORY_ERROR = 0.3
+# Share of a loading that has to be left in unseen rows; with less, the MCPC is not found in parts of the rows at all.
+_LEAST_LEFT = 0.15
+_ROUNDS = 30  # between loadings and noise, each a contraction by about r / p
+# Expected share of loadings that is noise above which users are told.
+_MOST_INFLATION = 0.1
+
+Refit = Callable[[Contexts, np.random.Generator], FittedModel]
+
+
+class _Part(NamedTuple):
+    """Rows that axes are fitted to, the others, and two halves of these with weights (k,) of contexts in each."""
+
+    fitted: Contexts
+    unseen: Contexts
+    halves: tuple[Contexts, Contexts]
+    counted: tuple[Array, Array]
+
+
+class _Unseen(NamedTuple):
+    """What axes find in rows that they were not fitted to; r axes in the order of the model's.
+
+    Attributes
+    ----------
+    freedom : ndarray (k,)
+        Unseen rows of each context, less one for the mean.
+    along : ndarray (k, r)
+        Variances along the axes.
+    traces : ndarray (k,)
+    overlaps : ndarray (r,)
+        ``(a_j . v) (a_j . v')``.
+    lengths : ndarray (r,)
+        ``v . v'``.
+    """
+
+    freedom: Array
+    along: Array
+    traces: Array
+    overlaps: Array
+    lengths: Array
+
+
+def cross_fitted(
+    model: FittedModel, contexts: Contexts, n_splits: int, rng: np.random.Generator, refit: Refit, report: Report
+) -> FittedModel:
+    """Return ``model`` with cross-fitted ``corrected_loadings``, and with the ``attenuation`` of its components.
+
+    Parameters
+    ----------
+    contexts
+        The rows that the model was fitted on.
+    n_splits : int
+        How often the rows are divided at random.
+    refit
+        Fits some of the rows, with the parameters and the rank of the model; the caller's, since fits are above here.
+
+    Notes
+    -----
+    Takes ``5 n_splits`` fits to four fifths of the rows, fewer and smaller ones if contexts have fewer than ten rows;
+    as many at a time as BLAS has threads. Each split has its own stream of random numbers.
+    """
+    contexts, e = in_range(contexts)
+    n_parts = min(_MOST_PARTS, int(contexts.n_samples.min()) // 2)
+    A = to_host(model.components).astype(np.float64)
+    streams = rng.spawn(n_splits)
+    parts = [part for stream in streams for part in _parts(contexts, n_parts, stream)]
+    seeds = [seed for stream in streams for seed in stream.spawn(n_parts)]
+
+    def look(i: int) -> _Unseen:
+        try:
+            fitted = refit(parts[i].fitted, seeds[i])
+        except ValueError as error:
+            raise ValueError(
+                f"cross_fit={n_splits}: {n_parts - 1} of {n_parts} parts of the rows cannot be fitted with "
+                f"{A.shape[1]} components: {error}"
+            ) from error
+        return _unseen(parts[i], fitted, A)
+
+    looks = refit_in_threads(look, len(parts), "cross-fit", report)
+    freedom = np.array([one.freedom for one in looks])
+    total = freedom.sum(axis=0)
+    along = np.einsum("fk,fkj->kj", freedom, np.array([one.along for one in looks])) / total[:, None]
+    traces = np.einsum("fk,fk->k", freedom, np.array([one.traces for one in looks])) / total
+    overlaps = np.array([one.overlaps for one in looks]).reshape(n_splits, n_parts, -1)
+    lengths = np.array([one.lengths for one in looks]).reshape(n_splits, n_parts, -1)
+    # The model is in the units of the data, and all here in those of rows times 2^-e.
+    noise = np.ldexp(to_host(model.noise_variance).astype(np.float64), -2 * e)
+    start = np.ldexp(model.compared_loadings().astype(np.float64), -2 * e)
+    expected = _expected_tangents(start, _levels(noise, model.noise), contexts.n_samples, A.shape)
+    tangents = _measured_tangents(overlaps, lengths, expected)
+    B, levels = _loadings(A, along * (1 + tangents), 1 + tangents, traces, noise, model.noise)
+    _warn_of_lost(tangents)
+    attenuation = 1 / (1 + _of_the_whole(tangents, 1 - 1 / n_parts, B, levels))
+    dtype = to_host(model.loadings).dtype
+    return replace(
+        model,
+        corrected_loadings=like(np.ldexp(B, 2 * e).astype(dtype, copy=False), model.loadings),
+        attenuation=like(attenuation.astype(dtype, copy=False), model.loadings),
+    )
+
+
+def check_cross_fit(contexts: Contexts, n_splits: int, rank: int | None) -> None:
+    """Raise if the rows cannot be cross-fitted; nothing has been fitted yet."""
+    if contexts.engine is not None:
+        raise ValueError(
+            f"cross_fit={n_splits} fits parts of the rows, and these are on Dask; bring them into memory, or pass "
+            "cross_fit=0."
+        )
+    if rank is not None and rank == contexts.n_features:
+        raise ValueError(
+            f"cross_fit={n_splits} needs n_components < n_features, and both are {rank}: noise is seen outside the "
+            "MCPCs only. Lower n_components, or pass cross_fit=0."
+        )
+    check_halves(contexts, f"pass cross_fit=0 in place of {n_splits}")
+
+
+def _parts(contexts: Contexts, n_parts: int, stream: np.random.Generator) -> list[_Part]:
+    """Divide the rows of every context at random."""
+    k = len(contexts.names)
+    orders = [stream.permutation(n) for n in contexts.n_samples.tolist()]
+    # Part q of a context are every n_parts-th of its shuffled rows; in the order of the rows, which is read fastest.
+    unseen = [[np.sort(order[q::n_parts]) for order in orders] for q in range(n_parts)]
+    parts = []
+    for rows in unseen:
+        fitted = [np.setdiff1d(np.arange(n), held) for n, held in zip(contexts.n_samples.tolist(), rows, strict=True)]
+        first = []
+        second = []
+        counted = np.ones((2, k))
+        for i, held in enumerate(rows):
+            mixed = stream.permutation(held)
+            if len(held) >= 4:
+                first.append(np.sort(mixed[: len(held) // 2]))
+                second.append(np.sort(mixed[len(held) // 2 :]))
+            else:
+                # Too few for two covariances: all of them count in one of the halves, and those of other contexts in
+                # the other, so that the two share no row.
+                first.append(held)
+                second.append(held)
+                counted[stream.integers(2), i] = 0
+        halves = (contexts.take(first), contexts.take(second))
+        parts.append(_Part(contexts.take(fitted), contexts.take(rows), halves, (counted[0], counted[1])))
+    return parts
+
+
+def _unseen(part: _Part, fitted: FittedModel, reference: Array) -> _Unseen:
+    """Look at unseen rows along fitted axes."""
+    match = match_components(fitted.components, reference)
+    A = to_host(fitted.components)[:, match.indices].astype(np.float64)
+    B = fitted.compared_loadings()[:, match.indices].astype(np.float64)
+    data = without_basis(part.unseen, A.shape[1], silent)
+    along = _in_units(data, data.covariances.variances_along(A))
+    traces = _in_units(data, data.covariances.traces())
+    noise = _noise_of_unseen(fitted, A, along, traces)  # (k, 1) or (k, p)
+    dual = np.linalg.pinv(A).T
+    # Contexts count by how much of an MCPC they have: those without it would add nothing but noise.
+    weights = B / np.maximum((B**2).sum(axis=0), np.finfo(float).tiny)
+    steps = []
+    for half, counted in zip(part.halves, part.counted, strict=True):
+        rows = without_basis(half, A.shape[1], silent)
+        w = weights * counted[:, None]
+        steps.append(_in_units(rows, rows.covariances.combine(dual, w)) - (noise.T @ w) * dual)
+    along_first, along_second = ((A * v).sum(axis=0) for v in steps)
+    return _Unseen(
+        part.unseen.n_samples - 1.0, along, traces, along_first * along_second, (steps[0] * steps[1]).sum(axis=0)
+    )
+
+
+def _in_units(data: FitData, values: Array) -> Array:
+    """Return variances of ``data`` in the units of the rows that were handed to it."""
+    return np.asarray(np.ldexp(values, 2 * data.exponent))
+
+
+def _noise_of_unseen(fitted: FittedModel, A: Array, along: Array, traces: Array) -> Array:
+    """Return the noise variances of unseen rows, (k, 1) or (k, p)."""
+    if fitted.noise in (None, "isotropic"):
+        return own_floor(A, along, traces).noise[:, None]
+    # Noise that contexts or features share is known better from all other rows.
+    noise = to_host(fitted.noise_variance).astype(np.float64)
+    if fitted.noise == "diagonal":
+        return np.broadcast_to(noise, (len(along), len(noise)))
+    return noise if fitted.noise == "scaled" else noise[:, None]
+
+
+def _levels(noise: Array, kind: str | None) -> Array:
+    """Return the mean noise variance of contexts: (k,), or (1,) if they all share it."""
+    if kind == "diagonal":
+        return noise.mean(keepdims=True)
+    return noise.mean(axis=1) if kind == "scaled" else noise
+
+
+def _expected_tangents(B: Array, s: Array, n: Array, shape: tuple[int, ...]) -> Array:
+    """Return the expected ``tan^2`` (r,) of MCPCs due to directions outside their span, to first order.
+
+    In each of these p - r directions, rows of context i have the information ``n_i b^2 / (s_i (b + s_i))`` on an axis.
+    """
+    p, r = shape
+    s = s[:, None]
+    strength = n[:, None] * B**2 / np.maximum(s * (B + s), np.finfo(float).tiny)
+    return np.asarray((p - r) / np.maximum(strength.sum(axis=0), np.finfo(float).tiny))
+
+
+def _measured_tangents(overlaps: Array, lengths: Array, expected: Array) -> Array:
+    """Return ``tan^2`` (r,) from looks at unseen rows (splits, parts, r), noisy ones drawn towards the expected.
+
+    ``lengths / overlaps`` estimates ``1 / c^2 = 1 + tan^2``. Its error is that of sums over the parts of a split; other
+    splits are of the same rows. What is expected counts up to a common factor, by which solvers differ.
+    """
+    n_splits = len(overlaps)
+    sums = overlaps.sum(axis=(0, 1))
+    seen = sums > 0  # others are not found in unseen rows at all
+    safe = np.where(seen, sums, 1.0)
+    measured = np.where(seen, (lengths.sum(axis=(0, 1)) - sums) / safe, 0.0)
+    residuals = lengths - (1 + measured) * overlaps
+    variances = (residuals**2).sum(axis=1).sum(axis=0) * n_splits / safe**2
+    precision = np.where(seen, 1 / np.maximum(variances, np.finfo(float).tiny), 0.0)
+    # Least squares through the origin.
+    slope = (precision * measured * expected).sum() / max((precision * expected**2).sum(), np.finfo(float).tiny)
+    theory = max(slope, 0.0) * expected if seen.any() else expected
+    trust = 1 / np.maximum((_THEORY_ERROR * theory) ** 2, np.finfo(float).tiny)
+    # The two are weighted by their precisions.
+    return np.maximum((precision * measured + trust * theory) / (precision + trust), 0)
+
+
+def _loadings(
+    A: Array, along: Array, factors: Array, traces: Array, noise: Array, kind: str | None
+) -> tuple[Array, Array]:
+    """Return loadings (k, r), and noise levels (k,) or (1,), from variances along axes that are multiplied by ``factors``.
+
+    Variances along axes have all of the noise but only ``c^2 = 1 / factors`` of the loadings. The trace has all of
+    both: ``tr S_i = sum_j b_ij + p s_i``.
+    """
+    G = (A.T @ A) ** 2
+    if kind in ("diagonal", "scaled"):
+        # A row of noise (k, p), or one for all contexts (p,).
+        B = solve_loadings(G, along - (noise @ A**2) * factors)
+        return B, _levels(noise, kind)
+    s = traces / len(A)
+    B = np.zeros_like(along)
+    for _ in range(_ROUNDS):
+        before = s
+        B = solve_loadings(G, along - s[:, None] * factors)
+        s = np.maximum(traces - B.sum(axis=1), 0) / len(A)
+        if kind == "pooled":
+            s = np.full_like(s, s.mean())
+        if np.abs(s - before).max() <= 1e-12 * s.max():
+            break
+    return B, s
+
+
+def _of_the_whole(tangents: Array, share: float, B: Array, s: Array) -> Array:
+    """Return ``tan^2`` (r,) of axes that are fitted to all rows and not to a ``share`` of them."""
+    signal = (B**2).sum(axis=0) / np.maximum((B * s[:, None]).sum(axis=0), np.finfo(float).tiny)
+    return np.asarray(share * tangents * (1 + signal) / (1 + signal + tangents * (1 - share)))
+
+
+def _warn_of_lost(tangents: Array) -> None:
+    lost = 1 / (1 + tangents) < _LEAST_LEFT
+    if lost.any():
+        names = listed([mcpc_name(j) for j in np.flatnonzero(lost).tolist()])
+        warn(
+            f"Parts of the rows do not find {names}: less than {_LEAST_LEFT:.0%} of their loadings is left in unseen "
+            "rows, and their cross-fitted loadings are guesses. Lower n_components, or take fewer features.",
+            InflatedLoadingsWarning,
+        )
+
+
+def expected_inflation(model: FittedModel) -> Array | None:
+    """Return by which share (r,) the loadings of each MCPC are expected to be too large; None if it cannot be known.
+
+    An axis that fits the noise of its own rows at ``tan^2`` of its angle finds about that share of variance there. It
+    is 0 for cross-fitted loadings.
+    """
+    if model.n_samples is None or model.noise_variance is None or model.corrected_loadings is None:
+        return None
+    if model.attenuation is not None or model.n_features == model.n_components:
+        return np.zeros(model.n_components)
+    B = model.compared_loadings().astype(np.float64)
+    s = _levels(to_host(model.noise_variance).astype(np.float64), model.noise)
+    # Shares have no unit, but their squares do.
+    size = max(float(B.max()), float(s.max()), np.finfo(float).tiny)
+    return _expected_tangents(B / size, s / size, model.n_samples, (model.n_features, model.n_components))
+
+
+def warn_of_inflation(model: FittedModel) -> None:
+    """Warn if loadings are expected to contain much noise that axes have fitted, which no interval knows of."""
+    inflation = expected_inflation(model)
+    if inflation is None or not (inflation > _MOST_INFLATION).any():
+        return
+    many = np.flatnonzero(inflation > _MOST_INFLATION)
+    names = listed([mcpc_name(j) for j in many.tolist()])
+    counts = model.counts("cross_fit")
+    # An MCPC that is hardly there has any share.
+    worst = min(float(inflation.max()), 1.0)
+    warn(
+        f"{model.n_features:,} features and {counts.mean():,.0f} rows in the average context: loadings of {names} are "
+        f"expected to be too large, by up to about {'100% or more' if worst == 1 else f'{worst:.0%}'}, because axes fit "
+        "noise of the rows that loadings are taken from. Fit with cross_fit=5, or to fewer features (principal "
+        "components of the rows), or pool contexts.",
+        InflatedLoadingsWarning,
+    )
