@@ -203,9 +203,9 @@ def write_report(
 
 def _check_same_loadings(fit: Fitted, errors: Bootstrap, corrected: bool) -> None:
     """Raise if intervals are of other loadings than those that the page shows."""
-    # A fit with noise has one kind of loadings; Fisher's information is of these.
     of_corrected = bool(getattr(errors, "corrected", False))
-    if fit.noise is not None or of_corrected == corrected:
+    # A fit with noise has one kind of loadings, which is the same in words.
+    if fit.compared(of_corrected).words == fit.compared(corrected).words:
         return
     kinds = ("loadings as fitted", "corrected loadings")
     raise ValueError(
