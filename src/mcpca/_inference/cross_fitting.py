@@ -236,7 +236,7 @@ def _levels(noise: Array, kind: str | None) -> Array:
     """Return the mean noise variance of contexts: (k,), or (1,) if they all share it."""
     if kind == "diagonal":
         return np.asarray(noise.mean(keepdims=True))
-    return np.asarray(noise.mean(axis=1) if kind == "scaled" else noise)
+    return np.asarray(noise.mean(axis=1) if noise.ndim == 2 else noise)
 
 
 def _expected_tangents(B: Array, s: Array, n: Array, shape: tuple[int, ...]) -> Array:
