@@ -50,6 +50,8 @@ PROBLEMS = {
     "k=4, r=5, pooled": Problem(Design(k=4), "pooled"),
     "base, diagonal": Problem(DESIGNS["base"], "diagonal"),
     "k=4, r=5, diagonal": Problem(Design(k=4), "diagonal"),
+    "noise by feature and context, scaled": Problem(DESIGNS["noise by feature and context"], "scaled"),
+    "the same, k=4, n=100": Problem(replace(DESIGNS["noise by feature and context"], k=4, rows=100), "scaled"),
     "noise sd 0.1 to 1.5, orthogonal": Problem(UNEQUAL, orthogonal=True),
     "k=4, n=100, orthogonal": Problem(replace(UNEQUAL, k=4, rows=100), orthogonal=True),
 }

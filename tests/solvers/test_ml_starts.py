@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from mcpca import context_covariances, decompose
+from mcpca._covariances import subspace
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._model.gaussian import GaussianModel
-from mcpca._solvers import ml_starts
+from mcpca._solvers import growing, ml_starts
 from mcpca._solvers.ml_starts import same_components, weighted_directions, weighted_without_noise
 
 
@@ -51,6 +52,24 @@ def test_large_problems_have_the_second_start_where_noise_differs(monkeypatch):
     monkeypatch.setattr(ml_starts, "LIKE_NOISE", np.inf)
     lost = decompose(S, 4, solver="ml", n_samples=100, random_state=0)
     assert log_likelihood(S, 100, lost.components, lost.loadings, lost.noise) < log_likelihood(S, 100, *truth) - 100
+
+
+@pytest.mark.parametrize("orthogonal", [False, True])
+def test_a_core_of_many_features_is_widened_where_noise_differs(orthogonal, monkeypatch):
+    """Fewer features count as many here: the core has 11 of 120 directions, those of the noisiest contexts."""
+    monkeypatch.setattr(growing, "ALL_FEATURES", 5)
+    monkeypatch.setattr(subspace, "ALL_FEATURES", 5)
+
+    def gain(seed):
+        S, *truth = unequal_noise(seed, p=120, n=60, orthonormal=orthogonal)
+        fit = decompose(S, 4, solver="ml", orthogonal=orthogonal, n_samples=60, random_state=seed)
+        found = log_likelihood(S, 60, fit.components, fit.loadings, fit.noise)
+        return found - log_likelihood(S, 60, *truth)
+
+    seeds = [2, 6]
+    assert min(map(gain, seeds)) > 0
+    monkeypatch.setattr(ml_starts, "_UNLIKE_NOISE", np.inf)
+    assert min(map(gain, seeds)) < -100
 
 
 def test_directions_are_singular_vectors_of_weighted_covariances(rng):

@@ -41,7 +41,7 @@ from .._utils.arguments import as_generator, check_rank, refuse_without_effect
 from .._utils.array_api import like, to_host
 from .._utils.progress import silent
 from .._utils.types import Array, Report
-from .parameters import RANK_RULE_DEFAULTS, Parameters
+from .parameters import Parameters
 from .robust import robust_rows
 
 
@@ -98,7 +98,7 @@ def _cross_fitted(
     """Return the model with cross-fitted loadings."""
     check_cross_fit(contexts, parameters.cross_fit, model.n_components)  # of a rank that was chosen
     rng = as_generator(seed if parameters.random_state is None else parameters.random_state)
-    once = replace(parameters, **RANK_RULE_DEFAULTS, n_components=model.n_components, cross_fit=0)
+    once = replace(parameters, n_components=model.n_components, cross_fit=0)
 
     def refit(part: Contexts, stream: np.random.Generator) -> FittedModel:
         data = fit_data_of_rows(part, model.n_components, check_tolerance(once.tol), silent, Checkpoint(None, {}))

@@ -93,9 +93,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         and ``score`` take them as any model does.
     cross_fit : int
         If above 0, ``corrected_loadings_`` are cross-fitted in as many random splits of the rows, 5 for instance: MCPCs
-        are fitted to four fifths of the rows, loadings are taken in the rest, and divided by what axes lose there, which
-        is measured, too. For about as many features as rows, or more: an ordinary fit then finds noise of its own rows
-        in its axes, and loadings are too large by about the squared angle (in radians) of their MCPC to the truth.
+        are fitted to four fifths of the rows, loadings are taken in the rest, and divided by what axes lose there,
+        which is measured, too. For about as many features as rows, or more: an ordinary fit then finds noise of its own
+        rows in its axes, and loadings are too large by about the squared angle (in radians) of their MCPC to the truth.
         Needs rows, at least 4 in every context, and ``n_components < n_features``; takes five more fits a split.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
@@ -120,8 +120,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         ``loadings_`` if the fit has noise; otherwise refitted beside an isotropic floor. With ``cross_fit``, those of
         rows that axes were not fitted to.
     attenuation_ : ndarray (r,) or None
-        With ``cross_fit``: the share of a loading that the MCPCs keep in rows that they have not seen, about the squared
-        cosine of their angle to the truth. ``loadings_for`` divides by it.
+        With ``cross_fit``: the share of a loading that the MCPCs keep in rows that they have not seen, about the
+        squared cosine of their angle to the truth. ``loadings_for`` divides by it.
     projection_ : ndarray (r, n_features)
         ``pinv(A)``, which maps a centred row to its scores.
     n_components_, r_ : int

@@ -6,9 +6,8 @@ Its components are matched with the original ones before anything is compared, s
 
 Two things that resamples cannot see, or see too large, are dealt with here:
 
-- Solvers of least squares have no noise in their model, and their components keep a bias however many rows there are:
-  where MCPCs are not orthogonal, the identity is not a combination of their ``a_j a_j^T``. ``bias_of_noise`` is what
-  the solver does to the covariances that the fitted model predicts, and intervals are about loadings less that bias.
+- Components by least squares keep a bias due to noise however many rows there are (``noise_bias``). Intervals are about
+  loadings less that bias.
 - Rows that occur twice make the components of few rows in many features far worse than those of the data. For loadings
   that were cross-fitted, rows are drawn without replacement instead: by the delete-d jackknife, ``n / (n - m) - 1``
   times the variance over subsamples of m rows estimates that over samples of n.
@@ -25,12 +24,11 @@ from .._data.contexts import Contexts
 from .._linalg.canonical import match_components
 from .._model.fitted_model import FittedModel
 from .._model.new_rows import read_fitted_contexts
-from .._solvers.floor import own_floor
 from .._utils.arguments import as_generator, check_integer, check_real
 from .._utils.array_api import to_host
 from .._utils.printing import Shown, counted, extremes, mcpcs
 from .._utils.types import Array, Report
-from .._utils.user_warnings import muted
+from .noise_bias import bias_of_noise
 from .precision import loading_intervals
 from .replication import refit, refit_in_threads
 
@@ -202,39 +200,3 @@ def _subsample_size(n: Array) -> Array:
 def _ratio(numerator: Array, denominator: Array) -> Array:
     """Return the ratio, 1 where the denominator is 0."""
     return np.divide(numerator, denominator, out=np.ones_like(numerator), where=denominator > 0)
-
-
-def bias_of_noise(model: FittedModel, unfitted: Any, rng: np.random.Generator) -> Array:
-    """Return what noise does to the corrected loadings (k, r) through the components, however many rows there are.
-
-    The solver is given the covariances ``A diag(b_i) A^T + s_i I`` of the model itself, and the answer is compared with
-    the b_i. A likelihood, which has noise in its model, returns the b_i; least squares return other components if A is
-    not orthogonal. All that matters happens in the span of A and one direction outside: r + 1 features. Noise by
-    feature does not fit into these, and the bias is then given as 0.
-    """
-    B = model.compared_loadings().astype(np.float64)
-    noise = model.noise_by_context
-    p = model.n_features
-    r = model.n_components
-    if model.is_likelihood or model.orthogonal or noise is None or r == p or not (noise > 0).any() or len(B) == 1:
-        return np.zeros_like(B)
-    s = noise.astype(np.float64)
-    # The unit of the data does not matter to the solver, but squares of it may be out of range.
-    scale = float(max(B.max(), s.max()))
-    Q, R = np.linalg.qr(to_host(model.components).astype(np.float64))
-    S = np.zeros((len(B), r + 1, r + 1))
-    S[:, :r, :r] = np.einsum("aj,ij,bj->iab", R, B / scale, R)
-    S += (s / scale)[:, None, None] * np.eye(r + 1)
-    options = {"random_state": rng, "noise": "auto", "robust": False, "cross_fit": 0}
-    with muted():
-        twin = type(unfitted)(**{**unfitted.get_params(), **options})
-        try:
-            twin.fit_covariances(S, model.n_samples, context_names=model.contexts.tolist())
-        except ValueError:  # a component that is in no context
-            return np.zeros_like(B)
-    # Only their part in the span of A: the direction outside stands for p - r others.
-    V = twin.components_[:r, match_components(twin.components_[:r], R).indices]
-    V /= np.linalg.norm(V, axis=0)
-    along = np.einsum("aj,iab,bj->ij", V, S[:, :r, :r], V)
-    found = own_floor(Q @ V, along, B.sum(axis=1) / scale + p * s / scale).loadings
-    return np.asarray(scale * found - B)

@@ -16,7 +16,8 @@ measured, without any assumption on noise or on the size of errors. Loadings are
 
 The axes of the whole fit are better than those of its parts. For one spike of ``d`` times the noise in n rows,
 ``tan^2 = g (1 + d) / (d^2 - g)`` with ``g = p / n``; a share q of the rows has g / q, and eliminating g gives
-``t_whole = q t (1 + d) / (1 + d + t (1 - q))`` for ``t = tan^2`` of the parts. ``attenuation`` is ``1 / (1 + t_whole)``.
+``t_whole = q t (1 + d) / (1 + d + t (1 - q))`` for ``t = tan^2`` of the parts. ``attenuation`` is
+``1 / (1 + t_whole)``.
 """
 
 from __future__ import annotations
@@ -223,19 +224,19 @@ def _in_units(data: FitData, values: Array) -> Array:
 def _noise_of_unseen(fitted: FittedModel, A: Array, along: Array, traces: Array) -> Array:
     """Return the noise variances of unseen rows, (k, 1) or (k, p)."""
     if fitted.noise in (None, "isotropic"):
-        return own_floor(A, along, traces).noise[:, None]
+        return np.asarray(own_floor(A, along, traces).noise[:, None])
     # Noise that contexts or features share is known better from all other rows.
     noise = to_host(fitted.noise_variance).astype(np.float64)
     if fitted.noise == "diagonal":
         return np.broadcast_to(noise, (len(along), len(noise)))
-    return noise if fitted.noise == "scaled" else noise[:, None]
+    return np.asarray(noise if fitted.noise == "scaled" else noise[:, None])
 
 
 def _levels(noise: Array, kind: str | None) -> Array:
     """Return the mean noise variance of contexts: (k,), or (1,) if they all share it."""
     if kind == "diagonal":
-        return noise.mean(keepdims=True)
-    return noise.mean(axis=1) if kind == "scaled" else noise
+        return np.asarray(noise.mean(keepdims=True))
+    return np.asarray(noise.mean(axis=1) if kind == "scaled" else noise)
 
 
 def _expected_tangents(B: Array, s: Array, n: Array, shape: tuple[int, ...]) -> Array:
@@ -274,7 +275,7 @@ def _measured_tangents(overlaps: Array, lengths: Array, expected: Array) -> Arra
 def _loadings(
     A: Array, along: Array, factors: Array, traces: Array, noise: Array, kind: str | None
 ) -> tuple[Array, Array]:
-    """Return loadings (k, r), and noise levels (k,) or (1,), from variances along axes that are multiplied by ``factors``.
+    """Return loadings (k, r), and noise levels (k,) or (1,), from variances along axes times ``factors`` (r,).
 
     Variances along axes have all of the noise but only ``c^2 = 1 / factors`` of the loadings. The trace has all of
     both: ``tr S_i = sum_j b_ij + p s_i``.
@@ -343,7 +344,7 @@ def warn_of_inflation(model: FittedModel) -> None:
     worst = min(float(inflation.max()), 1.0)
     warn(
         f"{model.n_features:,} features and {counts.mean():,.0f} rows in the average context: loadings of {names} are "
-        f"expected to be too large, by up to about {'100% or more' if worst == 1 else f'{worst:.0%}'}, because axes fit "
+        f"expected to be too large, by up to about {worst:.0%}{' or more' if worst == 1 else ''}, because axes fit "
         "noise of the rows that loadings are taken from. Fit with cross_fit=5, or to fewer features (principal "
         "components of the rows), or pool contexts.",
         InflatedLoadingsWarning,

@@ -30,7 +30,7 @@ from .interface import Settings, SolverResult
 from .likelihood import unit_columns
 from .ml_diagonal import factor_analysis, fit_feature_noise, guess_unique_variances
 from .ml_estimate import NOISE_FLOOR, Estimate, largest_decrement, largest_distance
-from .ml_starts import Start, likely_start, pool_if, start_by_size, start_by_squares
+from .ml_starts import Start, likely_start, pool_if, start_by_size, start_by_squares, widened
 from .scoring import ScoringData, maximise_likelihood, outside_gradient_in_features
 
 _RELATIVE_NOISE_FLOOR = 1e-4  # of the pooled noise: a context with few samples may seem to have none
@@ -145,7 +145,7 @@ def _in_growing_cores(
     """Climb in the core; let it grow until the gradient in all features is small, too."""
     n = settings.degrees_of_freedom
     tol = largest_decrement(settings)
-    growing = GrowingCore.from_core(S, core, unit)
+    growing = widened(S, GrowingCore.from_core(S, core, unit), start.noise, unit, settings)
     start, floor, n_iter = _start_above_floor(S, core, growing, trace, start, unit, str(settings.noise), settings)
     A = start.A
     B = start.B
@@ -196,7 +196,7 @@ def _by_feature(S: Covariances, unit: float, trace: Array, r: int, settings: Set
     floor = None
     n_iter = 0
     if is_scaled:
-        growing = GrowingCore.from_core(white, core.leading(r), unit)
+        growing = widened(white, GrowingCore.from_core(white, core.leading(r), unit), start.noise, unit, settings)
         start, floor, n_iter = _start_above_floor(white, core, growing, trace, start, unit, "isotropic", settings)
     start = Start(*unit_columns(start.A / scale[:, None], start.B), start.noise)
     estimate = fit_feature_noise(S, unit, start, psi, floor, settings)

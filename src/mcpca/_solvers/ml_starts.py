@@ -39,6 +39,8 @@ _LEAST_VARIANCE = 1e-12  # of that of the largest context, below which contexts 
 _COLLINEAR = 1e7  # condition of A above which two components are one
 _SMALL_PROBLEM = 10**7  # k q^2 r up to which a climb from a second start, and eigenvectors of contexts, cost little
 LIKE_NOISE = 2.0  # factor between noise variances of contexts within which no context hides what others have
+_UNLIKE_NOISE = 4.0  # above which a core that was chosen by size may lack it
+_SUBSPACE_STEPS = 4  # passes over the covariances; a component stands out of weighted noise by a factor of ten or so
 _TRIAL_STEPS = 8  # that each start gets before the highest is chosen: it is where a start leads that counts
 # |cos| above which a component of one start is that of the other, and log-units within which two maxima are one.
 _SAME_COMPONENT = 0.95
@@ -130,6 +132,22 @@ def weighted_directions(T: Array, trace: Array, noise: Array, n: Array, r: int) 
     # Singular vectors of [D_1 ... D_k] are eigenvectors of sum_i D_i^2.
     squares = np.sum(over_contexts(squared, k, q), axis=0)
     return np.asarray(np.linalg.eigh(squares)[1][:, : -r - 1 : -1])
+
+
+def widened(S: Covariances, growing: GrowingCore, noise: Array, unit: float, settings: Settings) -> GrowingCore:
+    """Return a core that also has the directions of weighted covariances, where it lacks them.
+
+    A core of some directions only was chosen by size, and may not hold what quiet contexts have. Where their ``noise``
+    (k,) differs much, the top eigenvectors of ``sum_i sqrt(n_i) / tr_i S_i`` are added: a few passes over S.
+    """
+    if growing.basis is None or float(noise.max()) <= _UNLIKE_NOISE * float(noise.min()):
+        return growing
+    p, q = growing.basis.shape
+    weights = context_weights(S.variances().sum(axis=1), settings.degrees_of_freedom)
+    Q = settings.rng.standard_normal((p, q))
+    for _ in range(_SUBSPACE_STEPS):
+        Q = orthonormal(S.combine(Q, np.broadcast_to(weights[:, None], (len(weights), Q.shape[1]))))
+    return GrowingCore(S, orthonormal(np.hstack([growing.basis, Q])), unit=unit)
 
 
 def weighted_without_noise(T: Array, trace: Array, p: int, r: int, n: Array) -> Array:

@@ -23,7 +23,7 @@ from .._utils.types import Array
 from . import orthogonal
 from .growing import GrowingCore
 from .interface import Settings, SolverResult
-from .ml_starts import LIKE_NOISE, context_weights, same_components, weighted_directions
+from .ml_starts import LIKE_NOISE, context_weights, same_components, weighted_directions, widened
 
 _MOST_CORES = 40
 _TWO_STARTS_UP_TO = 10**7  # k q^2 r
@@ -88,9 +88,9 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
 def _second_start(S: Covariances, core: Core, r: int, noise: Array, settings: Settings) -> Array | None:
     """Return orthonormal components (p, r) of least squares for weighted covariances without ``noise`` (k,).
 
-    Within their top r directions, found in all features if these are few, else in the core. None for large problems.
+    Within their top r directions, found in all features if these are few, else in a core. None for large problems.
     """
-    growing = GrowingCore.from_core(S, core.leading(r))
+    growing = widened(S, GrowingCore.from_core(S, core.leading(r)), noise, 1.0, settings)
     q = S.n_features if growing.basis is None else growing.basis.shape[1]
     if S.n_contexts * q * q * r > _TWO_STARTS_UP_TO or q == r:
         return None
