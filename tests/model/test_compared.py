@@ -23,6 +23,8 @@ B = np.array([[2.0, 1.0], [1.0, 3.0]])
         (B, "pooled", True, B, BESIDE_NOISE),
         (B, "pooled", False, B, BESIDE_NOISE),
         (B, None, True, B, NO_NOISE),
+        (B * (1 - 1e-15), None, True, B, NO_NOISE),
+        (B * (1 - 1e-12), None, True, B * (1 - 1e-12), CORRECTED),
         (None, None, True, B, OLDER),
         (None, None, False, B, AS_FITTED),
     ],

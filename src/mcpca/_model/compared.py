@@ -23,6 +23,8 @@ NO_NOISE = "loadings as fitted: beside the MCPCs there is no noise that could be
 CROSS_FITTED = "cross-fitted loadings: neither noise nor what axes fit of it in their own rows is in them"
 OLDER = "loadings as fitted, with the noise of each context in them: a fit of an older mcpca has no corrected ones"
 
+_ROUNDING = 64  # units in the last place of the largest loading
+
 
 class Compared(NamedTuple):
     """Loadings (k, r) on the host, which they are in words, and a short name for axes and titles."""
@@ -60,7 +62,8 @@ def compared(
     if corrected_loadings is None:
         return Compared(np.asarray(to_host(B)), OLDER, "loading")
     values = np.asarray(to_host(corrected_loadings))
-    # The floor is zero everywhere if nothing varies outside the span of A: there may be no outside at all.
-    if np.array_equal(values, to_host(B)):
-        return Compared(values, NO_NOISE, "loading")
+    fitted = np.asarray(to_host(B))
+    # Nothing but rounding was taken out if nothing varies outside the span of A; there may be no outside at all.
+    if np.abs(values - fitted).max() <= _ROUNDING * np.finfo(values.dtype).eps * fitted.max():
+        return Compared(fitted, NO_NOISE, "loading")
     return Compared(values, CORRECTED, "corrected loading")
