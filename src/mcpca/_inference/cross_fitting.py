@@ -56,6 +56,7 @@ _LEAST_LEFT = 0.1
 # leaves half of the pairs unused. It costs two passes over the unseen rows, and no fit.
 _HALVINGS = 4
 _ROUNDS = 30  # between loadings and noise, each a contraction by about r / p
+_LEAST_NOISE = 1e-9  # of the largest loading: less does not move an axis
 # Expected share of loadings that is noise above which users are told.
 _MOST_INFLATION = 0.1
 
@@ -262,7 +263,8 @@ def _expected_tangents(B: Array, s: Array, n: Array, shape: tuple[int, ...]) -> 
     In each of these p - r directions, rows of context i have the information ``n_i b^2 / (s_i (b + s_i))`` on an axis.
     """
     p, r = shape
-    s = s[:, None]
+    # Without noise axes are exact; the bound only keeps the ratio finite.
+    s = np.maximum(s[:, None], _LEAST_NOISE * max(float(B.max(initial=0)), np.finfo(float).tiny))
     strength = n[:, None] * B**2 / np.maximum(s * (B + s), np.finfo(float).tiny)
     return np.asarray((p - r) / np.maximum(strength.sum(axis=0), np.finfo(float).tiny))
 
