@@ -11,7 +11,8 @@ from mcpca import MCPCA, ContextMoments, match_components, tl
 from mcpca._data.contexts import read_contexts
 from mcpca._estimator.mcpca import fitted_model
 from mcpca._inference import cross_fitting
-from mcpca._inference.cross_fitting import _of_the_whole, _parts, expected_inflation
+from mcpca._inference.cross_fitting import _of_the_whole, _parts, _unseen, expected_inflation
+from mcpca._solvers.floor import own_floor
 from mcpca._utils import parallel
 from mcpca.datasets import make_contexts
 from mcpca.exceptions import InflatedLoadingsWarning
@@ -285,3 +286,32 @@ def test_mcpcs_that_parts_do_not_find_are_named():
             InflatedLoadingsWarning, match=r"Parts of the rows do not find MCPC 2, MCPC 3: .*are guesses"
         ):
             MCPCA(3, orthogonal=True, cross_fit=3, random_state=0).fit(X, y)
+
+
+def test_looks_at_unseen_rows_are_those_of_their_definition(small):
+    """The module's formulas, with covariances formed and contexts one by one."""
+    contexts = read_contexts(small.X, small.y)
+    part = _parts(contexts, 5, np.random.default_rng(0))[0]
+    fitted = MCPCA(2, noise="isotropic", random_state=0).fit(small.X[::2], small.y[::2])
+    A = fitted.components_
+    found = _unseen(part, fitted_model(fitted), A)
+    S = [np.cov(small.X[rows], rowvar=False) for rows in part.unseen.rows]
+    np.testing.assert_allclose(found.along, [[a @ Si @ a for a in A.T] for Si in S], rtol=1e-10)
+    np.testing.assert_allclose(found.traces, [np.trace(Si) for Si in S], rtol=1e-10)
+    noise = own_floor(A, found.along, found.traces).noise
+    F = np.linalg.pinv(A).T
+    B = fitted.loadings_
+    overlaps = np.zeros(2)
+    lengths = np.zeros(2)
+    for halves in part.halvings:
+        v = np.zeros((2, 12, 2))
+        for h, half in enumerate(halves):
+            for i in range(4):
+                Si = np.cov(small.X[half.rows.rows[i]], rowvar=False) - noise[i] * np.eye(12)
+                for j in range(2):
+                    v[h, :, j] += half.counted[i] * B[i, j] / (B[:, j] ** 2).sum() * (Si @ F[:, j])
+        for j in range(2):
+            overlaps[j] += (A[:, j] @ v[0, :, j]) * (A[:, j] @ v[1, :, j])
+            lengths[j] += v[0, :, j] @ v[1, :, j]
+    np.testing.assert_allclose(found.overlaps, overlaps, rtol=1e-8)
+    np.testing.assert_allclose(found.lengths, lengths, rtol=1e-8)
