@@ -285,6 +285,7 @@ def _write_report(model: MCPCA, data: DigitContexts, output: Path, options: argp
         model,
         output / REPORT,
         X=data.contexts,
+        corrected=False,  # the paper's loadings, as in the table and the pictures
         title="Digits on photographs",
         replicability=halves,
         run={"data": f"mcpca.datasets.load_digit_contexts({n}, random_state={seed})"},

@@ -8,7 +8,7 @@ from stored_fit import stored_fit
 from unequal_noise import fitted_to, two_groups
 
 from mcpca._estimator.mcpca import fitted_model
-from mcpca._model.compared import AS_FITTED, BESIDE_NOISE, CORRECTED, NO_NOISE, OLDER, compared
+from mcpca._model.compared import AS_FITTED, BESIDE_NOISE, CORRECTED, CROSS_FITTED, NO_NOISE, OLDER, compared
 from mcpca._results.fitted import fitted
 from mcpca.datasets import make_contexts
 
@@ -23,6 +23,8 @@ B = np.array([[2.0, 1.0], [1.0, 3.0]])
         (B, "pooled", True, B, BESIDE_NOISE),
         (B, "pooled", False, B, BESIDE_NOISE),
         (B, None, True, B, NO_NOISE),
+        (B * (1 - 1e-15), None, True, B, NO_NOISE),
+        (B * (1 - 1e-12), None, True, B * (1 - 1e-12), CORRECTED),
         (None, None, True, B, OLDER),
         (None, None, False, B, AS_FITTED),
     ],
@@ -32,6 +34,14 @@ def test_each_kind_has_its_words(without, noise, corrected, expected, words):
     np.testing.assert_array_equal(found.values, expected)
     assert found.words == words
     assert (found.name == "corrected loading") == (words == CORRECTED)
+
+
+@pytest.mark.parametrize("noise", [None, "pooled"])
+def test_cross_fitted_loadings_are_called_so(noise):
+    found = compared(B, B - 0.5, noise, True, cross_fitted=True)
+    np.testing.assert_array_equal(found.values, B - 0.5)
+    assert (found.words, found.name) == (CROSS_FITTED, "cross-fitted loading")
+    assert compared(B, B - 0.5, noise, False, cross_fitted=True).words == (AS_FITTED if noise is None else BESIDE_NOISE)
 
 
 def test_corrected_is_a_truth_value():
@@ -66,6 +76,9 @@ def test_a_stored_fit_has_the_kinds_of_its_model():
     np.testing.assert_array_equal(fitted(adata).compared().values, model.corrected_loadings_)
     assert fitted(adata).compared().words == CORRECTED
     np.testing.assert_array_equal(fitted(adata).compared(False).values, model.loadings_)
+    adata.uns["mcpca"]["attenuation"] = np.ones(2)
+    assert fitted(adata).compared().words == CROSS_FITTED
+    del adata.uns["mcpca"]["attenuation"]
     del adata.uns["mcpca"]["corrected_loadings"]
     np.testing.assert_array_equal(fitted(adata).compared().values, model.loadings_)
     assert fitted(adata).compared().words == OLDER

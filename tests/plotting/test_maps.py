@@ -418,7 +418,8 @@ def test_tree_of_a_chain_of_thousands_is_drawn():
 )
 def test_tree_errors(loadings, arguments, match):
     model = planted_model()
-    model.loadings_, model.contexts_ = loadings, np.arange(len(loadings))
+    model.loadings_ = model.corrected_loadings_ = loadings
+    model.contexts_ = np.arange(len(loadings))
     with pytest.raises(ValueError, match=match):
         plot_context_tree(model, **arguments)
     assert plt.get_fignums() == []

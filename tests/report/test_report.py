@@ -14,6 +14,7 @@ import scipy.sparse
 from reading_reports import content, elements, unpacked
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
+from unequal_noise import fitted_to, two_groups
 
 from mcpca import MCPCA, IdentifiabilityWarning, select_rank
 from mcpca._inference.precision import Precision
@@ -284,9 +285,10 @@ def test_rows_that_hardly_vary():
 
 
 @pytest.mark.parametrize("corrected", [True, False])
-def test_loadings_are_corrected_unless_told_otherwise(planted, corrected):
-    X, y, _ = planted
-    model = MCPCA(3, random_state=0).fit(X, y)
+def test_loadings_are_corrected_unless_told_otherwise(corrected):
+    X, y, *_ = two_groups(k=6, n=60)
+    model = fitted_to(X, y)
+    assert (model.loadings_ - model.corrected_loadings_).max() > 0.5
     data = content(render(model, corrected=corrected))
     B = model.corrected_loadings_ if corrected else model.loadings_
     np.testing.assert_allclose(data["loadings"], B, rtol=5e-5)
@@ -298,11 +300,15 @@ def test_loadings_are_corrected_unless_told_otherwise(planted, corrected):
     assert data["loading"]["name"] == ("corrected loading" if corrected else "loading")
 
 
-def test_intervals_are_of_the_loadings_shown(planted):
-    X, y, _ = planted
-    model = MCPCA(3, random_state=0).fit(X, y)
+def test_intervals_are_of_the_loadings_shown():
+    X, y, *_ = two_groups(k=6, n=200, means=(4.0, 3.0, 2.0))
+    model = fitted_to(X, y)
     resamples = model.bootstrap(X, y, n=2, random_state=0)
-    object.__setattr__(resamples, "corrected", False)
+    data = content(render(model, standard_errors=resamples))
+    np.testing.assert_allclose(data["intervals"]["lower"], resamples.lower, rtol=5e-5)
+    with pytest.raises(ValueError, match="standard_errors is of corrected loadings, and corrected=False shows"):
+        render(model, standard_errors=resamples, corrected=False)
+    resamples = model.bootstrap(X, y, n=2, corrected=False, random_state=0)
     data = content(render(model, standard_errors=resamples, corrected=False))
     np.testing.assert_allclose(data["intervals"]["lower"], resamples.lower, rtol=5e-5)
     with pytest.raises(ValueError, match="standard_errors is of loadings as fitted, and corrected=True shows"):

@@ -174,3 +174,15 @@ def test_unequal_noise_is_named():
     for quiet in ({"noise": "isotropic"}, {"solver": "ml"}):
         MCPCA(3, random_state=0, **quiet).fit(rows(1.5))
     MCPCA(3, random_state=0).fit(rows(0.2))
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "scaled"])
+def test_features_without_noise_of_their_own(noise):
+    data = make_contexts(4, 8, 2, n_samples=60, noise=0.3, random_state=0)
+    X = data.X.copy()
+    X[:, 3] = 0  # never varies
+    X[:, 5] = 2 * (X @ data.components[:, 0])  # is an axis
+    model = MCPCA(2, noise=noise, random_state=0).fit(X, data.y)
+    assert (model.noise_variance_ > 0).all()
+    for result in (model.corrected_loadings_, model.transform(X, data.y, posterior=True), model.presence().p_values):
+        assert np.isfinite(result).all()

@@ -29,6 +29,7 @@ class Parameters:
     orthogonal: bool
     noise: str | None
     robust: bool
+    cross_fit: int
     context_weights: Any
     random_state: Any
     tol: float
@@ -37,7 +38,6 @@ class Parameters:
     rank_range: Any = None
     n_seed_pairs: int = 5
     cos_sim_threshold: float = 0.8
-    cross_fit: int = 0
 
     def checked(self) -> Parameters:
         """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""

@@ -134,8 +134,9 @@ def resample(
 
     def fit_one(i: int) -> None:
         stream = streams[i]
+        drawn = draw(contexts, stream)  # outside of ``try``: rows that cannot be drawn are no matter of the rank
         try:
-            refitted = refit(unfitted, draw(contexts, stream), stream)
+            refitted = refit(unfitted, drawn, stream)
         except ValueError:  # drawn rows repeat, and may span fewer directions than the model has components
             return
         match = match_components(refitted.components_, A)

@@ -42,7 +42,7 @@ from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import listed
 from ..exceptions import InflatedLoadingsWarning
-from .replication import check_halves, refit_in_threads
+from .replication import MIN_ROWS, check_halves, refit_in_threads
 
 # Parts of the rows: axes are fitted to all but one. With more, axes are closer to those of the whole fit, but there are
 # as many fits, and fewer rows in which to look at them. Contexts with fewer than two rows a part make for fewer parts.
@@ -50,22 +50,32 @@ _MOST_PARTS = 5
 # How far ``tan^2`` of single MCPCs is from what the theory of their signal and noise says, once that is calibrated on
 # all of them; a share. It decides how much a noisy measurement is drawn towards the theory.
 _THEORY_ERROR = 0.3
-# Share of a loading that has to be left in unseen rows; with less, the MCPC is not found in parts of the rows at all.
-_LEAST_LEFT = 0.15
+# Share of fitted loadings that has to be left in unseen rows; with less, parts of the rows do not find the MCPC at all.
+_LEAST_LEFT = 0.1
+# How often unseen rows are divided into halves: pairs of rows in different halves are what is measured by, and one time
+# leaves half of the pairs unused. It costs two passes over the unseen rows, and no fit.
+_HALVINGS = 4
 _ROUNDS = 30  # between loadings and noise, each a contraction by about r / p
+_LEAST_NOISE = 1e-9  # of the largest loading: less does not move an axis
 # Expected share of loadings that is noise above which users are told.
 _MOST_INFLATION = 0.1
 
 Refit = Callable[[Contexts, np.random.Generator], FittedModel]
 
 
+class _Half(NamedTuple):
+    """Half of the unseen rows, and which contexts count there (k,)."""
+
+    rows: Contexts
+    counted: Array
+
+
 class _Part(NamedTuple):
-    """Rows that axes are fitted to, the others, and two halves of these with weights (k,) of contexts in each."""
+    """Rows that axes are fitted to, the others, and these divided into halves in some ways."""
 
     fitted: Contexts
     unseen: Contexts
-    halves: tuple[Contexts, Contexts]
-    counted: tuple[Array, Array]
+    halvings: list[tuple[_Half, _Half]]
 
 
 class _Unseen(NamedTuple):
@@ -79,9 +89,9 @@ class _Unseen(NamedTuple):
         Variances along the axes.
     traces : ndarray (k,)
     overlaps : ndarray (r,)
-        ``(a_j . v) (a_j . v')``.
+        ``(a_j . v) (a_j . v')``, summed over the ways to divide the rows into halves.
     lengths : ndarray (r,)
-        ``v . v'``.
+        ``v . v'``, likewise.
     """
 
     freedom: Array
@@ -140,7 +150,7 @@ def cross_fitted(
     expected = _expected_tangents(start, _levels(noise, model.noise), contexts.n_samples, A.shape)
     tangents = _measured_tangents(overlaps, lengths, expected)
     B, levels = _loadings(A, along * (1 + tangents), 1 + tangents, traces, noise, model.noise)
-    _warn_of_lost(tangents)
+    _warn_of_lost((along - levels[:, None]).sum(axis=0), start.sum(axis=0))
     attenuation = 1 / (1 + _of_the_whole(tangents, 1 - 1 / n_parts, B, levels))
     dtype = to_host(model.loadings).dtype
     return replace(
@@ -167,30 +177,33 @@ def check_cross_fit(contexts: Contexts, n_splits: int, rank: int | None) -> None
 
 def _parts(contexts: Contexts, n_parts: int, stream: np.random.Generator) -> list[_Part]:
     """Divide the rows of every context at random."""
-    k = len(contexts.names)
     orders = [stream.permutation(n) for n in contexts.n_samples.tolist()]
     # Part q of a context are every n_parts-th of its shuffled rows; in the order of the rows, which is read fastest.
     unseen = [[np.sort(order[q::n_parts]) for order in orders] for q in range(n_parts)]
     parts = []
     for rows in unseen:
         fitted = [np.setdiff1d(np.arange(n), held) for n, held in zip(contexts.n_samples.tolist(), rows, strict=True)]
-        first = []
-        second = []
-        counted = np.ones((2, k))
-        for i, held in enumerate(rows):
-            mixed = stream.permutation(held)
-            if len(held) >= 4:
-                first.append(np.sort(mixed[: len(held) // 2]))
-                second.append(np.sort(mixed[len(held) // 2 :]))
-            else:
-                # Too few for two covariances: all of them count in one of the halves, and those of other contexts in
-                # the other, so that the two share no row.
-                first.append(held)
-                second.append(held)
-                counted[stream.integers(2), i] = 0
-        halves = (contexts.take(first), contexts.take(second))
-        parts.append(_Part(contexts.take(fitted), contexts.take(rows), halves, (counted[0], counted[1])))
+        halvings = [_halves(contexts, rows, stream) for _ in range(_HALVINGS)]
+        parts.append(_Part(contexts.take(fitted), contexts.take(rows), halvings))
     return parts
+
+
+def _halves(contexts: Contexts, rows: list[Array], stream: np.random.Generator) -> tuple[_Half, _Half]:
+    """Divide some ``rows`` of each context at random, so that no row counts in both halves."""
+    first = []
+    second = []
+    counted = np.ones((2, len(rows)))
+    for i, held in enumerate(rows):
+        mixed = stream.permutation(held)
+        if len(held) >= MIN_ROWS:
+            first.append(np.sort(mixed[: len(held) // 2]))
+            second.append(np.sort(mixed[len(held) // 2 :]))
+        else:
+            # Too few for two covariances: all of them count in one of the halves only.
+            first.append(held)
+            second.append(held)
+            counted[stream.integers(2), i] = 0
+    return _Half(contexts.take(first), counted[0]), _Half(contexts.take(second), counted[1])
 
 
 def _unseen(part: _Part, fitted: FittedModel, reference: Array) -> _Unseen:
@@ -205,15 +218,20 @@ def _unseen(part: _Part, fitted: FittedModel, reference: Array) -> _Unseen:
     dual = np.linalg.pinv(A).T
     # Contexts count by how much of an MCPC they have: those without it would add nothing but noise.
     weights = B / np.maximum((B**2).sum(axis=0), np.finfo(float).tiny)
-    steps = []
-    for half, counted in zip(part.halves, part.counted, strict=True):
-        rows = without_basis(half, A.shape[1], silent)
-        w = weights * counted[:, None]
-        steps.append(_in_units(rows, rows.covariances.combine(dual, w)) - (noise.T @ w) * dual)
-    along_first, along_second = ((A * v).sum(axis=0) for v in steps)
-    return _Unseen(
-        part.unseen.n_samples - 1.0, along, traces, along_first * along_second, (steps[0] * steps[1]).sum(axis=0)
-    )
+    overlaps = np.zeros(A.shape[1])
+    lengths = np.zeros(A.shape[1])
+    for halves in part.halvings:
+        first, second = (_power_step(half, dual, weights, noise) for half in halves)
+        overlaps += (A * first).sum(axis=0) * (A * second).sum(axis=0)
+        lengths += (first * second).sum(axis=0)
+    return _Unseen(part.unseen.n_samples - 1.0, along, traces, overlaps, lengths)
+
+
+def _power_step(half: _Half, dual: Array, weights: Array, noise: Array) -> Array:
+    """Return ``sum_i w_ij (S_i - s_i) f_j`` (p, r)."""
+    rows = without_basis(half.rows, dual.shape[1], silent)
+    w = weights * half.counted[:, None]
+    return np.asarray(_in_units(rows, rows.covariances.combine(dual, w)) - (noise.T @ w) * dual)
 
 
 def _in_units(data: FitData, values: Array) -> Array:
@@ -236,7 +254,7 @@ def _levels(noise: Array, kind: str | None) -> Array:
     """Return the mean noise variance of contexts: (k,), or (1,) if they all share it."""
     if kind == "diagonal":
         return np.asarray(noise.mean(keepdims=True))
-    return np.asarray(noise.mean(axis=1) if kind == "scaled" else noise)
+    return np.asarray(noise.mean(axis=1) if noise.ndim == 2 else noise)
 
 
 def _expected_tangents(B: Array, s: Array, n: Array, shape: tuple[int, ...]) -> Array:
@@ -245,7 +263,8 @@ def _expected_tangents(B: Array, s: Array, n: Array, shape: tuple[int, ...]) -> 
     In each of these p - r directions, rows of context i have the information ``n_i b^2 / (s_i (b + s_i))`` on an axis.
     """
     p, r = shape
-    s = s[:, None]
+    # Without noise axes are exact; the bound only keeps the ratio finite.
+    s = np.maximum(s[:, None], _LEAST_NOISE * max(float(B.max(initial=0)), np.finfo(float).tiny))
     strength = n[:, None] * B**2 / np.maximum(s * (B + s), np.finfo(float).tiny)
     return np.asarray((p - r) / np.maximum(strength.sum(axis=0), np.finfo(float).tiny))
 
@@ -304,13 +323,14 @@ def _of_the_whole(tangents: Array, share: float, B: Array, s: Array) -> Array:
     return np.asarray(share * tangents * (1 + signal) / (1 + signal + tangents * (1 - share)))
 
 
-def _warn_of_lost(tangents: Array) -> None:
-    lost = 1 / (1 + tangents) < _LEAST_LEFT
+def _warn_of_lost(unseen: Array, fitted: Array) -> None:
+    """Warn of MCPCs whose loadings (r,), summed over contexts, are hardly there in unseen rows."""
+    lost = unseen <= _LEAST_LEFT * fitted
     if lost.any():
         names = listed([mcpc_name(j) for j in np.flatnonzero(lost).tolist()])
         warn(
-            f"Parts of the rows do not find {names}: less than {_LEAST_LEFT:.0%} of their loadings is left in unseen "
-            "rows, and their cross-fitted loadings are guesses. Lower n_components, or take fewer features.",
+            f"Parts of the rows do not find {names}: less than {_LEAST_LEFT:.0%} of the loadings is left in unseen "
+            "rows, and cross-fitted loadings are guesses. Lower n_components, or take fewer features.",
             InflatedLoadingsWarning,
         )
 
@@ -318,8 +338,8 @@ def _warn_of_lost(tangents: Array) -> None:
 def expected_inflation(model: FittedModel) -> Array | None:
     """Return by which share (r,) the loadings of each MCPC are expected to be too large; None if it cannot be known.
 
-    An axis that fits the noise of its own rows at ``tan^2`` of its angle finds about that share of variance there. It
-    is 0 for cross-fitted loadings.
+    An axis that fits the noise of its own rows at ``tan^2`` of its angle finds about that share of variance there. At
+    most 1, where theory ends; 0 for cross-fitted loadings.
     """
     if model.n_samples is None or model.noise_variance is None or model.corrected_loadings is None:
         return None
@@ -329,7 +349,13 @@ def expected_inflation(model: FittedModel) -> Array | None:
     s = _levels(to_host(model.noise_variance).astype(np.float64), model.noise)
     # Shares have no unit, but their squares do.
     size = max(float(B.max()), float(s.max()), np.finfo(float).tiny)
-    return _expected_tangents(B / size, s / size, model.n_samples, (model.n_features, model.n_components))
+    shape = (model.n_features, model.n_components)
+    inflation = np.zeros(model.n_components)
+    # Loadings are inflated already: the expected share is one that leaves the loadings from which it follows.
+    for _ in range(_ROUNDS):
+        B_less = B / size / (1 + inflation)
+        inflation = np.minimum(_expected_tangents(B_less, s / size, model.n_samples, shape), 1)
+    return inflation
 
 
 def warn_of_inflation(model: FittedModel) -> None:
@@ -340,8 +366,7 @@ def warn_of_inflation(model: FittedModel) -> None:
     many = np.flatnonzero(inflation > _MOST_INFLATION)
     names = listed([mcpc_name(j) for j in many.tolist()])
     counts = model.counts("cross_fit")
-    # An MCPC that is hardly there has any share.
-    worst = min(float(inflation.max()), 1.0)
+    worst = float(inflation.max())
     warn(
         f"{model.n_features:,} features and {counts.mean():,.0f} rows in the average context: loadings of {names} are "
         f"expected to be too large, by up to about {worst:.0%}{' or more' if worst == 1 else ''}, because axes fit "

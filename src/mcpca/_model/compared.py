@@ -23,6 +23,8 @@ NO_NOISE = "loadings as fitted: beside the MCPCs there is no noise that could be
 CROSS_FITTED = "cross-fitted loadings: neither noise nor what axes fit of it in their own rows is in them"
 OLDER = "loadings as fitted, with the noise of each context in them: a fit of an older mcpca has no corrected ones"
 
+_ROUNDING = 64  # units in the last place of the largest loading
+
 
 class Compared(NamedTuple):
     """Loadings (k, r) on the host, which they are in words, and a short name for axes and titles."""
@@ -32,7 +34,9 @@ class Compared(NamedTuple):
     name: str
 
 
-def compared(B: Array, corrected_loadings: Array | None, noise: str | None, corrected: bool) -> Compared:
+def compared(
+    B: Array, corrected_loadings: Array | None, noise: str | None, corrected: bool, *, cross_fitted: bool = False
+) -> Compared:
     """Return the loadings by which to compare contexts.
 
     Parameters
@@ -43,21 +47,23 @@ def compared(B: Array, corrected_loadings: Array | None, noise: str | None, corr
         The model of noise of the fit; None if the noise is in B.
     corrected : bool
         Whether to take the noise out.
+    cross_fitted : bool
+        Whether the corrected loadings are of other rows than the axes.
     """
     if not isinstance(corrected, (bool, np.bool_)):
         raise TypeError(f"corrected={corrected!r}; pass True, or False for loadings that contain the noise.")
-    # A fit with noise has one kind of loadings, unless others were cross-fitted.
+    if corrected and cross_fitted and corrected_loadings is not None:
+        return Compared(np.asarray(to_host(corrected_loadings)), CROSS_FITTED, "cross-fitted loading")
+    # A fit with noise has one kind of loadings.
     if noise is not None:
-        values = np.asarray(to_host(B if corrected_loadings is None or not corrected else corrected_loadings))
-        if np.array_equal(values, to_host(B)):
-            return Compared(values, BESIDE_NOISE, "loading")
-        return Compared(values, CROSS_FITTED, "cross-fitted loading")
+        return Compared(np.asarray(to_host(B)), BESIDE_NOISE, "loading")
     if not corrected:
         return Compared(np.asarray(to_host(B)), AS_FITTED, "loading")
     if corrected_loadings is None:
         return Compared(np.asarray(to_host(B)), OLDER, "loading")
     values = np.asarray(to_host(corrected_loadings))
-    # The floor is zero everywhere if nothing varies outside the span of A: there may be no outside at all.
-    if np.array_equal(values, to_host(B)):
-        return Compared(values, NO_NOISE, "loading")
+    fitted = np.asarray(to_host(B))
+    # Nothing but rounding was taken out if nothing varies outside the span of A; there may be no outside at all.
+    if np.abs(values - fitted).max() <= _ROUNDING * np.finfo(values.dtype).eps * fitted.max():
+        return Compared(fitted, NO_NOISE, "loading")
     return Compared(values, CORRECTED, "corrected loading")

@@ -133,7 +133,8 @@ class FittedModel:
         return self._compared(corrected).words
 
     def _compared(self, corrected: bool) -> Compared:
-        return compared(self.loadings, self.corrected_loadings, self.noise, corrected)
+        cross_fitted = self.attenuation is not None
+        return compared(self.loadings, self.corrected_loadings, self.noise, corrected, cross_fitted=cross_fitted)
 
     def gaussian(self, purpose: str) -> GaussianModel:
         """Return the Gaussian model in float64; raise, naming ``purpose``, if noise is not known or zero."""

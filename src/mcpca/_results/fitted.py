@@ -59,6 +59,8 @@ class Fitted:
         Loadings without the noise of their context; None for fits of older versions. See ``compared``.
     noise : str or None
         The model of noise of the fit; None if the noise is in ``loadings``.
+    cross_fitted : bool
+        Whether ``corrected_loadings`` are of other rows than the axes.
     """
 
     loadings: Array
@@ -80,10 +82,11 @@ class Fitted:
     orthogonal: bool = False
     corrected_loadings: Array | None = None
     noise: str | None = None
+    cross_fitted: bool = False
 
     def compared(self, corrected: bool = True) -> Compared:
         """Return the loadings by which contexts are compared, and which they are in words."""
-        return compared(self.loadings, self.corrected_loadings, self.noise, corrected)
+        return compared(self.loadings, self.corrected_loadings, self.noise, corrected, cross_fitted=self.cross_fitted)
 
     def with_all_features(self) -> Fitted:
         """Return the fit itself, or raise if the AnnData has lost features, so that its axes are incomplete."""
@@ -179,6 +182,7 @@ def _fitted_of_model(source: Any) -> Fitted:
         orthogonal=bool(model.orthogonal),
         corrected_loadings=_double_or_none(model.corrected_loadings_),
         noise=fitted_model(model).noise,
+        cross_fitted=model.attenuation_ is not None,
     )
 
 
@@ -232,6 +236,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         orthogonal=bool(stored["params"].get("orthogonal", False)),
         corrected_loadings=_double_or_none(stored.get("corrected_loadings")),
         noise=noise_of_stored(stored),
+        cross_fitted="attenuation" in stored,
     )
 
 

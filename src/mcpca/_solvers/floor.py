@@ -30,6 +30,10 @@ from .loadings import solve_loadings
 FLOORS = ("isotropic", "pooled", "diagonal", "scaled")
 # Share of the variance of a context outside the span of A below which there is none but rounding.
 _NOTHING_OUTSIDE = 1e-9
+# Least noise of a feature: a share of its variance, and of the mean variance of features for those that do not vary.
+# With none at all a feature would determine the scores, and could not be divided by its noise.
+_LEAST_OF_FEATURE = 1e-4
+_LEAST_OF_ALL = 1e-9
 _MOST_ROUNDS = 500
 _SETTLED = 1e-12  # relative change of the floor in a round; each is a contraction, by about r / p
 
@@ -93,28 +97,34 @@ def shared_floor(A: Array, along: Array, variances: Array, kind: str, weights: A
     share = weights / weights.sum()
     # The start: what is left if the loadings were those of least squares with an isotropic floor.
     B = own_floor(A, along, variances.sum(axis=1)).loadings
-    floor = _fitted_floor(variances - B @ squares.T, kind, share)
+    mean = share @ variances
+    least = np.maximum(_LEAST_OF_FEATURE * mean, _LEAST_OF_ALL * mean.mean())  # (p,)
+    floor = _fitted_floor(variances - B @ squares.T, kind, share, least)
     for _ in range(_MOST_ROUNDS):
         B = solve_loadings(G, along - _expanded(floor, kind, variances.shape) @ squares)
         before = floor
-        floor = _fitted_floor(variances - B @ squares.T, kind, share)
+        floor = _fitted_floor(variances - B @ squares.T, kind, share, least)
         if np.abs(floor - before).max() <= _SETTLED * max(float(np.abs(floor).max()), np.finfo(float).tiny):
             break
     return Floor(B, np.full(len(B), floor[0]) if kind == "pooled" else floor)
 
 
-def _fitted_floor(left: Array, kind: str, share: Array) -> Array:
-    """Return the floor of a kind that is closest to the diagonals ``left`` (k, p), and not negative."""
+def _fitted_floor(left: Array, kind: str, share: Array, least: Array) -> Array:
+    """Return the floor of a kind that is closest to the diagonals ``left`` (k, p); that of a feature is at least so."""
     # Squared errors of contexts are weighted by ``share``, so shared values are weighted means.
     if kind == "pooled":
         return np.asarray(np.maximum(share @ left.mean(axis=1, keepdims=True), 0))
     if kind == "diagonal":
-        return np.asarray(np.maximum(share @ left, 0))
+        return np.asarray(np.maximum(share @ left, least))
     # "scaled": rank 1 in the weighted norm; by Perron and Frobenius the top singular vectors of what is not negative
     # are not negative either.
     root = np.sqrt(share)[:, None]
     U, d, Vt = np.linalg.svd(root * np.maximum(left, 0), full_matrices=False)
-    return np.asarray(np.abs(U[:, :1] * d[0] / root) * np.abs(Vt[:1]))
+    by_feature = np.abs(Vt[0])
+    by_context = np.abs(U[:, 0]) * d[0] / root[:, 0]
+    level = max(float(share @ by_context), np.finfo(float).tiny)
+    by_context = np.maximum(by_context, _LEAST_OF_FEATURE * level)
+    return np.outer(by_context, np.maximum(by_feature, least / level))
 
 
 def _expanded(floor: Array, kind: str, shape: tuple[int, ...]) -> Array:

@@ -203,7 +203,7 @@ def write_report(
 
 def _check_same_loadings(fit: Fitted, errors: Bootstrap, corrected: bool) -> None:
     """Raise if intervals are of other loadings than those that the page shows."""
-    of_corrected = bool(getattr(errors, "corrected", False))
+    of_corrected = errors.corrected
     # A fit with noise has one kind of loadings, which is the same in words.
     if fit.compared(of_corrected).words == fit.compared(corrected).words:
         return
