@@ -20,6 +20,7 @@ CHOICES = [
     {"solver": "ml"},
     {"solver": "ml", "noise": "pooled"},
     {"solver": "ml", "noise": "diagonal"},
+    {"solver": "ml", "noise": "scaled"},
     {"solver": "ml", "noise": None},
     {"solver": "lsq", "orthogonal": True},
     {"solver": "ml", "orthogonal": True},

@@ -102,9 +102,9 @@ def mcpca(
         Leave ``adata`` unchanged and return a copy with the results.
     **parameters
         Further parameters of ``MCPCA``: orthogonal, noise, context_weights, rank_range, n_seed_pairs,
-        cos_sim_threshold, robust, tol, max_iter, verbose. ``context_weights`` may be a dict by context. If the fit goes
-        by passes over the rows (``docs/large.md``), the default of ``tol`` is 1e-4, which takes a third fewer passes
-        than 1e-7, the default otherwise.
+        cos_sim_threshold, robust, cross_fit, tol, max_iter, verbose. ``context_weights`` may be a dict by context. If
+        the fit goes by passes over the rows (``docs/large.md``), the default of ``tol`` is 1e-4, which takes a third
+        fewer passes than 1e-7, the default otherwise.
 
     Returns
     -------

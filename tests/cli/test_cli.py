@@ -463,6 +463,7 @@ def test_a_small_context_is_named_by_fit_and_rank(tmp_path, capsys):
         (["--solver", "lsq", "--orthogonal", "--seed", "3"], {"solver": "lsq", "orthogonal": True, "random_state": 3}),
         (["--tol", "1e-3", "--max-iter", "5"], {"tol": 1e-3, "max_iter": 5}),
         (["--robust", "--solver", "ml"], {"robust": True, "solver": "ml"}),
+        (["--cross-fit", "1"], {"cross_fit": 1}),
     ],
 )
 def test_options_reach_the_model(inputs, tmp_path, options, parameters):
@@ -472,6 +473,7 @@ def test_options_reach_the_model(inputs, tmp_path, options, parameters):
     command = ["fit", str(inputs / "plain.csv"), *CSV, "-r", "2", *options, "-o", str(out), "-q", "--no-report"]
     assert main([*command, "--no-picture", "--center", "context"]) == 0
     np.testing.assert_array_equal(read(out / "components.csv"), model.components_)
+    np.testing.assert_allclose(read(out / "corrected_loadings.csv"), model.corrected_loadings_, rtol=1e-12)
     np.testing.assert_allclose(read(out / "scores.csv")[["MCPC 1", "MCPC 2"]], model.transform(X, y), atol=1e-12)
     if parameters.get("noise") == "diagonal":
         np.testing.assert_array_equal(read(out / "noise.csv")["variance"], model.noise_variance_)

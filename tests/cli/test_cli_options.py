@@ -68,6 +68,8 @@ REFUSED = [
         2,
         "--robust weighs single rows, and moments do not have them; pass the rows",
     ),
+    (["fit", "{}/m.moments", "--cross-fit", "2"], 2, "--cross-fit 2 fits parts of the rows, and moments do not have"),
+    (["fit", "{}/plain.csv", *CSV, "--robust", "--cross-fit", "2"], 2, "--cross-fit cannot be combined with --robust"),
     (["fit", "{}/plain.csv", *CSV, "--robust", "--checkpoint", "OUT/x"], 2, "a robust fit keeps no progress in files"),
     (["fit", "{}/m.moments", "--center", "context"], 2, "--center context has no effect: moments have no rows"),
     (["fit", "{}/m.moments", "--checkpoint", "x"], 2, "--checkpoint has no effect: a fit to moments makes no pass"),

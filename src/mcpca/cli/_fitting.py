@@ -145,7 +145,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         data = read_data(options.data, options.reading, report=console.progress)
     print_about(data, console)
     if data.labels is None:
-        check_moments(options.center, checkpoint, options.robust)
+        check_moments(options.center, checkpoint, options.robust, options.cross_fit)
     # Said in terms of the option; the library would speak of n_components.
     if options.rank is not None and options.rank > data.n_features:
         raise click.BadParameter(
@@ -157,6 +157,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         orthogonal=options.orthogonal,
         noise=options.noise,
         robust=options.robust,
+        cross_fit=options.cross_fit,
         random_state=options.seed,
         tol=options.tol,
         max_iter=options.max_iter,

@@ -159,6 +159,13 @@ _MODEL_OPTIONS = (
         help="What is left out of loadings.",
     ),
     click.option("--robust", is_flag=True, help="Rows far from their context count less."),
+    click.option(
+        "--cross-fit",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Splits of the rows, for features near or above rows.",
+    ),
     seed_option,
     click.option("--tol", type=float, default=1e-7, show_default=True, help="Tolerance of convergence."),
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),

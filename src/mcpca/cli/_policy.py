@@ -58,6 +58,10 @@ def check_fit(params: dict[str, Any]) -> None:
         )
     if params["robust"] and params["checkpoint"] is not None:
         raise without_effect("--checkpoint", "a robust fit keeps no progress in files; drop one of the two")
+    if params["robust"] and params["cross_fit"]:
+        raise click.UsageError(
+            "--cross-fit cannot be combined with --robust: loadings in unseen rows are variances, which bad rows spoil."
+        )
     if params["center"] != "overall" and not params["scores"]:
         raise without_effect(
             f"--center {params['center']}", "with --no-scores there are none to centre; drop one of the two"
@@ -67,7 +71,7 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
 
 
-def check_moments(center: str, checkpoint: Path | None, robust: bool) -> None:
+def check_moments(center: str, checkpoint: Path | None, robust: bool, cross_fit: int) -> None:
     """Raise if an option of a fit is about rows and there are only moments."""
     if center != "overall":
         raise without_effect(f"--center {center}", "moments have no rows, and so no scores to centre; drop it")
@@ -75,6 +79,10 @@ def check_moments(center: str, checkpoint: Path | None, robust: bool) -> None:
         raise without_effect("--checkpoint", "a fit to moments makes no pass over rows; drop it")
     if robust:
         raise click.UsageError("--robust weighs single rows, and moments do not have them; pass the rows, or drop it.")
+    if cross_fit:
+        raise click.UsageError(
+            f"--cross-fit {cross_fit} fits parts of the rows, and moments do not have them; pass the rows, or drop it."
+        )
 
 
 def check_criteria(criteria: tuple[str, ...]) -> None:

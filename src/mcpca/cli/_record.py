@@ -38,6 +38,7 @@ class FitOptions:
     orthogonal: bool = False
     noise: str | None = "auto"
     robust: bool = False
+    cross_fit: int = 0
     seed: int = 0
     tol: float = 1e-7
     max_iter: int = 200
