@@ -252,8 +252,10 @@ def _model_in_units(
     )
 
 
-def _score_moments(data: FitData, result: Decomposition, measures: Measures, noise: str | None) -> tuple[Array, Array]:
-    """Return the moments that tests of presence need, in the units of the data.
+def _score_moments(
+    data: FitData, result: Decomposition, measures: Measures, noise: str | None
+) -> tuple[Array, Array] | None:
+    """Return the moments that tests of presence need, in the units of the data; None for a fit without noise.
 
     They are ``W S_i W^T`` (k, r, r) and the variance outside the span of A (k,). From them the likelihood can be
     computed without the covariances, which the model does not keep.
@@ -273,6 +275,11 @@ def _score_moments(data: FitData, result: Decomposition, measures: Measures, noi
         likelihood = gaussian.likelihood(data.covariances, np.ones(data.covariances.n_contexts))
         scores = likelihood.R
         rest = likelihood.rest
+    if scores is None:
+        return None
+    # The largest array of a model, which is not copied for a factor of 1.
+    if data.exponent == 0:
+        return scores, rest
     return np.ldexp(scores, 2 * data.exponent), np.ldexp(rest, 2 * data.exponent)
 
 

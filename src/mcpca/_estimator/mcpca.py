@@ -641,7 +641,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         With rows, a one-sided score test of the hypothesis that the loading is zero, by the spread that the rows show:
         it holds for skewed and heavy-tailed rows. Without, a likelihood-ratio test, which takes rows to be Gaussian.
         The MCPCs stay as they are; the other loadings and the noise of the context are refitted. p-values are corrected
-        for the number of tests. Needs a noise variance, hence fewer MCPCs than features.
+        for the number of tests. Needs fewer MCPCs than features, and either the rows or a fit with noise.
 
         Parameters
         ----------

@@ -7,7 +7,7 @@ boundary of ``b_ij >= 0``: under it the ratio is 0 half of the time, and chi-squ
 otherwise.
 
 ``presence_tests`` is ``MCPCA.presence``. Without rows the covariances themselves are gone by then: the moments of the
-scores that a fit keeps (``FittedModel.score_moments``) are all that the likelihood in r dimensions needs.
+scores that a fit with noise keeps (``FittedModel.score_moments``) are all that the likelihood in r dimensions needs.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def presence_tests(model: FittedModel, X: Any, y: Any, alpha: Any, method: str, 
         return presence_by_rows(likelihood, rows, noise_free=noise_free, alpha=alpha, method=method, report=report)
     counts = model.counts("presence()")
     if model.score_moments is None:
-        raise ValueError("This model was saved by an older mcpca, without the moments the test needs; fit it again.")
+        raise ValueError(
+            "presence() without rows needs the covariances of the scores, which a fit without noise does not keep (nor "
+            "did older versions); pass the rows, presence(X, y), or fit with noise='isotropic'."
+        )
     score_covariances, outside = (np.ldexp(moments, -2 * e) for moments in model.score_moments)
     likelihood = replace(without_data(gaussian, counts - 1.0), R=score_covariances, rest=outside)
     return presence_of(likelihood, noise_free=noise_free, alpha=alpha, method=method, report=report)

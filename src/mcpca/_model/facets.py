@@ -165,11 +165,13 @@ def measure(S: Covariances, A: Array, B: Array) -> Facets:
 class ScoreMoments(NamedTuple):
     """What the facets need of each context when only A is known: ``variances`` along A (k, r), the rest (k,).
 
-    ``covariances`` (k, r, r) are those of the scores, ``A^+ S_i A^+T``, which the facets are computed from.
+    ``inside`` (k,) is the variance in the span of A. ``covariances`` (k, r, r) are those of the scores, ``A^+ S_i
+    A^+T``, which the facets are computed from, or None if they were not kept.
     """
 
     variances: Array
-    covariances: Array
+    inside: Array
+    covariances: Array | None
     squared_norms: Array
     squared_norm_errors: Array
     offdiagonals: Array
@@ -177,16 +179,21 @@ class ScoreMoments(NamedTuple):
     likelihood_losses: Array
 
 
-def score_moments(S: Covariances, A: Array) -> ScoreMoments:
-    """Return the moments from ``A^T S_i A``, a chunk of contexts at a time; memory O(p r + k r^2) for a stack."""
+def score_moments(S: Covariances, A: Array, *, keep: bool = False) -> ScoreMoments:
+    """Return the moments from ``A^T S_i A``, a chunk of contexts at a time; memory O(p r) on top for a stack.
+
+    With ``keep`` also the covariances of the scores, O(k r^2).
+    """
     A = A.astype(np.float64)
     # A^+ = (A^T A)^-1 A^T, so the covariance of the scores is N (A^T S_i A) N. A pseudoinverse, because users may
     # measure components that are (nearly) dependent.
     N = np.linalg.pinv(A.T @ A, hermitian=True)
     # Each ``cross`` is (k', r, r), some of the contexts.
-    chunks = [_moments_of_chunk(cross, N) for cross in S.congruences(A)]
-    variances, covariances, *score_columns = (np.concatenate(column) for column in zip(*chunks, strict=True))
-    return ScoreMoments(variances, covariances, S.squared_norms(), S.norm_errors(), *score_columns)
+    covariances: list[Array] = []
+    chunks = [_moments_of_chunk(cross, N, covariances if keep else None) for cross in S.congruences(A)]
+    variances, inside, *score_columns = (np.concatenate(column) for column in zip(*chunks, strict=True))
+    scores = np.concatenate(covariances) if keep else None
+    return ScoreMoments(variances, inside, scores, S.squared_norms(), S.norm_errors(), *score_columns)
 
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
@@ -210,15 +217,17 @@ def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
     )
 
 
-def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
+def _moments_of_chunk(cross: Array, N: Array, kept: list[Array] | None) -> tuple[Array, ...]:
     """Return the five moments that come from ``cross``, the ``A^T S_i A`` (k, r, r) of some contexts.
 
-    They are the variances along A (k, r), the covariances of the scores (k, r, r), and their off-diagonals,
-    correlations and likelihood losses (k,).
+    They are the variances along A (k, r), the variance in its span, and the off-diagonals, correlations and likelihood
+    losses of scores (k,). The covariances of the scores are appended to ``kept``, if that is a list.
     """
     k, r, _ = cross.shape
     # A view of the diagonal would keep the whole chunk alive.
     variances = np.einsum("kjj->kj", cross).copy()
+    # tr(A A^+ S_i) = tr(N A^T S_i A), as a product of vectors, since both are symmetric.
+    inside = cross.reshape(k, -1) @ N.ravel()
     # C_i = N cross_i N = A^+ S_i A^+T, as two products of (k r, r) by (r, r): matmul of k small matrices is slower.
     half = (np.ascontiguousarray(cross.transpose(1, 0, 2)).reshape(r, -1).T @ N).reshape(k, r, r)
     C = (half.transpose(0, 2, 1).reshape(-1, r) @ N).reshape(k, r, r)
@@ -242,9 +251,11 @@ def _moments_of_chunk(cross: Array, N: Array) -> tuple[Array, ...]:
     losses = np.log(diagonal).sum(axis=1) - logdet
     # exp(-loss) is the determinant of a correlation matrix: of a singular one, rounding leaves about eps and not 0.
     singular = ~all_vary | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
-    diagonal[:] = score_variances
+    if kept is not None:
+        diagonal[:] = score_variances
+        kept.append(C)
     # Hadamard's inequality makes a loss >= 0; rounding may not.
-    return variances, C, offdiagonals, correlations, np.where(singular, np.inf, np.maximum(losses, 0))
+    return variances, inside, offdiagonals, correlations, np.where(singular, np.inf, np.maximum(losses, 0))
 
 
 def _log_determinants(scores: Array) -> tuple[Array, Array]:

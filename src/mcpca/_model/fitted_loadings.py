@@ -20,6 +20,7 @@ from .._linalg.canonical import canonical_order
 from .._solvers import SolverResult
 from .._solvers.floor import Floor, floor_with_hidden, outside_is_empty, own_floor, shared_floor
 from .._solvers.loadings import solve_loadings
+from .._utils.parallel import over_contexts
 from .._utils.types import Array
 from .._utils.wording import listed
 from .facets import Facets, ScoreMoments, complete, score_moments
@@ -36,8 +37,9 @@ class Measures(NamedTuple):
     floor : ndarray
         The noise of the decomposition or, if that has none, the isotropic floor (k,) of the corrected loadings; 0 if
         A spans all features.
-    score_covariances : ndarray (k, r, r)
-        ``W S_i W^T`` with ``W = pinv(A)``.
+    score_covariances : ndarray (k, r, r) or None
+        ``W S_i W^T`` with ``W = pinv(A)``, of a fit with noise that features share: the largest array of a model, which
+        only tests of presence without rows have a use for.
     rest : ndarray (k,)
         Variance outside the span of A.
     """
@@ -45,7 +47,7 @@ class Measures(NamedTuple):
     facets: Facets
     corrected_loadings: Array
     floor: Array
-    score_covariances: Array
+    score_covariances: Array | None
     rest: Array
 
 
@@ -73,7 +75,7 @@ def loadings_of_fit(
         A, B, _ = canonical_order(A, result.loadings)
         return FittedLoadings(A, B, result.noise, None)
     # a_j^T S_i a_j (k, r) is the right-hand side of least squares, and the diagonal of the A^T S_i A behind the facets.
-    moments = score_moments(S, A) if with_measures else None
+    moments = score_moments(S, A, keep=kind in ("isotropic", "pooled")) if with_measures else None
     along = S.variances_along(A) if moments is None else moments.variances
     noise = result.noise
     if result.loadings is not None:
@@ -94,13 +96,21 @@ def loadings_of_fit(
         corrected, floor = _corrected(S, A, B, along, _hidden_noise(S, A, moments, freedom), freedom)
     ordered, B, order = canonical_order(A, B)
     signs = np.sign(np.einsum("pj,pj->j", ordered, A[:, order]))
-    # The covariances of scores turn with the order and signs of components; the other moments are sums over them.
-    # Contiguous, as they would come from a file: another layout of memory would round differently later.
-    scores = np.ascontiguousarray(moments.covariances[:, order][:, :, order] * np.outer(signs, signs))
-    moments = moments._replace(variances=along[:, order], covariances=scores)
-    rest = _outside(S, ordered, scores)
-    measures = Measures(complete(moments, ordered, B), corrected[:, order], floor, scores, rest)
+    scores = None if moments.covariances is None else _turned(moments.covariances, order, signs)
+    # The other moments are sums over components, and do not depend on their order and signs.
+    facets = complete(moments._replace(variances=along[:, order]), ordered, B)
+    measures = Measures(facets, corrected[:, order], floor, scores, _outside(S, moments.inside))
     return FittedLoadings(ordered, B, noise, measures)
+
+
+def _turned(scores: Array, order: Array, signs: Array) -> Array:
+    """Return covariances of scores (k, r, r) for components in another order and with other signs."""
+    # New and contiguous, as from a file: another layout of memory would round differently later.
+    out = np.empty_like(scores)
+    rows = order[:, None]
+    factors = np.outer(signs, signs)
+    over_contexts(lambda part: np.multiply(scores[part][:, rows, order], factors, out=out[part]), *scores.shape[:2])
+    return out
 
 
 def _floor(S: Covariances, A: Array, along: Array, kind: str, freedom: Array) -> Floor:
@@ -119,10 +129,10 @@ def _corrected(S: Covariances, A: Array, B: Array, along: Array, hidden: Array, 
     return floor_with_hidden(A, along, S.traces(), hidden, freedom)
 
 
-def _outside(S: Covariances, A: Array, scores: Array) -> Array:
-    """Return the variance outside the span of A (k,): ``tr S_i - tr(G W S_i W^T)`` with ``G = A^T A``."""
+def _outside(S: Covariances, inside: Array) -> Array:
+    """Return the variance outside the span of A (k,), from that in it."""
     # Rounding may leave it below zero.
-    return np.asarray(np.maximum(S.traces() - np.einsum("kab,ab->k", scores, A.T @ A), 0))
+    return np.asarray(np.maximum(S.traces() - inside, 0))
 
 
 def _hidden_noise(S: Covariances, A: Array, moments: ScoreMoments | None, freedom: Array) -> Array:
@@ -133,11 +143,8 @@ def _hidden_noise(S: Covariances, A: Array, moments: ScoreMoments | None, freedo
     few: Array = np.asarray(freedom <= A.shape[1])
     if not few.any():
         return few
-    if moments is not None:
-        rest = _outside(S, A, moments.covariances)
-    else:
-        rest = S.traces() - S.variances_along(orthonormal(A)).sum(axis=1)
-    return np.asarray(few & outside_is_empty(rest, S.traces()))
+    inside = S.variances_along(orthonormal(A)).sum(axis=1) if moments is None else moments.inside
+    return np.asarray(few & outside_is_empty(_outside(S, inside), S.traces()))
 
 
 def check_outside(r: int, p: int, noise: str | None) -> None:

@@ -52,8 +52,8 @@ class FittedModel:
     facets : Facets
     score_moments : tuple of ndarray (k, r, r) and ndarray (k,), or None
         The covariances ``W S_i W^T`` of the scores and the variance outside the span of A, which is all that tests of
-        presence need of the data; in features divided by their noise if that is by feature. None for models saved
-        before these were kept.
+        presence need of the data; in features divided by their noise if that is by feature. None without noise, where
+        they would be the largest array of the model, and for models saved before these were kept.
     feature_names : ndarray (p,) of object, or None
     label_columns : tuple of str
         Columns of a DataFrame that held the labels, and are therefore not features.

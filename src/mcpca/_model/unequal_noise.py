@@ -23,7 +23,7 @@ from .fitted_model import FittedModel
 _STANDARD_ERRORS = 4.0
 # Contexts that are compared: the half of these with the least and the half with the most noise. All pairs of more
 # contexts would take longer than the loadings.
-_MOST_CONTEXTS = 200
+_MOST_CONTEXTS = 100
 # Rows behind each covariance if their number is not known.
 _ASSUMED_ROWS = 100
 

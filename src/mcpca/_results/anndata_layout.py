@@ -21,7 +21,7 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
     fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
     those features that the axes are made of;
-  - "noise_variance", "score_covariances", "variance_outside" (missing from fits of older versions without noise);
+  - "noise_variance"; of a fit with noise also "score_covariances" and "variance_outside";
   - "params": all that is needed to repeat the run, and "version";
   - "diagnostics": "n_samples", "reconstruction_error", "relative_error" (its share of the squared norms),
     "explained_share" with its standard error "explained_share_error", "variance_explained",

@@ -17,11 +17,12 @@ from .._covariances.stack import variances_along
 from .._covariances.validation import check_covariances
 from .._utils.arguments import FINITE, check_unmasked
 from .._utils.array_api import to_host
+from .._utils.parallel import over_contexts
 from .._utils.types import Array
 
-# Numbers in a batch of r x r systems: 4 MB at most, and no more than an eighth of what all contexts together would
+# Numbers in a batch of r x r systems: 2 MB at most, and no more than an eighth of what all contexts together would
 # take, so that memory stays small beside the data; but 64 kB at least, below which calls cost more than arithmetic.
-_BATCH_NUMBERS = 2**19
+_BATCH_NUMBERS = 2**18
 _SMALLEST_BATCH_NUMBERS = 2**13
 _SIGN_TOL = 1e-12  # an entry is negative when it is below minus this; targets are scaled to 1
 _PATIENCE = 3  # rounds without fewer wrong signs before a row exchanges one entry at a time
@@ -72,8 +73,7 @@ def solve_loadings(G: Array, H: Array) -> Array:
     if not k:
         return np.zeros((0, r))
     numbers = min(_BATCH_NUMBERS, max(k * r * r // 8, _SMALLEST_BATCH_NUMBERS))
-    step = max(1, numbers // (r * r))
-    return np.concatenate([_pivot(G, H[i : i + step]) for i in range(0, k, step)])
+    return np.concatenate(over_contexts(lambda part: _pivot(G, H[part]), k, r, numbers))
 
 
 def _pivot(G: Array, H: Array) -> Array:

@@ -124,12 +124,12 @@ def own_threads(k: int, r: int) -> Iterator[None]:
             _reserved.reset(token)
 
 
-def over_contexts(call: Callable[[slice], _Part], k: int, r: int) -> list[_Part]:
+def over_contexts(call: Callable[[slice], _Part], k: int, r: int, numbers: int = _SLICE_NUMBERS) -> list[_Part]:
     """Return ``call`` of slices of k contexts, each context being about r^2 numbers and r^3 operations.
 
-    The slices depend on k and r alone, so that sums over them are the same for any number of threads.
+    The slices, of about ``numbers`` each, do not depend on the number of threads, and nor do sums over them.
     """
-    step = max(1, _SLICE_NUMBERS // (r * r))
+    step = max(1, numbers // (r * r))
     slices = [slice(i, min(i + step, k)) for i in range(0, k, step)]
     # The same slices as with threads, so that sums over them are the same.
     if not _worthwhile(k, r) or len(slices) < 2:
