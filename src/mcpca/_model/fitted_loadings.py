@@ -93,7 +93,8 @@ def loadings_of_fit(
     corrected = B
     floor = noise
     if floor is None:
-        corrected, floor = _corrected(S, A, B, along, _hidden_noise(S, A, moments, freedom), freedom)
+        hidden = _hidden_noise(S, A, moments, freedom)
+        corrected, floor = _corrected(S, A, B, along, hidden, freedom)
     ordered, B, order = canonical_order(A, B)
     signs = np.sign(np.einsum("pj,pj->j", ordered, A[:, order]))
     scores = None if moments.covariances is None else _turned(moments.covariances, order, signs)

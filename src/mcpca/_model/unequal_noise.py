@@ -24,6 +24,7 @@ _STANDARD_ERRORS = 4.0
 # Contexts that are compared: the half of these with the least and the half with the most noise. All pairs of more
 # contexts would take longer than the loadings.
 _MOST_CONTEXTS = 100
+_NEGLIGIBLE = 1e-4  # difference of noise variances, as a share of the largest loading
 # Rows behind each covariance if their number is not known.
 _ASSUMED_ROWS = 100
 
@@ -37,6 +38,9 @@ def warn_of_unequal_noise(model: FittedModel, names: Sequence[str]) -> None:
     corrected = model.compared_loadings().astype(np.float64)
     # Squares of variances may be out of range in the units of the data.
     unit = max(float(corrected.max(initial=0)), float(floors.max(initial=0))) or 1.0
+    # Noise that is next to nothing cannot change an order by more than sampling does; exact data have such.
+    if np.ptp(floors) <= _NEGLIGIBLE * unit:
+        return
     changed = reordered(B / unit, corrected / unit, floors / unit, model.n_samples, model.n_features)
     if not changed.any():
         return

@@ -21,10 +21,12 @@ from .._utils.parallel import over_contexts
 from .._utils.types import Array
 
 # Numbers in a batch of r x r systems: 2 MB at most, and no more than an eighth of what all contexts together would
-# take, so that memory stays small beside the data; but 64 kB at least, below which calls cost more than arithmetic.
+# take, so that memory stays small beside the data; but 1 MB at least, below which calls cost more than arithmetic.
+# Systems are of half the size at most, as a rule, and take a quarter of that.
 _BATCH_NUMBERS = 2**18
-_SMALLEST_BATCH_NUMBERS = 2**13
+_SMALLEST_BATCH_NUMBERS = 2**17
 _SIGN_TOL = 1e-12  # an entry is negative when it is below minus this; targets are scaled to 1
+_WELL_CONDITIONED = 1e3  # in the 1-norm: up to which the inverse of G is used, which loses as many digits
 _PATIENCE = 3  # rounds without fewer wrong signs before a row exchanges one entry at a time
 
 
@@ -87,10 +89,12 @@ def _pivot(G: Array, H: Array) -> Array:
     scale: Array = np.abs(H).max(axis=1, keepdims=True)
     H = H / np.where(scale > 0, scale, 1)  # rows of tiny contexts keep their relative accuracy
     try:
-        # A first guess by one factorisation for all rows: where the unconstrained solution is positive.
-        positive = np.linalg.solve(G, H.T).T > 0
+        inverse = np.linalg.inv(G)
+        # A first guess by one inverse for all rows: where the unconstrained solution is positive.
+        positive = H @ inverse > 0
     except np.linalg.LinAlgError:
         return np.asarray(scale * _active_set(G, H))
+    is_well_conditioned = np.linalg.norm(G, 1) * np.linalg.norm(inverse, 1) < _WELL_CONDITIONED
     B = np.zeros_like(H)
     todo = np.arange(len(H))
     patience = np.full(len(H), _PATIENCE)
@@ -99,10 +103,8 @@ def _pivot(G: Array, H: Array) -> Array:
     identity = np.eye(r)
     for _ in range(5 * r + 10):
         P = positive[todo]
-        # One r x r system for every row, whatever its number of positive entries: the others get the identity.
-        system = np.where(P[:, :, None] & P[:, None, :], G, identity)
         try:
-            b = np.linalg.solve(system, np.where(P, H[todo], 0)[:, :, None])[:, :, 0]
+            b = _with_zeros(G, inverse if is_well_conditioned else None, H[todo], P)
         except np.linalg.LinAlgError:
             break
         # G b - h, half the gradient.
@@ -128,6 +130,41 @@ def _pivot(G: Array, H: Array) -> Array:
     # Also after a singular system: rows that were done before it keep their solution.
     B[todo] = _active_set(G, H[todo])
     return np.asarray(scale * B)
+
+
+def _with_zeros(G: Array, K: Array | None, H: Array, P: Array) -> Array:
+    """Return b (m, r) with ``(G b - h)_P = 0`` that is 0 off P, for every row, by the smaller of two systems.
+
+    One has the positive entries as unknowns. The other has multipliers l of the zeros Z, and takes ``K = G^-1``: from
+    ``G b + l = h`` with l = 0 on P follows ``b = K h - K l``, and ``b_Z = 0`` is ``K_ZZ l_Z = (K h)_Z``.
+    """
+    if K is None:
+        return _solve_on(G, H, P)
+    by_zeros = 2 * P.sum(axis=1) >= P.shape[1]
+    b = np.empty_like(H)
+    b[~by_zeros] = _solve_on(G, H[~by_zeros], P[~by_zeros])
+    Z = ~P[by_zeros]
+    free = H[by_zeros] @ K
+    b[by_zeros] = np.where(Z, 0, free - _solve_on(K, free, Z) @ K)
+    return b
+
+
+def _solve_on(M: Array, V: Array, members: Array) -> Array:
+    """Solve ``M_SS x_S = v_S`` for the members S of each row (m, r); x is 0 elsewhere. Systems are of their number."""
+    counts = members.sum(axis=1)
+    most = int(counts.max(initial=0))
+    out = np.zeros_like(V)
+    if most == 0:
+        return out
+    # Members of each row first; rows with fewer have the identity for the rest.
+    index = np.argsort(~members, axis=1, kind="stable")[:, :most]
+    used = np.arange(most) < counts[:, None]
+    system = M[index[:, :, None], index[:, None, :]]
+    if not used.all():
+        system = np.where(used[:, :, None] & used[:, None, :], system, np.eye(most))
+    values = np.where(used, np.take_along_axis(V, index, axis=1), 0)
+    np.put_along_axis(out, index, np.linalg.solve(system, values[:, :, None])[:, :, 0], axis=1)
+    return out
 
 
 def _active_set(G: Array, H: Array) -> Array:
