@@ -72,6 +72,8 @@ def test_products_are_those_of_the_array(rng, kind, cut):
     k = found.n_contexts
     p = found.n_features
     np.testing.assert_allclose(found.means, [X[y == i].mean(axis=0) for i in range(k)])
+    # Before another pass has found them on its way; then by passes that do.
+    np.testing.assert_allclose(found.traces(), S.traces(), rtol=1e-9)
     A = rng.standard_normal((p, 3))
     same = {"rtol": 1e-9, "atol": 1e-10}
     np.testing.assert_allclose(
@@ -103,10 +105,28 @@ def test_products_of_scaled_features_and_weighted_contexts(rng, cut):
     A = np.linalg.qr(rng.standard_normal((30, 3)))[0]
     np.testing.assert_allclose(found._gram_times(A), sum(s @ s for s in twin.values) @ A)
     np.testing.assert_allclose(found.variances_along(A), twin.variances_along(A))
+    np.testing.assert_allclose(found.traces(), twin.traces())
     np.testing.assert_allclose(
         found.combine(A, weights[:, None] * np.ones(3)), twin.combine(A, weights[:, None] * np.ones(3))
     )
     np.testing.assert_allclose(found.variances(), twin.variances())
+
+
+@pytest.mark.parametrize("product", ["congruences", "combine"])
+def test_traces_come_with_another_pass(rng, product):
+    X, y = sparse_problem(rng)
+    X[y == 1] *= 1e-6  # a small context loses no digits beside large ones
+    X[3] = 0  # a row without entries
+    S = CovarianceStack(context_covariances(X, y).covariances)
+    found = StreamedCovariances.of(read_contexts(scipy.sparse.csr_array(X), y), 4, Passes.silent())
+    A = rng.standard_normal((30, 3))
+    if product == "congruences":
+        list(found.congruences(A))
+    else:
+        found.combine(A, np.ones((5, 3)))
+    before = found.passes.ledger.n_passes
+    np.testing.assert_allclose(found.traces(), S.traces(), rtol=1e-9)
+    assert found.passes.ledger.n_passes == before
 
 
 @pytest.mark.parametrize(

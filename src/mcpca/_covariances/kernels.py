@@ -9,7 +9,6 @@ Centring rows would make sparse ones dense. Wherever possible, their scores on a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from .._data.contexts import Contexts
 from .._data.projection import offset_scores
 from .._data.scatter import add_centred
 from .._utils.types import Array
+from .passes import Kernel
 
 # Numbers in a dense, centred copy of rows (8 MB per thread), which is needed if all entries of covariances are. With
 # more, the copy only takes memory; with far fewer, it has too few rows for BLAS to be efficient.
@@ -29,9 +29,6 @@ _CENTRED_NUMBERS = 2**20
 # With more contexts than this a block has few rows of each. Sums of sparse rows are then added entry by entry, which is
 # three times as fast as forming sums by context first.
 _MANY_CONTEXTS = 200
-
-
-Kernel = Callable[[Any, Array], list[Sum]]
 
 
 @dataclass(frozen=True)
@@ -90,26 +87,34 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
 
 @dataclass(frozen=True)
 class SquareLengths:
-    """Squared lengths ``sum_f w_f (x_f - m_if)^2`` of centred rows, from the means (k, p) and weights w (p,), or 1."""
+    """Squared lengths of rows, ``sum_f w_f (x_f - m_if)^2`` of dense and ``sum_f w_f x_f^2`` of sparse ones.
+
+    ``means`` (k, p), ``weights`` w (p,) or None for 1. Summed over a context, the two differ by ``n_i sum_f w_f
+    m_if^2``.
+    """
 
     means: Array
     weights: Array | None
 
     def of(self, X: Any, codes: Array) -> Array:
-        """Return the squared lengths (n,) in float64; memory O(n + nnz), or a chunk of dense rows."""
-        weights = np.ones(self.means.shape[1]) if self.weights is None else self.weights
-        if not scipy.sparse.issparse(X):
-            step = max(1, _CENTRED_NUMBERS // X.shape[1])
-            lengths = np.empty(len(X))
-            for i in range(0, len(X), step):
-                lengths[i : i + step] = self._of_dense(X[i : i + step], codes[i : i + step], weights)
+        """Return the squared lengths (n,) in float64; memory O(nnz), or that of a chunk of dense rows."""
+        if scipy.sparse.issparse(X):
+            squares = X.data.astype(np.float64)
+            squares *= squares
+            if self.weights is not None:
+                squares *= self.weights[X.indices]
+            # Rows without entries are left out: for these reduceat would return the next entry and not 0.
+            filled = np.diff(X.indptr) > 0
+            lengths = np.zeros(X.shape[0])
+            if filled.any():
+                lengths[filled] = np.add.reduceat(squares, X.indptr[:-1][filled])
             return lengths
-        # (x - m)^2 - m^2 = x (x - 2 m) is 0 for entries that are not stored; the m^2 of all features is added.
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        values = X.data.astype(np.float64)
-        values *= (values - 2 * self.means[codes[rows], X.indices]) * weights[X.indices]
-        stored = np.bincount(rows, weights=values, minlength=X.shape[0])
-        return np.asarray(stored + (self.means**2 @ weights)[codes])
+        weights = np.ones(self.means.shape[1]) if self.weights is None else self.weights
+        step = max(1, _CENTRED_NUMBERS // X.shape[1])
+        lengths = np.empty(len(X))
+        for i in range(0, len(X), step):
+            lengths[i : i + step] = self._of_dense(X[i : i + step], codes[i : i + step], weights)
+        return lengths
 
     def _of_dense(self, X: Array, codes: Array, weights: Array) -> Array:
         centred = X - self.means[codes]
@@ -117,7 +122,7 @@ class SquareLengths:
 
 
 def with_row_squares(kernel: Kernel, lengths: SquareLengths, place: int, X: Any, codes: Array) -> list[Sum]:
-    """Return what ``kernel`` does, and sums of squared lengths of centred rows, to total ``place``, (k, 1)."""
+    """Return what ``kernel`` does, and sums of squared lengths of rows, to total ``place``, (k, 1)."""
     present, index = np.unique(codes, return_inverse=True)
     return [*kernel(X, codes), Sum(place, present, np.bincount(index, weights=lengths.of(X, codes))[:, None])]
 

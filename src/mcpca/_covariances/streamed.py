@@ -29,7 +29,7 @@ from .gram import Gram, GramInParts
 from .gram_passes import block_for, learned, multiply, multiply_and_sum_rows
 from .interface import Basis, Covariances
 from .pass_results import PassMemory, PassResults
-from .passes import Passes, run_pass
+from .passes import Kernel, Passes, run_pass
 from .row_groups import memory_limit
 from .row_sample import sample_of
 
@@ -336,7 +336,7 @@ class StreamedCovariances:
         assert self.known.traces is not None
         return self.known.traces
 
-    def _run_with_traces(self, stage: str, kernel: kernels.Kernel, totals: list[Array]) -> None:
+    def _run_with_traces(self, stage: str, kernel: Kernel, totals: list[Array]) -> None:
         """Run a pass that also finds the traces, if they are not known.
 
         Their O(nnz) is little beside the O(nnz m) of scores on m directions; a pass of their own would not be.
@@ -348,7 +348,9 @@ class StreamedCovariances:
         squares = np.zeros((self.n_contexts, 1))
         both = partial(kernels.with_row_squares, kernel, lengths, len(totals))
         run_pass(self.contexts, self.passes, stage, both, [*totals, squares])
-        self._memory.results = self.known.with_traces(squares[:, 0] * self._factors)
+        weights = np.ones(self.n_features) if self.scale is None else self.scale**2
+        about_zero = np.where(self.contexts.sparse, self.contexts.n_samples, 0) * (self.means**2 @ weights)
+        self._memory.results = self.known.with_traces(np.maximum(squares[:, 0] - about_zero, 0) * self._factors)
 
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""
