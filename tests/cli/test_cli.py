@@ -530,8 +530,17 @@ def test_a_fit_writes_the_report_with_its_rows(inputs, tmp_path, capsys, reports
     assert options["y"].names().tolist() == y.tolist()
     assert options["run"]["command"] == shlex.join(["mcpca", *command, "--title", "Cells"])
     assert json.loads((out / "run.json").read_text())["inputs"][0]["sha256"] in options["run"]["input plain.csv"]
-    np.testing.assert_array_equal(options["standard_errors"].loadings, model.standard_errors().loadings)
-    assert options["presence"].adjusted.shape == (4, 2)
+    # By the spread of the rows, since they are at hand.
+    rows = pd.DataFrame(X, columns=model.feature_names_in_)
+    np.testing.assert_allclose(options["standard_errors"].loadings, model.standard_errors(rows, y).loadings, rtol=1e-12)
+    np.testing.assert_allclose(options["presence"].p_values, model.presence(rows, y).p_values, rtol=1e-9)
+    # A report without rows, or with others, has the model to go by.
+    few = tmp_path / "few.csv"
+    few.write_text("".join((inputs / "plain.csv").read_text().splitlines(keepends=True)[:-5]))
+    for rows in ([], [str(few), *CSV]):
+        assert main(["report", str(out), *rows, "-o", str(tmp_path / f"{len(rows)}.html"), "-q"]) == 0
+        _, options = reports[-1]
+        np.testing.assert_array_equal(options["standard_errors"].loadings, model.standard_errors().loadings)
 
 
 def test_report_of_a_model_with_and_without_rows(fitted, inputs, tmp_path, capsys, reports):

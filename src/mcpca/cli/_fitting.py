@@ -303,12 +303,18 @@ def write_model_report(
 ) -> None:
     """Write the report of a model, with rows if there are any."""
     content: dict[str, Any] = {}
+    # What errors and tests are taken from: the rows, if they are those of the fit, else the model alone.
+    evidence: list[tuple[Any, ...]] = [()]
     if data is not None and data.labels is not None:
         content = {"X": data.source, "y": known_labels(model, data.labels)}
+        evidence.insert(0, (content["X"], content["y"]))
     # Both need the numbers of rows; standard errors are those of a likelihood.
     if fitted_model(model).is_likelihood and model.n_samples_per_context_ is not None:
-        with suppress(ValueError):  # raised if the model leaves nothing to estimate errors from
-            content |= {"standard_errors": model.standard_errors(), "presence": model.presence()}
+        for rows in evidence:
+            # Raised for other rows than those of the fit, and if the model leaves nothing to estimate errors from.
+            with suppress(ValueError):
+                content |= {"standard_errors": model.standard_errors(*rows), "presence": model.presence(*rows)}
+                break
     shown_run = None if run is None else for_a_reader(run)
     report_writer()(model, path, **content, title=title, run=shown_run, corrected=corrected, overwrite=True)
 

@@ -92,7 +92,8 @@ def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any]
         # Not simply plus and minus: loadings are variances, and end at 0.
         lower, upper = errors.intervals(B, _CONFIDENCE)
         level = _CONFIDENCE
-        source = "Fisher's information of the fitted Gaussian model"
+        by_rows = "sandwich standard errors, by the spread of the rows"
+        source = by_rows if errors.kind == "sandwich" else "Fisher's information of the fitted Gaussian model"
     return {"lower": rounded(lower), "upper": rounded(upper), "words": f"{level:.0%} intervals from {source}"}
 
 
