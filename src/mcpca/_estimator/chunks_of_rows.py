@@ -41,8 +41,7 @@ def add_chunk(
 
     ``columns_before`` are the columns of earlier chunks that held labels.
     """
-    parameters.refuse_robust("moments of chunks")
-    parameters.refuse_cross_fit("moments of chunks")
+    parameters.refuse_options_of_rows("moments of chunks")
     # A chunk may bring its labels as an array; the columns that held those of earlier chunks are still no features.
     columns = tuple(label_columns(X, y)) or columns_before
     X, y = take_labels(X, y)

@@ -124,8 +124,7 @@ def _fit_robustly(parameters: Parameters, contexts: Contexts, features: Features
 
 def fit_moments(parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report) -> Fit:
     """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of."""
-    parameters.refuse_robust("moments")
-    parameters.refuse_cross_fit("moments")
+    parameters.refuse_options_of_rows("moments")
     covariances = moments.covariances()
     if parameters.n_components is not None:
         check_rank(parameters.n_components, covariances.covariances.shape[1])
@@ -137,8 +136,7 @@ def fit_covariances(
     parameters: Parameters, S: Any, n_samples: Any, names_of_features: Any, names_of_contexts: Any, report: Report
 ) -> Fit:
     """Fit covariances as an array, a list or a dict; names that are passed override those of tables."""
-    parameters.refuse_robust("covariances")
-    parameters.refuse_cross_fit("covariances")
+    parameters.refuse_options_of_rows("covariances")
     S, table_columns, table_keys = covariance_tables(S)
     S = check_stack(S)
     k, p, _ = S.shape

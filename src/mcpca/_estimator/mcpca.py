@@ -513,8 +513,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             fitted mean of their context, and ``C_i`` the covariance of the model, ``A diag(b_i) A^T`` plus the fitted
             noise if it has any. On new rows this is a fair test, even with one row per context, and models of all
             solvers can be compared by it. "likelihood" is the mean log-likelihood of a row, given the fitted mean,
-            loadings and noise of its context; it needs ``solver="ml"`` with noise. None means "likelihood" for such a
-            model and "covariance" for any other: two different quantities.
+            corrected loadings and noise of its context; it needs fewer MCPCs than features. None means "likelihood" for
+            a fit with noise and "covariance" for any other: two different quantities.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "score") as report:

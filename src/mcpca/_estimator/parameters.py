@@ -65,20 +65,17 @@ class Parameters:
             as_generator(self.random_state)
         return self
 
-    def refuse_cross_fit(self, what: str) -> None:
-        """Raise if loadings should be cross-fitted but the fit is of ``what``, which does not have the rows."""
+    def refuse_options_of_rows(self, what: str) -> None:
+        """Raise if an option needs the rows, and the fit is of ``what`` (plural), which does not have them."""
+        if self.robust:
+            raise ValueError(
+                f"robust=True weighs single rows, and {what} no longer have them; pass the rows to fit, or "
+                "robust=False."
+            )
         if self.cross_fit:
             raise ValueError(
                 f"cross_fit={self.cross_fit} fits parts of the rows, and {what} cannot be divided into parts; pass the "
                 "rows to fit, or cross_fit=0."
-            )
-
-    def refuse_robust(self, what: str) -> None:
-        """Raise if the fit should be robust but is of ``what``, which does not have the rows."""
-        if self.robust:
-            raise ValueError(
-                f"robust=True weighs single rows, and {what} no longer {'have' if what.endswith('s') else 'has'} them; "
-                "pass the rows to fit, or robust=False."
             )
 
 

@@ -8,13 +8,16 @@ files and AnnData, which need a model's internals, take them from here and not f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .._solvers import SOLVERS
 from .._utils.array_api import to_host
 from .._utils.types import Array
+from .._utils.wording import quoted
 from .centering import ContextMeans
 from .compared import Compared, compared
 from .facets import Facets
@@ -153,6 +156,16 @@ class FittedModel:
         return GaussianModel.with_noise(
             to_host(self.components).astype(np.float64), self.compared_loadings().astype(np.float64), noise, self.noise
         )
+
+    def positions_of(self, names: Sequence[Any], purpose: str, way_out: str) -> list[int]:
+        """Return where contexts are among the fitted ones; raise, naming ``purpose``, if one was not fitted."""
+        positions = self.context_means.positions()
+        unknown = [name for name in names if name not in positions]
+        if unknown:
+            raise ValueError(
+                f"{purpose} needs the loadings of each context, and {quoted(unknown)} were not seen in fit. {way_out}"
+            )
+        return [positions[name] for name in names]
 
     def counts(self, purpose: str) -> Array:
         """Return the number of rows of each context (k,); raise, naming ``purpose``, if they are not known."""

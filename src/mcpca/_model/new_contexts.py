@@ -16,10 +16,9 @@ import numpy as np
 
 from .._covariances.context_covariances import second_moments_about
 from .._covariances.fit_data import MOST_NUMBERS, without_basis
-from .._covariances.interface import Covariances
+from .._covariances.interface import Covariances, project
 from .._covariances.scaling import in_range, stack_in_range
 from .._covariances.stack import CovarianceStack
-from .._covariances.subspace import orthonormal
 from .._covariances.validation import check_covariances
 from .._data.alignment import square_in_order
 from .._data.contexts import Contexts, named_blocks, read_contexts
@@ -63,38 +62,41 @@ def loadings_for(model: FittedModel, X: Any, y: Any, corrected: bool, report: Re
 
 def _loadings_on(model: FittedModel, S: Covariances, e: int, corrected: bool) -> Array:
     """Return the loadings (k, r) for covariances of rows times ``2^-e``, in the same units."""
+    A = to_host(model.components).astype(np.float64)
     if model.is_likelihood:
         B = model.gaussian("loadings_for").times_power(-e).fit_new(S).B
+    elif corrected:
+        B = _beside_floor(model, S, A, e)
     else:
-        A = to_host(model.components).astype(np.float64)
-        along = S.variances_along(A)
         # <a_j a_j^T, a_l a_l^T> = (a_j . a_l)^2 and <a_j a_j^T, S_i> = a_j^T S_i a_j: the whole problem is r x r.
-        G = (A.T @ A) ** 2
-        B = _beside_floor(model, S, A, along, e) if corrected else solve_loadings(G, along)
+        B = solve_loadings((A.T @ A) ** 2, S.variances_along(A))
     return B.astype(to_host(model.loadings).dtype, copy=False)
 
 
-def _beside_floor(model: FittedModel, S: Covariances, A: Array, along: Array, e: int) -> Array:
+def _beside_floor(model: FittedModel, S: Covariances, A: Array, e: int) -> Array:
     """Return the loadings of new contexts by least squares beside noise, each with a level of its own.
 
     What features share, the profile of scaled noise and all of diagonal noise, stays as fitted.
     """
     p, r = A.shape
+    # In one pass: A^T S_i A has the variances along A on its diagonal, and with A^T A the variance in its span.
+    cross = project(S, A)
+    along = np.einsum("kjj->kj", cross)
+    G = (A.T @ A) ** 2
     if model.noise_variance is None or r == p:
-        return solve_loadings((A.T @ A) ** 2, along)
+        return solve_loadings(G, along)
     fitted = np.ldexp(to_host(model.noise_variance).astype(np.float64), -2 * e)
     if model.noise == "diagonal":
-        return solve_loadings((A.T @ A) ** 2, along - fitted @ A**2)
+        return solve_loadings(G, along - fitted @ A**2)
     if model.noise == "scaled":
         profile = fitted.mean(axis=0)
         return own_floor(A, along, S.variances() @ profile, profile).loadings
     # A context of few rows may lie in the span of A; its noise is then taken to be the average one.
     traces = S.traces()
-    inside = S.variances_along(orthonormal(A)).sum(axis=1)
-    floor = own_floor(A, along, traces)
+    inside = np.einsum("kab,ab->k", cross, np.linalg.pinv(A.T @ A, hermitian=True))
     hidden = outside_is_empty(traces - inside, traces)
-    B = floor.loadings.copy()
-    B[hidden] = solve_loadings((A.T @ A) ** 2, along[hidden] - fitted.mean())
+    B = own_floor(A, along, traces).loadings
+    B[hidden] = solve_loadings(G, along[hidden] - fitted.mean())
     return B
 
 

@@ -20,7 +20,6 @@ from .._data.detect import has_dask_rows, input_kind
 from .._data.labels import encode_labels, take_labels
 from .._utils.array_api import is_device_array, like, to_host
 from .._utils.types import Array, Report
-from .._utils.wording import quoted
 from .fitted_model import FittedModel
 from .gaussian import GaussianModel
 from .new_rows import check_new_rows, read_new_contexts
@@ -106,14 +105,8 @@ def _distances(model: FittedModel, gaussian: GaussianModel, names: Array | None,
             s=np.average(gaussian.s, weights=counts)[None],
         )
     else:
-        positions = model.context_means.positions()
-        unknown = [name for name in labels if name not in positions]
-        if unknown:
-            raise ValueError(
-                f"outlyingness needs the loadings of each context, and {quoted(unknown)} were not seen in fit. Drop y "
-                "to compare rows with the average context."
-            )
-        places = [positions[name] for name in labels]
+        way_out = "Drop y to compare rows with the average context."
+        places = model.positions_of(labels, "outlyingness", way_out)
         chosen = replace(gaussian, B=gaussian.B[places], s=gaussian.s[places])
     means = np.ldexp(np.stack(list(model.context_means.by_context(labels, center, list))), -e)
     return row_distances(chosen, np.broadcast_to(means, (len(chosen.B), model.n_features)))

@@ -25,7 +25,6 @@ from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
 from .._utils.types import Array, Report
-from .._utils.wording import quoted
 from .centering import rows_of, scores_of
 from .fitted_model import FittedModel
 from .new_rows import check_new_rows, read_new_contexts
@@ -135,14 +134,9 @@ def posterior_projections(model: FittedModel, names: list[Any] | None) -> list[A
     weights = np.ones(len(model.contexts)) if model.n_samples is None else model.n_samples
     if names is None:
         return [gaussian.posterior_projection(None, weights)]
-    positions = model.context_means.positions()
-    unknown = [name for name in names if name not in positions]
-    if unknown:
-        raise ValueError(
-            f"posterior=True needs the loadings of each context, and {quoted(unknown)} were not seen in fit. Drop y to "
-            "shrink by the average context, or drop posterior."
-        )
-    return [gaussian.posterior_projection(positions[name], weights) for name in names]
+    way_out = "Drop y to shrink by the average context, or drop posterior."
+    places = model.positions_of(names, "posterior=True", way_out)
+    return [gaussian.posterior_projection(i, weights) for i in places]
 
 
 def rows_from_scores(model: FittedModel, X: Any, y: Any, center: Any) -> Any:
