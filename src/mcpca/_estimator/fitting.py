@@ -21,6 +21,7 @@ from .._covariances.device_validation import check_stack
 from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
 from .._covariances.fit_identity import identity_of
 from .._covariances.moments import ContextMoments
+from .._covariances.nuisance import check_nuisance
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
 from .._data.annotations import take_annotations
@@ -72,6 +73,7 @@ def fit_rows(
     columns += [name for name in annotated.columns if name not in columns]
     read = read_device_contexts if holds_device_arrays(X) else read_contexts
     contexts = annotated.attach(read(X, annotated.y))
+    check_nuisance(contexts)
     # Before the first pass over the rows, which may take long: a rank above p needs none to be refused.
     if parameters.n_components is not None:
         check_rank(parameters.n_components, contexts.n_features)
@@ -241,7 +243,7 @@ def _model_in_units(
     return FittedModel(
         **{name: like(array, data.home) for name, array in on_device.items()},
         contexts=data.names,
-        n_samples=data.counts,
+        n_samples=data.n_samples,
         n_iter=max(1, result.n_iter),  # scikit-learn's checks expect at least 1
         n_passes=data.n_passes,
         basis_residual=result.basis_residual,
