@@ -143,8 +143,8 @@ class RemovedNuisance(Shown):
             pairs = sorted({divmod(int(pair), n_levels) for pair in wanted[unseen]})
             named = [f"{self.levels.tolist()[s]!r} in {self.contexts.tolist()[i]!r}" for i, s in pairs]
             raise ValueError(
-                f"The fit has seen no rows of batch {listed(named)}; what it shifts there is not known. Leave these rows "
-                "out."
+                f"The fit has seen no rows of batch {listed(named)}; what it shifts there is not known. Leave these "
+                "rows out."
             )
         return np.asarray(cells)
 
