@@ -29,7 +29,9 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
     units of ``16^exponent``; 0 unless data are far from 1), and "warnings" (texts);
   - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
   - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
-    on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found.
+    on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found;
+  - "replicability", "bootstrap" and "associations", where they were computed: see ``anndata_inference``. A new fit
+    under the same key removes them.
 
 All of it survives ``write_h5ad`` and ``write_zarr``.
 """
@@ -108,6 +110,17 @@ def stored_fit(adata: Any, key: str) -> dict[str, Any]:
 
 
 # Writing
+
+
+def add_result(adata: Any, key: str, name: str, content: dict[str, Any]) -> None:
+    """Store one more result in ``uns[key]``; a fit stays, and so does anything else that the user has put there."""
+    stored = adata.uns.get(key)
+    adata.uns[key] = {**(dict(stored) if hasattr(stored, "keys") else {}), name: content}
+
+
+def stored_names(names: str | list[str] | None) -> Any:
+    """Return names of columns as they come back from a file: several as an array of text."""
+    return names if names is None or isinstance(names, str) else np.array(list(names), dtype=object)
 
 
 def write_fit(
