@@ -291,3 +291,88 @@ def test_rng_of_fits_and_ranks():
     options = {"ranks": [2, 3], "criteria": (), "n_splits": 2}
     chosen = [mcpca.tl.rank(first, "patient", **options, **seed).to_json() for seed in ({"rng": 4}, {"random_state": 4})]
     assert chosen[0] == chosen[1]
+
+
+# What reads them
+
+
+def test_cards_say_what_is_stored(adata):
+    plain = mcpca.analysis.describe(adata)["MCPC 1"]
+    assert "not assessed" in plain
+    assert "Covariate" not in plain
+    agreement = mcpca.tl.replicability(adata, n_splits=2)
+    spread = mcpca.tl.bootstrap(adata, n=4)
+    tested = [mcpca.tl.associate(adata, name, n_pcs=0) for name in ("form", "stage")]
+    card = mcpca.analysis.describe(adata)["MCPC 1"]
+    assert card.count("Covariate:") == 2
+    assert "in halves of the rows (mean |cos|" in card
+    assert "95% of resamples stay within" in card
+    # The same cards as with the results themselves; and none with None.
+    one = mcpca.analysis.describe(adata, association=tested, sure=agreement)
+    other = mcpca.analysis.describe(adata, association=tested[1], sure=spread)
+    assert [line for line in card.splitlines() if "Covariate" in line] == [
+        line for line in one["MCPC 1"].splitlines() if "Covariate" in line
+    ]
+    assert other["MCPC 1"].count("Covariate:") == 1
+    assert mcpca.analysis.describe(adata, association=None, sure=None)["MCPC 1"] == plain
+
+
+def test_pictures_show_what_is_stored(adata):
+    pytest.importorskip("matplotlib").use("Agg")
+    pl = mcpca.pl
+
+    def names(ax):
+        ax.figure.canvas.draw()
+        return [tick.get_text() for tick in ax.get_xticklabels()]
+
+    assert names(pl.plot_loadings(adata)) == ["MCPC 1", "MCPC 2", "MCPC 3"]
+    result = mcpca.tl.replicability(adata, n_splits=2, threshold=0.9999)
+    ax = pl.plot_loadings(adata)
+    expected = [f"MCPC {j + 1}" if again else f"(MCPC {j + 1})" for j, again in enumerate(result.replicates)]
+    assert names(ax) == expected
+    assert "(MCPC 1)" in expected
+    assert "not found again" in ax.get_xlabel()
+    assert names(pl.plot_loadings(adata, replicability=None)) == ["MCPC 1", "MCPC 2", "MCPC 3"]
+    # Lines from the lower to the upper end of each interval.
+    spread = mcpca.tl.bootstrap(adata, n=4)
+    for covariate in ("stage", "form"):
+        ax = pl.plot_covariate(adata, 1, covariate)
+        ends = np.array([path.vertices[:, 1] for path in ax.collections[-1].get_paths()])
+        np.testing.assert_allclose(ends, np.column_stack([spread.lower[:, 1], spread.upper[:, 1]]))
+        assert ax.get_ylim()[1] > spread.upper[:, 1].max()
+    # Other loadings have other intervals.
+    n_collections = len(pl.plot_covariate(adata, 1, "stage", intervals=None).collections)
+    assert len(pl.plot_covariate(adata, 1, "stage", corrected=False).collections) == n_collections
+    with pytest.raises(ValueError, match="intervals are of loadings with corrected=True"):
+        pl.plot_covariate(adata, 1, "stage", corrected=False, intervals=spread)
+    with pytest.raises(TypeError, match="intervals is a Replicability"):
+        pl.plot_covariate(adata, 1, "stage", intervals=result)
+    with pytest.raises(TypeError, match="replicability is a Bootstrap"):
+        pl.plot_loadings(adata, replicability=spread)
+    mcpca.tl.mcpca(adata, "patient", n_comps=2, key_added="two")
+    with pytest.raises(ValueError, match="replicability is of 3 MCPCs, and the fit has 2"):
+        pl.plot_loadings(adata, key="two", replicability=result)
+    with pytest.raises(ValueError, match=r"intervals are of \(6, 3\) loadings, and the fit has \(6, 2\)"):
+        pl.plot_covariate(adata, 1, "stage", key="two", intervals=spread)
+    for number in pytest.importorskip("matplotlib.pyplot").get_fignums():
+        pytest.importorskip("matplotlib.pyplot").close(number)
+
+
+def test_fits_that_were_read_lazily(adata, tmp_path):
+    """Results that stay in the file until they are asked for; rows are on Dask then."""
+    pytest.importorskip("dask")
+    pytest.importorskip("xarray")
+    read_lazy = getattr(ad.experimental, "read_lazy", None)
+    if read_lazy is None:
+        pytest.skip("this anndata reads nothing lazily")
+    result = mcpca.tl.replicability(adata, n_splits=1)
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    lazy = read_lazy(tmp_path / "cells.h5ad")
+    assert same_arrays(stored_replicability(lazy, "mcpca"), result)
+    new = draw(5)
+    mcpca.tl.transform(new, "patient", model=lazy)
+    mcpca.tl.transform(new, "patient", model=adata, key="mcpca", key_added="twin")
+    np.testing.assert_array_equal(new.obsm["X_mcpca"], new.obsm["X_twin"])
+    assert same_arrays(mcpca.tl.associate(lazy, "stage", n_pcs=0), associate(adata, "stage", n_pcs=0))
+    with pytest.raises(ValueError, match="on Dask, and mcpca.tl.replicability"):
+        mcpca.tl.replicability(lazy)

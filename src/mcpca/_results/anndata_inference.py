@@ -27,6 +27,7 @@ from .._data.detect import is_anndata
 from .._inference.bootstrap import Bootstrap
 from .._inference.replication import Replicability
 from .._utils.optional import require
+from .anndata_layout import loaded
 
 _Result = TypeVar("_Result")
 REPLICABILITY, BOOTSTRAP, ASSOCIATIONS = "replicability", "bootstrap", "associations"
@@ -38,7 +39,7 @@ def stored_result(source: Any, key: str, name: str) -> Any:
     if not is_anndata(source):
         return None
     stored = source.uns.get(key)
-    return stored.get(name) if hasattr(stored, "keys") else None
+    return loaded(stored.get(name)) if hasattr(stored, "keys") else None
 
 
 def replicability_content(result: Replicability, mcpcs: Sequence[str], params: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
+from .._data.dask_graph import computed
 from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
 from .._rank.paper_rule import RankChoice
@@ -98,7 +99,7 @@ def stored_fit(adata: Any, key: str) -> dict[str, Any]:
     stored = adata.uns.get(key)
     # ``tl.rank`` writes under the same key, but without loadings: that alone is no fit.
     if stored is not None and "loadings" in stored:
-        return dict(stored)
+        return dict(loaded(stored))
     fits = [str(name) for name, value in adata.uns.items() if hasattr(value, "keys") and "loadings" in value]
     hint = ""
     if fits:
@@ -107,6 +108,19 @@ def stored_fit(adata: Any, key: str) -> dict[str, Any]:
     raise ValueError(
         f"key={key!r} names no fit of MCPCA in adata.uns.{hint} Run mcpca.tl.mcpca(adata, context_key) first."
     )
+
+
+def loaded(value: Any) -> Any:
+    """Return results with what ``anndata.experimental.read_lazy`` left in the file read; others as they are."""
+    if hasattr(value, "keys") and hasattr(value, "items") and not hasattr(value, "columns"):
+        return {name: loaded(entry) for name, entry in value.items()}
+    # Tables are of a kind of their own, arrays are on Dask; both may be nested in dicts.
+    return value.to_memory() if hasattr(value, "to_memory") else computed(value)
+
+
+def obs_columns(adata: Any, names: list[str]) -> Any:
+    """Return columns of ``obs`` as a DataFrame, also where ``obs`` is read lazily."""
+    return loaded(adata.obs[names])
 
 
 # Writing

@@ -16,7 +16,7 @@ from .._data.detect import is_dask
 from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import listed
-from .anndata_layout import columns_of_fit, features_are_lost, keys_of, stored_fit
+from .anndata_layout import columns_of_fit, features_are_lost, keys_of, obs_columns, stored_fit
 
 
 def contexts_of_fit(adata: Any, key: str, what: str) -> Contexts:
@@ -82,7 +82,7 @@ def _codes(adata: Any, key: str, names: Array) -> Array:
             f"adata.obs[{column!r}], the contexts of the fit, no longer exists; put it back, or fit again."
         )
     position = {name: i for i, name in enumerate(names.tolist())}
-    labels = np.asarray(adata.obs[column].astype(object))
+    labels = np.asarray(obs_columns(adata, [column])[column].astype(object))
     return np.array([position.get(label, -1) for label in labels.tolist()], dtype=np.intp)
 
 

@@ -20,7 +20,7 @@ from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import to_host
 from .._utils.component_names import as_called_now, component_names, unknown
 from .._utils.types import Array
-from .anndata_layout import columns_of_fit, features_are_lost, keys_of, noise_of_stored, stored_fit
+from .anndata_layout import columns_of_fit, features_are_lost, keys_of, noise_of_stored, obs_columns, stored_fit
 from .pipelines import names_after, split_steps
 
 
@@ -215,7 +215,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         projection_transposed = np.asarray(stored["projection"]).T
         features = _numbered_features(len(A))
     # As objects: a categorical would keep NaN where readers expect None.
-    labels = adata.obs[names.context].astype(object)
+    labels = obs_columns(adata, [names.context])[names.context].astype(object)
     return Fitted(
         _double(table),
         [str(name) for name in table.index],
