@@ -121,7 +121,7 @@ def test_rows_on_dask_are_refused_by_name(adata):
     da = pytest.importorskip("dask.array")
     adata.X = da.from_array(adata.X.toarray(), chunks=(50, P))
     for asked in (mcpca.tl.replicability, mcpca.tl.bootstrap):
-        with pytest.raises(ValueError, match=f"on Dask, and mcpca.tl.{asked.__name__} fits.*to_memory"):
+        with pytest.raises(ValueError, match=f"on Dask, and mcpca.tl.{asked.__name__} needs.*to_memory"):
             asked(adata)
 
 
@@ -243,7 +243,7 @@ def test_matrices_that_are_gone():
 
 def test_there_must_be_a_fit(adata):
     for asked in (mcpca.tl.replicability, mcpca.tl.bootstrap, lambda a, key: mcpca.tl.associate(a, "stage", key=key)):
-        with pytest.raises(ValueError, match="key='mpca' names no fit.*did you mean 'mcpca'"):
+        with pytest.raises(ValueError, match=r"key='mpca' names no fit.*did you mean 'mcpca'"):
             asked(adata, key="mpca")
     with pytest.raises(TypeError, match="adata is a ndarray, not an AnnData"):
         mcpca.tl.replicability(np.eye(3))
@@ -275,7 +275,7 @@ def test_one_of_both_names(adata, name):
     with pytest.raises(TypeError, match="rng and random_state are both given"):
         asked(adata, *arguments, rng=0, random_state=0)
     for wrong in (True, -1, "seed", 0.5, np.random.RandomState(0)):
-        with pytest.raises(ValueError, match="is nothing that numpy.random.default_rng takes"):
+        with pytest.raises(ValueError, match=r"is nothing that numpy\.random\.default_rng takes"):
             asked(adata, *arguments, rng=wrong)
     with pytest.raises(ValueError, match="random_state='seed'"):
         asked(adata, *arguments, random_state="seed")
@@ -289,8 +289,8 @@ def test_rng_of_fits_and_ranks():
     np.testing.assert_array_equal(first.varm["MCPCs"], second.varm["MCPCs"])
     assert first.uns["mcpca"]["params"]["random_state"] == 4
     options = {"ranks": [2, 3], "criteria": (), "n_splits": 2}
-    chosen = [mcpca.tl.rank(first, "patient", **options, **seed).to_json() for seed in ({"rng": 4}, {"random_state": 4})]
-    assert chosen[0] == chosen[1]
+    by_rng = mcpca.tl.rank(first, "patient", rng=4, **options)
+    assert by_rng.to_json() == mcpca.tl.rank(first, "patient", random_state=4, **options).to_json()
 
 
 # What reads them
@@ -354,8 +354,29 @@ def test_pictures_show_what_is_stored(adata):
         pl.plot_loadings(adata, key="two", replicability=result)
     with pytest.raises(ValueError, match=r"intervals are of \(6, 3\) loadings, and the fit has \(6, 2\)"):
         pl.plot_covariate(adata, 1, "stage", key="two", intervals=spread)
-    for number in pytest.importorskip("matplotlib.pyplot").get_fignums():
-        pytest.importorskip("matplotlib.pyplot").close(number)
+    pytest.importorskip("matplotlib.pyplot").close("all")
+
+
+def test_reports_show_what_is_stored(adata, tmp_path):
+    pytest.importorskip("plotly")
+    from mcpca.report import render
+
+    mcpca.tl.rank(adata, "patient", ranks=[2, 3], criteria=(), n_splits=2)
+    agreement = mcpca.tl.replicability(adata, n_splits=2)
+    spread = mcpca.tl.bootstrap(adata, n=4)
+    model = mcpca.tl.model(adata)
+    selection = mcpca.RankSelection.from_json(adata.uns["mcpca"]["rank"]["json"])
+    page = render(adata)
+    shown = {"selection": selection, "replicability": agreement}
+    assert page == render(model, X=adata, y="patient", standard_errors=spread, **shown)
+    # Intervals of other loadings than the page shows are left out.
+    assert render(adata, corrected=False) == render(model, X=adata, y="patient", corrected=False, **shown)
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    assert render(ad.read_h5ad(tmp_path / "cells.h5ad")) == page
+    with pytest.raises(ValueError, match="an AnnData brings its own rows"):
+        render(adata, X=adata)
+    with pytest.raises(ValueError, match="key='other' has no effect"):
+        render(model, key="other")
 
 
 def test_fits_that_were_read_lazily(adata, tmp_path):
@@ -374,5 +395,5 @@ def test_fits_that_were_read_lazily(adata, tmp_path):
     mcpca.tl.transform(new, "patient", model=adata, key="mcpca", key_added="twin")
     np.testing.assert_array_equal(new.obsm["X_mcpca"], new.obsm["X_twin"])
     assert same_arrays(mcpca.tl.associate(lazy, "stage", n_pcs=0), associate(adata, "stage", n_pcs=0))
-    with pytest.raises(ValueError, match="on Dask, and mcpca.tl.replicability"):
+    with pytest.raises(ValueError, match=r"on Dask, and mcpca\.tl\.replicability"):
         mcpca.tl.replicability(lazy)

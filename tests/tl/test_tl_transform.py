@@ -43,9 +43,9 @@ def test_scores_are_those_of_the_model(reference, new):
     model = MCPCA(R, random_state=0).fit(reference, "patient")
     assert mcpca.tl.transform(new, model=reference) is None
     np.testing.assert_array_equal(new.obsm["X_mcpca"], model.transform(new))
-    for name, options in {"own": {"center": "own"}, "zero": {"center": np.zeros(P)}, "all": {"center": "overall"}}.items():
-        mcpca.tl.transform(new, "patient", model=reference, key_added=name, **options)
-        np.testing.assert_array_equal(new.obsm[f"X_{name}"], model.transform(new, "patient", **options))
+    for name, center in {"own": "own", "zero": np.zeros(P), "all": "overall"}.items():
+        mcpca.tl.transform(new, "patient", model=reference, key_added=name, center=center)
+        np.testing.assert_array_equal(new.obsm[f"X_{name}"], model.transform(new, "patient", center=center))
     mcpca.tl.mcpca(reference, "patient", n_comps=R, solver="ml", key_added="ml")
     mcpca.tl.transform(new, "patient", model=reference, key="ml", posterior=True)
     shrunk = MCPCA(R, solver="ml", random_state=0).fit(reference, "patient").transform(new, "patient", posterior=True)

@@ -1,7 +1,7 @@
-"""The rows of a fit that is stored in an AnnData, as they were fitted, for what fits to parts of them again.
+"""The rows of a fit that is stored in an AnnData, as they were fitted, for what needs them again.
 
-``mcpca.tl.replicability`` and ``bootstrap`` call this. Layer, entry of ``obsm``, features and contexts are those that
-the fit remembers, so that nobody has to name them again; the rows stay where they are.
+``mcpca.tl.replicability``, ``bootstrap`` and reports call this. Layer, entry of ``obsm``, features and contexts are
+those that the fit remembers, so that nobody has to name them again; the rows stay where they are.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def contexts_of_fit(adata: Any, key: str, what: str) -> Contexts:
     source = _source_of_fit(adata, key, stored)
     if is_dask(source):
         raise ValueError(
-            f"The rows of adata are on Dask, and {what} fits to parts of them in the memory of this process. Pass a "
-            "sample that fits there: adata[rows].to_memory()."
+            f"The rows of adata are on Dask, and {what} needs them in the memory of this process, where they may not "
+            "fit. Pass a sample of them: adata[rows].to_memory()."
         )
     codes = _codes(adata, key, names)
     features = stored.get("features")
@@ -92,8 +92,8 @@ def _check_counts(contexts: Contexts, fitted: Array, key: str) -> None:
     few = [f"{contexts.names[i]} ({counts[i]})" for i in np.flatnonzero(counts < 2)]
     if few:
         raise ValueError(
-            f"{len(few)} of {len(counts)} contexts of the fit have fewer than 2 rows left in adata: {listed(few)}. Pass "
-            "the AnnData with the rows of the fit, or fit again."
+            f"{len(few)} of {len(counts)} contexts of the fit have fewer than 2 rows left in adata: {listed(few)}. "
+            "Pass the AnnData with the rows of the fit, or fit again."
         )
     if not np.array_equal(counts, fitted):
         warn(

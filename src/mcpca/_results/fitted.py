@@ -88,6 +88,10 @@ class Fitted:
         """Return the loadings by which contexts are compared, and which they are in words."""
         return compared(self.loadings, self.corrected_loadings, self.noise, corrected, cross_fitted=self.cross_fitted)
 
+    def same_loadings(self, corrected: bool, also_corrected: bool) -> bool:
+        """Whether both choices give the same loadings: of a fit with noise, which has one kind, any two do."""
+        return self.compared(corrected).words == self.compared(also_corrected).words
+
     def with_all_features(self) -> Fitted:
         """Return the fit itself, or raise if the AnnData has lost features, so that its axes are incomplete."""
         if self.lost:

@@ -57,7 +57,7 @@ def one_random_state(rng: Any, random_state: Any, default: Any) -> Any:
         return default if random_state is NOT_GIVEN else random_state
     if rng is None or isinstance(rng, np.random.Generator):
         return rng
-    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0:
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and int(rng) >= 0:
         return int(rng)
     # NumPy would take True for 1; a RandomState only some of its versions take.
     if not isinstance(rng, (bool, np.random.RandomState)):

@@ -79,7 +79,7 @@ def describe(
     samples : DataFrame, optional
         The table of ``top_samples``: rows at the poles, by their "name" (sentences, patients).
     association : Association, sequence of them, "auto" or None
-        Results of ``associate``. "auto" takes those that ``mcpca.tl.associate`` stored in an AnnData, of all covariates.
+        Results of ``associate``. "auto" takes those of all covariates that ``mcpca.tl.associate`` stored in an AnnData.
     sure : Replicability, Bootstrap, Precision, "auto" or None
         The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``. "auto"
         takes what ``mcpca.tl.replicability`` and ``mcpca.tl.bootstrap`` stored in an AnnData.

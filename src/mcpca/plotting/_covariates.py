@@ -205,16 +205,13 @@ def _bounds(intervals: Any, source: Any, key: str, fit: Fitted, corrected: bool)
     if found is None:
         return None
     if not isinstance(found, Bootstrap):
-        raise TypeError(
-            f"intervals is a {type(found).__name__}; pass what MCPCA.bootstrap returned, 'auto' or None."
-        )
+        raise TypeError(f"intervals is a {type(found).__name__}; pass what MCPCA.bootstrap returned, 'auto' or None.")
     if found.lower.shape != fit.loadings.shape:
         raise ValueError(
             f"intervals are of {found.lower.shape} loadings, and the fit has {fit.loadings.shape}; pass those of this "
             "fit."
         )
-    # A fit with noise has one kind of loadings, which is the same in words.
-    if fit.compared(found.corrected).words == fit.compared(corrected).words:
+    if fit.same_loadings(found.corrected, corrected):
         return found
     if is_auto:
         return None

@@ -240,5 +240,3 @@ def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centre
             "themselves to the method of the model."
         )
     return model, features_by_name(adata, layer, [str(name) for name in names])
-
-
