@@ -21,12 +21,14 @@ from .._covariances.device_validation import check_stack
 from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
 from .._covariances.fit_identity import identity_of
 from .._covariances.moments import ContextMoments
+from .._covariances.nuisance import check_nuisance
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
+from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
-from .._data.labels import label_columns, name_array, take_labels
+from .._data.labels import label_columns, name_array
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
 from .._model.dominance import Dominance, dominant_feature
@@ -60,12 +62,18 @@ class Features(NamedTuple):
     label_columns: tuple[str, ...] = ()
 
 
-def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report) -> Fit:
+def fit_rows(
+    parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report, *, groups: Any, batch: Any, covariates: Any
+) -> Fit:
     """Fit rows in any of the forms that ``MCPCA.fit`` documents."""
-    # Before ``take_labels``, which takes these columns out of X.
+    # Before columns are taken out of X.
     columns = label_columns(X, y)
-    X, y = take_labels(X, y)
-    contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
+    annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
+    X = annotated.X
+    columns += [name for name in annotated.columns if name not in columns]
+    read = read_device_contexts if holds_device_arrays(X) else read_contexts
+    contexts = annotated.attach(read(X, annotated.y))
+    check_nuisance(contexts)
     # Before the first pass over the rows, which may take long: a rank above p needs none to be refused.
     if parameters.n_components is not None:
         check_rank(parameters.n_components, contexts.n_features)
@@ -235,7 +243,7 @@ def _model_in_units(
     return FittedModel(
         **{name: like(array, data.home) for name, array in on_device.items()},
         contexts=data.names,
-        n_samples=data.counts,
+        n_samples=data.n_samples,
         n_iter=max(1, result.n_iter),  # scikit-learn's checks expect at least 1
         n_passes=data.n_passes,
         basis_residual=result.basis_residual,

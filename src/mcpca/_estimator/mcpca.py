@@ -215,7 +215,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Fitting
 
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+        checkpoint: Any = None,
+    ) -> Self:
         """Fit the model to rows, moments or covariances.
 
         Parameters
@@ -233,22 +242,37 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             string names a column of a DataFrame (pandas, polars, Dask), which is then not a feature, or of an AnnData's
             ``obs``; a list of names crosses these columns, and the contexts are called "a / b". Labels are text,
             numbers, dates, bytes, or tuples of these. Without ``y``, one matrix is one context.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, such as the cells of a donor: they are split together where rows are
+            split, in the choice of the rank and with ``cross_fit``. Given like ``y``: labels, a column, or several that
+            are crossed; for a list or dict of contexts, a list or dict of these.
+        batch : labels (n,), str or list of str, optional
+            Strata of the rows, such as runs or plates, given like ``groups``. Their means are removed within each
+            context: covariances are those within strata, ``X_i^T (I - P) X_i / (n_i - rank P)``.
+        covariates : array (n,) or (n, c), table, dict {name: values}, str or list of str, optional
+            Nuisance that varies from row to row, such as depth or age, is regressed out within each context in the same
+            way. Numbers, or labels, which become an indicator for each level but the first. Text names a column of a
+            DataFrame or of ``obs``, or is a formula over them, ``"sex + log(depth)"`` (extra ``formula``).
         checkpoint : path, optional
             A file that keeps the progress of a fit that reads the rows in passes. If the fit is interrupted, calling it
             again with the same arguments resumes it and gives the same answer; other rows, labels or parameters are
             refused. The file is deleted at the end. Data small enough to need no passes write none.
         """
+        annotations = {"groups": groups, "batch": batch, "covariates": covariates}
         # Rows are never 3-D. A list of matrices is always rows, even if they happen to be square.
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
-            _refuse_rows_options(f"X has shape {X.shape}, a stack of covariances,", "covariances", y, checkpoint)
+            _refuse_rows_options(
+                f"X has shape {X.shape}, a stack of covariances,", "covariances", y, checkpoint, annotations
+            )
             return self.fit_covariances(X)
         parameters = self._checked_parameters()
         if isinstance(X, ContextMoments):
-            _refuse_rows_options("X holds moments of contexts,", "moments", y, checkpoint)
+            _refuse_rows_options("X holds moments of contexts,", "moments", y, checkpoint, annotations)
             with reporting(self.verbose, "fit") as report:
                 return self._finish(fit_moments(parameters, X, (), report))
         with reporting(self.verbose, "reading rows") as report:
-            return self._finish(fit_rows(parameters, X, y, checkpoint, report))
+            fit = fit_rows(parameters, X, y, checkpoint, report, groups=groups, batch=batch, covariates=covariates)
+            return self._finish(fit)
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -847,9 +871,11 @@ class _InContainer(TransformerMixin, BaseEstimator):
         return names
 
 
-def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any) -> None:
+def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any, annotations: dict[str, Any]) -> None:
     """Raise if options that concern rows are set for input that has no rows."""
     if y is not None:
         verb = "takes" if kind == "covariances" else "take"
         raise ValueError(f"{what} which {verb} no y; drop y.")
     refuse_without_effect("checkpoint", checkpoint, None, f"{kind} take no pass over rows", "drop it")
+    for name, value in annotations.items():
+        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", "drop it")
