@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def loadings_for(
     """
     check_anndata(adata)
     pd = require("pandas", EXTRA)
-    fitted, source = _fit_and_rows(model, key, adata, layer, centred=False)
+    fitted, source, *_ = _fit_and_rows(model, key, adata, layer, centred=False)
     if context_key is None:
         why = "without context_key all rows are one context"
         refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
@@ -142,8 +142,8 @@ def transform(
     ``adata.obsm["X_mcpca"]`` : ndarray (n_obs, r)
         Scores, comparable with those of the fit where both were centred in the same way.
     ``adata.uns["mcpca"]["transform"]`` : dict
-        How they were computed: "key", "context_key", "layer", "center", "posterior", the number of features "used" and
-        "ignored", and "version".
+        How they were computed: "key", "context_key", "layer" or "obsm", "center", "posterior", "ignored", the number of
+        features that the fit does not have, and "version".
 
     Notes
     -----
@@ -167,7 +167,7 @@ def transform(
         why = "without context_key rows have no contexts"
         refuse_without_effect("missing", missing, "error", why, "drop it, or pass context_key")
     is_own = isinstance(center, str) and center == "own"
-    fitted, source = _fit_and_rows(model, key, adata, layer, centred=not is_own)
+    fitted, source, layer, obsm = _fit_and_rows(model, key, adata, layer, centred=not is_own)
     labels, unlabelled = None, None
     if context_key is not None:
         labels, unlabelled = _labels(adata, context_key, missing, fitted, is_own, posterior)
@@ -181,10 +181,11 @@ def transform(
         "key": key,
         "context_key": stored_names(context_key),
         "layer": layer,
+        "obsm": obsm,
         "center": center if isinstance(center, str) else None if center is None else "given",
         "posterior": posterior,
-        "used": fitted.n_features_in_,
-        "ignored": max(adata.n_vars - fitted.n_features_in_, 0),
+        # Features that the fit does not have are left out without a warning: an AnnData usually has all genes.
+        "ignored": adata.n_vars - fitted.n_features_in_ if obsm is None else None,
         "version": version("mcpca"),
     }
     add_result(target, key_added, "transform", {name: value for name, value in how.items() if value is not None})
@@ -214,7 +215,16 @@ def _labels(
     return name_array([*known, _NO_LABEL] if is_own else known)[codes], unlabelled
 
 
-def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centred: bool) -> tuple[MCPCA, Any]:
+class _NewRows(NamedTuple):
+    """A fitted model, new rows in the space of its fit, and where these are from: a layer, or an entry of ``obsm``."""
+
+    fitted: MCPCA
+    source: Any
+    layer: str | None
+    obsm: str | None
+
+
+def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centred: bool) -> _NewRows:
     """Return the fitted model of an AnnData, or the model itself, and the rows of ``adata`` in the space of its fit.
 
     ``centred``: whether rows are to be compared with means of the fit, see ``rows_on_components``.
@@ -227,9 +237,12 @@ def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centre
         layer = params.get("layer") if layer is None else layer
         # In ``var`` features have names to go by; entries of ``obsm`` need their axes.
         if params.get("obsm") is None:
-            return fitted, features_by_name(adata, layer, [str(name) for name in stored["features"]])
+            return _NewRows(
+                fitted, features_by_name(adata, layer, [str(name) for name in stored["features"]]), layer, None
+            )
         A = np.asarray(stored["components"])
-        return fitted, rows_on_components(adata, params["obsm"], layer, model, key, A, centred=centred)
+        source = rows_on_components(adata, params["obsm"], layer, model, key, A, centred=centred)
+        return _NewRows(fitted, source, layer, params["obsm"])
     if not isinstance(model, MCPCA):
         raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
     refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
@@ -239,4 +252,4 @@ def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centre
             "model has no names of features to find those of adata by; pass the AnnData with the fit, or the rows "
             "themselves to the method of the model."
         )
-    return model, features_by_name(adata, layer, [str(name) for name in names])
+    return _NewRows(model, features_by_name(adata, layer, [str(name) for name in names]), layer, None)
