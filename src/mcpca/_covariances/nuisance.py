@@ -5,10 +5,10 @@ the covariance of what is left is
 
     X_i^T (I - P_i) X_i / (n_i - rank P_i) = (scatter of X_i about its mean - F_i^T F_i) / (n_i - rank P_i),
 
-where ``F_i = Q_i^T X_i`` (m_i, p) for an orthonormal basis Q_i of the nuisance beside the constant. So the nuisance is a
-downdate of low rank: one more pass over the rows finds all F_i, and every product with covariances is then that of the
-rows as they are, less one with ``F_i``. Rows are never changed: sparse ones stay sparse, stored ones are not copied, and
-no other pass knows of the design.
+where ``F_i = Q_i^T X_i`` (m_i, p) for an orthonormal basis Q_i of the nuisance beside the constant. So the nuisance is
+a downdate of low rank: one more pass over the rows finds all F_i, and every product with covariances is then that of
+the rows as they are, less one with ``F_i``. Rows are never changed: sparse ones stay sparse, stored ones are not
+copied, and no other pass knows of the design.
 
 The basis of context i has two parts. For its strata s with n_s rows and mean m_s, the row ``sqrt(n_s) (m_s - m_i)`` of
 F; these span one dimension fewer than there are strata. For its covariates, ``U_i = Z T``, orthonormal, where Z are the
@@ -64,12 +64,12 @@ class ContextBasis(NamedTuple):
     @property
     def rank(self) -> int:
         """Degrees of freedom that the nuisance takes beside the mean."""
-        return len(self.strata) - 1 + self.T.shape[1]
+        return len(self.strata) - 1 + int(self.T.shape[1])
 
     @property
     def n_factors(self) -> int:
         """Rows of F: none for a single stratum, which the mean stands for."""
-        return (len(self.strata) if len(self.strata) > 1 else 0) + self.T.shape[1]
+        return (len(self.strata) if len(self.strata) > 1 else 0) + int(self.T.shape[1])
 
     def columns(self) -> Any:
         """Return the basis as a sparse matrix (n, n_factors); strata are not yet orthogonal to the constant."""
@@ -85,14 +85,18 @@ class ContextBasis(NamedTuple):
             return scipy.sparse.csr_array((n, 0))
         return scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
 
+    def products(self, rows: Array) -> Array:
+        """Return the products (d, m) of dense rows with an orthonormal basis of constant, strata and covariates."""
+        n = len(self.cells)
+        indicator = scipy.sparse.csr_array((np.ones(n), (self.cells, np.arange(n))), shape=(len(self.strata), n))
+        return np.vstack([(indicator @ rows) / np.sqrt(self.counts)[:, None], self.directions.T @ rows])
+
     def residual(self, rows: Array) -> Array:
         """Return dense rows (n, m) of the context less their means by stratum and what covariates explain."""
-        present, index = np.arange(len(self.strata)), self.cells
-        sums = np.zeros((len(present), rows.shape[1]))
-        np.add.at(sums, index, rows)
-        left = rows - (sums / self.counts[:, None]).astype(rows.dtype)[index]
-        U = self.directions.astype(rows.dtype, copy=False)
-        return np.asarray(left - U @ (U.T @ left))
+        products = self.products(rows)
+        S = len(self.strata)
+        means = products[:S] / np.sqrt(self.counts)[:, None]
+        return np.asarray(rows - means[self.cells] - self.directions @ products[S:])
 
 
 def context_basis(strata: Array, numbers: Array) -> ContextBasis:
@@ -137,9 +141,9 @@ def check_nuisance(contexts: Contexts) -> None:
     ]
     if short:
         raise ValueError(
-            f"{design.in_words()}: nuisance leaves no degree of freedom in {len(short)} of {len(names)} contexts, which "
-            f"need at least 2 rows more than it takes: {listed(short)}. Merge strata, drop covariates, or drop these "
-            "contexts."
+            f"{design.in_words()}: nuisance leaves no degree of freedom in {len(short)} of {len(names)} contexts, "
+            f"which need at least 2 rows more than it takes: {listed(short)}. Merge batches, drop covariates, or drop "
+            "these contexts."
         )
     if design.has_batch and all(len(basis.strata) == 1 for basis in bases):
         warn(

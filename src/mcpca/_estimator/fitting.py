@@ -35,6 +35,7 @@ from .._model.dominance import Dominance, dominant_feature
 from .._model.fitted_loadings import Measures
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
+from .._model.removed_nuisance import removed_nuisance
 from .._rank.automatic import AutomaticRank, automatic_rank
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -228,6 +229,8 @@ def _model_in_units(
     noise = resolved_noise(parameters.solver, parameters.noise)
     # First, because it may take a pass over the rows, which ``n_passes`` below has to count.
     score_moments = _score_moments(data, result, measures, noise)
+    if data.nuisance is not None:
+        data.covariances.traces()
     in_units = result.times_power(data.exponent)
     unit = 2 * data.exponent  # of variances, as a power of two
     on_device = {
@@ -255,6 +258,7 @@ def _model_in_units(
         solver=parameters.solver,
         noise=noise,
         orthogonal=parameters.orthogonal,
+        nuisance=removed_nuisance(data, np.asarray(on_device["projection"])),
     )
 
 

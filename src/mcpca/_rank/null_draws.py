@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
+from .._covariances.nuisance import context_basis
 from .._data.contexts import Contexts
 from .._utils.parallel import each
 from .._utils.types import Array
@@ -116,6 +117,11 @@ class NullDraws:
         """Return scatter matrices (draws, m, m) of the residual rows of context i with random signs."""
         # Single precision will do: the null is needed to three digits, and the rows are scaled to unit variance.
         rows = contexts.dense_block(i) - self.means[i].astype(np.float64)
+        # Signs go to what nuisance leaves of the rows, which is what the covariances are of.
+        basis = None
+        if contexts.nuisance is not None:
+            basis = context_basis(contexts.nuisance.strata[i], contexts.nuisance.numbers[i])
+            rows = basis.residual(rows)
         rows = (rows / np.sqrt(self.data.size[i])).astype(np.float32)
         p, m = Q.shape
         if rotation is not None:
@@ -137,7 +143,9 @@ class NullDraws:
             bits = np.frombuffer(stream.bytes(rows.size // 8 + 1), dtype=np.uint8)
             signs = np.unpackbits(bits, count=rows.size).reshape(rows.shape)
             flipped = np.where(signs, rows, opposite)
-            scatter = _recentred((flipped.T @ flipped).astype(np.float64), ones @ flipped, len(rows), squares)
+            # What the rows no longer vary in: their mean, or all that nuisance has taken.
+            lost = ones[None] @ flipped / np.sqrt(len(rows)) if basis is None else basis.products(flipped)
+            scatter = _recentred((flipped.T @ flipped).astype(np.float64), lost, squares)
             # With m = p the change of coordinates is a rotation, which changes no spread and no singular value.
             scatters[d] = Q.T @ scatter @ Q if rotation is None and m < p else scatter
         return scatters
@@ -172,13 +180,15 @@ def with_planted_factor(Z: Array, signs: Array) -> Array:
     return np.asarray(M.T @ Z @ M)
 
 
-def _recentred(Z: Array, total: Array, n: int, squares: Array) -> Array:
-    """Return the scatter of n rows about their mean, from that about 0 and their sum, with diagonal ``squares`` (m,).
+def _recentred(Z: Array, lost: Array, squares: Array) -> Array:
+    """Return the scatter of rows about their mean, from that about 0, with diagonal ``squares`` (m,).
 
-    Centring cost the rows a degree of freedom, which random signs restore. Without centring again the null would vary
-    less than the data, and noise in few rows would look structured.
+    ``lost`` (d, m) are the products of the rows with an orthonormal basis of the constant, and of nuisance if that was
+    removed. Centring cost the rows these degrees of freedom, which random signs restore. Without centring again the
+    null would vary less than the data, and noise in few rows would look structured.
     """
-    Z -= np.outer(total / n, total.astype(np.float64))
+    lost = lost.astype(np.float64)
+    Z -= lost.T @ lost
     # Signs preserve sums of squares about 0. Scaling restores them about the mean, so that variances do not change.
     diagonal = np.diag(Z)
     # A feature without variance has ``squares`` 0 and stays at 0.
