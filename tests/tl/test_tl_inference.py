@@ -1,12 +1,19 @@
 """What is asked about a fit in an AnnData: the answers of ``MCPCA`` itself, stored, and back from files."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import mcpca
 from mcpca import MCPCA, DroppedContextsWarning
-from mcpca._results.anndata_inference import stored_associations, stored_bootstrap, stored_replicability
+from mcpca._results.anndata_inference import (
+    fields_content,
+    stored_associations,
+    stored_bootstrap,
+    stored_replicability,
+)
 from mcpca.analysis import Association, associate
 from mcpca.datasets import make_contexts
 
@@ -171,6 +178,34 @@ def test_seeds_of_associations(adata):
     # Values by context go as well, under a name that files can hold.
     mcpca.tl.associate(adata, pd.Series(covariate, name="a/b"), n_pcs=0)
     assert list(adata.uns["mcpca"]["associations"]) == ["a|b"]
+    mcpca.tl.associate(adata, "stage", n_pcs=0, name="by stage")
+    assert list(adata.uns["mcpca"]["associations"]) == ["a|b", "by stage"]
+    with pytest.raises(ValueError, match="name='a/b'; pass a name without"):
+        mcpca.tl.associate(adata, "stage", name="a/b")
+
+
+def test_tables_of_any_index_come_back(adata, tmp_path):
+    """Fields that results may have one day: rows with several names or none, nothing, and text."""
+
+    @dataclass
+    class Result:
+        effects: object
+        plain: object
+        words: tuple
+        notes: tuple = ()
+        number: float | None = None
+        other: str = "as it was"
+
+    rows = pd.MultiIndex.from_product([["MCPC 1", "MCPC 2"], ["stage", "age"]], names=["mcpc", "term"])
+    effects = pd.DataFrame({"effect": [1.0, np.nan, 3.0, 4.0], "found": [True, False] * 2}, index=rows)
+    result = Result(effects, effects.reset_index(), ("a", "b"))
+    adata.uns["mcpca"]["associations"] = {"x": fields_content(result)}
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    for cells in (adata, ad.read_h5ad(tmp_path / "cells.h5ad")):
+        (again,) = stored_associations(cells, "mcpca", Result)
+        pd.testing.assert_frame_equal(again.effects, effects)
+        pd.testing.assert_frame_equal(again.plain, effects.reset_index(), check_index_type=False)
+        assert (again.words, again.notes, again.number, again.other) == (("a", "b"), (), None, "as it was")
 
 
 # Files, and what happens to stored results

@@ -31,6 +31,7 @@ from .anndata_layout import loaded
 
 _Result = TypeVar("_Result")
 REPLICABILITY, BOOTSTRAP, ASSOCIATIONS = "replicability", "bootstrap", "associations"
+_SEVERAL = "names of rows"  # columns of a stored table that tell its rows apart
 _OF_LOADINGS = ("lower", "upper", "standard_errors", "bias")  # of a bootstrap, (k, r) each
 
 
@@ -109,6 +110,12 @@ def fields_content(result: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    # Files hold tables whose rows have one name each, as text. Several names become columns, beside a list of these;
+    # numbers become text, which ``_as_before`` knows again.
+    if hasattr(value, "columns"):
+        if value.index.nlevels > 1:
+            return {_SEVERAL: np.array(list(value.index.names), dtype=object), "table": _plain(value.reset_index())}
+        return value.set_axis(value.index.astype(str), axis=0)
     # Files hold arrays of text, and neither tuples nor lists.
     if isinstance(value, (tuple, list)) and all(isinstance(v, str) for v in value):
         return np.array(list(value), dtype=object)
@@ -129,6 +136,11 @@ def read_fields(cls: type[_Result], stored: Any) -> _Result:
 
 
 def _as_before(value: Any) -> Any:
+    if isinstance(value, dict) and _SEVERAL in value:
+        return value["table"].set_index([str(name) for name in value[_SEVERAL]])
+    if hasattr(value, "columns"):
+        is_numbered = list(value.index) == [str(i) for i in range(len(value))]
+        return value.reset_index(drop=True) if is_numbered else value
     # Text was a tuple; numbers stay the array they are.
     if isinstance(value, np.ndarray) and value.dtype.kind in "OUT":
         return tuple(map(str, value.tolist()))

@@ -132,6 +132,7 @@ def associate(
     covariate: Any,
     *,
     key: str = "mcpca",
+    name: str | None = None,
     rng: Any = NOT_GIVEN,
     random_state: Any = NOT_GIVEN,
     **options: Any,
@@ -146,6 +147,9 @@ def associate(
         A column of ``adata.obs`` that is constant within contexts (a stage, an age, a treatment).
     key : str
         The ``key_added`` of the fit.
+    name : str, optional
+        Name under which the result is stored, in place of one of that name; by default the covariate as it was given,
+        and for ``of`` other than loadings "covariate (of)".
     rng : int, Generator, SeedSequence, BitGenerator or None
         For permutations; by default 0.
     random_state : int, Generator, RandomState or None
@@ -156,9 +160,8 @@ def associate(
     Returns
     -------
     Association
-        Its content is also stored, in ``adata.uns[key]["associations"]`` under the name of the covariate (with ``of``
-        other than loadings, "name (of)"), where "table" has a row for each MCPC. ``analysis.describe`` shows what is
-        stored for all covariates.
+        Its content is also stored, in ``adata.uns[key]["associations"][name]``, where "table" has a row for each MCPC.
+        ``analysis.describe`` shows what is stored under all names.
 
     Notes
     -----
@@ -167,11 +170,15 @@ def associate(
     from ..analysis.association import associate as associate_fit  # here: ``import mcpca`` should not import analyses
 
     _check(adata, key)
+    if name is not None and (not isinstance(name, str) or not name or "/" in name):
+        raise ValueError(f"name={name!r}; pass a name without '/', which AnnData files do not allow.")
     seed = as_seed(one_random_state(rng, random_state, 0))
     result = associate_fit(adata, covariate, key=key, random_state=seed, **options)
+    if name is None:
+        given = covariate if isinstance(covariate, str) else result.covariate
+        # HDF5 and Zarr take a slash for the separator of groups; the covariate itself is among the fields.
+        name = given.replace("/", "|") + ("" if result.of == "loadings" else f" ({result.of})")
     before = stored_result(adata, key, ASSOCIATIONS)
-    # HDF5 and Zarr take a slash for the separator of groups; the name itself is among the fields.
-    name = result.covariate.replace("/", "|") + ("" if result.of == "loadings" else f" ({result.of})")
     entry = {**fields_content(result), "params": _params(random_state=seed)}
     add_result(adata, key, ASSOCIATIONS, {**(before or {}), name: entry})
     return result
