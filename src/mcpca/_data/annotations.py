@@ -113,7 +113,8 @@ class Annotations:
                 raise ValueError(f"{argument} has {length} values and X has {n} rows; pass one for each row.")
         if contexts.engine is not None:
             codes = contexts.engine.context_codes()
-            return [np.arange(n)[rows] for rows in rows_by_context(codes, len(contexts.names))]
+            labelled = np.flatnonzero(codes >= 0)  # rows without a context have -1
+            return [labelled[rows] for rows in rows_by_context(codes[labelled], len(contexts.names))]
         # One matrix is one source; separate contexts are a source each, in their order.
         starts = dict(zip(map(id, sources), np.cumsum([0, *(source.shape[0] for source in sources)]), strict=False))
         return [

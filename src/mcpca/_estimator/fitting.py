@@ -86,6 +86,11 @@ def fit_rows(
         refuse_without_effect(
             "checkpoint", checkpoint, None, "robust=True keeps no progress in files", "drop one of the two"
         )
+        if contexts.nuisance is not None:
+            raise ValueError(
+                f"robust=True beside {contexts.nuisance.in_words()}: rows are weighted by their distances, which the "
+                "nuisance would enter. Drop one of the two, or regress it out of the rows before the fit."
+            )
         return _fit_robustly(parameters, contexts, features, report)
     # A fingerprint of rows, labels and parameters, by which a checkpoint of another fit is recognised.
     identity = {} if checkpoint is None else identity_of(contexts, vars(parameters))
