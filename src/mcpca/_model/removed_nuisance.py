@@ -8,7 +8,7 @@ of a context, and r for each covariate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -147,6 +147,9 @@ class RemovedNuisance(Shown):
                 "rows out."
             )
         return np.asarray(cells)
+
+    # Names of the arrays of ``to_state``.
+    array_names: ClassVar[tuple[str, ...]] = tuple(f"nuisance_{name}" for name in _ARRAYS)
 
     def to_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays by name, and JSON."""

@@ -38,6 +38,7 @@ All of it survives ``write_h5ad`` and ``write_zarr``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
 from .._data.dask_graph import computed
 from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
+from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._solvers import SOLVERS, resolved_noise
@@ -222,6 +224,15 @@ def _content(
         "diagnostics": _diagnostics(model, header, notes),
         **noise,
     }
+    removed = model.nuisance_
+    if removed is not None:
+        content["nuisance"] = {
+            "table": pd.DataFrame({"share": removed.shares, "degrees_of_freedom": removed.ranks}, index=names),
+            "what": removed.what,
+            # Labels and names of any kind, which tables of a file could not hold; arrays are beside them.
+            "json": json.dumps(header["nuisance"]),
+            **{name: arrays[name] for name in removed.array_names},
+        }
     if levels:
         keys = [str(key) for key in params["context_key"]]
         content["levels"] = pd.DataFrame(dict(zip(keys, levels, strict=True)), index=names)
@@ -359,6 +370,10 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
     if "corrected_loadings" in stored:
         arrays["corrected_loadings_"] = stored["corrected_loadings"].to_numpy()
         header["noise"] = noise_of_stored(stored)
+    nuisance = stored.get("nuisance")
+    if nuisance is not None:
+        header["nuisance"] = json.loads(str(nuisance["json"]))
+        arrays |= {name: np.asarray(nuisance[name]) for name in RemovedNuisance.array_names}
     rank = stored.get("rank")
     # With n_comps given, a stored rank is that of ``tl.rank`` and no result of the fit.
     if header["parameters"]["n_components"] is None and rank is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._data.anndata_rows import feature_rows, layer_matrix
+from .._data.annotations import annotations_of_obs
 from .._data.contexts import Contexts, contexts_of_codes
 from .._data.detect import is_dask
 from .._utils.types import Array
@@ -19,10 +20,12 @@ from .._utils.wording import listed
 from .anndata_layout import columns_of_fit, features_are_lost, keys_of, obs_columns, stored_fit
 
 
-def contexts_of_fit(adata: Any, key: str, what: str) -> Contexts:
+def contexts_of_fit(adata: Any, key: str, what: str, groups: Any = None) -> Contexts:
     """Return the rows of the fit under ``key`` by their contexts; ``what`` names the caller in errors.
 
-    Every context must still have 2 rows. A warning says so where rows have been removed, or added, since the fit.
+    They bring the batch and the covariates that the fit removed, and ``groups`` by the name of a column of ``obs``, or
+    those that the fit remembers. Every context must still have 2 rows. A warning says so where rows have been removed,
+    or added, since the fit.
     """
     stored = stored_fit(adata, key)
     names = np.array([str(name) for name in stored["loadings"].index])
@@ -36,7 +39,13 @@ def contexts_of_fit(adata: Any, key: str, what: str) -> Contexts:
     features = stored.get("features")
     contexts = contexts_of_codes(source, codes, names, None if features is None else np.asarray(features).astype(str))
     _check_counts(contexts, np.asarray(stored["contexts"]["n_samples"]), key)
-    return contexts
+    said = {name: _names(stored["params"].get(name)) for name in ("groups", "batch", "covariates")}
+    return annotations_of_obs(adata, **(said if groups is None else said | {"groups": groups})).attach(contexts)
+
+
+def _names(value: Any) -> Any:
+    """Return names of columns as they were passed: files have several as an array."""
+    return value if value is None or isinstance(value, str) else [str(name) for name in value]
 
 
 def _source_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Any:

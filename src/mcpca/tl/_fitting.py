@@ -19,6 +19,7 @@ from .._data.anndata_rows import (
     space_of,
     warn_of_counts,
 )
+from .._data.annotations import Annotations, annotations_of_obs
 from .._data.dask_graph import computed
 from .._estimator.mcpca import MCPCA, fitted_model
 from .._model.decomposition import check_weights
@@ -49,6 +50,9 @@ def mcpca(
     min_samples: int = 10,
     missing: str = "error",
     center: str = "overall",
+    groups: str | list[str] | None = None,
+    batch: str | list[str] | None = None,
+    covariates: str | list[str] | None = None,
     copy: bool = False,
     **parameters: Any,
 ) -> Any:
@@ -90,6 +94,11 @@ def mcpca(
         Mean subtracted from the rows before scores are computed. "overall": that of all fitted rows, so that
         differences between contexts stay visible, and every row has scores. "context": that of the row's own context;
         rows that were not fitted have NaN.
+    groups, batch, covariates : str or list of str, optional
+        Columns of ``adata.obs``, as for ``MCPCA.fit``: which rows were sampled together (donors), for the choice of the
+        rank; and nuisance that is removed within each context, from the scores as well: strata, crossed if they are
+        several; numbers and labels, or a formula over columns, "sex + np.log(n_counts)". Rows that were not fitted then
+        have NaN for scores. ``uns[key]["nuisance"]`` says how much of each context's variance it was.
     copy : bool
         Leave ``adata`` unchanged and return a copy with the results.
     **parameters
@@ -140,6 +149,7 @@ def mcpca(
     fitted = _unfitted(n_comps, solver, random_state, parameters)
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
+    annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     # By now it is known which contexts are dropped, and weights must match the others.
     if fitted.context_weights is not None:
         fitted.context_weights = _weights(fitted.context_weights, contexts)
@@ -148,7 +158,7 @@ def mcpca(
     counts_note = warn_of_counts(space, layer)
     if counts_note is not None:
         notes.append(counts_note)
-    rows = contexts.with_rows(space)
+    rows = annotated.attach(contexts.with_rows(space))
     # A tol that the user passed counts, whatever it is.
     if "tol" not in parameters and by_passes(rows, n_comps):
         fitted.tol = _TOL_OF_PASSES
@@ -156,11 +166,13 @@ def mcpca(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")  # a filter of the caller must not keep one from being stored
         fitted.fit(rows)
-        scores = _scores(fitted, space, contexts, center)
+        scores = _scores(fitted, space, contexts, center, annotated.annotations)
     for item in caught:  # issued again, now subject to the caller's filters and at the caller's line
         notes.append(str(item.message))
         warn(item.message, item.category)
     params = _params(fitted, context_key, n_comps, layer, obsm, space, key_added, min_samples, missing, center)
+    said = {"groups": groups, "batch": batch, "covariates": covariates}
+    params |= {name: stored_names(value) for name, value in said.items() if value is not None}
     # Everything that may fail has been done: adata is changed, or copied, only now.
     target = adata.copy() if copy else adata
     write_fit(target, key_added, fitted, scores, space, contexts, params, notes)
@@ -179,13 +191,17 @@ def rank(
     random_state: Any = NOT_GIVEN,
     min_samples: int = 10,
     missing: str = "error",
+    groups: str | list[str] | None = None,
+    batch: str | list[str] | None = None,
+    covariates: str | list[str] | None = None,
     **options: Any,
 ) -> RankSelection:
     """Recommend a number of MCPCs, or say that nothing is above noise.
 
     Parameters
     ----------
-    adata, context_key, layer, obsm, mask_var, key_added, rng, random_state, min_samples, missing
+    adata, context_key, layer, obsm, mask_var, key_added, rng, random_state, min_samples, missing, groups, batch, \
+covariates
         As for ``mcpca.tl.mcpca``, which chooses the same rank with the same arguments.
     **options
         Further parameters of ``mcpca.select_rank``: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold,
@@ -208,12 +224,14 @@ def rank(
     random_state = one_random_state(rng, random_state, 0)
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
+    annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     contexts.warn_of_dropped(min_samples)
     warn_of_counts(space, layer)
     # Issued again below, so that they point at the caller's line.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selection = select_rank(contexts.with_rows(space), random_state=random_state, **options)
+        rows = annotated.attach(contexts.with_rows(space))
+        selection = select_rank(rows, random_state=random_state, **options)
     for item in caught:
         warn(item.message, item.category)
     key = stored_names(context_key)
@@ -260,13 +278,21 @@ def _weights(weights: Any, contexts: ObsContexts) -> Array:
     return check_weights(weights, contexts.names)
 
 
-def _scores(fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: str) -> Array:
-    """Return the scores (n_obs, r) of all rows.
+def _scores(
+    fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: str, annotations: Annotations | None
+) -> Array:
+    """Return the scores (n_obs, r) of all rows, without the nuisance that the fit removed.
 
     By context they are those about the overall mean less an offset for each context, ``pinv(A) (mean_i - mean)``: no
-    second pass over the rows.
+    second pass over the rows. Nuisance is an offset for each row.
     """
     scores = np.asarray(computed(fitted.transform(space.source, center="overall")))
+    if fitted.nuisance_ is not None:
+        assert annotations is not None
+        is_fitted = contexts.codes >= 0
+        scores = scores.copy()
+        scores[is_fitted] -= fitted.nuisance_.offsets(annotations.of_rows(is_fitted), contexts.codes[is_fitted])
+        scores[~is_fitted] = np.nan
     if center == "overall":
         return scores
     # means (k, p), offsets (k, r)

@@ -16,11 +16,12 @@ from .._data.anndata_rows import (
     contexts_of_obs,
     labels_of_obs,
 )
+from .._data.annotations import annotations_of_obs
 from .._data.dask_graph import computed
 from .._data.detect import is_anndata
 from .._data.labels import name_array
 from .._estimator.mcpca import MCPCA, fitted_model
-from .._results.anndata_layout import add_result, keys_of, read_model, stored_fit, stored_names
+from .._results.anndata_layout import add_result, keys_of, obs_columns, read_model, stored_fit, stored_names
 from .._results.anndata_new import features_by_name, rows_on_components
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.component_names import component_names
@@ -40,6 +41,8 @@ def loadings_for(
     min_samples: int = 2,
     missing: str = "error",
     corrected: bool = True,
+    batch: str | list[str] | None = None,
+    covariates: str | list[str] | None = None,
 ) -> Any:
     """Return the loadings of new contexts on MCPCs that were fitted to other data.
 
@@ -62,6 +65,8 @@ def loadings_for(
     corrected : bool
         As for ``MCPCA.loadings_for``: False leaves the noise of the new contexts in, as in ``uns[key]["loadings"]`` of
         a fit without noise.
+    batch, covariates : str or list of str, optional
+        Columns of ``adata.obs``, as for ``mcpca.tl.mcpca``: removed within each new context.
 
     Returns
     -------
@@ -90,6 +95,7 @@ def loadings_for(
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn_of_dropped(min_samples)
     rows = contexts.with_rows(FeatureSpace(source, None, None, None, False, None))
+    rows = annotations_of_obs(adata, batch=batch, covariates=covariates).attach(rows)
     B = fitted.loadings_for(rows, corrected=corrected)
     table = pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
     table.attrs["loadings"] = fitted_model(fitted).loadings_in_words(corrected)
@@ -107,6 +113,8 @@ def transform(
     center: Any = None,
     posterior: bool = False,
     missing: str = "error",
+    batch: str | list[str] | None = None,
+    covariates: str | list[str] | None = None,
     copy: bool = False,
 ) -> Any:
     """Store the scores of new rows on MCPCs that were fitted to other data.
@@ -132,6 +140,9 @@ def transform(
         not seen.
     missing : {"error", "drop"}
         Whether rows without a context are an error or have NaN for scores.
+    batch, covariates : str or list of str, optional
+        Columns of ``adata.obs`` with what the fit removed, for scores without it; see ``MCPCA.transform``. Covariates
+        go by name. Needs ``context_key``.
     copy : bool
         Leave ``adata`` unchanged and return a copy with the scores.
 
@@ -171,7 +182,8 @@ def transform(
     labels, unlabelled = None, None
     if context_key is not None:
         labels, unlabelled = _labels(adata, context_key, missing, fitted, is_own, posterior)
-    scores = np.array(computed(fitted.transform(source, labels, center=center, posterior=posterior)))
+    nuisance = _nuisance(adata, fitted, batch, covariates)
+    scores = np.array(computed(fitted.transform(source, labels, center=center, posterior=posterior, **nuisance)))
     if unlabelled is not None:
         scores[unlabelled] = np.nan
     # Everything that may fail has been done: adata is changed, or copied, only now.
@@ -184,12 +196,26 @@ def transform(
         "obsm": obsm,
         "center": center if isinstance(center, str) else None if center is None else "given",
         "posterior": posterior,
+        "batch": stored_names(batch),
+        "covariates": stored_names(covariates),
         # Features that the fit does not have are left out without a warning: an AnnData usually has all genes.
         "ignored": adata.n_vars - fitted.n_features_in_ if obsm is None else None,
         "version": version("mcpca"),
     }
     add_result(target, key_added, "transform", {name: value for name, value in how.items() if value is not None})
     return target if copy else None
+
+
+def _nuisance(adata: Any, fitted: MCPCA, batch: Any, covariates: Any) -> dict[str, Any]:
+    """Return batch and covariates of the rows, as values: rows of a fit are not an AnnData."""
+    said = annotations_of_obs(adata, batch=batch, covariates=covariates).annotations
+    nuisance: dict[str, Any] = {}
+    if said is not None and said.batch is not None:
+        nuisance["batch"] = said.batch
+    if said is not None and said.variables is not None:
+        # All that the fit has removed, also what a formula does not name by itself.
+        nuisance["covariates"] = obs_columns(adata, list(said.variables))
+    return nuisance
 
 
 def _labels(
