@@ -87,6 +87,10 @@ class NothingAboveNoiseError(ValueError):
         self.selection = selection
 
 
+class NuisanceWarning(UserWarning):
+    """Batch or covariates do not vary within any context: what they do cannot be told from what contexts do."""
+
+
 class RankExceedsDataError(ValueError):
     """The requested rank exceeds the number of directions in which the data vary."""
 

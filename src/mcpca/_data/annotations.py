@@ -85,16 +85,20 @@ class Annotations:
             ),
             self.formula,
         )
-        n = next(iter(self._lengths().values()))
-        values = {name: v.codes if isinstance(v, Coded) else v for name, v in variables.items()}
-        numbers, columns = coding.columns_of(values, n)
+        n = next(iter(self.lengths().values()))
+        numbers, columns = coding.columns_of(self.codes(), n)
         strata = np.zeros(n, dtype=np.intp) if self.batch is None else self.batch.codes
         levels = np.array([None], dtype=object) if self.batch is None else self.batch.categories
         return NuisanceDesign(
             [strata[rows] for rows in places], [numbers[rows] for rows in places], levels, columns, coding
         )
 
-    def _lengths(self) -> dict[str, int]:
+    def codes(self) -> dict[str, Array]:
+        """Return numbers (n,), or the codes (n,) of factors, by variable."""
+        return {name: v.codes if isinstance(v, Coded) else v for name, v in (self.variables or {}).items()}
+
+    def lengths(self) -> dict[str, int]:
+        """Return how many values there are of each argument, by the name that errors give it."""
         lengths = {name: len(coded.codes) for name, coded in (("groups", self.groups), ("batch", self.batch)) if coded}
         for name, values in (self.variables or {}).items():
             lengths[f"covariates, {name!r},"] = len(values.codes if isinstance(values, Coded) else values)
@@ -104,12 +108,13 @@ class Annotations:
         """Return the rows of each context, as numbers among all rows of X or of its blocks."""
         sources = list({id(source): source for source in contexts.sources}.values())
         n = sum(source.shape[0] for source in sources)
-        for argument, length in self._lengths().items():
+        for argument, length in self.lengths().items():
             if length != n:
                 raise ValueError(f"{argument} has {length} values and X has {n} rows; pass one for each row.")
         if contexts.engine is not None:
             codes = contexts.engine.context_codes()
-            return [np.arange(n)[rows] for rows in rows_by_context(codes, len(contexts.names))]
+            labelled = np.flatnonzero(codes >= 0)  # rows without a context have -1
+            return [labelled[rows] for rows in rows_by_context(codes[labelled], len(contexts.names))]
         # One matrix is one source; separate contexts are a source each, in their order.
         starts = dict(zip(map(id, sources), np.cumsum([0, *(source.shape[0] for source in sources)]), strict=False))
         return [
@@ -160,7 +165,7 @@ def take_annotations(
     def labels(value: Any, argument: str) -> Coded | None:
         if value is None:
             return None
-        said = _by_block(value, named, argument)
+        said = by_block(value, named, argument)
         read = [_labels(*part, one, argument, taken) for part, one in zip(parts, said, strict=True)]
         return _joined(read, argument)
 
@@ -168,7 +173,7 @@ def take_annotations(
     coded_batch = labels(batch, "batch")
     formula = variables = None
     if covariates is not None:
-        said = _by_block(covariates, named, "covariates")
+        said = by_block(covariates, named, "covariates")
         formula = _formula(parts[0], said[0], coding)
         tables = [_variables(*part, one, formula, taken, coding) for part, one in zip(parts, said, strict=True)]
         variables = _coded_variables(tables, coding)
@@ -184,7 +189,7 @@ def take_annotations(
     return AnnotatedRows(X, y, annotations)
 
 
-def _by_block(value: Any, named: NamedBlocks | None, argument: str) -> list[Any]:
+def by_block(value: Any, named: NamedBlocks | None, argument: str) -> list[Any]:
     """Return what an argument says of each block of rows: of the one matrix, or of every context."""
     if named is None:
         return [value]

@@ -54,6 +54,9 @@ class Engine(Protocol):
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
         """Return ``x P^T - offset`` of all rows, computed where the rows are."""
 
+    def add_products(self, columns: Any, totals: Array) -> None:
+        """Add ``W^T X`` (m, p) to ``totals``, for a sparse matrix W (n, m) of columns in the order of the rows."""
+
     def context_codes(self) -> Array:
         """Return the context of every row (n,), in the order of the matrices: one small number per row comes here."""
 

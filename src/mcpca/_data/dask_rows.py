@@ -32,6 +32,7 @@ from .dask_labels import DaskLabels, codes_on_dask, labels_on_dask
 from .dask_tasks import (
     Place,
     Projections,
+    block_products,
     block_scores,
     block_sums,
     gathered,
@@ -217,6 +218,17 @@ class DaskEngine:
         da = require("dask.array", "dask")
         chunks = tuple(block.place.n_rows for block in self.blocks), (len(projections[0]),)
         return da.Array(graph.layers(), graph.name, chunks, dtype=dtype)
+
+    def add_products(self, columns: Any, totals: Array) -> None:
+        """Add ``W^T X`` (m, p) to ``totals``, for a sparse W (n, m); a block gets its own rows of W."""
+        starts = np.cumsum([0, *(int(rows.shape[0]) for rows in self.rows)])
+        graph = self._graph()
+        leaves = []
+        for block in self.blocks:
+            first = int(starts[block.matrix]) + block.place.first
+            part = graph.put(columns[first : first + block.place.n_rows])
+            leaves.append(graph.call(block_products, part, self._keys(block)[0], block.place))
+        _add([totals], graph.compute(graph.tree(leaves)))
 
     def context_codes(self) -> Array:
         """Return the context of every row (n,), in the order of the matrices and their blocks."""

@@ -151,6 +151,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         ``sum_i S_i S_i``, relative to the smallest of the leading eigenvalues; 0 if they were computed exactly.
     degrees_of_freedom_ : float or None
         With ``robust=True``: those of the rows, from 1 (heavy tails) to 1000, or infinite if rows are Gaussian.
+    nuisance_ : RemovedNuisance or None
+        What ``batch`` and ``covariates`` took out: the share of each context's variance, and their part in scores.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (n_features,)
@@ -363,6 +365,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.basis_residual_ = model.basis_residual
         self.degrees_of_freedom_ = model.degrees_of_freedom
         self.attenuation_ = model.attenuation
+        self.nuisance_ = model.nuisance
         # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
@@ -397,7 +400,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Scores
 
-    def transform(self, X: Any, y: Any = None, *, center: Any = None, posterior: bool = False) -> Any:
+    def transform(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        center: Any = None,
+        posterior: bool = False,
+        batch: Any = None,
+        covariates: Any = None,
+    ) -> Any:
         """Return the scores of rows on the MCPCs, ``(x - mean) @ pinv(A).T``.
 
         Parameters
@@ -417,6 +429,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             ``Sigma_i`` the covariance of the model with its noise, which shrinks them towards 0 as in probabilistic
             PCA; without ``y``, for the average loadings and noise. They are nearer to the true scores than projections,
             most where MCPCs are similar. For every solver; not if there are as many MCPCs as features.
+        batch, covariates : optional
+            Those of these rows, as in ``fit``, for scores without the nuisance that the fit removed: rows are centred
+            by their batch within their context, and less what its regression on the covariates predicts. Covariates go
+            by name. Needs ``y`` and all that the fit has removed. Without them scores contain the nuisance.
 
         Returns
         -------
@@ -426,11 +442,22 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         model = fitted_model(self)
 
         # One matrix at a time through ``_InContainer``, since each has row names of its own.
-        def scores_of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
-            return _InContainer(scores(model, rows, labels, mean, posterior, report), self).transform(rows)
+        def scores_of_matrix(rows: Any, labels: Any, mean: Any, **nuisance: Any) -> Any:
+            result = scores(model, rows, labels, mean, posterior, report, **nuisance)
+            return _InContainer(result, self).transform(rows)
 
         with reporting(self.verbose, "scores") as report:
-            return for_each_context(model, X, y, center, scores_of_matrix, report, labels_needed=posterior)
+            return for_each_context(
+                model,
+                X,
+                y,
+                center,
+                scores_of_matrix,
+                report,
+                labels_needed=posterior,
+                batch=batch,
+                covariates=covariates,
+            )
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the container in which ``transform`` returns scores.
@@ -495,7 +522,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # New contexts
 
-    def loadings_for(self, X: Any, y: Any = None, *, corrected: bool = True) -> Array:
+    def loadings_for(
+        self, X: Any, y: Any = None, *, corrected: bool = True, batch: Any = None, covariates: Any = None
+    ) -> Array:
         """Return the loadings of new contexts on the fitted MCPCs, comparable with ``corrected_loadings_``.
 
         Parameters
@@ -508,6 +537,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         corrected : bool
             Whether to take the noise of the new contexts out of their loadings, as in ``corrected_loadings_``. False
             gives loadings with noise in them, comparable with the ``loadings_`` of a fit without noise.
+        batch, covariates : optional
+            Of these rows, as in ``fit``: removed within each new context.
 
         Returns
         -------
@@ -522,9 +553,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "loadings") as report:
-            return loadings_for(model, X, y, corrected, report)
+            return loadings_for(model, X, y, corrected, report, batch=batch, covariates=covariates)
 
-    def score(self, X: Any, y: Any = None, *, metric: str | None = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, *, metric: str | None = None, batch: Any = None, covariates: Any = None
+    ) -> float:
         """Return how well the model predicts these rows; larger is better.
 
         Parameters
@@ -540,10 +573,13 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             solvers can be compared by it. "likelihood" is the mean log-likelihood of a row, given the fitted mean,
             corrected loadings and noise of its context; it needs fewer MCPCs than features. None means "likelihood" for
             a fit with noise and "covariance" for any other: two different quantities.
+        batch, covariates : optional
+            Of these rows, as in ``fit``: removed within each context of these rows. ``S_i`` is then their covariance
+            about what that leaves, and contexts need as many rows as for a fit.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "score") as report:
-            return predictive_score(model, X, y, metric, report)
+            return predictive_score(model, X, y, metric, report, batch=batch, covariates=covariates)
 
     # Quality
 
@@ -901,6 +937,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         orthogonal=bool(estimator.orthogonal),
         degrees_of_freedom=estimator.degrees_of_freedom_,
         attenuation=estimator.attenuation_,
+        nuisance=estimator.nuisance_,
     )
 
 

@@ -256,7 +256,8 @@ def _unseen(part: _Part, fitted: FittedModel, reference: Array) -> _Unseen:
         first, second = (_power_step(half, dual, weights, noise) for half in halves)
         overlaps += (A * first).sum(axis=0) * (A * second).sum(axis=0)
         lengths += (first * second).sum(axis=0)
-    return _Unseen(part.unseen.n_samples - 1.0, along, traces, overlaps, lengths)
+    assert data.counts is not None
+    return _Unseen(np.maximum(data.counts - 1.0, 0.0), along, traces, overlaps, lengths)
 
 
 def _power_step(half: _Half, dual: Array, weights: Array, noise: Array) -> Array:

@@ -15,6 +15,10 @@ the means of groups. ``GroupedRows`` has these matrices, and the rows whose sign
   them than degrees of freedom, which random signs would restore.
 * between groups, ``sqrt(n_g) (m_g - m)``, where a group has the same signs in all contexts that it is in. A donor's
   shift is often the same there, and would otherwise look like an axis that contexts share.
+
+Nuisance (batch, covariates) is taken out of the rows first. With N (n_i, g_i) the indicators of groups and Q (n_i, d) a
+basis of the constant and the nuisance, both orthonormal, means of groups keep ``g_i - |Q^T N|^2`` degrees of freedom: g_i
+- 1 without nuisance, and none if the batch is the group.
 """
 
 from __future__ import annotations
@@ -22,10 +26,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import scipy.sparse
 
 from .._covariances.context_covariances import ContextCovariances
+from .._covariances.nuisance import ContextBasis, context_basis
 from .._data.contexts import Contexts
 from .._utils.types import Array
+
+
+# Degrees of freedom below which there are none: what is left is rounding, or a part of a single one.
+_LEAST_FREEDOM = 0.5
+
+
+def residual_rows(contexts: Contexts, i: int, means: Array) -> tuple[Array, ContextBasis | None]:
+    """Return the rows of context i about its mean, less nuisance, dense; and the basis of the nuisance, if any."""
+    rows = contexts.dense_block(i) - means[i].astype(np.float64)
+    if contexts.nuisance is None:
+        return np.asarray(rows), None
+    basis = context_basis(contexts.nuisance.strata[i], contexts.nuisance.numbers[i])
+    return basis.residual(rows), basis
 
 
 class GroupedRows:
@@ -49,46 +68,40 @@ class GroupedRows:
         k = len(contexts.names)
         S = moments.covariances
         parts = np.zeros((2 * k, *S.shape[1:]), dtype=S.dtype)
-        freedom = np.zeros(2 * k, dtype=np.int64)
+        freedom = np.zeros(2 * k)
         for i in range(k):
-            between = self._between(i)[0]
-            n = int(contexts.n_samples[i])
-            g = len(between)
-            freedom[i] = n - g
-            freedom[k + i] = g - 1
+            between, _, basis = self.rows_between(i)
+            # ``n_samples`` of moments is one more than their degrees of freedom, also with nuisance.
+            total = float(moments.n_samples[i]) - 1
+            freedom[k + i] = len(between) - (basis**2).sum()
+            freedom[i] = total - freedom[k + i]
             scatter = between.T @ between
             # Where there is no freedom rounding is all that is left, and the part stays 0.
-            if n > g:
-                parts[i] = ((n - 1) * S[i].astype(np.float64) - scatter) / (n - g)
-            if g > 1:
-                parts[k + i] = scatter / (g - 1)
+            if freedom[i] >= _LEAST_FREEDOM:
+                parts[i] = (total * S[i].astype(np.float64) - scatter) / freedom[i]
+            if freedom[k + i] >= _LEAST_FREEDOM:
+                parts[k + i] = scatter / freedom[k + i]
         names = np.concatenate([moments.contexts, moments.contexts])
         self.moments = replace(moments, covariances=parts, n_samples=freedom + 1, contexts=names)
 
-    def _centred(self, i: int) -> Array:
-        """Return the rows of context i about their mean (n_i, p)."""
-        return np.asarray(self.contexts.dense_block(i) - self._means[i].astype(np.float64))
-
-    def _between(self, i: int) -> tuple[Array, Array, Array]:
-        """Return ``sqrt(n_g) (m_g - m)`` (g_i, p), the groups (g_i,) that these are of, and their shares of rows."""
-        present, local, sizes = np.unique(self.codes[i], return_inverse=True, return_counts=True)
-        rows = self._centred(i)
-        order = np.argsort(local, kind="stable")
-        sums = np.add.reduceat(rows[order], np.concatenate([[0], np.cumsum(sizes)[:-1]]), axis=0)
-        return sums / np.sqrt(sizes)[:, None], present, sizes / len(rows)
-
     def rows_between(self, i: int) -> tuple[Array, Array, Array]:
-        """Return the rows whose signs are drawn for part ``k + i``, their groups, and their shares of the rows (g_i,).
+        """Return the rows whose signs are drawn for part ``k + i``, their groups, and what they do not vary in.
 
-        The sum of rows times the roots of their shares is 0, as the rows of a context sum to 0 about their mean.
+        ``N^T X`` (g_i, p), the groups (g_i,), and ``N^T Q`` (g_i, d): rows have been centred, and are to be again.
         """
-        return self._between(i)
+        present, local, sizes = np.unique(self.codes[i], return_inverse=True, return_counts=True)
+        rows, nuisance = residual_rows(self.contexts, i, self._means)
+        n = len(rows)
+        heights = 1 / np.sqrt(sizes)
+        N = scipy.sparse.csr_array((heights[local], (np.arange(n), local)), shape=(n, len(sizes)))
+        basis = N.T @ np.full((n, 1), 1 / np.sqrt(n)) if nuisance is None else nuisance.products(N.toarray()).T
+        return np.asarray(N.T @ rows), present, np.asarray(basis)
 
     def rows_within(self, i: int) -> Array:
         """Return the contrasts (n_i - g_i, p) whose signs are drawn for part i."""
         codes = self.codes[i]
         order = np.argsort(codes, kind="stable")
-        rows = self._centred(i)[order]
+        rows = residual_rows(self.contexts, i, self._means)[0][order]
         sizes = np.unique(codes, return_counts=True)[1]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         # Sums of the rows before each, within its group.

@@ -27,7 +27,7 @@ from .._covariances.context_covariances import ContextCovariances
 from .._data.contexts import Contexts
 from .._utils.parallel import each
 from .._utils.types import Array
-from .grouped_rows import GroupedRows
+from .grouped_rows import GroupedRows, residual_rows
 
 NULLS = ("auto", "features", "isotropic")
 _PLANTED_SHARE = 0.1  # of every feature's variance, held by the factor that the test ought to see
@@ -116,9 +116,11 @@ class NullDraws:
             elif self.grouped is not None:
                 scatters = self._grouped_scatters(self.grouped, i, Q, rotation, streams, r, draws)
             else:
-                rows = self.contexts.dense_block(i) - self.means[i].astype(np.float64)
+                rows, basis = residual_rows(self.contexts, i, self.means)
                 signs = map(random_signs, streams, repeat((len(rows), _n_signs(Q, rotation))))
-                scatters = self._flipped_scatters(rows, i, Q, rotation, signs, np.full(len(rows), 1 / len(rows)))
+                # What the rows no longer vary in: their mean, or all that nuisance has taken.
+                lost = _mean_of if basis is None else basis.products
+                scatters = self._flipped_scatters(rows, i, Q, rotation, signs, lost)
             return np.stack([call(Z / self.data.freedom[i], i) for Z in scatters])
 
         yield from each(draw, self.data.varying.tolist() if some is None else some, self.data.workers)
@@ -141,12 +143,13 @@ class NullDraws:
             return self._flipped_scatters(
                 rows, part, Q, rotation, map(random_signs, streams, repeat((len(rows), width))), None
             )
-        rows, present, shares = grouped.rows_between(part - k)
+        rows, present, basis = grouped.rows_between(part - k)
         # Drawn for all groups, by a stream that contexts share (key 3; the others are 0 to 2), so that a group has the
         # same signs in each of them.
         shape = (grouped.n_groups, width)
         signs = (random_signs(np.random.default_rng((self.seed, r, 3, d)), shape)[present] for d in draws)
-        return self._flipped_scatters(rows, part, Q, rotation, signs, shares)
+        basis = basis.astype(np.float32)
+        return self._flipped_scatters(rows, part, Q, rotation, signs, lambda flipped: basis.T @ flipped)
 
     def _flipped_scatters(
         self,
@@ -155,12 +158,12 @@ class NullDraws:
         Q: Array,
         rotation: Array | None,
         all_signs: Iterable[Array],
-        shares: Array | None,
+        lost: Callable[[Array], Array] | None,
     ) -> Array:
         """Return scatter matrices (draws, m, m) of residual rows with random signs.
 
-        ``all_signs`` gives the signs of each draw. ``shares`` (n,) of the rows make up their mean, about which they are
-        centred again; None for contrasts, which have none.
+        ``all_signs`` gives the signs of each draw. ``lost`` are the products of rows with a basis of what they do not
+        vary in, which is taken out again; None for contrasts, which have lost nothing.
         """
         # Single precision will do: the null is needed to three digits, and the rows are scaled to unit variance.
         rows = (rows / np.sqrt(self.data.size[i])).astype(np.float32)
@@ -176,15 +179,13 @@ class NullDraws:
             removed = self.V[:, : p - m].astype(np.float32)
             rows -= (rows @ removed) @ removed.T
         scatters = []
-        # 1 for each row, up to rounding, unless groups are of unequal size.
-        weights = None if shares is None else np.sqrt(shares * len(rows)).astype(np.float32)
         squares = np.einsum("nm,nm->m", rows, rows).astype(np.float64)
         opposite = -rows
         for signs in all_signs:
             flipped = np.where(signs, rows, opposite)
             scatter = (flipped.T @ flipped).astype(np.float64)
-            if weights is not None:
-                scatter = _recentred(scatter, weights @ flipped, len(rows), squares)
+            if lost is not None:
+                scatter = _recentred(scatter, lost(flipped), squares)
             # With m = p the change of coordinates is a rotation, which changes no spread and no singular value.
             scatters.append(Q.T @ scatter @ Q if rotation is None and m < p else scatter)
         return np.stack(scatters)
@@ -211,6 +212,11 @@ def random_signs(stream: np.random.Generator, shape: tuple[int, int]) -> Array:
     return np.unpackbits(bits, count=size).reshape(shape)
 
 
+def _mean_of(rows: Array) -> Array:
+    """Return the product (1, m) of rows with the constant of unit length."""
+    return np.asarray(np.ones((1, len(rows)), dtype=rows.dtype) @ rows / np.sqrt(len(rows)))
+
+
 def _n_signs(Q: Array, rotation: Array | None) -> int:
     """Return how many signs a row has: one for each feature, or for each rotated direction."""
     return Q.shape[0] if rotation is None else Q.shape[1]
@@ -232,13 +238,15 @@ def with_planted_factor(Z: Array, signs: Array) -> Array:
     return np.asarray(M.T @ Z @ M)
 
 
-def _recentred(Z: Array, total: Array, n: int, squares: Array) -> Array:
-    """Return the scatter of n rows about their mean, from that about 0 and their sum, with diagonal ``squares`` (m,).
+def _recentred(Z: Array, lost: Array, squares: Array) -> Array:
+    """Return the scatter of rows about their mean, from that about 0, with diagonal ``squares`` (m,).
 
-    Centring cost the rows a degree of freedom, which random signs restore. Without centring again the null would vary
-    less than the data, and noise in few rows would look structured.
+    ``lost`` (d, m) are the products of the rows with an orthonormal basis of the constant, and of nuisance if that was
+    removed. Centring cost the rows these degrees of freedom, which random signs restore. Without centring again the
+    null would vary less than the data, and noise in few rows would look structured.
     """
-    Z -= np.outer(total / n, total.astype(np.float64))
+    lost = lost.astype(np.float64)
+    Z -= lost.T @ lost
     # Signs preserve sums of squares about 0. Scaling restores them about the mean, so that variances do not change.
     diagonal = np.diag(Z)
     # A feature without variance has ``squares`` 0 and stays at 0.
