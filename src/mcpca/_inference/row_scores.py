@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._covariances.nuisance import NuisanceFactors, nuisance_factors
 from .._covariances.row_groups import all_rows
 from .._covariances.streamed import context_means
 from .._data.blocks import times_power
@@ -73,13 +74,20 @@ def read_rows_of_fit(
 class RowReader:
     """Rows of a fit, read in the order of each context's rows.
 
-    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) are theirs.
+    ``gaussian`` is that of the rows times ``2^-e``, ``means`` (k, p) are theirs, and ``nuisance`` what was removed from
+    them: of row t of context i, ``Q_i[t] F_i`` beside its mean.
     """
 
     contexts: Contexts
     gaussian: GaussianModel
     means: Array
     e: int
+    nuisance: NuisanceFactors | None = None
+
+    @cached_property
+    def bases(self) -> list[Any]:
+        """The basis ``Q_i`` (n_i, m_i) of the nuisance of each context, sparse; empty if there is none."""
+        return [] if self.nuisance is None else [basis.columns() for basis in self.nuisance.bases]
 
     @cached_property
     def scale(self) -> Array:
@@ -120,6 +128,8 @@ class RowReader:
                 tg = t[members]
                 # D (X - m)^T t - A z^T t, sparse rows staying sparse.
                 across = block[members].T @ tg - np.outer(self.means[i], tg.sum(axis=0))
+                if self.nuisance is not None:
+                    across = across - self.nuisance.of(i).T @ (self.bases[i][part][members].T @ tg)
                 sums[g] += self.scale[:, None] * across - white @ (z[members].T @ tg)
         return np.asarray(np.einsum("gpa,gpb->ab", sums, sums))
 
@@ -136,7 +146,8 @@ def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e
         )
     _check_counts(model, contexts)
     means = context_means(contexts) if model.means is None else to_host(model.means).astype(np.float64)
-    return RowReader(contexts, gaussian, np.ldexp(means, -e), e)
+    nuisance = nuisance_factors(contexts)
+    return RowReader(contexts, gaussian, np.ldexp(means, -e), e, None if nuisance is None else nuisance.times_power(-e))
 
 
 def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
@@ -150,8 +161,12 @@ def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
     n_rows = int(contexts.n_samples.sum())
     parts: list[list[tuple[Array, Array]]] = [[] for _ in contexts.names]
     done = 0
-    for i, _, block in reader.pieces():
-        parts[i].append(_scores(block, reader.means[i], directions, scale))
+    for i, start, block in reader.pieces():
+        part = _scores(block, reader.means[i], directions, scale)
+        if reader.nuisance is not None:
+            Q = reader.bases[i][start : start + block.shape[0]]
+            part = _without_nuisance(part, block, reader.means[i], Q, reader.nuisance.of(i), directions, scale)
+        parts[i].append(part)
         done += block.shape[0]
         report("rows", done, n_rows)
     rows = []
@@ -179,6 +194,19 @@ def _scores(block: Any, mean: Array, directions: Array, scale: Array) -> tuple[A
         return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2)
     centred = block - mean  # float64, as the mean is
     return centred @ directions, centred**2 @ weights
+
+
+def _without_nuisance(
+    part: tuple[Array, Array], block: Any, mean: Array, Q: Any, F: Array, directions: Array, scale: Array
+) -> tuple[Array, Array]:
+    """Return what ``_scores`` does for rows less their nuisance ``f = Q F``; lengths from products of few columns."""
+    scores, lengths = part
+    weighted = F * scale**2
+    across = block @ weighted.T - mean @ weighted.T  # (n, m)
+    # Row by row, q F D^2 (x - m) and q F D^2 F^T q, with q sparse.
+    twice = np.asarray(Q.multiply(across).sum(axis=1)).ravel()
+    own = np.asarray(Q.multiply(Q @ (weighted @ F.T)).sum(axis=1)).ravel()
+    return scores - Q @ (F @ directions), lengths - 2 * twice + own
 
 
 def _check_counts(model: FittedModel, contexts: Contexts) -> None:
