@@ -86,7 +86,7 @@ def test_values_are_refused_where_names_are_stored(cells):
 
 
 def test_groups_are_remembered_and_split_together(cells, tmp_path):
-    cells.obs["donor"] = [f"{patient}-{i % 4}" for i, patient in enumerate(cells.obs["patient"])]
+    cells.obs["donor"] = [f"{patient}-{i % 8}" for i, patient in enumerate(cells.obs["patient"])]
     mcpca.tl.mcpca(cells, "patient", n_comps=3, batch="batch", covariates="depth", groups="donor")
     result = mcpca.tl.replicability(cells, n_splits=3, rng=0)
     y = cells.obs["patient"].to_numpy()
