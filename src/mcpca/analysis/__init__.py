@@ -6,8 +6,9 @@ such tables. None fits the model again; those that need rows take them beside th
 Needs ``pip install "mcpca[analysis]"``; contextual embeddings of words need ``mcpca[text]``.
 """
 
+from ._association_result import Association
 from .against_pca import PCAComparison, compare_with_pca
-from .association import Association, associate
+from .association import associate
 from .cards import describe
 from .embeddings import contextual_embeddings
 from .enriched_sets import enrichment
