@@ -32,6 +32,8 @@ from run import as_markdown
 
 _FIRST_SEED = 1000
 _MCPCS = 4
+# Weights by rows say that contexts differ by errors alone. Where they differ by more, p is too small: not claimed.
+_BROKEN = "16 against 8, contexts differ by more than errors, by rows"
 
 
 def stand_in(B: np.ndarray, n_samples: Any = 1000) -> MCPCA:
@@ -80,6 +82,23 @@ def pairs_beside_a_confounder(rng: np.random.Generator) -> dict:
     table = confounded(rng, 24)
     B = in_blocks(rng, codes) * np.exp(0.3 * table["depth"].to_numpy())[:, None]
     return {"source": stand_in(B), "covariate": "score + depth", "data": table, "block": codes}
+
+
+def _before_and_after(rng: np.random.Generator, covariate: str) -> dict:
+    codes = np.repeat(np.arange(12), 2)
+    after = np.tile([0, 1], 12)
+    depth = rng.lognormal(0, 0.5, 24) + after  # deeper after than before
+    confounder = depth if covariate.endswith("depth") else after
+    B = in_blocks(rng, codes) + confounder[:, None]
+    return {"source": stand_in(B), "covariate": covariate, "data": {"after": after, "depth": depth}, "block": codes}
+
+
+def after_beside_depth(rng: np.random.Generator) -> dict:
+    return _before_and_after(rng, "after + depth")
+
+
+def depth_beside_after(rng: np.random.Generator) -> dict:
+    return _before_and_after(rng, "depth + after")
 
 
 def blocks_of_four(rng: np.random.Generator) -> dict:
@@ -145,29 +164,39 @@ def trend(rng: np.random.Generator) -> dict:
     return {"source": stand_in(B), "covariate": "trend(stage) + depth", "data": table, "scale": "rank"}
 
 
-def _unequal_rows(rng: np.random.Generator, **options: Any) -> dict:
+def _unequal_rows(rng: np.random.Generator, between: bool = True, **options: Any) -> dict:
     late = np.repeat([0, 1], [16, 8])
     n = np.exp(rng.uniform(np.log(20), np.log(2000), 24)).astype(int)
     n = np.where(late, np.maximum(n // 4, 20), n)  # the smaller group has fewer rows, too
-    B = measured(rng, rng.gamma(9, 1 / 9, (24, _MCPCS)), n)
-    return {"source": stand_in(B, n), "covariate": late, **options}
+    truth = rng.gamma(9, 1 / 9, (24, _MCPCS)) if between else np.ones((24, _MCPCS))
+    return {"source": stand_in(measured(rng, truth, n), n), "covariate": late, **options}
 
 
 def unequal_rows_by_errors(rng: np.random.Generator) -> dict:
     return _unequal_rows(rng, weights="errors")
 
 
-def unequal_rows_by_rows(rng: np.random.Generator) -> dict:
-    return _unequal_rows(rng, weights="rows")
-
-
 def unequal_rows_alike(rng: np.random.Generator) -> dict:
     return _unequal_rows(rng, weights=np.ones(24))
+
+
+def errors_only_by_errors(rng: np.random.Generator) -> dict:
+    return _unequal_rows(rng, between=False, weights="errors")
+
+
+def errors_only_by_rows(rng: np.random.Generator) -> dict:
+    return _unequal_rows(rng, between=False, weights="rows")
+
+
+def unequal_rows_by_rows(rng: np.random.Generator) -> dict:
+    return _unequal_rows(rng, weights="rows")
 
 
 NULLS: dict[str, Callable[[np.random.Generator], dict]] = {
     "10 pairs, all sign flips": pairs,
     "12 pairs beside depth, sign flips": pairs_beside_a_confounder,
+    "12 pairs, after beside depth, sign flips": after_beside_depth,
+    "12 pairs, depth beside after, sign flips": depth_beside_after,
     "10 pairs, unequal rows, by errors, log": pairs_with_unequal_rows,
     "6 blocks of 4, random": blocks_of_four,
     "8 blocks of 1 to 6, three stages, random": unequal_blocks,
@@ -179,14 +208,20 @@ NULLS: dict[str, Callable[[np.random.Generator], dict]] = {
     "30 contexts, an interaction, permuted": interaction,
     "24 contexts, trend over stages beside depth, ranks": trend,
     "16 against 8, unequal rows, by errors": unequal_rows_by_errors,
-    "the same, by rows": unequal_rows_by_rows,
     "the same, all alike": unequal_rows_alike,
+    "16 against 8, contexts differ by errors alone, by errors": errors_only_by_errors,
+    "the same, by rows": errors_only_by_rows,
+    _BROKEN: unequal_rows_by_rows,
 }
 
 
 def _share(values: list[bool]) -> str:
     low, high = binomtest(int(np.sum(values)), len(values)).proportion_ci(method="wilson")
     return f"{np.mean(values):.3f} ({low:.3f} to {high:.3f})"
+
+
+def _within(values: list[bool]) -> str:
+    return "yes" if abs(np.mean(values) - 0.05) <= 0.015 else "NO"
 
 
 def type_one(n_data_sets: int) -> list[dict]:
@@ -206,11 +241,10 @@ def type_one(n_data_sets: int) -> list[dict]:
                 "null design": name,
                 "tests": len(rejected),
                 "p <= 0.05": _share(rejected),
-                "within bar": "yes" if abs(np.mean(rejected) - 0.05) <= 0.015 else "NO",
+                "within bar": "not claimed" if name == _BROKEN else _within(rejected),
                 "covered": f"{np.mean(covered):.3f}" if covered else "",
             }
         )
-        print(rows[-1], flush=True)
     return rows
 
 

@@ -95,39 +95,40 @@ class DesignTarget:
 
     def columns(self, V: Array, sampled: Sampled, rng: np.random.Generator) -> dict[str, Array]:
         """Return the columns of a table of the tests of V (k, m): effect and interval if the term is one number."""
-        found = self.test(self.design.tested, V, sampled, rng)
-        one = len(found.effects) == 1
-        effect = {"effect": found.effects[0], "lower": found.lower[0], "upper": found.upper[0]} if one else {}
-        return {**effect, "partial F": found.F, "r2": found.r2, "p": found.p_values}
+        return _columns(self.test(self.design.tested, V, sampled, rng))
+
+    def of_mcpcs(
+        self, V: Array, names: Sequence[str], sampled: Sampled, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], Any]:
+        """Return ``columns``, and a table of all terms: a row for each column of the design and each of V (k, m)."""
+        pd = pandas()
+        found = {term: self.test(term, V, sampled, rng) for term, _ in self.design.terms}
+        # One MCPC after the other, each with its terms in their order. Levels of the index have that order, too, by
+        # which pandas finds rows: sorted by name they would be searched one by one.
+        terms = np.repeat(np.arange(len(self.design.terms)), [one.stop - one.start for _, one in self.design.terms])
+        codes = np.array([(j, term, i) for j in range(len(names)) for i, term in enumerate(terms)]).T
+        levels = [names, [term for term, _ in self.design.terms], self.design.columns]
+        index = pd.MultiIndex(levels, codes, names=["mcpc", "term", "column"])
+        columns = {
+            name: np.concatenate([getattr(one, name) for one in found.values()]).T.ravel()
+            for name in ("effects", "lower", "upper")
+        }
+        for name, of_term in {
+            "partial F": [one.F for one in found.values()],
+            "p": [one.p_values for one in found.values()],
+            "bonferroni": [bonferroni(one.p_values) for one in found.values()],
+            "fdr": [false_discoveries(one.p_values) for one in found.values()],
+        }.items():
+            # What is said of a term is said of each of its columns.
+            columns[name] = np.array(of_term)[terms].T.ravel()
+        table = pd.DataFrame(columns, index=index).rename(columns={"effects": "effect"})
+        return _columns(found[self.design.tested]), table
 
     def added(self, V: Array, others: Array, sampled: Sampled, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return effects and p-values (m,) of the tested term with ``others`` (k, c) as more confounders."""
         found = self.test(self.design.tested, V, sampled, rng, others)
         one = len(found.effects) == 1
         return found.effects[0] if one else np.full(V.shape[1], np.nan), found.p_values
-
-    def effects(self, V: Array, names: Sequence[str], sampled: Sampled, rng: np.random.Generator) -> Any:
-        """Return a table of all terms: a row for each column of the design and each column of V (k, m)."""
-        pd = pandas()
-        parts = []
-        for term, columns in self.design.terms:
-            found = self.test(term, V, sampled, rng)
-            for i, column in enumerate(self.design.columns[columns]):
-                index = pd.MultiIndex.from_product([names, [term], [column]], names=["mcpc", "term", "column"])
-                of_term = {
-                    "effect": found.effects[i],
-                    "lower": found.lower[i],
-                    "upper": found.upper[i],
-                    "partial F": found.F,
-                    "p": found.p_values,
-                    "bonferroni": bonferroni(found.p_values),
-                    "fdr": false_discoveries(found.p_values),
-                }
-                parts.append(pd.DataFrame(of_term, index=index))
-        # One MCPC after the other, each with its terms in their order.
-        table = pd.concat(parts)
-        order = np.arange(len(table)).reshape(-1, len(names)).T.ravel()
-        return table.iloc[order]
 
     # Words ----------------------------------------------------------------------------------------------------------
 
@@ -164,3 +165,9 @@ class DesignTarget:
         if self.weights.words is not None:
             notes.append(self.weights.words)
         return tuple(notes)
+
+
+def _columns(found: Partial) -> dict[str, Array]:
+    one = len(found.effects) == 1
+    effect = {"effect": found.effects[0], "lower": found.lower[0], "upper": found.upper[0]} if one else {}
+    return {**effect, "partial F": found.F, "r2": found.r2, "p": found.p_values}

@@ -25,7 +25,7 @@ from ._arrangements import Arrangements
 
 _BLOCK_NUMBERS = 2**22  # in a batch of rearrangements of all columns: 32 MB
 _EQUAL_UP_TO_ROUNDING = 1e-9  # relative: a rearrangement with the same statistic must count as one as large
-_ROUNDING = 1e-12  # of a sum of squares, below which it is zero
+_ROUNDING = 1e-12  # of what it was, or of a sum of squares, below which a number is zero
 COLLINEAR = 1e-10  # share of the squares of a column that the columns before it must leave
 
 
@@ -171,7 +171,7 @@ def _basis(M: Array, before: Array) -> Array:
     Columns of which rounding alone is left of what they were ``before`` do not count.
     """
     norms = np.sqrt((M**2).sum(axis=0))
-    counts = norms > np.sqrt(COLLINEAR * (before**2).sum(axis=0))
+    counts = norms > _ROUNDING * np.sqrt((before**2).sum(axis=0))
     left, values, _ = np.linalg.svd(M[:, counts] / norms[counts], full_matrices=False)
     return np.asarray(left[:, values > np.sqrt(COLLINEAR)])
 

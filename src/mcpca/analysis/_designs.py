@@ -20,11 +20,12 @@ from .._utils.component_names import unknown
 from .._utils.types import Array
 from .._utils.wording import listed, nearest, quoted
 from ._design_tests import COLLINEAR, within_blocks
-from ._tables import pandas
+from ._tables import names_of_values, of_table, pandas
 from ._targets import groups_of
 
 _FORMULA_SIGNS = "+*:~()`"  # that tell a formula from the name of a column
 _NANOSECONDS_PER_DAY = 86_400e9
+_ROUNDING = 1e-12  # of what a column was, below which it is constant
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,9 @@ def read_design(
     variables = _columns_of(covariate, data, contexts, where) if formula else {}
     if not formula:
         variables = {name: context_values(covariate, contexts, "covariate", **where)}
-    read_block = None if block is None else context_values(block, contexts, "block", **where)
+    read_block = (
+        None if block is None else context_values(of_table(block, data, "block", source), contexts, "block", **where)
+    )
     absent = np.any([one.missing for one in (*variables.values(), *([read_block] if read_block else []))], axis=0)
     with_value = np.flatnonzero(~absent)
     if not len(with_value):
@@ -144,10 +147,9 @@ def read_design(
     block_names: tuple[str, ...] = ()
     if read_block is not None:
         labels, codes = np.unique(read_block.values[with_value], return_inverse=True)
-        in_words = read_block.categories or [str(label) for label in labels]
-        block_names = tuple(in_words[int(i)] for i in labels) if read_block.categories else tuple(in_words)
+        block_names = tuple(names_of_values(read_block, labels))
     design = ContextDesign(matrix, columns, terms, names[0] if test is None else test, codes, block_names)
-    _check(design, name, formula)
+    _check(design, formula)
     return design, with_value
 
 
@@ -200,59 +202,60 @@ def _coded(read: ContextValues, with_value: Array, name: str, split: Any) -> tup
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def _check(design: ContextDesign, name: str, formula: bool) -> None:
+def _check(design: ContextDesign, formula: bool) -> None:
     """Raise if the design has nothing to compare, columns that follow from others, or too few contexts."""
     M = design.matrix
-    k = len(M)
-    what = "covariate" if not formula else f"covariate: {design.tested!r}"
+    k, q = M.shape
+    n_blocks = len(design.block_names)
+    tested = dict(design.terms)[design.tested]
+    what = repr(design.tested) if formula else "covariate"
     centred = M - M.mean(axis=0)
-    if not M.shape[1] or not _varies(centred[:, dict(design.terms)[design.tested]], M).any():
-        raise ValueError(f"{what} has the same value in all contexts; there is nothing to compare.")
+    varies = _more_than_rounding(centred, M)
+    if not varies[tested].any():
+        raise ValueError(
+            f"{'covariate: ' if formula else ''}{what} has the same value in all contexts; there is nothing to compare."
+        )
     if k < 4:
         raise ValueError(f"covariate has values for {k} contexts, and tests need at least 4.")
     within = within_blocks(M, design.blocks)
-    if design.block_names and not _varies(within[:, dict(design.terms)[design.tested]], centred).any():
+    varies_within = _more_than_rounding(within, M)
+    if not varies_within[tested].any():
         raise ValueError(
-            f"block: {what.removeprefix('covariate: ')} varies within none of the {len(design.block_names)} blocks, "
-            f"{quoted(design.block_names)}, so that nothing can be compared within them; pass blocks whose contexts "
-            "differ, or leave block out."
+            f"block: {what} varies within none of the {n_blocks} blocks, {quoted(design.block_names)}, so that nothing "
+            "can be compared within them; pass blocks whose contexts differ, or leave block out."
         )
-    follows = _first_dependent(within, centred)
-    if follows is not None:
-        j, from_others = follows
-        if not _varies(centred[:, [j]], M)[0]:
+    for j, column in enumerate(design.columns):
+        if not varies[j]:
             why = "has the same value in all contexts"
-        elif not from_others:
+        elif not varies_within[j]:
             why = "is constant within blocks, which take it out already"
         else:
-            why = f"is collinear: it follows from {listed([repr(design.columns[i]) for i in from_others])}"
-            why += " and the blocks" if design.block_names else ""
-        raise ValueError(f"covariate: {design.columns[j]!r} {why}; drop it, or merge levels.")
-    n_blocks = len(design.block_names)
-    used = M.shape[1] + max(n_blocks, 1)
+            others = _follows_from(within, j)
+            if others is None:
+                continue
+            why = f"is collinear: it follows from {listed([repr(design.columns[i]) for i in others])}"
+            why += " and the blocks" if n_blocks else ""
+        raise ValueError(f"covariate: {column!r} {why}; drop it, or merge levels.")
+    used = q + max(n_blocks, 1)
     if used >= k:
-        parts = f"{n_blocks} blocks" if n_blocks else "an intercept"
         raise ValueError(
-            f"The design has {parts} and {M.shape[1]} columns ({listed(design.columns)}) for {k} contexts, which "
-            f"leaves no degrees of freedom; it needs at least {used + 1} contexts, or fewer covariates."
+            f"The design has {f'{n_blocks} blocks' if n_blocks else 'an intercept'} and {q} columns "
+            f"({listed(design.columns)}) for {k} contexts, which leaves no degrees of freedom; it needs at least "
+            f"{used + 1} contexts, or fewer covariates."
         )
 
 
-def _varies(M: Array, before: Array) -> Array:
-    """Whether more than rounding is left in each column of M (k, m)."""
-    return np.asarray((M**2).sum(axis=0) > COLLINEAR**2 * max(float((before**2).sum()), 1e-300))
+def _more_than_rounding(M: Array, before: Array) -> Array:
+    """Whether more than rounding is left in each column of M (k, m) of what it was ``before`` (m,)."""
+    return np.asarray((M**2).sum(axis=0) > _ROUNDING**2 * (before**2).sum(axis=0))
 
 
-def _first_dependent(M: Array, before: Array) -> tuple[int, list[int]] | None:
-    """Return the first column of M (k, q) that follows from those before it, and these; None if there is none."""
-    sizes = np.sqrt((M**2).sum(axis=0))
-    for j in range(M.shape[1]):
-        if sizes[j] <= np.sqrt(COLLINEAR) * np.sqrt((before[:, j] ** 2).sum()):
-            return j, []
-        if not j:
-            continue
-        scaled = M[:, : j + 1] / sizes[: j + 1]
-        beta = np.linalg.lstsq(scaled[:, :j], scaled[:, j], rcond=None)[0]
-        if ((scaled[:, j] - scaled[:, :j] @ beta) ** 2).sum() <= COLLINEAR:
-            return j, np.flatnonzero(np.abs(beta) > 1e-6).tolist()
-    return None
+def _follows_from(M: Array, j: int) -> list[int] | None:
+    """Return which columns of M (k, q) before column j it is a combination of; None if it is none."""
+    if not j:
+        return None
+    scaled = M[:, : j + 1] / np.sqrt((M[:, : j + 1] ** 2).sum(axis=0))
+    beta = np.linalg.lstsq(scaled[:, :j], scaled[:, j], rcond=None)[0]
+    if ((scaled[:, j] - scaled[:, :j] @ beta) ** 2).sum() > COLLINEAR:
+        return None
+    return np.flatnonzero(np.abs(beta) > 1e-6).tolist()

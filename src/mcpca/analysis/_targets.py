@@ -6,6 +6,7 @@ and PCs against it with ``_results.context_tests``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +44,10 @@ class Target:
     predicted: Array
     permutations: int = 0
 
+    # What a design has to say beside the names of its tests.
+    how = None
+    notes = ()
+
     @property
     def tests(self) -> tuple[str, ...]:
         """Names of the tests."""
@@ -78,6 +83,12 @@ class Target:
             columns[f"{test}_p"] = result.p_values
         # A constant column has NaN in one test and is no evidence in any: the maximum keeps the NaN.
         return {**columns, "p": np.max([columns[f"{test}_p"] for test in self.tests], axis=0)}
+
+    def of_mcpcs(
+        self, V: Array, names: Sequence[str], sampled: Sampled, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], None]:
+        """Return ``columns``; there are no other terms with effects of their own."""
+        return self.columns(V, sampled, rng), None
 
     def added(self, V: Array, others: Array, sampled: Sampled, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return coefficients and p-values (m,) of the columns of V (k, m) beside ``others`` (k, c)."""

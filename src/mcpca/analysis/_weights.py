@@ -25,6 +25,7 @@ from .._results.fitted import Fitted
 from .._results.pipelines import split_steps
 from .._utils.types import Array
 from ._design_tests import between_contexts
+from ._tables import of_table
 
 # Loadings below this share of the mean of their MCPC count as that on a logarithmic scale: zeros have no logarithm, and
 # how far below the others a loading is that cannot be told from zero, no data say.
@@ -95,7 +96,7 @@ class Weights:
 
 
 def read_weights(
-    weights: Any, scale: str, fit: Fitted, source: Any, key: str, missing: str, with_value: Array
+    weights: Any, data: Any, scale: str, fit: Fitted, source: Any, key: str, missing: str, with_value: Array
 ) -> Weights:
     """Return the rule for the contexts ``with_value``; ``weights`` is "errors", "rows", values by context, or None."""
     if weights is None:
@@ -109,9 +110,11 @@ def read_weights(
         if weights == "errors" and scale == "rank":
             raise ValueError("weights='errors' has no effect on ranks, which have no errors; pass 'rows', or drop it.")
         return Weights(weights, np.asarray(fit.n_samples, dtype=np.float64)[with_value], scale)
-    if isinstance(weights, str) and not is_anndata(source):
+    if isinstance(weights, str) and not is_anndata(source) and data is None:
         raise ValueError(f"weights={weights!r}; choose 'errors' or 'rows', or pass a weight for each context.")
-    read = context_values(weights, fit.contexts, "weights", source=source, key=key, missing=missing)
+    read = context_values(
+        of_table(weights, data, "weights", source), fit.contexts, "weights", source=source, key=key, missing=missing
+    )
     given = read.values[with_value]
     if read.kind != "number":
         raise ValueError(f"weights has {read.kind} values; pass positive numbers, 'errors' or 'rows'.")

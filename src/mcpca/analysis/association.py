@@ -110,7 +110,8 @@ def associate(
         The term of a formula that ``table`` and the comparison with PCA are about; by default its first one. All terms
         are in ``effects``.
     block : dict or Series {context: block}; array-like (k,); or str
-        Contexts that belong together (a patient before and after, the samples of a batch), as for ``covariate``.
+        Contexts that belong together (a patient before and after, the samples of a batch), as for ``covariate``, or the
+        name of a column of ``data``.
         Contexts are compared within blocks only: blocks may differ from each other in any way. p-values come from
         all flips of the sign within pairs and all rearrangements within larger blocks, if these are at most 50,000,
         otherwise from ``permutations`` random ones, by default 9,999 or more.
@@ -175,9 +176,8 @@ def associate(
             covariate, name, fit.contexts, **where, source=source, key=key, missing=missing
         )
         name = design.tested
-        target = DesignTarget(
-            design, read_weights(weights, scale, fit, source, key, missing, with_value), 1 - min(alpha, 1 - 1e-12)
-        )
+        rule = read_weights(weights, data, scale, fit, source, key, missing, with_value)
+        target = DesignTarget(design, rule, level=1 - min(alpha, 1 - 1e-12))
     else:
         read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
         with_value = np.flatnonzero(~read.missing)
@@ -212,7 +212,8 @@ def associate(
 
     # values (k, r); the order of the tables fixes which random permutations each gets.
     tested, sampled = on_tested(values, spread, of)
-    table = _tests_table(target.columns(tested, sampled, rng), fit.names, correction, alpha)
+    columns, effects = target.of_mcpcs(tested, fit.names, sampled, rng)
+    table = _tests_table(columns, fit.names, correction, alpha)
     result = Association(
         table,
         None,
@@ -224,11 +225,10 @@ def associate(
         alpha,
         target.least_p,
         loadings=compared.words if of == "loadings" else None,
-        notes=_notes_on_scale(values[with_value], scale),
+        effects=effects,
+        how=target.how,
+        notes=(*target.notes, *_notes_on_scale(values[with_value], scale)),
     )
-    if isinstance(target, DesignTarget):
-        effects = target.effects(tested, fit.names, sampled, rng)
-        result = replace(result, effects=effects, how=target.how, notes=(*target.notes, *result.notes))
     if rows is None or n_pcs == 0:
         return result
     # The same tests for what PCA sees of contexts: how much they vary along overall PCs, and where they are on them.

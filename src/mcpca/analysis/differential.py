@@ -24,7 +24,7 @@ from .._utils.progress import shown
 from .._utils.types import Array
 from .._utils.wording import listed, quoted
 from ._arrangements import Arrangements, plan
-from ._tables import bonferroni, false_discoveries, pandas
+from ._tables import bonferroni, false_discoveries, names_of_values, pandas
 from ._targets import check_permutations, groups_of
 
 _DEFAULT_RANDOM = 9_999
@@ -176,7 +176,7 @@ def differential_variance(
                 "pass other blocks, or leave block out."
             )
         if not both.all():
-            block_names = [read_block.categories[int(i)] if read_block.categories else i for i in labels[~both]]
+            block_names = names_of_values(read_block, labels[~both])
             notes = (f"{len(block_names)} of {len(labels)} blocks have one group only: {quoted(block_names)}.",)
         used, second, blocks = (one[both[blocks]] for one in (used, second, blocks))
         blocks = np.unique(blocks, return_inverse=True)[1]
@@ -315,7 +315,7 @@ def _two_groups(read: ContextValues, used: Array, split: Any, reference: Any) ->
         names = [f"< {split}", f">= {split}"]
     else:
         levels = np.unique(values)
-        names = [read.categories[int(one)] if read.kind == "category" else f"{one:g}" for one in levels[:6]]
+        names = names_of_values(read, levels[:6])
         if len(levels) != 2:
             raise ValueError(
                 f"groups has {len(levels)} values, {quoted(names)}; pass two groups, or split numbers and ordered "
