@@ -12,7 +12,9 @@ by a factor of 1.4 after treatment. The bar of its power, p <= 0.05 within pairs
 
 Data sets have the seeds 1000, 1001, ...; none of them was used to choose anything.
 
-python benchmarks/association_designs.py [--data-sets 1000]
+With ``--data DIR`` also real pairs, normal lung and tumour of ten patients: p of each MCPC without and within pairs.
+
+python benchmarks/association_designs.py [--data-sets 1000] [--data DIR]
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -269,13 +272,43 @@ def power(n_data_sets: int) -> list[dict]:
     return [{"paired example": name, "power": _share(values)} for name, values in found.items()]
 
 
+def real_pairs(directory: Path, rank: int = 6) -> list[dict]:
+    """Return p-values of MCPCs of two kinds of cells in normal lung and tumour, by each way to test them."""
+    data = np.load(directory / "lung_cancer_kim" / "kim2020_luad_immune_markers.npz")
+    sample = pd.Series(data["context"])
+    in_lung = sample[sample.str.match("LUNG_[NT]")].unique()
+    patients = pd.Series([name[-2:] for name in in_lung]).value_counts()
+    paired = sample.str.match("LUNG_[NT]") & sample.str[-2:].isin(patients.index[patients == 2])
+    rows = []
+    for kind in np.unique(data["cell_type"]):
+        kept = paired.to_numpy() & (data["cell_type"] == kind)
+        model = MCPCA(rank, random_state=0).fit(data["X"][kept].astype(np.float64), data["context"][kept])
+        names = pd.Series(model.contexts_, index=model.contexts_)
+        tissue, patient = names.str[5].rename("tissue"), names.str[-2:]
+        ways = {
+            "t-test": associate(model, tissue),
+            "within pairs": associate(model, tissue, block=patient),
+            "the same, log": associate(model, tissue, block=patient, scale="log"),
+            "ratio of means": differential_variance(model, tissue, block=patient),
+        }
+        rows += [
+            {"cells": kind, "MCPC": name} | {way: float(found.table.loc[name, "p"]) for way, found in ways.items()}
+            for name in ways["t-test"].table.index
+        ]
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-sets", type=int, default=1000)
+    parser.add_argument("--data", type=Path, help="folder of real data")
     options = parser.parse_args()
     print(as_markdown(type_one(options.data_sets)))
     print()
     print(as_markdown(power(options.data_sets)))
+    if options.data is not None:
+        print()
+        print(as_markdown(real_pairs(options.data)))
 
 
 if __name__ == "__main__":
