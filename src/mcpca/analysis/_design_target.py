@@ -64,7 +64,8 @@ class DesignTarget:
         """Return how residuals are rearranged in the test of a term, with ``others`` (k, c) as more confounders."""
         X, Z = self.design.beside(term)
         # Equal rows of X are the same to a test beside nothing; confounders and weights tell contexts apart.
-        alone = not Z.shape[1] and others is None and self.weights.kind == "none"
+        n_others = 0 if others is None else others.shape[1]
+        alone = not Z.shape[1] + n_others and self.weights.kind == "none"
         codes = np.unique(X, axis=0, return_inverse=True)[1].reshape(-1) if alone else None
         return plan(self.design.blocks, codes, self.permutations)
 
