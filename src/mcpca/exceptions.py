@@ -10,6 +10,7 @@ __all__ = [
     "DroppedContextsWarning",
     "DuplicateRowsError",
     "ExtraFeaturesWarning",
+    "FewGroupsWarning",
     "IdentifiabilityWarning",
     "InflatedLoadingsWarning",
     "NoStableRankError",
@@ -49,6 +50,10 @@ class ExtraFeaturesWarning(UserWarning):
     """New rows have features that are not in the fit; these were ignored."""
 
 
+class FewGroupsWarning(UserWarning):
+    """Errors by groups (``groups=``) rest on few groups in some contexts, and are rough there."""
+
+
 class IdentifiabilityWarning(UserWarning):
     """Two MCPCs have proportional loadings, so the data cannot tell them apart.
 
@@ -80,6 +85,10 @@ class NothingAboveNoiseError(ValueError):
     def __init__(self, message: str, selection: object) -> None:
         super().__init__(message)
         self.selection = selection
+
+
+class NuisanceWarning(UserWarning):
+    """Batch or covariates do not vary within any context: what they do cannot be told from what contexts do."""
 
 
 class RankExceedsDataError(ValueError):

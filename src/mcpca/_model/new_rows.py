@@ -10,9 +10,10 @@ from typing import Any
 
 from .._covariances.device_rows import finite_rows
 from .._data.alignment import column_names, in_fitted_order
+from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
 from .._data.detect import InputKind, input_kind, is_source_like
-from .._data.labels import take_labels, without_columns
+from .._data.labels import without_columns
 from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
@@ -66,21 +67,34 @@ def check_new_rows(model: FittedModel, X: Any, kind: InputKind | None = None) ->
     return finite_rows(X, rows, "X", model.feature_names)
 
 
-def read_new_contexts(model: FittedModel, X: Any, y: Any, min_samples: int) -> Contexts:
-    """Return rows in any form that ``fit`` takes as contexts with the features of the fit."""
-    # Labels first: they may be a column of X, which is then not a feature.
-    X, y = take_labels(X, y)
+def read_new_contexts(
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    min_samples: int,
+    *,
+    groups: Any = None,
+    batch: Any = None,
+    covariates: Any = None,
+) -> Contexts:
+    """Return rows in any form that ``fit`` takes as contexts with the features of the fit, and what is said of them."""
+    # Labels first: they may be columns of X, which are then not features.
+    annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
+    X = annotated.X
+    y = annotated.y
     if not isinstance(X, Contexts):
         blocks = named_blocks(X)
         X = check_new_rows(model, to_host(X)) if blocks is None else _blocks_with_fitted_features(model, blocks)
     contexts = read_contexts(X, y, min_samples=min_samples)
     check_n_features(contexts.n_features, model.n_features)
-    return contexts
+    return annotated.attach(contexts)
 
 
-def read_fitted_contexts(model: FittedModel, X: Any, y: Any) -> Contexts:
+def read_fitted_contexts(
+    model: FittedModel, X: Any, y: Any, *, groups: Any = None, batch: Any = None, covariates: Any = None
+) -> Contexts:
     """Return rows that can be those of the fit: with exactly its contexts, in its order, and its features."""
-    contexts = read_new_contexts(model, X, y, min_samples=2)
+    contexts = read_new_contexts(model, X, y, min_samples=2, groups=groups, batch=batch, covariates=covariates)
     names = contexts.names.tolist()
     fitted = model.contexts.tolist()
     if len(names) != len(fitted) or set(names) != set(fitted):
