@@ -74,8 +74,8 @@ def read_rows_of_fit(
 class RowReader:
     """Rows of a fit, read in the order of each context's rows.
 
-    ``gaussian`` is that of the rows times ``2^-e``, ``means`` (k, p) are theirs, and ``nuisance`` what was removed from
-    them: of row t of context i, ``Q_i[t] F_i`` beside its mean.
+    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) and the factors of the nuisance, which is taken
+    out of the rows, are theirs.
     """
 
     contexts: Contexts
@@ -85,15 +85,24 @@ class RowReader:
     nuisance: NuisanceFactors | None = None
 
     @cached_property
-    def bases(self) -> list[Any]:
-        """The basis ``Q_i`` (n_i, m_i) of the nuisance of each context, sparse; empty if there is none."""
-        return [] if self.nuisance is None else [basis.columns() for basis in self.nuisance.bases]
-
-    @cached_property
     def scale(self) -> Array:
         """Factors of the features (p,) by which noise becomes isotropic."""
         gaussian = self.gaussian
         return np.ones(len(gaussian.white)) if gaussian.scale is None else gaussian.scale
+
+    @property
+    def degrees_taken(self) -> Array | int:
+        """Degrees of freedom of each context that nuisance takes."""
+        return 0 if self.nuisance is None else self.nuisance.ranks
+
+    @cached_property
+    def _columns(self) -> list[Any]:
+        assert self.nuisance is not None
+        return [basis.columns() for basis in self.nuisance.bases]
+
+    def explained(self, i: int, part: slice) -> tuple[Any, Array] | None:
+        """Return C (n', m) and F (m, p) with ``C F`` what nuisance explains of some rows of context i; None if none."""
+        return None if self.nuisance is None else (self._columns[i][part], self.nuisance.of(i))
 
     def pieces(self) -> Iterator[tuple[int, int, Any]]:
         """Yield some rows of a context, with its index and the position of the first among its rows."""
@@ -122,14 +131,15 @@ class RowReader:
             roots = np.broadcast_to(rows[i].roots, len(factors[i]))[part]
             z = rows[i].scores[part] / roots[:, None]
             codes = groups.codes[i][part]
+            explained = self.explained(i, part)
             order = np.argsort(codes, kind="stable")
             present, starts = np.unique(codes[order], return_index=True)
             for g, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
                 tg = t[members]
                 # D (X - m)^T t - A z^T t, sparse rows staying sparse.
                 across = block[members].T @ tg - np.outer(self.means[i], tg.sum(axis=0))
-                if self.nuisance is not None:
-                    across = across - self.nuisance.of(i).T @ (self.bases[i][part][members].T @ tg)
+                if explained is not None:
+                    across -= explained[1].T @ (explained[0][members].T @ tg)
                 sums[g] += self.scale[:, None] * across - white @ (z[members].T @ tg)
         return np.asarray(np.einsum("gpa,gpb->ab", sums, sums))
 
@@ -137,7 +147,7 @@ class RowReader:
 def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e: int) -> RowReader:
     """Return a reader of the rows that ``model`` was fitted on; ``gaussian`` is that of the rows times ``2^-e``.
 
-    One pass if the model was fitted to covariances and knows no means.
+    One pass if the model was fitted to covariances and knows no means, and one if rows have nuisance.
     """
     if contexts.engine is not None:
         raise ValueError(
@@ -162,11 +172,8 @@ def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
     parts: list[list[tuple[Array, Array]]] = [[] for _ in contexts.names]
     done = 0
     for i, start, block in reader.pieces():
-        part = _scores(block, reader.means[i], directions, scale)
-        if reader.nuisance is not None:
-            Q = reader.bases[i][start : start + block.shape[0]]
-            part = _without_nuisance(part, block, reader.means[i], Q, reader.nuisance.of(i), directions, scale)
-        parts[i].append(part)
+        explained = reader.explained(i, slice(start, start + block.shape[0]))
+        parts[i].append(_scores(block, reader.means[i], directions, scale, explained))
         done += block.shape[0]
         report("rows", done, n_rows)
     rows = []
@@ -183,30 +190,32 @@ def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
     return rows
 
 
-def _scores(block: Any, mean: Array, directions: Array, scale: Array) -> tuple[Array, Array]:
-    """Return ``(x - m) V`` and ``|D (x - m)|^2`` of some rows of one context, V the directions and D the scale."""
+def _scores(
+    block: Any, mean: Array, directions: Array, scale: Array, explained: tuple[Any, Array] | None
+) -> tuple[Array, Array]:
+    """Return ``(x - m) V`` and ``|D (x - m)|^2`` of some rows of one context, V the directions and D the scale.
+
+    What nuisance explains of the rows, ``C F``, is taken off them; sparse rows stay sparse.
+    """
     weights = scale**2
     if scipy.sparse.issparse(block):
         values = block.astype(np.float64)
         scores = values @ directions - mean @ directions
         across = values @ (weights * mean)
+        taken: Any = 0.0
+        if explained is not None:
+            C, F = explained
+            scores = scores - C @ (F @ directions)
+            # -2 (x - m) . c F + |c F|^2, with the scale in both products.
+            with_F = values @ (weights[:, None] * F.T) - (weights * mean) @ F.T
+            c = C.toarray()
+            taken = np.einsum("nm,nm->n", c, c @ ((F * weights) @ F.T) - 2 * with_F)
         values.data = values.data**2
-        return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2)
+        return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2 + taken)
     centred = block - mean  # float64, as the mean is
+    if explained is not None:
+        centred = centred - explained[0] @ explained[1]
     return centred @ directions, centred**2 @ weights
-
-
-def _without_nuisance(
-    part: tuple[Array, Array], block: Any, mean: Array, Q: Any, F: Array, directions: Array, scale: Array
-) -> tuple[Array, Array]:
-    """Return what ``_scores`` does for rows less their nuisance ``f = Q F``; lengths from products of few columns."""
-    scores, lengths = part
-    weighted = F * scale**2
-    across = block @ weighted.T - mean @ weighted.T  # (n, m)
-    # Row by row, q F D^2 (x - m) and q F D^2 F^T q, with q sparse.
-    twice = np.asarray(Q.multiply(across).sum(axis=1)).ravel()
-    own = np.asarray(Q.multiply(Q @ (weighted @ F.T)).sum(axis=1)).ravel()
-    return scores - Q @ (F @ directions), lengths - 2 * twice + own
 
 
 def _check_counts(model: FittedModel, contexts: Contexts) -> None:
