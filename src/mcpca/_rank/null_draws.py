@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.nuisance import context_basis
+from .._covariances.nuisance_bases import context_basis
 from .._data.contexts import Contexts
 from .._utils.parallel import each
 from .._utils.types import Array
