@@ -10,6 +10,7 @@ __all__ = [
     "DroppedContextsWarning",
     "DuplicateRowsError",
     "ExtraFeaturesWarning",
+    "FewGroupsWarning",
     "IdentifiabilityWarning",
     "InflatedLoadingsWarning",
     "NoStableRankError",
@@ -47,6 +48,10 @@ class DuplicateRowsError(ValueError):
 
 class ExtraFeaturesWarning(UserWarning):
     """New rows have features that are not in the fit; these were ignored."""
+
+
+class FewGroupsWarning(UserWarning):
+    """Errors by groups (``groups=``) rest on few groups in some contexts, and are rough there."""
 
 
 class IdentifiabilityWarning(UserWarning):

@@ -152,12 +152,12 @@ def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
 def _with_formed_covariances(contexts: Contexts, report: Report) -> FitData:
     """Return the data of a fit to rows by forming their covariances."""
     contexts, e = in_range(contexts)
-    if is_on_device(contexts):
-        return fit_data_of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
     # Rows on other machines stay there; methods that would use rows make do with covariances.
     rows_at_hand = contexts if contexts.engine is None else None
+    # Of rows on a device, too, on the host: they come here once, block by block, and their factors are few.
     nuisance = nuisance_factors(contexts, report)
-    moments = covariances_of(contexts, report, nuisance)
+    of_rows = device_covariances if is_on_device(contexts) else covariances_of
+    moments = of_rows(contexts, report, nuisance)
     return fit_data_of_covariances(moments, contexts.n_samples, rows_at_hand, e, nuisance)
 
 

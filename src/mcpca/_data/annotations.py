@@ -63,6 +63,19 @@ class Annotations:
     formula: str | None = None
     columns: tuple[str, ...] = ()
 
+    def of_rows(self, rows: Array) -> Annotations:
+        """Return those of some rows: an index or a mask."""
+
+        def some(values: Any) -> Any:
+            return Coded(values.codes[rows], values.categories) if isinstance(values, Coded) else values[rows]
+
+        return replace(
+            self,
+            groups=None if self.groups is None else some(self.groups),
+            batch=None if self.batch is None else some(self.batch),
+            variables=None if self.variables is None else {name: some(v) for name, v in self.variables.items()},
+        )
+
     def attach(self, contexts: Contexts) -> Contexts:
         """Return the contexts with their groups and their nuisance; raise unless there is one value for every row."""
         places = self._rows_of(contexts)
@@ -113,7 +126,8 @@ class Annotations:
                 raise ValueError(f"{argument} has {length} values and X has {n} rows; pass one for each row.")
         if contexts.engine is not None:
             codes = contexts.engine.context_codes()
-            return [np.arange(n)[rows] for rows in rows_by_context(codes, len(contexts.names))]
+            labelled = np.flatnonzero(codes >= 0)  # rows without a context have -1
+            return [labelled[rows] for rows in rows_by_context(codes[labelled], len(contexts.names))]
         # One matrix is one source; separate contexts are a source each, in their order.
         starts = dict(zip(map(id, sources), np.cumsum([0, *(source.shape[0] for source in sources)]), strict=False))
         return [
@@ -186,6 +200,20 @@ def take_annotations(
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
     annotations = Annotations(coded_groups, coded_batch, variables, formula, columns)
     return AnnotatedRows(X, y, annotations)
+
+
+def annotations_of_obs(adata: Any, *, groups: Any = None, batch: Any = None, covariates: Any = None) -> AnnotatedRows:
+    """Return what columns of ``obs`` say of the rows of an AnnData; ``covariates`` may be a formula over them.
+
+    Names only, since these are stored with a fit.
+    """
+    for argument, value in (("groups", groups), ("batch", batch), ("covariates", covariates)):
+        is_names = isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)
+        if value is not None and not isinstance(value, str) and not is_names:
+            raise TypeError(
+                f"{argument} is a {type(value).__name__}; pass the name of a column of adata.obs, or a list of names."
+            )
+    return take_annotations(adata, None, groups=groups, batch=batch, covariates=covariates)
 
 
 def by_block(value: Any, named: NamedBlocks | None, argument: str) -> list[Any]:

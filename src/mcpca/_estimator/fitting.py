@@ -30,6 +30,7 @@ from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
+from .._inference.sampling import checked_groups
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
 from .._model.dominance import Dominance, dominant_feature
 from .._model.fitted_loadings import Measures
@@ -67,13 +68,22 @@ def fit_rows(
     parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report, *, groups: Any, batch: Any, covariates: Any
 ) -> Fit:
     """Fit rows in any of the forms that ``MCPCA.fit`` documents."""
+    if not parameters.cross_fit and (parameters.n_components is not None or parameters.rank_range is not None):
+        given = "the rank is given" if parameters.n_components is not None else "the paper's rule splits no rows"
+        refuse_without_effect(
+            "groups",
+            groups,
+            None,
+            f"{given}, and nothing else of a fit splits rows",
+            "drop it, and pass it to replicability, bootstrap, standard_errors and presence",
+        )
     # Before columns are taken out of X.
     columns = label_columns(X, y)
     annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
     X = annotated.X
     columns += [name for name in annotated.columns if name not in columns]
     read = read_device_contexts if holds_device_arrays(X) else read_contexts
-    contexts = annotated.attach(read(X, annotated.y))
+    contexts = checked_groups(annotated.attach(read(X, annotated.y)))
     check_nuisance(contexts)
     # Before the first pass over the rows, which may take long: a rank above p needs none to be refused.
     if parameters.n_components is not None:
@@ -86,6 +96,11 @@ def fit_rows(
         refuse_without_effect(
             "checkpoint", checkpoint, None, "robust=True keeps no progress in files", "drop one of the two"
         )
+        if contexts.nuisance is not None:
+            raise ValueError(
+                f"robust=True beside {contexts.nuisance.in_words()}: rows are weighted by their distances, which the "
+                "nuisance would enter. Drop one of the two, or regress it out of the rows before the fit."
+            )
         return _fit_robustly(parameters, contexts, features, report)
     # A fingerprint of rows, labels and parameters, by which a checkpoint of another fit is recognised.
     identity = {} if checkpoint is None else identity_of(contexts, vars(parameters))

@@ -246,8 +246,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             numbers, dates, bytes, or tuples of these. Without ``y``, one matrix is one context.
         groups : labels (n,), str or list of str, optional
             Which rows were sampled together, such as the cells of a donor: they are split together where rows are
-            split, in the choice of the rank and with ``cross_fit``. Given like ``y``: labels, a column, or several that
-            are crossed; for a list or dict of contexts, a list or dict of these.
+            split, in the choice of the rank and with ``cross_fit``; with a given rank and without ``cross_fit`` they
+            would have no effect, and are refused. Given like ``y``: labels, a column, or several that are crossed; for
+            a list or dict of contexts, a list or dict of these. A group may be in one context or in several.
         batch : labels (n,), str or list of str, optional
             Strata of the rows, such as runs or plates, given like ``groups``. Their means are removed within each
             context: covariances are those within strata, ``X_i^T (I - P) X_i / (n_i - rank P)``.
@@ -670,7 +671,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Uncertainty
 
-    def standard_errors(self, X: Any = None, y: Any = None, *, kind: str | None = None) -> Precision:
+    def standard_errors(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        kind: str | None = None,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+    ) -> Precision:
         """Return standard errors of the MCPCs and of the loadings.
 
         For each MCPC, the root mean square angle to the truth, in degrees; for each loading, its standard error. They
@@ -686,6 +696,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             It holds for skewed and heavy-tailed rows, too, and with ``robust=True`` for rows as they were weighted.
             "model", the default without rows: Fisher's information alone, which is right as far as rows are Gaussian,
             and too sure if they have heavier tails.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``: errors are then by the spread between groups
+            (cluster-robust), also where a group is in several contexts. Every context needs two groups, and should have
+            r + 2 (``FewGroupsWarning``). If every row is a group of its own, this changes nothing.
+        batch, covariates : optional
+            Those that the model was fitted with.
 
         Returns
         -------
@@ -694,15 +710,26 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Notes
         -----
-        Cost O(k r^5 + r^6), and O(n p r + n r^4) for a pass over n rows; memory O(r^4 + n r).
+        Cost O(k r^5 + r^6), and O(n p r + n r^4) for a pass over n rows; memory O(r^4 + n r). With g groups a second
+        pass and memory O(g p r).
         """
         model = fitted_model(self)
         with reporting(self.verbose, "standard errors") as report:
-            result = standard_errors_of(model, X, y, kind, report)
+            result = standard_errors_of(model, X, y, kind, report, groups=groups, batch=batch, covariates=covariates)
         warn_of_inflation(model)
         return result
 
-    def presence(self, X: Any = None, y: Any = None, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
+    def presence(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        alpha: float = 0.05,
+        method: str = "fdr",
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+    ) -> Presence:
         """Test for every MCPC and context whether the MCPC is present there at all.
 
         With rows, a one-sided score test of the hypothesis that the loading is zero, by the spread that the rows show:
@@ -719,6 +746,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         method : {"fdr", "holm"}
             Correction: controls the false discovery rate (Benjamini and Hochberg), or the probability of any false
             discovery (Holm).
+        groups, batch, covariates : optional
+            As in ``standard_errors``: with groups, the test is by the spread between groups and not between rows.
 
         Returns
         -------
@@ -730,7 +759,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "tests of MCPCs") as report:
-            return presence_tests(model, X, y, alpha, method, report)
+            return presence_tests(model, X, y, alpha, method, report, groups=groups, batch=batch, covariates=covariates)
 
     def bootstrap(
         self,
@@ -740,6 +769,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         *,
         confidence: float = 0.95,
         corrected: bool = True,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
         random_state: Any = None,
         verbose: Any = None,
     ) -> Bootstrap:
@@ -755,6 +787,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Level of the intervals.
         corrected : bool
             Whether loadings are those without noise, ``corrected_loadings_``; False takes ``loadings_``.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``: whole groups are drawn, within each context, or together in
+            all contexts that they are in. Every context needs two groups, and should have r + 2 (``FewGroupsWarning``).
+        batch, covariates : optional
+            Those that the model was fitted with.
         random_state : int, Generator, RandomState or None
             Determines the resamples. The answer does not depend on the number of threads.
         verbose : None, bool or callable
@@ -774,7 +811,20 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(verbose, "resamples") as report:
-            result = resample(model, self._unfitted(), X, y, n, confidence, corrected, random_state, report)
+            result = resample(
+                model,
+                self._unfitted(),
+                X,
+                y,
+                n,
+                confidence,
+                corrected,
+                random_state,
+                report,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+            )
         warn_of_inflation(model)
         return result
 
@@ -785,22 +835,37 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         n_splits: int = 10,
         *,
         threshold: float = REPLICATES,
+        by: str = "auto",
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
         random_state: Any = None,
         verbose: Any = None,
     ) -> Replicability:
         """Split the rows of each context into halves, fit both, and see which MCPCs both find.
 
         An MCPC that both halves find would be found again in as many new samples as a half has. At too high a rank,
-        some MCPCs are found by one half only; more samples let more of them be found by both.
+        some MCPCs are found by one half only; more samples let more of them be found by both. What is new depends on
+        what is split: other cells of the same donors, cells of other donors (``groups``), or other contexts
+        (``by="contexts"``).
 
         Parameters
         ----------
         X, y
             The rows that the model was fitted on; at least 4 in every context.
         n_splits : int
-            Number of random splits.
+            Number of random splits. If there are fewer different ones, all of these are taken, and the result says so.
         threshold : float
             ``|cos|`` between the halves above which an MCPC counts as replicating.
+        by : {"auto", "rows", "groups", "contexts"}
+            What is split. "auto": groups if they are given, otherwise rows. "groups": halves of the groups of each
+            context, with a group on the same side in all contexts that it is in; contexts with a single group take no
+            part. "contexts": half of the contexts against the other half, two at least in each; contexts that share a
+            group stay together.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``. If every row is a group of its own, rows are split.
+        batch, covariates : optional
+            Those that the model was fitted with.
         random_state, verbose
             As in ``bootstrap``.
 
@@ -816,7 +881,20 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(verbose, "halves") as report:
-            return replicate(model, self._unfitted(), X, y, n_splits, threshold, random_state, report)
+            return replicate(
+                model,
+                self._unfitted(),
+                X,
+                y,
+                n_splits,
+                threshold,
+                random_state,
+                report,
+                by=by,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+            )
 
     def _unfitted(self) -> Self:
         """Return an unfitted model with the same parameters and the rank found here, without progress or cross-fits."""

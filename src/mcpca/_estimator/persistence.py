@@ -46,8 +46,8 @@ _BY_CONTEXT = "by context"
 # The exponent is a number and goes into the header.
 _FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
-# Shapes, with k contexts, p features, r components, and m batches within contexts and c covariates; alternatives are separated by a space, and an empty
-# text leaves the length free.
+# Shapes, with k contexts, p features, r components, m batches within contexts and c covariates; alternatives are
+# separated by a space, and an empty text leaves the length free.
 _SHAPES = {
     "components_": "pr",
     "loadings_": "kr",

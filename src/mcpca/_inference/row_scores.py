@@ -12,6 +12,9 @@ all parameters but the direction in which A leaves its span. Rows are read once,
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,34 +31,104 @@ from .._model.new_rows import read_fitted_contexts
 from .._utils.array_api import to_host
 from .._utils.types import Array, Report
 from .._utils.wording import listed
+from .sampling import GroupDesign, checked_groups
 
 
 class RowScores(NamedTuple):
     """Rows of one context: their noisy scores z (n, r), and their squared lengths e outside the span of A (n,).
 
     A row moves the covariance of its context by ``gain x x^T + offset Sigma``: x x^T less Sigma, unless rows were
-    weighted (``weighted_rows``).
+    weighted (``weighted_rows``): scores are then those of the rows times ``roots``.
     """
 
     scores: Array
     outside: Array
     gain: float = 1.0
     offsets: Array | float = -1.0
+    roots: Array | float = 1.0
 
 
-def check_labelled(X: Any, y: Any) -> None:
-    """Raise for labels without rows."""
+def check_labelled(X: Any, y: Any, **annotations: Any) -> None:
+    """Raise for labels without rows, also for ``groups``, ``batch`` and ``covariates``."""
     if X is None and y is not None:
         raise ValueError("y labels the rows of X, and no X is given; pass both or neither.")
+    for name, value in annotations.items():
+        if X is None and value is not None:
+            raise ValueError(f"{name} is about the rows of X, and no X is given; pass both or neither.")
 
 
-def read_rows(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: int, report: Report) -> list[RowScores]:
-    """Return the scores of the rows that ``model`` was fitted on, context by context.
+def read_rows_of_fit(
+    model: FittedModel, X: Any, y: Any, *, groups: Any, batch: Any, covariates: Any, what: str
+) -> Contexts:
+    """Return the rows of a fit for ``what``, with groups if these make a difference: two at least in every context."""
+    contexts = checked_groups(read_fitted_contexts(model, X, y, groups=groups, batch=batch, covariates=covariates))
+    if contexts.groups is not None:
+        design = GroupDesign.of(contexts)
+        design.check_several(what, "Drop these contexts, or drop groups.")
+        design.warn_of_few(model.n_components)
+    return contexts
 
-    ``gaussian`` is that of the rows times ``2^-e``, and so are the results. One pass, or two if the model was fitted to
-    covariances and knows no means; memory O(n r) and a piece of rows.
+
+@dataclass(frozen=True)
+class RowReader:
+    """Rows of a fit, read in the order of each context's rows.
+
+    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) are theirs.
     """
-    contexts = read_fitted_contexts(model, X, y)
+
+    contexts: Contexts
+    gaussian: GaussianModel
+    means: Array
+    e: int
+
+    @cached_property
+    def scale(self) -> Array:
+        """Factors of the features (p,) by which noise becomes isotropic."""
+        gaussian = self.gaussian
+        return np.ones(len(gaussian.white)) if gaussian.scale is None else gaussian.scale
+
+    def pieces(self) -> Iterator[tuple[int, int, Any]]:
+        """Yield some rows of a context, with its index and the position of the first among its rows."""
+        seen = np.zeros(len(self.contexts.names), dtype=np.int64)
+        for group in all_rows(self.contexts):
+            for piece in group.pieces():
+                block, codes = piece.load()
+                block = times_power(block, -self.e) if self.e else block
+                for i, members in zip(*rows_of_contexts(codes, 0, len(seen)), strict=True):
+                    part = block[members]
+                    yield i, int(seen[i]), part
+                    seen[i] += part.shape[0]
+
+    def squares_outside(self, rows: Sequence[RowScores], factors: Sequence[Array]) -> Array:
+        """Return ``sum_g M_g^T M_g`` (r, r) with ``M_g = sum x_out t^T`` over the rows of group g, in all contexts.
+
+        ``x_out`` is what a row has outside the span of A, and t its ``factors`` (n_i, r). One pass; memory O(g p r).
+        """
+        groups = self.contexts.groups
+        assert groups is not None
+        white = self.gaussian.white
+        sums = np.zeros((len(groups.names), *white.shape))
+        for i, start, block in self.pieces():
+            part = slice(start, start + block.shape[0])
+            t = factors[i][part]
+            roots = np.broadcast_to(rows[i].roots, len(factors[i]))[part]
+            z = rows[i].scores[part] / roots[:, None]
+            codes = groups.codes[i][part]
+            order = np.argsort(codes, kind="stable")
+            present, starts = np.unique(codes[order], return_index=True)
+            for g, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+                tg = t[members]
+                # D (X - m)^T t - A z^T t, sparse rows staying sparse.
+                across = block[members].T @ tg - np.outer(self.means[i], tg.sum(axis=0))
+                sums[g] += self.scale[:, None] * across - white @ (z[members].T @ tg)
+        return np.asarray(np.einsum("gpa,gpb->ab", sums, sums))
+
+
+def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e: int) -> RowReader:
+    """Return a reader of the rows that ``model`` was fitted on; ``gaussian`` is that of the rows times ``2^-e``.
+
+    One pass if the model was fitted to covariances and knows no means.
+    """
     if contexts.engine is not None:
         raise ValueError(
             "X is a Dask collection, and the spread of its rows is measured in this process. Pass X.compute() if that "
@@ -63,23 +136,24 @@ def read_rows(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: in
         )
     _check_counts(model, contexts)
     means = context_means(contexts) if model.means is None else to_host(model.means).astype(np.float64)
-    means = np.ldexp(means, -e)
-    white = gaussian.white
-    scale = np.ones(len(white)) if gaussian.scale is None else gaussian.scale
+    return RowReader(contexts, gaussian, np.ldexp(means, -e), e)
+
+
+def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
+    """Return the scores of the rows, context by context. One pass; memory O(n r) and a piece of rows."""
+    contexts = reader.contexts
+    white = reader.gaussian.white
+    scale = reader.scale
     # (p, r): takes features as they are, not scaled, to scores.
     directions = scale[:, None] * np.linalg.pinv(white).T
     G = white.T @ white
     n_rows = int(contexts.n_samples.sum())
     parts: list[list[tuple[Array, Array]]] = [[] for _ in contexts.names]
     done = 0
-    for group in all_rows(contexts):
-        for piece in group.pieces():
-            block, codes = piece.load()
-            block = times_power(block, -e) if e else block
-            for i, members in zip(*rows_of_contexts(codes, 0, len(parts)), strict=True):
-                parts[i].append(_scores(block[members], means[i], directions, scale))
-            done += piece.n_rows
-            report("rows", done, n_rows)
+    for i, _, block in reader.pieces():
+        parts[i].append(_scores(block, reader.means[i], directions, scale))
+        done += block.shape[0]
+        report("rows", done, n_rows)
     rows = []
     for i, pieces in enumerate(parts):
         Z = np.concatenate([scores for scores, _ in pieces])

@@ -8,7 +8,7 @@ of a context, and r for each covariate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .._data.row_designs import Coding, NuisanceTerms
 from .._utils.array_api import to_host
 from .._utils.printing import Shown
 from .._utils.types import Array
-from .._utils.wording import quoted
+from .._utils.wording import listed, quoted
 
 _ARRAYS = ("shares", "ranks", "cell_contexts", "cell_levels", "cell_counts", "shifts", "centres", "slopes")
 
@@ -139,12 +139,15 @@ class RemovedNuisance(Shown):
         unseen = known[cells] != wanted
         if unseen.any():
             pairs = sorted({divmod(int(pair), n_levels) for pair in wanted[unseen]})
-            named = [f"{self.levels[s]!r} in {self.contexts[i]!r}" for i, s in pairs]
+            named = [f"{self.levels.tolist()[s]!r} in {self.contexts.tolist()[i]!r}" for i, s in pairs]
             raise ValueError(
-                f"The fit has seen no rows of batch {', '.join(named[:5])}; what it shifts there is not known. Leave "
-                "these rows out."
+                f"The fit has seen no rows of batch {listed(named)}; what it shifts there is not known. Leave these "
+                "rows out."
             )
         return np.asarray(cells)
+
+    # Names of the arrays of ``to_state``.
+    array_names: ClassVar[tuple[str, ...]] = tuple(f"nuisance_{name}" for name in _ARRAYS)
 
     def to_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays by name, and JSON."""
