@@ -304,6 +304,12 @@ def test_moments_of_different_nuisance_do_not_merge(data):
     assert both.counts.sum() == 100
 
 
+def test_a_fit_to_moments_takes_what_they_have(data):
+    total = ContextMoments().update(data.X, data.y)
+    with pytest.raises(ValueError, match=r"batch has no effect.*moments have none; pass it to ContextMoments.update"):
+        MCPCA(3).fit(total, batch=data.batch)
+
+
 def test_chunks_that_disagree_change_nothing(data):
     X, y, rest = part(data, data.site == 0)
     model = MCPCA(3, random_state=0).partial_fit(X, y, **rest)

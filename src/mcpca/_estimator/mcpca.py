@@ -1000,4 +1000,6 @@ def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any, annotati
         raise ValueError(f"{what} which {verb} no y; drop y.")
     refuse_without_effect("checkpoint", checkpoint, None, f"{kind} take no pass over rows", "drop it")
     for name, value in annotations.items():
-        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", "drop it")
+        to_update = kind == "moments" and name != "groups"
+        way_out = "pass it to ContextMoments.update, with the rows" if to_update else "drop it"
+        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", way_out)
