@@ -20,7 +20,7 @@ from .._covariances.device_rows import read_device_contexts
 from .._covariances.device_validation import check_stack
 from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
 from .._covariances.fit_identity import identity_of
-from .._covariances.moments import ContextMoments
+from .._covariances.moments import ContextMoments, reduced
 from .._covariances.nuisance import check_nuisance
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
@@ -146,14 +146,20 @@ def _fit_robustly(parameters: Parameters, contexts: Contexts, features: Features
     return fit._replace(model=replace(fit.model, degrees_of_freedom=result.degrees_of_freedom))
 
 
-def fit_moments(parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report) -> Fit:
-    """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of."""
+def fit_moments(
+    parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report, *, complete: bool = True
+) -> Fit:
+    """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of.
+
+    Unless they are ``complete``, nuisance that is void or collinear so far is neither refused nor warned of.
+    """
     parameters.refuse_options_of_rows("moments")
-    covariances = moments.covariances()
+    covariances, nuisance = reduced(moments, check=complete)
     if parameters.n_components is not None:
         check_rank(parameters.n_components, covariances.covariances.shape[1])
     features = Features(feature_names(covariances.feature_names), tuple(columns))
-    return fit_to(parameters, fit_data_of_covariances(covariances, covariances.n_samples), features, report)
+    data = fit_data_of_covariances(covariances, covariances.n_samples, nuisance=nuisance)
+    return fit_to(parameters, data, features, report)
 
 
 def fit_covariances(

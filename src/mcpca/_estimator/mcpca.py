@@ -295,19 +295,24 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         with reporting(self.verbose, "fit") as report:
             return self._finish(fit_covariances(parameters, S, n_samples, feature_names, context_names, report))
 
-    def partial_fit(self, X: Any, y: Any = None, *, allow_duplicates: bool = False) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, batch: Any = None, covariates: Any = None, allow_duplicates: bool = False
+    ) -> Self:
         """Add a chunk of rows to those seen so far, and fit the model to all of them.
 
         Only moments are kept (``moments_``, O(k p^2)), so the rows may come in any number of chunks and in any order,
         and the model is the one that ``fit`` finds on all of them at once. New contexts may appear later. As long as a
-        context has a single row only, or the rows vary in fewer than ``n_components`` directions, chunks are added
-        without a fit. Each call costs O(n p^2) for its chunk plus a decomposition; to add many chunks before the first
-        fit, update a ``ContextMoments`` and pass it to ``fit``.
+        context has a single row only, or no more than batch and covariates take, or the rows vary in fewer than
+        ``n_components`` directions, chunks are added without a fit. Each call costs O(n p^2) for its chunk plus a
+        decomposition; to add many chunks before the first fit, update a ``ContextMoments`` and pass it to ``fit``.
 
         Parameters
         ----------
         X, y
             As for ``fit``. A chunk that is refused changes nothing.
+        batch, covariates : optional
+            Of these rows, as for ``fit``, but no formula. All chunks need the same ones; batches, and levels of
+            covariates that are labels, may differ from chunk to chunk.
         allow_duplicates : bool
             Whether rows that were added before may be added again, to count twice.
         """
@@ -315,7 +320,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         before = getattr(self, "moments_", None)
         columns = tuple(getattr(self, "label_columns_", ()))
         with reporting(self.verbose, "moments") as report:
-            added = add_chunk(parameters, before, columns, X, y, allow_duplicates, report)
+            added = add_chunk(
+                parameters, before, columns, X, y, allow_duplicates, report, batch=batch, covariates=covariates
+            )
             if added.fit is not None:
                 self._finish(added.fit)
             else:
@@ -993,4 +1000,6 @@ def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any, annotati
         raise ValueError(f"{what} which {verb} no y; drop y.")
     refuse_without_effect("checkpoint", checkpoint, None, f"{kind} take no pass over rows", "drop it")
     for name, value in annotations.items():
-        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", "drop it")
+        to_update = kind == "moments" and name != "groups"
+        way_out = "pass it to ContextMoments.update, with the rows" if to_update else "drop it"
+        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", way_out)
