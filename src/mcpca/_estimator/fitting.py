@@ -62,6 +62,10 @@ class Features(NamedTuple):
 
 def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report) -> Fit:
     """Fit rows in any of the forms that ``MCPCA.fit`` documents."""
+    if parameters.missing != "error":
+        from .missing import fit_incomplete  # here, because that module imports this one
+
+        return fit_incomplete(parameters, X, y, checkpoint, report)
     # Before ``take_labels``, which takes these columns out of X.
     columns = label_columns(X, y)
     X, y = take_labels(X, y)
@@ -247,6 +251,7 @@ def _model_in_units(
         solver=parameters.solver,
         noise=noise,
         orthogonal=parameters.orthogonal,
+        missing=parameters.missing,
     )
 
 

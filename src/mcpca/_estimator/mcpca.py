@@ -192,6 +192,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         cos_sim_threshold: float = 0.8,
         robust: bool = False,
         cross_fit: int = 0,
+        missing: str = "error",
         random_state: Any = None,
         tol: float = 1e-7,
         max_iter: int = 200,
@@ -208,6 +209,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.cos_sim_threshold = cos_sim_threshold
         self.robust = robust
         self.cross_fit = cross_fit
+        self.missing = missing
         self.random_state = random_state
         self.tol = tol
         self.max_iter = max_iter
@@ -795,8 +797,9 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         feature_names=getattr(estimator, "feature_names_in_", None),
         label_columns=tuple(getattr(estimator, "label_columns_", ())),
         solver=estimator.solver,
-        noise=resolved_noise(estimator.solver, estimator.noise),
+        noise=resolved_noise(estimator.solver, estimator.noise, estimator.missing),
         orthogonal=bool(estimator.orthogonal),
+        missing=estimator.missing,
         degrees_of_freedom=estimator.degrees_of_freedom_,
         attenuation=estimator.attenuation_,
     )
