@@ -14,12 +14,14 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
+from .._utils.user_warnings import warn
 from .._utils.wording import quoted
+from ..exceptions import ExtraFeaturesWarning
 from .alignment import NamedMatrix, are_positions, matrix_and_names, with_columns
 from .blocks import RowBlock, Source
 from .columns import positions_of
 from .contexts import Contexts, NamedBlocks, named_blocks, read_contexts
-from .detect import has_dask_rows, holds_device_arrays, input_kind
+from .detect import has_dask_rows, holds_device_arrays, input_kind, is_anndata
 from .labels import take_labels
 from .sources import as_source
 
@@ -108,7 +110,20 @@ def _padded(blocks: list[Any], wheres: list[str], missing: str, features: Sequen
     union = list(dict.fromkeys(name for matrix in matrices for name in matrix.names or [])) if features is None else (
         list(features)
     )
+    if features is not None:
+        _warn_of_others(blocks, matrices, wheres, set(union))
     return [_over(matrix, union, where) for matrix, where in zip(matrices, wheres, strict=True)]
+
+
+def _warn_of_others(blocks: list[Any], matrices: list[NamedMatrix], wheres: list[str], known: set[Any]) -> None:
+    """Warn of features that the fit does not have, as ``in_fitted_order`` does: an AnnData usually has more."""
+    for block, matrix, where in zip(blocks, matrices, wheres, strict=True):
+        others = [name for name in matrix.names or [] if name not in known]
+        if others and not is_anndata(block):
+            warn(
+                f"{where} has {len(others)} features that the fit does not have; they are left out: {quoted(others)}.",
+                ExtraFeaturesWarning,
+            )
 
 
 def _over(matrix: NamedMatrix, union: list[Any], where: str) -> Source:

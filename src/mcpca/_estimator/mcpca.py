@@ -25,6 +25,13 @@ from .._model.dominance import warn_of_dominance
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings, warn_if_proportional
+from .._model.missing_rows import (
+    loadings_of_present,
+    outlyingness_of_present,
+    score_of_present,
+    scores_of_present,
+    takes_missing,
+)
 from .._model.new_contexts import loadings_for, predictive_score
 from .._model.outlyingness import outlyingness
 from .._model.scores import for_each_context, rows_from_scores, scores
@@ -97,6 +104,18 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         which is measured, too. For about as many features as rows, or more: an ordinary fit then finds noise of its own
         rows in its axes, and loadings are too large by about the squared angle (in radians) of their MCPC to the truth.
         Needs rows, at least 4 in every context, and ``n_components < n_features``; takes five more fits a split.
+    missing : {"error", "union", "pairwise", "em"}
+        What to do where features or values are missing; NaN stands for a missing value.
+        "error": refuse such rows.
+        "union": contexts may lack whole features (columns of their DataFrames or AnnDatas, or NaN in all of their rows),
+        and each counts with those that it has; for "lsq" and "ml". The model is over all features that two contexts
+        have, the others are named and left out, and contexts have to share at least as many features as MCPCs (one more
+        beside noise). "auto" noise is then isotropic for "lsq" as well.
+        "em": values may be missing within rows as well; "ml" maximises the likelihood of what is there.
+        "pairwise": values may be missing within rows; "mspm" and "lsq" are given covariances of pairs of features over
+        rows that have both.
+        The last two take values to be missing at random, and no solver that is not named here takes them. All need a
+        rank, and covariances (k, p, p) in memory; "em" also a dense copy of the rows. Dask and devices are refused.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
@@ -131,7 +150,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     contexts_ : ndarray (k,)
         Names of the contexts, in the order of the rows of ``loadings_``.
     means_ : ndarray (k, n_features) or None
-        Mean of each context; None after ``fit_covariances``.
+        Mean of each context, NaN for features that it lacks (``missing="union"``); None after ``fit_covariances``.
     n_samples_per_context_ : ndarray (k,) or None
         Rows of each context; None if ``fit_covariances`` was called without them.
     moments_ : ContextMoments
@@ -374,7 +393,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Scores
 
-    def transform(self, X: Any, y: Any = None, *, center: Any = None, posterior: bool = False) -> Any:
+    def transform(
+        self, X: Any, y: Any = None, *, center: Any = None, posterior: bool = False, missing: str | None = None
+    ) -> Any:
         """Return the scores of rows on the MCPCs, ``(x - mean) @ pinv(A).T``.
 
         Parameters
@@ -394,6 +415,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             ``Sigma_i`` the covariance of the model with its noise, which shrinks them towards 0 as in probabilistic
             PCA; without ``y``, for the average loadings and noise. They are nearer to the true scores than projections,
             most where MCPCs are similar. For every solver; not if there are as many MCPCs as features.
+        missing : {None, "error", "union"}
+            Whether rows may lack features of the fit (columns, or NaN in some rows): "union" takes scores from those
+            that are there, by least squares or expected given them, with a ``MissingFeaturesWarning`` that says what it
+            costs; "error" refuses. None is "error" unless the model was fitted with ``missing``.
 
         Returns
         -------
@@ -403,8 +428,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         model = fitted_model(self)
 
         # One matrix at a time through ``_InContainer``, since each has row names of its own.
+        scores_of = scores_of_present if takes_missing(model, missing) else scores
+
         def scores_of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
-            return _InContainer(scores(model, rows, labels, mean, posterior, report), self).transform(rows)
+            return _InContainer(scores_of(model, rows, labels, mean, posterior, report), self).transform(rows)
 
         with reporting(self.verbose, "scores") as report:
             return for_each_context(model, X, y, center, scores_of_matrix, report, labels_needed=posterior)
@@ -464,15 +491,19 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
 
+        distances = outlyingness_of_present if takes_missing(model, None) else outlyingness
+
         def of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
-            return outlyingness(model, rows, labels, mean, report)
+            return distances(model, rows, labels, mean, report)
 
         with reporting(self.verbose, "outlyingness") as report:
             return for_each_context(model, X, y, None, of_matrix, report, labels_needed=True)
 
     # New contexts
 
-    def loadings_for(self, X: Any, y: Any = None, *, corrected: bool = True) -> Array:
+    def loadings_for(
+        self, X: Any, y: Any = None, *, corrected: bool = True, missing: str | None = None
+    ) -> Array:
         """Return the loadings of new contexts on the fitted MCPCs, comparable with ``corrected_loadings_``.
 
         Parameters
@@ -485,6 +516,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         corrected : bool
             Whether to take the noise of the new contexts out of their loadings, as in ``corrected_loadings_``. False
             gives loadings with noise in them, comparable with the ``loadings_`` of a fit without noise.
+        missing : {None, "error", "union"}
+            Whether contexts may lack features of the fit, or have NaN in some rows, as in ``transform``: with "union"
+            loadings are those of the features that are there, from rows that have both of a pair.
 
         Returns
         -------
@@ -499,7 +533,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "loadings") as report:
-            return loadings_for(model, X, y, corrected, report)
+            of_contexts = loadings_of_present if takes_missing(model, missing) else loadings_for
+            return of_contexts(model, X, y, corrected, report)
 
     def score(self, X: Any, y: Any = None, *, metric: str | None = None) -> float:
         """Return how well the model predicts these rows; larger is better.
@@ -517,10 +552,15 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             solvers can be compared by it. "likelihood" is the mean log-likelihood of a row, given the fitted mean,
             corrected loadings and noise of its context; it needs fewer MCPCs than features. None means "likelihood" for
             a fit with noise and "covariance" for any other: two different quantities.
+
+        Notes
+        -----
+        A model that was fitted with ``missing`` takes rows that lack features, and both metrics are over what is there.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "score") as report:
-            return predictive_score(model, X, y, metric, report)
+            predicted = score_of_present if takes_missing(model, None) else predictive_score
+            return predicted(model, X, y, metric, report)
 
     # Quality
 

@@ -145,6 +145,13 @@ def _shared(mask: Array, features: Features, missing: str) -> Array:
     kept = shared_features(mask)
     if not kept.all() and kept.any():
         left_out = _names(features, np.flatnonzero(~kept))
+        # Without names, later rows could not be matched to the features that are left.
+        if features.names is None:
+            raise ValueError(
+                f"missing={missing!r}: features {quoted(left_out)} (counted from 0) are in fewer than {LEAST_CONTEXTS} "
+                "contexts, which does not determine their weights. Drop these columns, or pass DataFrames, of which they "
+                "are left out by name."
+            )
         warn(
             f"missing={missing!r}: {len(left_out)} of {len(kept)} features are in fewer than {LEAST_CONTEXTS} contexts, "
             f"which does not determine their weights, and were left out: {quoted(left_out)}.",

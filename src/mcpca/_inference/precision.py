@@ -138,6 +138,7 @@ def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, rep
     if kind not in (None, "sandwich", "model"):
         raise ValueError(f"kind={kind!r}; choose 'sandwich', 'model' or None.")
     check_labelled(X, y)
+    model.refuse_missing("standard_errors()", "Call bootstrap(X, y), which fits resamples of such rows.")
     if kind == "sandwich" and X is None:
         raise ValueError(
             "kind='sandwich' measures the spread of the rows, and none are given; pass the rows that the model was "
