@@ -70,8 +70,8 @@ class InflatedLoadingsWarning(UserWarning):
 class MissingFeaturesWarning(UserWarning):
     """Features are missing, and that costs something.
 
-    Too few contexts have a feature, which was left out of a fit; no context determines a weight; or rows lack features of
-    the fit, and their scores or loadings come from those that are there.
+    Too few contexts have a feature, which was left out of a fit; no context determines a weight; or rows lack features
+    of the fit, and their scores or loadings come from those that are there.
     """
 
 

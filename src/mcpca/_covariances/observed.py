@@ -27,7 +27,7 @@ _BLOCK_BYTES = 2**25  # of rows that are read at a time
 
 @dataclass(frozen=True)
 class ObservedMoments:
-    """Covariances (k, p, p), 0 where a feature is missing, the mask (k, p), means (k, p) with NaN there, counts (k,)."""
+    """Covariances (k, p, p), 0 where a feature is missing, mask (k, p), means (k, p) with NaN there, counts (k,)."""
 
     covariances: Array
     mask: Array
@@ -144,7 +144,7 @@ def _blocks(contexts: Contexts, only: int | None = None) -> Iterator[tuple[int, 
 
 
 def _names(contexts: Contexts, columns: Array) -> list[Any]:
-    return columns.tolist() if contexts.feature_names is None else contexts.feature_names[columns].tolist()
+    return list(columns.tolist() if contexts.feature_names is None else contexts.feature_names[columns].tolist())
 
 
 def _checked(contexts: Contexts, moments: ObservedMoments) -> ObservedMoments:

@@ -36,53 +36,57 @@ def check_tied(mask: Array, names: Sequence[Any], r: int, *, noise: bool, missin
     """
     if not mask.shape[1]:
         raise ValueError(
-            f"missing={missing!r}: no two contexts share a feature, so that nothing ties their axes together. Check the "
-            "names of the features, or fit the contexts one by one."
+            f"missing={missing!r}: no two contexts share a feature, so that nothing ties their axes together. Check "
+            "the names of the features, or fit the contexts one by one."
         )
     needed = r + int(noise)
-    best, left = _growth(mask, needed)
-    if best >= needed:
-        return
-    most = best - int(noise)
-    shares = [f"{names[i]!r} ({n})" for i, n in left]
+    starts = np.argsort(-mask.sum(axis=1), kind="stable").tolist()
+    # Starts with fewer features are tried only if need be.
+    most = 0
+    for start in starts:
+        most = max(most, _bottleneck(mask, start))
+        if most >= needed:
+            return
     beside = " and the noise" if noise else ""
-    way_out = f"Choose n_components <= {most}, or leave" if most >= 1 else "Leave"
+    way_out = f"Choose n_components <= {most - int(noise)}" if most > int(noise) else ""
+    left = min((_left_over(mask, start, needed) for start in starts), key=len)
+    if len(left) >= len(names) - 1 and len(names) > 2:
+        raise ValueError(
+            f"n_components={r} needs contexts that share at least {needed} features, as many as MCPCs{beside}, and "
+            f"there are only {most} that tie all contexts together. {way_out or 'Add contexts with more features'}."
+        )
+    shares = listed([f"{names[i]!r} ({n})" for i, n in left])
     raise ValueError(
-        f"n_components={r} needs contexts that share at least {needed} features with the others, as many as MCPCs"
-        f"{beside}: {listed(shares)} of {len(names)} contexts share fewer (in brackets). {way_out} these contexts out."
-        if len(left) < len(names)
-        else f"n_components={r} needs at least {needed} features that contexts share, as many as MCPCs{beside}, and "
-        f"there are {best}. Choose n_components <= {max(most, 1)}."
+        f"n_components={r} needs contexts that share at least {needed} features with the others, as many as "
+        f"MCPCs{beside}, and {len(left)} of {len(names)} contexts share fewer (in brackets): {shares}. "
+        f"{way_out + ', or leave' if way_out else 'Leave'} these contexts out."
     )
 
 
-def _growth(mask: Array, needed: int) -> tuple[int, list[tuple[int, int]]]:
-    """Return the fewest features that a context shares when it is added, and who shares too few, with how many.
+def _bottleneck(mask: Array, start: int) -> int:
+    """Return the fewest features that a context shares with those before it, if whoever shares most is added first."""
+    features = mask[start].copy()
+    fewest = int(features.sum())
+    waiting = [i for i in range(len(mask)) if i != start]
+    while waiting:
+        shared = mask[waiting].astype(np.int64) @ features
+        j = int(shared.argmax())
+        fewest = min(fewest, int(shared[j]))
+        features |= mask[waiting.pop(j)]
+    return fewest
 
-    Whoever shares most is added first, which is the best order; starts with fewer features are tried only if need be.
-    """
-    counts = mask.astype(np.int64)
-    best = -1
-    left: list[tuple[int, int]] = []
-    for start in np.argsort(-counts.sum(axis=1), kind="stable").tolist():
-        features = mask[start].copy()
-        fewest = int(counts[start].sum())
-        too_few = [(start, fewest)] if fewest < needed else []
-        waiting = [i for i in range(len(mask)) if i != start]
-        while waiting:
-            shared = counts[waiting] @ features
-            j = int(shared.argmax())
-            fewest = min(fewest, int(shared[j]))
-            if shared[j] < needed:
-                too_few.append((waiting[j], int(shared[j])))
-            else:
-                features |= mask[waiting[j]]
-            del waiting[j]
-        if fewest > best or (fewest == best and len(too_few) < len(left)):
-            best, left = fewest, too_few
-        if best >= needed:
-            break
-    return best, left
+
+def _left_over(mask: Array, start: int, needed: int) -> list[tuple[int, int]]:
+    """Return contexts that cannot be added to ``start``, with the number of features that they share."""
+    features = mask[start].copy()
+    waiting = [i for i in range(len(mask)) if i != start]
+    while True:
+        shared = mask[waiting].astype(np.int64) @ features
+        ready = [i for i, n in zip(waiting, shared.tolist(), strict=True) if n >= needed]
+        if not ready:
+            return list(zip(waiting, shared.tolist(), strict=True))
+        features |= mask[ready].any(axis=0)
+        waiting = [i for i in waiting if i not in ready]
 
 
 def undetermined(mask: Array, B: Array, share: float) -> Array:
@@ -90,6 +94,5 @@ def undetermined(mask: Array, B: Array, share: float) -> Array:
 
     An MCPC counts as present from ``share`` of its largest loading on.
     """
-    present = B >= share * B.max(axis=0, initial=0)
+    present = share * B.max(axis=0, initial=0) <= B
     return np.asarray((mask.T.astype(np.int64) @ present.astype(np.int64)) == 0)
-

@@ -1,8 +1,8 @@
 """Contexts that lack features: rows over the union of all features, with NaN where a context has none.
 
-``read_union`` is ``read_contexts`` for ``missing="union"`` and its like: tables of different columns are matched by name
-to the union of these, in the order in which names are first seen, and what a table lacks is NaN. A matrix in which NaN
-stands for missing values needs no more than ``read_contexts``, which does not look at values.
+``read_union`` is ``read_contexts`` for ``missing="union"`` and its like: tables of different columns are matched by
+name to the union of these, in the order in which names are first seen, and what a table lacks is NaN. A matrix in which
+NaN stands for missing values needs no more than ``read_contexts``, which does not look at values.
 """
 
 from __future__ import annotations
@@ -107,8 +107,10 @@ def _padded(blocks: list[Any], wheres: list[str], missing: str, features: Sequen
             "others have. Pass DataFrames or AnnDatas throughout, or arrays of the same width with NaN for what is "
             "missing."
         )
-    union = list(dict.fromkeys(name for matrix in matrices for name in matrix.names or [])) if features is None else (
-        list(features)
+    union = (
+        list(dict.fromkeys(name for matrix in matrices for name in matrix.names or []))
+        if features is None
+        else (list(features))
     )
     if features is not None:
         _warn_of_others(blocks, matrices, wheres, set(union))

@@ -107,7 +107,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     missing : {"error", "union", "pairwise", "em"}
         What to do where features or values are missing; NaN stands for a missing value.
         "error": refuse such rows.
-        "union": contexts may lack whole features (columns of their DataFrames or AnnDatas, or NaN in all of their rows),
+        "union": contexts may lack whole features (columns of their DataFrames or AnnDatas, or NaN in all their rows),
         and each counts with those that it has; for "lsq" and "ml". The model is over all features that two contexts
         have, the others are named and left out, and contexts have to share at least as many features as MCPCs (one more
         beside noise). "auto" noise is then isotropic for "lsq" as well.
@@ -501,9 +501,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # New contexts
 
-    def loadings_for(
-        self, X: Any, y: Any = None, *, corrected: bool = True, missing: str | None = None
-    ) -> Array:
+    def loadings_for(self, X: Any, y: Any = None, *, corrected: bool = True, missing: str | None = None) -> Array:
         """Return the loadings of new contexts on the fitted MCPCs, comparable with ``corrected_loadings_``.
 
         Parameters

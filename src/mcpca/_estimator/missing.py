@@ -1,10 +1,10 @@
 """Fits to rows with missing features or values: ``MCPCA(missing=...)``.
 
 ``missing="union"``: whole features are missing in some contexts. Each context has a covariance of its own features, and
-"lsq" and "ml" see only these (``_solvers.masked_start``). ``missing="em"``: values are missing within rows, too, and "ml"
-maximises the likelihood of what is there (``_solvers.masked_em``). ``missing="pairwise"``: values are missing within rows,
-and solvers of least squares are given pairwise covariances of complete contexts. The door is ``fit_incomplete``, which
-``fitting.fit_rows`` calls.
+"lsq" and "ml" see only these (``_solvers.masked_start``). ``missing="em"``: values are missing within rows, too, and
+"ml" maximises the likelihood of what is there (``_solvers.masked_em``). ``missing="pairwise"``: values are missing
+within rows, and solvers of least squares are given pairwise covariances of complete contexts. The door is
+``fit_incomplete``, which ``fitting.fit_rows`` calls.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ def _fit_masked(
     names = contexts.names.tolist()
     kept = _shared(moments.mask, features, missing)
     moments = moments.features(kept)
-    check_rank(r, int(kept.sum()) or 1)
     check_tied(moments.mask, names, r, noise=noise is not None, missing=missing)
     weights = np.ones(len(names))
     if parameters.context_weights is not None:
@@ -134,7 +133,16 @@ def _fit_masked(
     if not result.converged:
         warn(result.message, ConvergenceWarning)
     names_of_features = None if features.names is None else features.names[kept]
-    model = _model(parameters, contexts, data, result, means, moments.counts, e, Features(names_of_features, features.label_columns))
+    model = _model(
+        parameters,
+        contexts,
+        data,
+        result,
+        means,
+        moments.counts,
+        e,
+        Features(names_of_features, features.label_columns),
+    )
     _warn_of_undetermined(model, data.mask)
     variances = np.einsum("kff->kf", data.S)
     return Fit(model, None, dominant_feature(model.components, lambda: variances))
@@ -149,12 +157,12 @@ def _shared(mask: Array, features: Features, missing: str) -> Array:
         if features.names is None:
             raise ValueError(
                 f"missing={missing!r}: features {quoted(left_out)} (counted from 0) are in fewer than {LEAST_CONTEXTS} "
-                "contexts, which does not determine their weights. Drop these columns, or pass DataFrames, of which they "
-                "are left out by name."
+                "contexts, which does not determine their weights. Drop these columns, or pass DataFrames, of which "
+                "they are left out by name."
             )
         warn(
-            f"missing={missing!r}: {len(left_out)} of {len(kept)} features are in fewer than {LEAST_CONTEXTS} contexts, "
-            f"which does not determine their weights, and were left out: {quoted(left_out)}.",
+            f"missing={missing!r}: {len(left_out)} of {len(kept)} features are in fewer than {LEAST_CONTEXTS} "
+            f"contexts, which does not determine their weights, and were left out: {quoted(left_out)}.",
             MissingFeaturesWarning,
         )
     return kept
@@ -172,7 +180,7 @@ def _model(
 ) -> FittedModel:
     """Return the model in the units of the data; ``data`` and ``result`` are of rows times ``2^-e``."""
     assert result.loadings is not None
-    A, B, order = canonical_order(result.components, result.loadings)
+    A, B, _ = canonical_order(result.components, result.loadings)
     noise = result.noise
     corrected = B
     if noise is None:
@@ -210,16 +218,14 @@ def _warn_of_undetermined(model: FittedModel, mask: Array) -> None:
     if not unknown.any():
         return
     names = model.feature_names
-    found = [
-        f"{(f if names is None else names[f])!r} in MCPC {j + 1}" for f, j in np.argwhere(unknown).tolist()
-    ]
+    found = [f"{(f if names is None else names[f])!r} in MCPC {j + 1}" for f, j in np.argwhere(unknown).tolist()]
     shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
     warn(
-        f"No context that has the feature has the MCPC, so that nothing determines the weight of {shown}; it is next to "
-        "0 by default and not by evidence.",
+        f"No context that has the feature has the MCPC, so that nothing determines the weight of {shown}; it is next "
+        "to 0 by default and not by evidence.",
         MissingFeaturesWarning,
     )
 
 
 def _names(features: Features, columns: Array) -> list[Any]:
-    return columns.tolist() if features.names is None else features.names[columns].tolist()
+    return list(columns.tolist() if features.names is None else features.names[columns].tolist())

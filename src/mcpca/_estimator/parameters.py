@@ -120,8 +120,8 @@ def check_missing(parameters: Parameters) -> None:
         raise ValueError(f"missing={missing!r} with noise=None: the likelihood of some features needs noise; drop it.")
     if solver == "lsq" and missing == "union" and noise not in (None, "isotropic"):
         raise ValueError(
-            f"missing='union' with noise={noise!r}: solver='lsq' has noise='isotropic' or None there. Pass one of these, "
-            "or solver='ml'."
+            f"missing='union' with noise={noise!r}: solver='lsq' has noise='isotropic' or None there. Pass one of "
+            "these, or solver='ml'."
         )
     if parameters.n_components is None:
         raise ValueError(

@@ -77,9 +77,7 @@ def descend(
     return Descent(point, decrement, max_iter)
 
 
-def _line_search(
-    evaluate: Callable[[Array], Evaluated], point: Evaluated, d: Array, lower: Array
-) -> Evaluated | None:
+def _line_search(evaluate: Callable[[Array], Evaluated], point: Evaluated, d: Array, lower: Array) -> Evaluated | None:
     """Halve the step until the value falls by a share of what the slope promises; None if it never does."""
     for t in 0.5 ** np.arange(_BACKTRACKS):
         x = np.maximum(point.x + t * d, lower)

@@ -174,7 +174,9 @@ class FittedModel:
     def refuse_missing(self, purpose: str, way_out: str) -> None:
         """Raise, naming ``purpose``, if the model is of rows with missing features or values."""
         if self.missing != "error":
-            raise ValueError(f"{purpose} is for models of complete rows, and this is one of missing={self.missing!r}. {way_out}")
+            raise ValueError(
+                f"{purpose} is for models of complete rows, and this is one of missing={self.missing!r}. {way_out}"
+            )
 
     def counts(self, purpose: str) -> Array:
         """Return the number of rows of each context (k,); raise, naming ``purpose``, if they are not known."""

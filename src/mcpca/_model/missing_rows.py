@@ -1,9 +1,9 @@
 """Rows that lack features of a fitted model: scores, loadings and distances from the features that are there.
 
-Restricted to some features, a model is a model: ``x_o ~ N(mean_o, A_o B_i A_o^T + noise_o)`` with the rows A_o of A, whose
-columns need not have unit length. ``restricted`` makes it, and everything that takes rows works on it as on any other.
-Rows are grouped by context and by which values they have; a feature whose mean is not known in a context, because the
-fit had none of it there, counts as missing for its rows.
+Restricted to some features, a model is a model: ``x_o ~ N(mean_o, A_o B_i A_o^T + noise_o)`` with the rows A_o of A,
+whose columns need not have unit length. ``restricted`` makes it, and everything that takes rows works on it as on any
+other. Rows are grouped by context and by which values they have; a feature whose mean is not known in a context,
+because the fit had none of it there, counts as missing for its rows.
 
 Fewer features tell less about scores. The variance of their errors is ``diag((A_o^T A_o)^-1)`` times the noise by least
 squares, and the diagonal of ``(B^-1 + A_o^T D_o^-1 A_o)^-1`` given the row; warnings say by what factor it has grown.
@@ -48,8 +48,8 @@ def takes_missing(model: FittedModel, missing: Any) -> bool:
         return model.missing != "error"
     if missing not in ("error", "union"):
         raise ValueError(
-            f"missing={missing!r}; choose 'union' (rows may lack features), 'error' (they may not), or None for what the "
-            "model was fitted with."
+            f"missing={missing!r}; choose 'union' (rows may lack features), 'error' (they may not), or None for what "
+            "the model was fitted with."
         )
     return bool(missing == "union")
 
@@ -150,7 +150,9 @@ class _Rows(NamedTuple):
             own = set(matrix.names)
             present = np.array([name in own for name in known])
             if not present.any():
-                raise ValueError(f"X has none of the {p} features of the fit, {quoted(known)}; pass rows that have some.")
+                raise ValueError(
+                    f"X has none of the {p} features of the fit, {quoted(known)}; pass rows that have some."
+                )
             chosen = [name for name, there in zip(known, present, strict=True) if there]
             matrix = with_columns(matrix, positions_of(chosen, matrix.names, "X", "of the fit", ""), "X")
         is_dense = matrix.kind in (InputKind.ARRAY, InputKind.FRAME, InputKind.SEQUENCE, InputKind.OTHER)
@@ -277,9 +279,9 @@ class Costs:
         shown = quoted(missing.tolist() if names is None else names[missing].tolist())
         how = "expected given" if self._posterior else "by least squares on"
         warn(
-            f"X lacks features of the fit, up to {self._most} of {len(self._A)} in a row ({shown}): {what} are {how} those "
-            f"that are there. The variance of their errors is up to {self._factor:.3g} times that with all features "
-            f"(MCPC {self._component + 1}).",
+            f"X lacks features of the fit, up to {self._most} of {len(self._A)} in a row ({shown}): {what} are {how} "
+            f"those that are there. The variance of their errors is up to {self._factor:.3g} times that with all "
+            f"features (MCPC {self._component + 1}).",
             MissingFeaturesWarning,
         )
 
@@ -334,8 +336,8 @@ def score_of_present(model: FittedModel, X: Any, y: Any, metric: str | None, rep
     k = len(contexts.names)
     if not contexts.by_name and k == 1 < len(model.contexts):
         raise ValueError(
-            "X is one matrix without labels: rows that lack features are scored by the context that they belong to. Pass "
-            "y, or a dict of contexts."
+            "X is one matrix without labels: rows that lack features are scored by the context that they belong to. "
+            "Pass y, or a dict of contexts."
         )
     by_likelihood = metric == "likelihood" or (metric is None and model.noise is not None)
     names = contexts.names.tolist() if contexts.by_name else model.contexts.tolist()
@@ -356,7 +358,7 @@ def score_of_present(model: FittedModel, X: Any, y: Any, metric: str | None, rep
                 sums += [len(Z) * mean_log_likelihood(sub, CovarianceStack(S), e, n, place), len(Z)]
         else:
             there = block.seen.astype(np.float64)
-            present = there.any(axis=0)
+            present = np.asarray(there.any(axis=0))
             pairs = np.maximum(there.T @ there, 1)
             S, e = stack_in_range((block.values.T @ block.values / pairs)[None][:, present][:, :, present])
             errors = predicted_errors(restricted(model, present), CovarianceStack(S), e, place)

@@ -8,9 +8,9 @@ over all p, so that contexts stay one batch:
 
 The weight of a feature in an MCPC is determined by contexts that have the feature and in which the MCPC is present. If
 there are none, nothing keeps it from growing, with loadings that are next to nothing where it is seen. So the variance
-that the model implies for features of contexts that lack them, ``sum_ij b_ij sum_(f not in i) a_fj^2``, is penalised, as
-much as a few rows would: an undetermined weight is then 0, and all others hardly change. Without missing features there
-is no penalty.
+that the model implies for features of contexts that lack them, ``sum_ij b_ij sum_(f not in i) a_fj^2``, is penalised,
+as much as a few rows would: an undetermined weight is then 0, and all others hardly change. Without missing features
+there is no penalty.
 
 Unlike in a complete problem G_i differs between contexts. ``masked_lsq`` and ``masked_ml`` minimise their objectives
 over all of (A, B, noise) by ``_linalg.bounded_newton``; ``masked_start`` finds where to start.
@@ -29,8 +29,8 @@ from .loadings import solve_loadings
 
 # Added to the blocks of preconditioners, relative to their traces: weights that no context determines have none.
 _RIDGE = 1e-9
-# Rows whose weight the penalty has. A weight that nothing determines fits the noise of a few covariances, which gains some
-# units of log-likelihood: a single row would not outweigh that; many would shrink weights that are determined.
+# Rows whose weight the penalty has. A weight that nothing determines fits the noise of a few covariances, which gains
+# some units of log-likelihood: a single row would not outweigh that; many would shrink weights that are determined.
 _PENALTY_ROWS = 3.0
 
 

@@ -1,15 +1,15 @@
 """EM for values that are missing within rows: the likelihood of what each row has, for solver "ml".
 
-The M-step is ``masked_start.solve_likelihood`` from where it last ended. The E-step completes each row x by its expectation
-given the values that are there. With ``d`` the noise, A_o the rows of A for these values and V the covariance of the scores
-given them,
+The M-step is ``masked_start.solve_likelihood`` from where it last ended. The E-step completes each row x by its
+expectation given the values that are there. With ``d`` the noise, A_o the rows of A for these values and V the
+covariance of the scores given them,
 
     V = B^(1/2) (I + B^(1/2) A_o^T D_o^-1 A_o B^(1/2))^-1 B^(1/2),   z = V A_o^T D_o^-1 (x_o - mean_o),
 
-missing values are ``mean + A z``, and their covariance ``A V A^T + D`` among missing ones is added to the scatter of the
-completed rows. V depends on which values a row has: rows of a context are grouped by this pattern, and all patterns are
-one batch of r x r matrices and a few products. Cost O(n p r^2 + n r p^2) a round at worst, where every row has a pattern
-of its own; memory a dense copy of the rows.
+missing values are ``mean + A z``, and their covariance ``A V A^T + D`` among missing ones is added to the scatter of
+the completed rows. V depends on which values a row has: rows of a context are grouped by this pattern, and all patterns
+are one batch of r x r matrices and a few products. Cost O(n p r^2 + n r p^2) a round at worst, where every row has a
+pattern of its own; memory a dense copy of the rows.
 
 Values have to be missing at random: whether one is missing may depend on values of the row that are there.
 """
@@ -98,14 +98,14 @@ def solve_em(rows: list[IncompleteRows], data: Masked, means: Array, r: int, set
     message = (
         f"EM settled: components changed by {change:.1e} in the last round."
         if converged
-        else f"EM did not settle in {_MOST_ROUNDS} rounds: components still change by {change:.1e}, above {goal:g}. Many "
+        else f"EM did not settle in {_MOST_ROUNDS} rounds: components change by {change:.1e}, above {goal:g}. Many "
         "values are missing; lower n_components, raise tol, or drop features with few values."
     )
     return EM(replace(result, n_iter=n_iter, converged=converged, message=message), moments, best)
 
 
 def expect(rows: list[IncompleteRows], mask: Array, A: Array, B: Array, variances: Array, means: Array) -> Completed:
-    """The E-step: return the moments of completed rows, on the features that each context has (``mask``)."""
+    """Make the E-step: return the moments of completed rows, on the features that each context has (``mask``)."""
     k, p = mask.shape
     new_means = np.zeros((k, p))
     S = np.zeros((k, p, p))

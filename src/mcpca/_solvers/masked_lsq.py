@@ -1,14 +1,14 @@
 """Least squares where contexts lack features: ``f = sum_i w_i ||S_i - A_(i) B_i A_(i)^T - s_i I_(i)||_F^2``, B, s >= 0.
 
-Only entries that a context has are in its term; ``masked`` has the notation, and the penalty that f has besides. Without
-a ``floor`` the noise s_i is 0. With ``E_i = A_(i) B_i A_(i)^T + s_i I_(i) - S_i`` (zero where a feature is missing) the
-derivatives are
+Only entries that a context has are in its term; ``masked`` has the notation, and the penalty that f has besides.
+Without a ``floor`` the noise s_i is 0. With ``E_i = A_(i) B_i A_(i)^T + s_i I_(i) - S_i`` (zero where a feature is
+missing) the derivatives are
 
     A: 4 sum_i w_i E_i A_(i) B_i       b_ij: 2 w_i a_j^T E_i a_j       s_i: 2 w_i tr E_i
 
-and their change along (dA, dB, ds) follows with ``dSigma_i = dA_(i) B_i A_(i)^T + A_(i) B_i dA_(i)^T + A_(i) dB_i A_(i)^T +
-ds_i I_(i)``, which replaces E_i, plus 4 sum_i w_i E_i (dA_(i) B_i + A_(i) dB_i) and 4 w_i da_j^T E_i a_j. Cost of a product
-O(k p^2 r), memory O(k p (p + r)).
+and their change along (dA, dB, ds) follows with ``dSigma_i = dA_(i) B_i A_(i)^T + A_(i) B_i dA_(i)^T + A_(i) dB_i
+A_(i)^T + ds_i I_(i)``, which replaces E_i, plus 4 sum_i w_i E_i (dA_(i) B_i + A_(i) dB_i) and 4 w_i da_j^T E_i a_j.
+Cost of a product O(k p^2 r), memory O(k p (p + r)).
 
 In a complete problem noise raises all loadings alike and hardly turns the axes. Here the part of an axis that a context
 sees differs between contexts, and so does what noise adds to its loadings: a floor keeps that out of the axes.
@@ -50,7 +50,9 @@ class _Point:
         self.value = float(w @ np.einsum("kfg,kfg->k", self.E, self.E)) + data.penalty_of_squares * float(
             np.vdot(B, unseen_squares)
         )
-        self.gradient_A = 4 * np.einsum("k,kfj,kj->fj", w, self.EA, B) + 2 * data.penalty_of_squares * unseen_weights * A
+        self.gradient_A = (
+            4 * np.einsum("k,kfj,kj->fj", w, self.EA, B) + 2 * data.penalty_of_squares * unseen_weights * A
+        )
         gradient_B = 2 * w[:, None] * np.einsum("kfj,kfj->kj", self.rows, self.EA) + data.penalty_of_squares * (
             unseen_squares
         )

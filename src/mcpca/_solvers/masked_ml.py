@@ -1,18 +1,18 @@
 """Maximum likelihood where contexts lack features: each context has the Gaussian density of the features that it has.
 
-With ``Sigma_i = A_(i) B_i A_(i)^T + diag(d_i)`` on the features of context i (``masked`` has the notation), and zeros for
-all others in ``C_i = Sigma_i^-1``, the negative log-likelihood is
+With ``Sigma_i = A_(i) B_i A_(i)^T + diag(d_i)`` on the features of context i (``masked`` has the notation), and zeros
+for all others in ``C_i = Sigma_i^-1``, the negative log-likelihood is
 
     L = sum_i n_i/2 (log det Sigma_i + tr C_i S_i),      Q_i = C_i - C_i S_i C_i,
     A: sum_i n_i Q_i A_(i) B_i     b_ij: n_i/2 a_j^T Q_i a_j     log d_if: n_i/2 d_if (Q_i)_ff.
 
-Along a change ``dSigma_i`` of the model ``dQ_i = C_i dSigma_i C_i - C_i dSigma_i Q_i - Q_i dSigma_i C_i``; the first term
-alone, with Q_i = 0 elsewhere, is Fisher's information, which is never indefinite and serves the first steps. Woodbury's
-identity gives C_i from r x r inverses: ``C = D^-1 - U K^-1 U^T``, ``U = D^-1 A_(i) B^(1/2)``, ``K = I + B^(1/2) A_(i)^T
-D^-1 A_(i) B^(1/2)``, for loadings of zero, too.
+Along a change ``dSigma_i`` of the model ``dQ_i = C_i dSigma_i C_i - C_i dSigma_i Q_i - Q_i dSigma_i C_i``; the first
+term alone, with Q_i = 0 elsewhere, is Fisher's information, which is never indefinite and serves the first steps.
+Woodbury's identity gives C_i from r x r inverses: ``C = D^-1 - U K^-1 U^T``, ``U = D^-1 A_(i) B^(1/2)``, ``K = I +
+B^(1/2) A_(i)^T D^-1 A_(i) B^(1/2)``, for loadings of zero, too.
 
-The noise d_if is ``s_i`` ("isotropic"), ``s`` ("pooled"), ``psi_f`` ("diagonal") or ``s_i psi_f`` ("scaled"): its logarithm
-is linear in the parameters, which ``_Noise`` expands and sums. Cost O(k p^2 r) a product, memory O(k p^2).
+The noise d_if is ``s_i`` ("isotropic"), ``s`` ("pooled"), ``psi_f`` ("diagonal") or ``s_i psi_f`` ("scaled"): its
+logarithm is linear in the parameters, which ``_Noise`` expands and sums. Cost O(k p^2 r) a product, memory O(k p^2).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Noise(NamedTuple):
             return np.exp(t)
         if self.kind == "scaled":
             return np.exp(self.expand(t))
-        return np.exp(np.broadcast_to(t, (self.k,)))
+        return np.asarray(np.exp(np.broadcast_to(t, (self.k,))))
 
 
 class _Point:
@@ -172,7 +172,7 @@ class _Point:
         )
 
     def preconditioner(self, free: Array) -> Callable[[Array], Array]:
-        """Return the inverses of diagonal blocks of the information: r x r by feature, r x r by context, noise alone."""
+        """Return the inverses of diagonal blocks of the information: by feature, by context, and noise alone."""
         n = self.data.weights
         B, P = self.B, self.P
         BPB = n[:, None, None] * (B[:, :, None] * P * B[:, None, :])

@@ -3,8 +3,8 @@
 The complete solvers need all of every covariance. So entries that a context does not have are filled in, at first by
 the average over contexts that have them (at the level of this context), later by the model of the last round. ``mspm``
 (or ``ml``) on the completed stack gives a start that the exact objective, over observed entries only, goes down from.
-Rounds go on as long as they lower it. For a likelihood the completion is the E-step of EM, the expected covariance given
-the observed features,
+Rounds go on as long as they lower it. For a likelihood the completion is the E-step of EM, the expected covariance
+given the observed features,
 
     S_mo = T S_oo,   S_mm = T S_oo T^T + Sigma_mm - T Sigma_om,   T = Sigma_mo Sigma_oo^-1.
 
@@ -59,20 +59,22 @@ def _by_squares(data: Masked, r: int, floor: bool, settings: Settings) -> tuple[
         progress.step()
         S = as_stack(_weighted(stack, data.weights))
         start = mspm.solve(S, compress(S, r), r, replace(settings, report=silent))
-        found = minimise_squares(
-            data, start.components, floor=floor, tol=settings.tol, max_iter=settings.max_iter
-        )
+        found = minimise_squares(data, start.components, floor=floor, tol=settings.tol, max_iter=settings.max_iter)
         n_iter += start.n_iter + found.n_iter
         if best is not None and not found.value < (1 - _GAIN) * best.value:
             break
         best = found
-        stack = filled(data, (found.A * found.B[:, None, :]) @ found.A.T + found.noise[:, None, None] * np.eye(len(found.A)))
+        stack = filled(
+            data, (found.A * found.B[:, None, :]) @ found.A.T + found.noise[:, None, None] * np.eye(len(found.A))
+        )
     progress.finish()
     assert best is not None
     return best, n_iter
 
 
-def solve_likelihood(data: Masked, r: int, settings: Settings, start: Maximum | None = None) -> tuple[SolverResult, Maximum]:
+def solve_likelihood(
+    data: Masked, r: int, settings: Settings, start: Maximum | None = None
+) -> tuple[SolverResult, Maximum]:
     """Return the maximum of the likelihood of observed features; ``start`` is where another fit has ended."""
     kind = str(settings.noise)
     # Units in which the mean variance of an observed feature is 1.
@@ -117,7 +119,8 @@ def _by_likelihood(data: Masked, r: int, kind: str, settings: Settings) -> tuple
         S = as_stack(expected(data, best.A, best.B, best.variances))
         quiet = replace(settings, report=silent)
         complete = ml.solve(S, compress(S, r), r, quiet)
-        assert complete.loadings is not None and complete.noise is not None
+        assert complete.loadings is not None
+        assert complete.noise is not None
         again = maximise_masked(
             data,
             complete.components,
