@@ -98,7 +98,7 @@ def test_tables_and_nan_give_the_same_fit(planted, mask, models, solver):
 
 
 @pytest.mark.parametrize(
-    ("solver", "noise"), [("lsq", None), ("ml", "isotropic"), ("ml", "pooled"), ("ml", "diagonal")]
+    ("solver", "noise"), [("lsq", None), ("ml", "isotropic"), ("ml", "pooled"), ("ml", "diagonal"), ("ml", "scaled")]
 )
 def test_complete_rows_give_the_complete_fit(planted, solver, noise):
     # Without missing features, the objective is that of the complete solver.

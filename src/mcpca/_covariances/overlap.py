@@ -34,6 +34,11 @@ def check_tied(mask: Array, names: Sequence[Any], r: int, *, noise: bool, missin
     ``mask`` (k, p) has features of two contexts or more only; ``noise`` says that each context has noise beside its
     loadings, which takes one more feature.
     """
+    if len(mask) < LEAST_CONTEXTS:
+        raise ValueError(
+            f"missing={missing!r} needs at least {LEAST_CONTEXTS} contexts, and X has {len(mask)}; pass y, or "
+            "missing='error'."
+        )
     if not mask.shape[1]:
         raise ValueError(
             f"missing={missing!r}: no two contexts share a feature, so that nothing ties their axes together. Check "

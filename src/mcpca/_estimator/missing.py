@@ -25,14 +25,14 @@ from .._data.contexts import Contexts
 from .._data.labels import label_columns
 from .._data.union import read_union
 from .._linalg.canonical import canonical_order
-from .._model.decomposition import check_tolerance, check_weights
+from .._model.decomposition import check_data_rank, check_tolerance, check_weights
 from .._model.dominance import dominant_feature
 from .._model.fitted_model import FittedModel
 from .._model.masked_facets import masked_facets
 from .._solvers import SOLVERS, Settings, SolverResult, resolved_noise
 from .._solvers.masked import Masked, masked_loadings
 from .._solvers.masked_em import IncompleteRows, solve_em
-from .._solvers.masked_start import completed, solve_likelihood, solve_squares
+from .._solvers.masked_start import completed, first_guess, solve_likelihood, solve_squares
 from .._utils.arguments import as_generator, check_integer, check_rank, refuse_without_effect
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
@@ -44,6 +44,8 @@ from .parameters import Parameters
 # An MCPC counts as present in a context from this share of its largest loading on, for the warning of weights that
 # nothing determines.
 _PRESENT = 0.02
+# Arrays as large as the covariances that the masked solvers hold at a time, about.
+_STACKS = 4
 
 
 def fit_incomplete(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report) -> Fit:
@@ -58,10 +60,11 @@ def fit_incomplete(parameters: Parameters, X: Any, y: Any, checkpoint: Any, repo
     p = contexts.n_features
     assert parameters.n_components is not None  # checked with the parameters
     check_rank(parameters.n_components, p)
-    if k * p * p > MOST_NUMBERS:
+    most = MOST_NUMBERS // (1 if missing == "pairwise" else _STACKS)
+    if k * p * p > most:
         raise ValueError(
             f"missing={missing!r} forms the covariances, and those of {k} contexts with {p} features have more than "
-            f"{MOST_NUMBERS} entries; select fewer features."
+            f"{most} entries; select fewer features."
         )
     features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
     moments = (whole_features if missing == "union" else pairwise)(contexts, missing, report)
@@ -116,6 +119,8 @@ def _fit_masked(
         freedom,
         noise,
     )
+    start = as_stack(first_guess(data))
+    check_data_rank(r, compress(start, r), start)
     means = moments.means
     if missing == "em":
         rows = [

@@ -19,6 +19,7 @@ import numpy as np
 
 from .._covariances.stack import as_stack
 from .._covariances.subspace import compress
+from .._linalg.canonical import ascore
 from .._utils.progress import Search, silent
 from .._utils.types import Array
 from .._utils.wording import beside
@@ -30,6 +31,8 @@ from .masked_ml import Maximum, maximise_masked
 from .ml_estimate import NOISE_FLOOR, largest_decrement, largest_distance
 
 _MOST_ROUNDS = 6
+# Mean |cos| between the axes of a start and those found before from which on both lead to the same point.
+_SAME = 0.999
 _GAIN = 1e-6  # a round that lowers the objective by less than this share is the last
 _RELATIVE_NOISE_FLOOR = 1e-4  # of the noise of all contexts, as in ``ml``
 
@@ -51,7 +54,7 @@ def solve_squares(data: Masked, r: int, settings: Settings) -> SolverResult:
 
 
 def _by_squares(data: Masked, r: int, floor: bool, settings: Settings) -> tuple[LeastSquares, int]:
-    stack = _first_guess(data)
+    stack = first_guess(data)
     best: LeastSquares | None = None
     n_iter = 0
     progress = Search(settings.report, "refinement", _MOST_ROUNDS)
@@ -59,6 +62,8 @@ def _by_squares(data: Masked, r: int, floor: bool, settings: Settings) -> tuple[
         progress.step()
         S = as_stack(_weighted(stack, data.weights))
         start = mspm.solve(S, compress(S, r), r, replace(settings, report=silent))
+        if best is not None and ascore(start.components, best.A) > _SAME:
+            break
         found = minimise_squares(data, start.components, floor=floor, tol=settings.tol, max_iter=settings.max_iter)
         n_iter += start.n_iter + found.n_iter
         if best is not None and not found.value < (1 - _GAIN) * best.value:
@@ -121,6 +126,8 @@ def _by_likelihood(data: Masked, r: int, kind: str, settings: Settings) -> tuple
         complete = ml.solve(S, compress(S, r), r, quiet)
         assert complete.loadings is not None
         assert complete.noise is not None
+        if ascore(complete.components, best.A) > _SAME:
+            break
         again = maximise_masked(
             data,
             complete.components,
@@ -163,7 +170,7 @@ def completed(data: Masked, A: Array, B: Array) -> Array:
     return data.S if data.mask.all() else filled(data, (A * B[:, None, :]) @ A.T)
 
 
-def _first_guess(data: Masked) -> Array:
+def first_guess(data: Masked) -> Array:
     """Return the stack with missing entries from the average of contexts that have them; 0 where none has."""
     seen = (data.mask[:, :, None] & data.mask[:, None, :]).astype(float)
     average = data.S.sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
