@@ -118,3 +118,15 @@ def weighted_scatter(X, w):
     """The weighted mean of rows, and ``sum w (x - mean)(x - mean)^T``, row by row."""
     mean = sum(w_t * x for w_t, x in zip(w, X, strict=True)) / w.sum()
     return mean, sum(w_t * np.outer(x - mean, x - mean) for w_t, x in zip(w, X, strict=True))
+
+
+def covariances_without_nuisance(X, y, batch, Z):
+    """Covariances (k, p, p) of the residuals of a regression on batch and covariates in each context, and these."""
+    residuals = np.empty_like(X)
+    S = []
+    for i in np.unique(y):
+        rows = y == i
+        D = np.column_stack([batch[rows][:, None] == np.unique(batch[rows]), Z[rows]]).astype(float)
+        residuals[rows] = X[rows] - D @ np.linalg.lstsq(D, X[rows], rcond=None)[0]
+        S.append(residuals[rows].T @ residuals[rows] / (rows.sum() - np.linalg.matrix_rank(D)))
+    return np.array(S), residuals

@@ -20,6 +20,7 @@ from ._model.common_components import CommonComponents, common_principal_compone
 from ._model.decomposition import Decomposition, decompose
 from ._model.facets import Facets, facets
 from ._model.identifiability import proportional_loadings
+from ._model.removed_nuisance import RemovedNuisance
 from ._rank.paper_rule import RankChoice, choose_rank
 from ._rank.selection import RankSelection, select_rank
 from ._solvers.loadings import nonnegative_loadings
@@ -32,6 +33,7 @@ from .exceptions import (
     IdentifiabilityWarning,
     NoStableRankError,
     NothingAboveNoiseError,
+    NuisanceWarning,
     RankExceedsDataError,
     RawCountsWarning,
     SmallContextsWarning,
@@ -58,12 +60,14 @@ __all__ = [
     "Matching",
     "NoStableRankError",
     "NothingAboveNoiseError",
+    "NuisanceWarning",
     "Precision",
     "Presence",
     "RankChoice",
     "RankExceedsDataError",
     "RankSelection",
     "RawCountsWarning",
+    "RemovedNuisance",
     "Replicability",
     "SmallContextsWarning",
     "UncertainRankWarning",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._estimator.mcpca import MCPCA
-from ._inference.replication import MIN_ROWS
+from ._inference.sampling import MIN_ROWS
 from ._results.fitted import fitted
 from ._utils.atomic_files import prepare_folder
 from ._utils.optional import require

@@ -10,6 +10,7 @@ __all__ = [
     "DroppedContextsWarning",
     "DuplicateRowsError",
     "ExtraFeaturesWarning",
+    "FewGroupsWarning",
     "IdentifiabilityWarning",
     "InflatedLoadingsWarning",
     "MissingFeaturesWarning",
@@ -48,6 +49,10 @@ class DuplicateRowsError(ValueError):
 
 class ExtraFeaturesWarning(UserWarning):
     """New rows have features that are not in the fit; these were ignored."""
+
+
+class FewGroupsWarning(UserWarning):
+    """Errors by groups (``groups=``) rest on few groups in some contexts, and are rough there."""
 
 
 class IdentifiabilityWarning(UserWarning):
@@ -89,6 +94,10 @@ class NothingAboveNoiseError(ValueError):
     def __init__(self, message: str, selection: object) -> None:
         super().__init__(message)
         self.selection = selection
+
+
+class NuisanceWarning(UserWarning):
+    """Batch or covariates do not vary within any context: what they do cannot be told from what contexts do."""
 
 
 class RankExceedsDataError(ValueError):

@@ -351,6 +351,18 @@ def test_resamples_and_halves_are_fitted_in_the_same_way(planted, mask, models):
     assert (halves.cosines > 0.95).all()
 
 
+def test_groups_are_resampled_together_and_nuisance_is_refused(planted, mask, models):
+    X, y = with_nan(planted, mask)
+    table = pd.DataFrame(X, columns=NAMES)
+    groups = np.arange(len(y)) % 20
+    assert (models["ml"].bootstrap(table, y, n=2, groups=groups, random_state=0).angles < 10).all()
+    batch = np.arange(len(y)) % 2
+    with pytest.raises(ValueError, match="batch with missing='union': nuisance is removed from complete rows"):
+        MCPCA(R, solver="ml", missing="union").fit(table, y, batch=batch)
+    with pytest.raises(ValueError, match="covariates with missing='union'"):
+        models["ml"].transform(table, y, covariates=batch.astype(float))
+
+
 def test_inverse_transform_knows_no_mean_of_missing_features(planted, mask, models):
     model = models["ml"]
     rows = model.inverse_transform(np.zeros((1, R)), y=["c0"])

@@ -8,7 +8,8 @@ from mcpca._covariances.context_covariances import covariances_of
 from mcpca._covariances.passes import Passes
 from mcpca._covariances.streamed import StreamedCovariances
 from mcpca._data.contexts import read_contexts
-from mcpca._inference.replication import agreement_of_halves, split_rows
+from mcpca._inference.replication import agreement_of_halves
+from mcpca._inference.sampling import split_rows
 from mcpca.datasets import make_contexts
 
 

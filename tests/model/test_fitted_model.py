@@ -36,6 +36,7 @@ ATTRIBUTES = {
     "orthogonal": "orthogonal",
     "degrees_of_freedom": "degrees_of_freedom_",
     "attenuation": "attenuation_",
+    "nuisance": "nuisance_",
 }
 
 

@@ -25,7 +25,7 @@ from mcpca import (
 )
 from mcpca._covariances.context_covariances import covariances_of
 from mcpca._data.contexts import read_contexts
-from mcpca._inference.replication import split_rows
+from mcpca._inference.sampling import split_rows
 from mcpca._rank.criteria import FitAtRank, context_consistency
 from mcpca._rank.rank_curves import default_ranks, thinned
 from mcpca.datasets import make_contexts

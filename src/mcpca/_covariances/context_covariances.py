@@ -22,6 +22,7 @@ from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
+from .nuisance import NuisanceFactors, degrees_of_freedom, nuisance_factors
 from .passes import Passes, overflow, run_pass
 from .scaling import in_range
 from .streamed import StreamedCovariances
@@ -93,10 +94,17 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> Contex
     return replace(scaled, covariances=np.ldexp(scaled.covariances, 2 * e), means=np.ldexp(scaled.means, e))
 
 
-def covariances_of(contexts: Contexts, report: Report) -> ContextCovariances:
-    """Return all moments. Cost O(sum_i n_i p^2); memory the stack and an eighth of it."""
+def covariances_of(contexts: Contexts, report: Report, factors: NuisanceFactors | None = None) -> ContextCovariances:
+    """Return all moments. Cost O(sum_i n_i p^2); memory the stack and an eighth of it.
+
+    Batch and covariates of the rows are removed; ``factors`` are those of the rows, if the caller has them.
+    """
+    factors = nuisance_factors(contexts, report) if factors is None else factors
     # Handed in as divisors: rows in memory are then divided context by context, without another pass over the stack.
-    means, S = scatters(contexts, report, contexts.n_samples - 1)
+    freedom = contexts.n_samples - 1 if factors is None else degrees_of_freedom(contexts, factors)
+    means, S = scatters(contexts, report, freedom)
+    if factors is not None:
+        factors.remove_from(S, freedom)
     return ContextCovariances(
         S, means.astype(contexts.dtype), contexts.n_samples, contexts.names, contexts.feature_names
     )
@@ -109,7 +117,10 @@ def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCova
     means = rows.means[:, features]
     total = np.zeros((*means.shape, len(features)))
     run_pass(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [total])
-    S = total / (contexts.n_samples - 1.0)[:, None, None]  # a new array: a checkpoint may hold the total of the pass
+    freedom = degrees_of_freedom(contexts, rows.nuisance)
+    S = total / freedom[:, None, None]  # a new array: a checkpoint may hold the total of the pass
+    if rows.nuisance is not None:
+        rows.nuisance.among(features).remove_from(S, freedom)
     return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 
@@ -150,7 +161,11 @@ def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
 
 
 def scatters(contexts: Contexts, report: Report, divisors: Array | None = None) -> tuple[Array, Array]:
-    """Return means (k, p) in float64 and ``sum (x - mean)(x - mean)^T`` (k, p, p), each divided by its divisor."""
+    """Return means (k, p) in float64 and ``sum (x - mean)(x - mean)^T`` (k, p, p), each divided by its divisor.
+
+    They are those of the rows as they are, whatever nuisance these have.
+    """
+    contexts = contexts.without_annotations()
     if contexts.dense:
         means, S = _in_memory(contexts, report, divisors)
     else:
@@ -282,10 +297,10 @@ def _from_passes(contexts: Contexts, report: Report, divisors: Array | None) -> 
         return means, S
     rows = StreamedCovariances.with_means(contexts, passes)
     S = rows.whole()  # divided by n - 1
-    if divisors is None:
+    if divisors is None or (divisors != contexts.n_samples - 1).any():
         # The division is undone rather than left out: scatters from passes are wanted by ``moments`` and
-        # ``second_moments_about`` only.
-        S *= (contexts.n_samples - 1.0)[:, None, None]
+        # ``second_moments_about`` only, and other divisors where nuisance is removed.
+        S *= ((contexts.n_samples - 1.0) / (1.0 if divisors is None else divisors))[:, None, None]
     return rows.means, S.astype(contexts.dtype, copy=False)
 
 

@@ -25,6 +25,7 @@ from .._utils.array_api import (
     is_device_array,
     is_writeable,
     kind_of,
+    like,
     namespace,
     stand_in,
     take_rows,
@@ -34,6 +35,7 @@ from .._utils.array_api import (
 )
 from .._utils.types import Array, Report
 from .context_covariances import ContextCovariances
+from .nuisance import NuisanceFactors, degrees_of_freedom
 from .passes import overflow
 
 # Numbers in a centred copy of rows, 128 MB in float64. Larger copies take memory of the device that may be scarce;
@@ -104,8 +106,10 @@ def rows_on_host(contexts: Contexts) -> Contexts:
     return replace(contexts, sources=[copies[id(source)] for source in contexts.sources])
 
 
-def device_covariances(contexts: Contexts, report: Report) -> ContextCovariances:
-    """Return the covariances on the device and the means on the host.
+def device_covariances(
+    contexts: Contexts, report: Report, factors: NuisanceFactors | None = None
+) -> ContextCovariances:
+    """Return the covariances on the device and the means on the host; ``factors`` of nuisance are removed.
 
     Cost O(sum_i n_i p^2). Memory the stack and 128 MB, with JAX twice the stack. Rows are centred before they are
     squared. float32 rows are multiplied in float32, some at a time, and added up in float64 where there is float64.
@@ -121,12 +125,16 @@ def device_covariances(contexts: Contexts, report: Report) -> ContextCovariances
     in_place = is_writeable(first)
     S: Any = xp.empty((k, p, p), dtype=dtype, device=device_of(first)) if in_place else [None] * k
     device_means = []
+    freedom = degrees_of_freedom(contexts, factors)
     for i in range(k):
         with np.errstate(invalid="ignore", over="ignore"):  # of libraries that compute by NumPy; looked for below
             mean, scatter = _moments_of(contexts, i, wide, dtype)
         device_means.append(mean)
         # ``int``: arrays of the standard combine with Python's numbers, not with NumPy's.
-        covariance = xp.astype(scatter / int(contexts.n_samples[i] - 1), dtype, copy=False)
+        if factors is not None and len(factors.of(i)):
+            nuisance = factors.of(i).T @ factors.of(i)
+            scatter = scatter - xp.astype(like(nuisance, first), wide, copy=False)
+        covariance = xp.astype(scatter / int(freedom[i]), dtype, copy=False)
         if in_place:
             S[i, ...] = covariance
         else:

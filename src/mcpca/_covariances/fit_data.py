@@ -20,6 +20,7 @@ from .checkpoint import Checkpoint
 from .context_covariances import ContextCovariances, covariances_of
 from .device_rows import device_covariances, is_on_device, rows_on_host
 from .interface import Covariances
+from .nuisance import NuisanceFactors, nuisance_factors
 from .passes import Passes, check_rows_on_file
 from .scaling import in_range, scaled_rows, stack_in_range
 from .stack import as_stack
@@ -53,13 +54,15 @@ class FitData:
     means : ndarray (k, p) or None
         In the units of the user's rows; None if only covariances are known.
     counts : ndarray (k,) or None
-        Rows of each context.
+        Rows of each context, less the degrees of freedom that nuisance takes.
     contexts : Contexts or None
         The rows, if they are available in this process or on a device.
     moments : ContextCovariances or None
         The covariances, if they are an array on the host or on a device.
     exponent : int
         Everything but ``means`` is for rows times ``2^-exponent``.
+    nuisance : NuisanceFactors or None
+        What batch and covariates explain, which is not in the covariances.
     """
 
     covariances: Covariances
@@ -69,6 +72,12 @@ class FitData:
     contexts: Contexts | None = None
     moments: ContextCovariances | None = None
     exponent: int = 0
+    nuisance: NuisanceFactors | None = None
+
+    @property
+    def n_samples(self) -> Array | None:
+        """Rows of each context (k,)."""
+        return self.counts if self.counts is None or self.nuisance is None else self.counts + self.nuisance.ranks
 
     @property
     def n_passes(self) -> int | None:
@@ -91,7 +100,11 @@ class FitData:
 
 
 def fit_data_of_covariances(
-    moments: ContextCovariances, counts: Array | None, contexts: Contexts | None = None, exponent: int = 0
+    moments: ContextCovariances,
+    counts: Array | None,
+    contexts: Contexts | None = None,
+    exponent: int = 0,
+    nuisance: NuisanceFactors | None = None,
 ) -> FitData:
     """Return the data of a fit to an array of covariances, on the host or on a device, with means if there are any.
 
@@ -105,7 +118,10 @@ def fit_data_of_covariances(
         # A power of two changes the exponents of floats and not their digits.
         moments = replace(moments, covariances=S, means=np.ldexp(moments.means, -e))
         contexts = None if contexts is None else scaled_rows(contexts, e)
-    return FitData(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent=exponent + e)
+    if nuisance is not None:
+        nuisance = nuisance.times_power(-e)
+        counts = None if counts is None else counts - nuisance.ranks
+    return FitData(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent + e, nuisance)
 
 
 def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> FitData:
@@ -136,11 +152,13 @@ def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
 def _with_formed_covariances(contexts: Contexts, report: Report) -> FitData:
     """Return the data of a fit to rows by forming their covariances."""
     contexts, e = in_range(contexts)
-    if is_on_device(contexts):
-        return fit_data_of_covariances(device_covariances(contexts, report), contexts.n_samples, contexts, e)
     # Rows on other machines stay there; methods that would use rows make do with covariances.
     rows_at_hand = contexts if contexts.engine is None else None
-    return fit_data_of_covariances(covariances_of(contexts, report), contexts.n_samples, rows_at_hand, e)
+    # Of rows on a device, too, on the host: they come here once, block by block, and their factors are few.
+    nuisance = nuisance_factors(contexts, report)
+    of_rows = device_covariances if is_on_device(contexts) else covariances_of
+    moments = of_rows(contexts, report, nuisance)
+    return fit_data_of_covariances(moments, contexts.n_samples, rows_at_hand, e, nuisance)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:
@@ -170,4 +188,6 @@ def _after_first_pass(rows: StreamedCovariances, e: int) -> FitData:
     contexts = rows.contexts
     # Means are reported in the units and in the precision of the user's rows; passes keep theirs in float64.
     means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
-    return FitData(rows, contexts.names, means, contexts.n_samples, contexts, exponent=e)
+    nuisance = rows.nuisance
+    counts = contexts.n_samples if nuisance is None else contexts.n_samples - nuisance.ranks
+    return FitData(rows, contexts.names, means, counts, contexts, exponent=e, nuisance=nuisance)

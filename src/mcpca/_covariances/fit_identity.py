@@ -36,6 +36,7 @@ def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any
         "the number of features": contexts.n_features,
         "the contexts": digest(contexts.names.astype(object)),
         "the labels of rows": labels,
+        "batch and covariates": _digest_of_nuisance(contexts),
         "the rows": rows,
         "the form of X": sorted({type(source).__name__ for source in contexts.sources}),  # determines the order of rows
         "the precision": str(contexts.dtype),
@@ -72,6 +73,14 @@ def digest(value: Any) -> Any:
 
 def _digest_of_bytes(values: Array) -> str:
     return hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _digest_of_nuisance(contexts: Contexts) -> Any:
+    """Return a digest of the nuisance of rows; None if they have none."""
+    design = contexts.nuisance
+    if design is None:
+        return None
+    return [digest(design.levels.tolist()), digest(list(design.strata)), digest(list(design.numbers))]
 
 
 def _digest_of_row_numbers(contexts: Contexts) -> str:

@@ -11,6 +11,8 @@ steps at once. If the rows of a context are spread over blocks, ``GramInParts`` 
 By-products are the squared lengths of the columns of Y_i, for the norms of the S_i, and the core ``U^T Y_i``. The
 product goes to total 0, (p, s), the squared lengths to total 1, (k, m), and the core to total 2, (k, t, s).
 
+Where nuisance is removed, both factors ``S_i`` are less by ``f_i F_i^T F_i`` (``nuisance.py``).
+
 If features are scaled by D, the covariances are ``D S_i D`` with S_i those of the rows themselves. Directions then come
 in as D V, and Y_i is held as ``D^2 S_i D V``, which is what the rows themselves have to be multiplied with next. The
 last factor D of the product is left to the caller.
@@ -18,6 +20,7 @@ last factor D of the product is left to the caller.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +30,7 @@ from .._data import context_sums
 from .._data.context_sums import Sum
 from .._data.projection import offset_scores
 from .._utils.types import Array
+from .nuisance import Downdate
 
 
 class CovarianceImages(NamedTuple):
@@ -56,6 +60,8 @@ class Gram:
         The diagonal of D.
     seen : ndarray (p, t)
         U, for the core; t = 0 if none is wanted.
+    removed : Downdate or None
+        The part of the scatters that is nuisance: ``S_i`` is less by ``f_i F_i^T F_i``.
     """
 
     directions: Array
@@ -63,6 +69,7 @@ class Gram:
     factors: Array
     scale: Array | None
     seen: Array
+    removed: Downdate | None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -99,12 +106,15 @@ class Gram:
         # In the precision of the rows, which halves its memory: each context is added once, so no error accumulates.
         core = np.empty((len(present), self.seen.shape[1], self.s), dtype=self.dtype)
         squared_scale = None if self.scale is None else (self.scale**2)[:, None].astype(self.dtype)
+        nuisance: list[tuple[int, Array]] = []
         for j, i in enumerate(present.tolist()):
             part = slice(int(bounds[j]), int(bounds[j + 1]))
             Xi = context_sums.consecutive(X, part.start, part.stop)
             factor = self.dtype.type(self.factors[i])
             # Centred scores sum to 0, so (X - 1 m^T)^T Z = X^T Z: there is nothing to correct in p features.
             Y = context_sums.transposed(Xi, context_sums.centred(Z[part], factor))
+            if self.removed is not None:
+                Y = Y - factor * self.removed.times(i, self.directions)
             Y = Y if squared_scale is None else Y * squared_scale
             if self.probing:
                 lengths[j] = self.squares(Y)
@@ -114,8 +124,13 @@ class Gram:
             core[j] = self.core(Y)
             # S_i Y_i = f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i, where again only the scores have to be centred.
             T[part] = context_sums.centred(Xi @ Y, factor)
+            if self.removed is not None:
+                nuisance.append((i, factor * self.removed.along(i, Y)))
         # The sum of X_i^T T_i over the contexts of the block is one large product again.
-        return [Sum(0, ..., context_sums.transposed(X, T)), Sum(1, present, lengths), Sum(2, present, core)]
+        product = context_sums.transposed(X, T)
+        if self.removed is not None:
+            product = product - self.removed.combined(nuisance)
+        return [Sum(0, ..., product), Sum(1, present, lengths), Sum(2, present, core)]
 
     def with_row_sums(self, X: Any, codes: Array) -> list[Sum]:
         """Return the sums of ``whole``, and those of the rows, to total 3, (k, p)."""
@@ -136,6 +151,8 @@ class GramInParts(Gram):
         """Return ``Y_i`` (p, m) from ``X_i^T Z_i`` (p, m) and the sums of Z_i (m,), over all rows of context i."""
         # Sums of centred scores are 0 but for the rounding of m_i, which is no longer small once multiplied by m_i.
         Y = product - np.outer(self.means[i], sums).astype(product.dtype)
+        if self.removed is not None:
+            Y -= self.removed.times(i, self.directions)
         Y *= product.dtype.type(self.factors[i])
         return Y if self.scale is None else np.asarray(Y * (self.scale**2)[:, None].astype(product.dtype))
 
@@ -190,4 +207,12 @@ class GramInParts(Gram):
         """Return the contribution of ``images`` to squared lengths and core, for which no rows are needed."""
         # A context is in one set of images only, so its rows of both totals are added once, and not once per block.
         core = np.stack([self.core(Y) for Y in images.values])
-        return [Sum(1, images.present, images.squares), Sum(2, images.present, core)]
+        sums = [Sum(1, images.present, images.squares), Sum(2, images.present, core)]
+        if self.removed is not None:
+            sums.append(Sum(0, ..., -self.nuisance_of(zip(images.present.tolist(), images.values, strict=True))))
+        return sums
+
+    def nuisance_of(self, images: Iterable[tuple[int, Array]]) -> Array:
+        """Return ``sum_i f_i F_i^T F_i Y_i`` (p, s), by which the product of the rows is too large."""
+        assert self.removed is not None
+        return self.removed.combined([(i, self.factors[i] * self.removed.along(i, Y)) for i, Y in images])

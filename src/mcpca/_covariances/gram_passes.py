@@ -161,7 +161,10 @@ def _with_large_context(
     run_pass(contexts, passes, "basis", product_parts, parts, only=i)
     # Over all rows the scores sum to 0 but for rounding, which a large mean would multiply. Not in place, since a
     # checkpoint may hold ``totals.product`` as well.
-    return GramTotals(totals.product + (parts[0] - np.outer(gram.means[i], parts[1])), lengths, core)
+    product = totals.product + (parts[0] - np.outer(gram.means[i], parts[1]))
+    if gram.removed is not None:
+        product = product - gram.nuisance_of([(i, Y)])
+    return GramTotals(product, lengths, core)
 
 
 def _products_and_sums(X: Any, Z: Array) -> list[Sum]:

@@ -65,8 +65,9 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
     chosen = np.flatnonzero(counts > 1).tolist()  # a covariance needs two
     if counts[chosen].sum() < least:
         return None
+    # Without nuisance: the sample only has to point roughly the right way.
     sample = replace(
-        contexts,
+        contexts.without_annotations(),
         names=contexts.names[chosen],
         sources=[blocks[id(contexts.sources[i])] for i in chosen],
         rows=[rows[i] for i in chosen],

@@ -6,7 +6,9 @@ use it through the same interface as ``CovarianceStack``. With ``X_i`` the rows 
 
     S_i V = (X_i - 1 m_i^T)^T Z_i / (n_i - 1),   V^T S_i V = Z_i^T Z_i / (n_i - 1).
 
-Only scores are centred, so sparse rows stay sparse, and memory is O(p m + k m^2) plus the means, (k, p). Most passes
+Only scores are centred, so sparse rows stay sparse, and memory is O(p m + k m^2) plus the means, (k, p). Where batch or
+covariates are removed, ``S_i`` is less by ``F_i^T F_i`` (``nuisance.py``): products are corrected by it after the pass,
+those for the basis within it. Most passes
 take rows in any order (``kernels.py``); those for the basis need all rows of a context together (``gram_passes.py``).
 The docstring of ``passes.py`` lists the passes of a fit in order.
 """
@@ -28,6 +30,7 @@ from . import kernels
 from .gram import Gram, GramInParts
 from .gram_passes import block_for, learned, multiply, multiply_and_sum_rows
 from .interface import Basis, Covariances
+from .nuisance import Downdate, NuisanceFactors, degrees_of_freedom, nuisance_factors
 from .pass_results import PassMemory, PassResults
 from .passes import Kernel, Passes, run_pass
 from .row_groups import memory_limit
@@ -72,6 +75,8 @@ class StreamedCovariances:
         Factors of the covariances.
     scale : ndarray (p,) or None
         Factors of the features.
+    nuisance : NuisanceFactors or None
+        What is removed from the scatters.
 
     Notes
     -----
@@ -85,6 +90,7 @@ class StreamedCovariances:
     sketch: Array
     weights: Array
     scale: Array | None = None
+    nuisance: NuisanceFactors | None = None
     _memory: PassMemory = field(default_factory=PassMemory)
 
     @classmethod
@@ -112,7 +118,8 @@ class StreamedCovariances:
     def with_means(cls, contexts: Contexts, passes: Passes) -> StreamedCovariances:
         """Find the means only, if no basis will be needed: one pass."""
         means = context_means(contexts, passes)
-        return cls(contexts, passes, means, np.empty((contexts.n_features, 0)), np.ones(len(means)))
+        sketch = np.empty((contexts.n_features, 0))
+        return cls(contexts, passes, means, sketch, np.ones(len(means)), nuisance=_nuisance(contexts, passes))
 
     @classmethod
     def _with_first_product(cls, contexts: Contexts, V: Array, passes: Passes) -> StreamedCovariances:
@@ -122,14 +129,17 @@ class StreamedCovariances:
         # later, by ``scaled`` and ``weighted``: this pass is of the rows as they are.
         block = block_for(V, PassResults(), len(ones))
         dtype = contexts.dtype
-        factors = _scatter_factors(contexts, ones)
-        gram = Gram(block.directions.astype(dtype), block.s, factors, None, block.seen.astype(dtype))
+        nuisance = _nuisance(contexts, passes)
+        factors = _scatter_factors(contexts, ones, nuisance)
+        gram = Gram(
+            block.directions.astype(dtype), block.s, factors, None, block.seen.astype(dtype), _downdate(nuisance, dtype)
+        )
         totals, row_sums = multiply_and_sum_rows(contexts, passes, gram)
         # Both the product, which ``basis`` need not repeat, and the core of V.
         results = learned(PassResults(), block, totals).with_products(V, totals.product)
         passes.room.clear()
         means = row_sums / contexts.n_samples[:, None]
-        return cls(contexts, passes, means, totals.product, ones, _memory=PassMemory(results))
+        return cls(contexts, passes, means, totals.product, ones, nuisance=nuisance, _memory=PassMemory(results))
 
     @classmethod
     def _with_sketch(cls, contexts: Contexts, guess: _FirstGuess, passes: Passes) -> StreamedCovariances:
@@ -153,7 +163,10 @@ class StreamedCovariances:
         # The means were not known during the pass. Correcting for them afterwards loses digits if they are large, which
         # does little harm: the sketch affects the number of passes that follow, and not what they converge to.
         sketch = uncentred - means.T @ ((means @ directions) * mixture * contexts.n_samples[:, None])
-        return cls(contexts, passes, means, sketch, np.ones(k))
+        nuisance = _nuisance(contexts, passes)
+        if nuisance is not None:
+            sketch -= nuisance.combine(directions, mixture)
+        return cls(contexts, passes, means, sketch, np.ones(k), nuisance=nuisance)
 
     @classmethod
     def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> _FirstGuess | None:
@@ -249,6 +262,7 @@ class StreamedCovariances:
             self._factors,
             self.scale,
             block.seen.astype(self.dtype),
+            _downdate(self.nuisance, self.dtype),
             means=self.means,
             offsets=self.means @ scaled,
         )
@@ -274,6 +288,8 @@ class StreamedCovariances:
         # One context at a time, in place: all outer products together would be a second (k, p, p).
         for Si, sums, factor in zip(S, centred_sums, self._factors / self.contexts.n_samples, strict=True):
             Si -= np.outer(factor * sums, sums)
+        if self.nuisance is not None:
+            self.nuisance.remove_from(S, 1 / self._factors)
         return S if self.scale is None else S * np.outer(self.scale, self.scale)
 
     def congruences(self, A: Array) -> Iterator[Array]:
@@ -289,6 +305,8 @@ class StreamedCovariances:
         m = A.shape[1]
         scatters = np.zeros((self.n_contexts, m, m))
         self._run_with_traces("core", partial(kernels.score_scatters, self._scores(A)), [scatters])
+        if self.nuisance is not None:
+            scatters = scatters - self.nuisance.congruences(self._scaled_columns(A))
         core = scatters * self._factors[:, None, None]
         # In the precision of the rows, like the cores that passes for the basis find: the memory is k m^2 numbers.
         self._memory.results = self.known.with_core(A, core.astype(self.dtype))
@@ -299,6 +317,9 @@ class StreamedCovariances:
         """Return ``a_j^T S_i a_j`` (k, m): one pass. Cost O(nnz m)."""
         squares = np.zeros((self.n_contexts, A.shape[1]))
         run_pass(self.contexts, self.passes, "loadings", partial(kernels.score_squares, self._scores(A)), [squares])
+        if self.nuisance is not None:
+            # Rounding must not make a variance negative.
+            squares = np.maximum(squares - self.nuisance.squares_along(self._scaled_columns(A)), 0)
         return squares * self._factors[:, None]
 
     @blas_aside()
@@ -306,13 +327,17 @@ class StreamedCovariances:
         """Return ``sum_i S_i A W_i`` (p, m): one pass. Cost O(nnz m)."""
         # The total is summed over contexts, so the factor of each goes in before, with its W_i: (k, 1) or (k, 1, 1).
         factors = self._factors.reshape((-1,) + (1,) * (weights.ndim - 1))
-        W = (factors * weights).astype(self.dtype)
+        exact = factors * weights
+        W = exact.astype(self.dtype)
         products = np.zeros(A.shape)
         sums = np.zeros((self.n_contexts, A.shape[1]))
         kernel = partial(kernels.combined_products, self._scores(A), W)
         self._run_with_traces("components", kernel, [products, sums])
         # sum_i (X_i - 1 m_i^T)^T Z_i W_i = sum_i X_i^T Z_i W_i - m_i (1^T Z_i W_i)
-        return self._scaled_columns(products - self.means.T @ sums)
+        product = products - self.means.T @ sums
+        if self.nuisance is not None:
+            product -= self.nuisance.combine(self._scaled_columns(A), exact)
+        return self._scaled_columns(product)
 
     @blas_aside()
     def variances(self) -> Array:
@@ -322,7 +347,10 @@ class StreamedCovariances:
             run_pass(self.contexts, self.passes, "variances", partial(kernels.feature_squares, self.means), [squares])
             # The sums over sparse rows are of (x - m)^2 - m^2, which is 0 for entries that are not stored.
             left_out = np.where(self.contexts.sparse, self.contexts.n_samples, 0)[:, None] * self.means**2
-            variances = (squares + left_out) * self._factors[:, None]
+            scatters = squares + left_out
+            if self.nuisance is not None:
+                scatters = np.maximum(scatters - self.nuisance.squares(), 0)
+            variances = scatters * self._factors[:, None]
             variances = variances if self.scale is None else variances * self.scale**2
             self._memory.results = self.known.with_variances(variances)
         assert self.known.variances is not None
@@ -350,6 +378,8 @@ class StreamedCovariances:
         run_pass(self.contexts, self.passes, stage, both, [*totals, squares])
         weights = np.ones(self.n_features) if self.scale is None else self.scale**2
         about_zero = np.where(self.contexts.sparse, self.contexts.n_samples, 0) * (self.means**2 @ weights)
+        if self.nuisance is not None:
+            about_zero = about_zero + self.nuisance.squares() @ weights
         self._memory.results = self.known.with_traces(np.maximum(squares[:, 0] - about_zero, 0) * self._factors)
 
     def squared_norms(self) -> Array:
@@ -386,12 +416,12 @@ class StreamedCovariances:
     def most_variable(self, m: int) -> Array:
         """Return the indices of the ``m`` features with most variance in total, in ascending order: one pass."""
         # sum_i (n_i - 1) S_i is the scatter within contexts. The sort is stable, so ties go to the first feature.
-        pooled = (self.contexts.n_samples - 1) @ self.variances()
+        pooled = degrees_of_freedom(self.contexts, self.nuisance) @ self.variances()
         return np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
 
     @property
     def _factors(self) -> Array:
-        return _scatter_factors(self.contexts, self.weights)
+        return _scatter_factors(self.contexts, self.weights, self.nuisance)
 
     def _scaled_columns(self, A: Array) -> Array:
         """Return ``D A`` with D = diag(scale): ``(X D) A = X (D A)``, so that rows need not be scaled."""
@@ -418,6 +448,18 @@ def _random_guess(contexts: Contexts, width: int) -> _FirstGuess:
     return _FirstGuess(directions, rng.standard_normal((len(contexts.names), width)))
 
 
-def _scatter_factors(contexts: Contexts, weights: Array) -> Array:
-    """Return ``w_i / (n_i - 1)`` (k,), the factors that turn scatters into weighted covariances."""
-    return np.asarray(weights / np.maximum(contexts.n_samples - 1.0, 1.0))  # the scatter of a single row is 0
+def _scatter_factors(contexts: Contexts, weights: Array, nuisance: NuisanceFactors | None) -> Array:
+    """Return ``w_i / (n_i - 1)`` (k,), or less what nuisance takes: the factors that turn scatters into covariances."""
+    return np.asarray(weights / degrees_of_freedom(contexts, nuisance))  # the scatter of a single row is 0
+
+
+def _nuisance(contexts: Contexts, passes: Passes) -> NuisanceFactors | None:
+    """Return the factors of the nuisance, if rows have some; the pass counts."""
+    if contexts.nuisance is None:
+        return None
+    passes.ledger.enter("nuisance")
+    return nuisance_factors(contexts, passes.report)
+
+
+def _downdate(nuisance: NuisanceFactors | None, dtype: Any) -> Downdate | None:
+    return None if nuisance is None else Downdate(nuisance.F.astype(dtype, copy=False), nuisance.bounds)

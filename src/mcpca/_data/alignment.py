@@ -215,10 +215,11 @@ def row_index(X: Any, kind: InputKind | None = None) -> Any:
     return index if hasattr(index, "get_indexer") else None
 
 
-def in_row_order(X: Any, y: Any, kind: InputKind | None = None) -> Any:
+def in_row_order(X: Any, y: Any, kind: InputKind | None = None, argument: str = "y") -> Any:
     """Return labels y in the order of the rows of X, by index where both have one; otherwise as they are.
 
-    ``kind`` is that of X. Different numbers of rows are left to the caller, who counts them.
+    ``kind`` is that of X, and ``argument`` what errors call y. Different numbers of rows are left to the caller, who
+    counts them.
     """
     if y is None:
         return None
@@ -230,7 +231,7 @@ def in_row_order(X: Any, y: Any, kind: InputKind | None = None) -> Any:
     labels_index = None if rows_index is None else row_index(y)
     if rows_index is None or labels_index is None or len(rows_index) != len(labels_index):
         return y
-    places = places_of_rows(rows_index, labels_index, "y")
+    places = places_of_rows(rows_index, labels_index, argument)
     return y if places is None else y.iloc[places]
 
 

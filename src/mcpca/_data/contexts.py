@@ -24,6 +24,7 @@ from .detect import InputKind, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import encode_labels, name_array, rows_by_context, take_labels
+from .row_designs import NuisanceDesign, SamplingGroups
 from .sources import RowBlock, Source, as_source
 from .validation import check_finite
 
@@ -53,6 +54,12 @@ class Engine(Protocol):
     def scores(self, offsets: Array, projections: list[Array]) -> Any:
         """Return ``x P^T - offset`` of all rows, computed where the rows are."""
 
+    def add_products(self, columns: Any, totals: Array) -> None:
+        """Add ``W^T X`` (m, p) to ``totals``, for a sparse matrix W (n, m) of columns in the order of the rows."""
+
+    def context_codes(self) -> Array:
+        """Return the context of every row (n,), in the order of the matrices: one small number per row comes here."""
+
 
 @dataclass(frozen=True)
 class Contexts:
@@ -73,6 +80,10 @@ class Contexts:
         Whether ``take`` drew the rows from other ``Contexts``, so that some may occur twice or not at all.
     engine : Engine or None
         Makes the passes over rows that are on other machines.
+    groups : SamplingGroups or None
+        Which rows were sampled together, and so are resampled and split together.
+    nuisance : NuisanceDesign or None
+        Batch and covariates of the rows, whose part is removed from covariances.
     """
 
     names: Array
@@ -83,6 +94,8 @@ class Contexts:
     n_samples: Array
     resampled: bool = False
     engine: Engine | None = None
+    groups: SamplingGroups | None = None
+    nuisance: NuisanceDesign | None = None
 
     @property
     def n_features(self) -> int:
@@ -111,7 +124,18 @@ class Contexts:
             positions + in_source.start if isinstance(in_source, slice) else in_source[positions]
             for positions, in_source in zip(rows, self.rows, strict=True)
         ]
-        return replace(self, rows=taken, n_samples=np.array([len(positions) for positions in rows]), resampled=True)
+        return replace(
+            self,
+            rows=taken,
+            n_samples=np.array([len(positions) for positions in rows]),
+            resampled=True,
+            groups=None if self.groups is None else self.groups.take(rows),
+            nuisance=None if self.nuisance is None else self.nuisance.take(rows),
+        )
+
+    def without_annotations(self) -> Contexts:
+        """Return the same rows without groups and nuisance."""
+        return replace(self, groups=None, nuisance=None)
 
     def in_order(self, names: Sequence[Any]) -> Contexts:
         """Return the same contexts in the order of ``names``, a permutation of theirs."""
@@ -125,6 +149,8 @@ class Contexts:
             sources=[self.sources[i] for i in places],
             rows=[self.rows[i] for i in places],
             n_samples=self.n_samples[places],
+            groups=None if self.groups is None else self.groups.in_order(places),
+            nuisance=None if self.nuisance is None else self.nuisance.in_order(places),
         )
 
     def row_numbers(self, i: int, start: int, stop: int) -> slice | Array:

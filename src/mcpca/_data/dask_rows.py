@@ -27,11 +27,12 @@ from .alignment import check_same_width, in_first_order
 from .blocks import block_dtype, check_matrix_shape
 from .context_sums import Sum
 from .contexts import Contexts, NamedBlocks
-from .dask_graph import Graph, are_persisted, check_announced, check_workers, optimised
+from .dask_graph import Graph, are_persisted, check_announced, check_workers, computed, optimised
 from .dask_labels import DaskLabels, codes_on_dask, labels_on_dask
 from .dask_tasks import (
     Place,
     Projections,
+    block_products,
     block_scores,
     block_sums,
     gathered,
@@ -217,6 +218,27 @@ class DaskEngine:
         da = require("dask.array", "dask")
         chunks = tuple(block.place.n_rows for block in self.blocks), (len(projections[0]),)
         return da.Array(graph.layers(), graph.name, chunks, dtype=dtype)
+
+    def add_products(self, columns: Any, totals: Array) -> None:
+        """Add ``W^T X`` (m, p) to ``totals``, for a sparse W (n, m); a block gets its own rows of W."""
+        starts = np.cumsum([0, *(int(rows.shape[0]) for rows in self.rows)])
+        graph = self._graph()
+        leaves = []
+        for block in self.blocks:
+            first = int(starts[block.matrix]) + block.place.first
+            part = graph.put(columns[first : first + block.place.n_rows])
+            leaves.append(graph.call(block_products, part, self._keys(block)[0], block.place))
+        _add([totals], graph.compute(graph.tree(leaves)))
+
+    def context_codes(self) -> Array:
+        """Return the context of every row (n,), in the order of the matrices and their blocks."""
+        counts = [int(rows.shape[0]) for rows in self.rows]
+        only = {block.matrix: block.context for block in self.blocks}
+        parts = [
+            np.full(n, only.get(matrix, 0)) if codes is None else np.asarray(computed(codes, [codes]), dtype=np.intp)
+            for matrix, (codes, n) in enumerate(zip(self.codes, counts, strict=True))
+        ]
+        return np.concatenate(parts)
 
     def _graph(self) -> Graph:
         return Graph([*self.rows, *(codes for codes in self.codes if codes is not None)])

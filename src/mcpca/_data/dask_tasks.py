@@ -20,7 +20,7 @@ from .._utils.types import Array
 from .blocks import as_canonical, block_dtype, check_block, largest, times_power
 from .context_sums import Sum
 from .labels import Coded, read_labels
-from .projection import offset_scores_by_context
+from .projection import offset_scores_by_context, transposed_product
 from .row_marks import marks_of
 from .validation import check_rows
 
@@ -125,6 +125,17 @@ def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any
             sums = combined_sums([sums, kernel(rows.X[part], rows.codes[part])])
     _check_sums(sums, rows, place)
     return sums
+
+
+def block_products(columns: Any, block: Any, place: Place) -> list[Sum]:
+    """Return ``W^T X`` of a block, to total 0, for the rows of a sparse W that are its own."""
+    # W has entries in the columns of the contexts of this block only.
+    present = np.unique(columns.indices)
+    X = _load(block, place)
+    with np.errstate(invalid="ignore", over="ignore"):
+        product = transposed_product(columns[:, present], X)
+    _check_sums([Sum(0, present, product)], _Labelled(X, np.zeros(0), np.arange(place.n_rows)), place)
+    return [Sum(0, present, product)]
 
 
 def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:

@@ -39,11 +39,11 @@ class Coded(NamedTuple):
 # Columns with labels
 
 
-def label_columns(X: Any, y: Any, kind: InputKind | None = None) -> list[str]:
+def label_columns(X: Any, y: Any, kind: InputKind | None = None, argument: str = "y") -> list[str]:
     """Return the columns that ``y`` names, of a DataFrame or of an AnnData's ``obs``; none if y is the labels.
 
     A string is the name of a column. A list of strings is several of them, unless it has an entry for every row or
-    none of them is a column: then they are labels.
+    none of them is a column: then they are labels. ``argument`` is what errors call them.
     """
     if not isinstance(y, str) and not (isinstance(y, (list, tuple)) and y and all(isinstance(v, str) for v in y)):
         return []
@@ -53,11 +53,11 @@ def label_columns(X: Any, y: Any, kind: InputKind | None = None) -> list[str]:
     if isinstance(y, str):
         if columns is None and kind in (InputKind.SEQUENCE, InputKind.MAPPING):
             return []  # separate contexts take no y, which is an error where they are read
-        return check_column_names([y], columns or [], "y", where, "or the labels themselves")
+        return check_column_names([y], columns or [], argument, where, "or the labels themselves")
     # As many entries as rows are labels, even if columns happen to have the same names.
     if columns is None or len(set(y) & set(columns)) == 0 or len(y) == len(table):
         return []
-    return check_column_names(list(y), columns, "y", where, "or the labels themselves")
+    return check_column_names(list(y), columns, argument, where, "or the labels themselves")
 
 
 def check_column_names(
@@ -114,12 +114,12 @@ def without_columns(X: Any, names: Sequence[str]) -> Any:
     return X[[c for c in columns if c not in names]]
 
 
-def cross_labels(columns: Sequence[Any]) -> Coded:
+def cross_labels(columns: Sequence[Any], argument: str = "y") -> Coded:
     """Return the combinations of labels that occur, "a / b", in the order of the first column, then the second, ...
 
     A row that lacks a label in any column has none.
     """
-    coded = [read_labels(column) for column in columns]
+    coded = [read_labels(column, argument) for column in columns]
     # A combination is a number whose digits are the codes of its columns, in the mixed radix of their numbers of
     # categories, so that sorting the numbers sorts by the first column, then the second, and so on.
     combined = coded[0].codes.astype(np.int64)
@@ -155,11 +155,12 @@ def distinct(names: list[str]) -> list[str]:
 # Codes
 
 
-def read_labels(y: Any) -> Coded:
+def read_labels(y: Any, argument: str = "y") -> Coded:
     """Return labels of any library as codes; those that are missing or masked have -1.
 
     Categories are the labels that occur: sorted, or in the order that a categorical gives them. Labels that are not
     1-D have codes of their shape, so that the caller, who knows how many there should be, can refuse them.
+    ``argument`` is what errors call the labels.
     """
     y = _polars_enum(_from_xarray(y))
     accessor = getattr(y, "cat", y)  # of a Series; a Categorical, or ``Coded``, has these itself
@@ -174,7 +175,7 @@ def read_labels(y: Any) -> Coded:
     try:
         values = np.asarray(to_host(y))
     except ValueError as error:
-        raise ValueError(f"y has labels of different lengths ({error}); {_ONE_PER_ROW}") from error
+        raise ValueError(f"{argument} has labels of different lengths ({error}); {_ONE_PER_ROW}") from error
     # From y itself: np.asarray above has dropped the mask, and shows the values beneath it.
     masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(values.shape, dtype=bool)
     # A column vector, as a DataFrame with a single column gives it.
@@ -192,30 +193,34 @@ def read_labels(y: Any) -> Coded:
         return Coded(index, names)
     # Objects may have mixed types, which np.unique cannot sort, and several that mean the same, such as a Timestamp and
     # a datetime: distinct labels become plain ones first, and these are sorted.
-    plain = {label: plain_label(label) for label in _hashable(present.tolist())}
-    ordered = sorted_names(plain.values())
+    plain = {label: plain_label(label, argument) for label in _hashable(present.tolist(), argument)}
+    ordered = sorted_names(plain.values(), argument)
     position = {name: i for i, name in enumerate(ordered)}
     code_of = {label: position[name] for label, name in plain.items()}
     index[~missing] = [code_of[label] for label in present.tolist()]
     return Coded(index, name_array(ordered))
 
 
-def sorted_names(names: Iterable[Any]) -> list[Any]:
+def sorted_names(names: Iterable[Any], argument: str = "y") -> list[Any]:
     """Return each name once, in the order of contexts: mixed types by type first."""
     try:
         # An order that depends on the names alone: contexts are numbered the same whatever the order of rows.
         return sorted(set(names), key=sort_key)
     except TypeError as error:
-        raise TypeError(f"y has labels that cannot be sorted ({error}); pass them as text: y.astype(str).") from error
+        raise TypeError(
+            f"{argument} has labels that cannot be sorted ({error}); pass them as text: {argument}.astype(str)."
+        ) from error
 
 
-def _hashable(labels: list[Any]) -> set[Any]:
+def _hashable(labels: list[Any], argument: str) -> set[Any]:
     """Return the distinct labels; raise if they are lists, sets or anything else that cannot be a dict key."""
     try:
         return set(labels)
     except TypeError as error:
         kinds = sorted({type(v).__name__ for v in labels if getattr(type(v), "__hash__", None) is None})
-        raise TypeError(f"y has labels of type {', '.join(kinds) or 'unknown'} ({error}); {_ONE_PER_ROW}") from error
+        raise TypeError(
+            f"{argument} has labels of type {', '.join(kinds) or 'unknown'} ({error}); {_ONE_PER_ROW}"
+        ) from error
 
 
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from .._utils.types import Array
 from .blocks import SCAN_BYTES, Source, check_block
@@ -61,3 +62,9 @@ def projected_rows(source: Source, directions: Array, dtype: Any = np.float64) -
         check_block(block, first, "X")
         Z[first : first + block.shape[0]] = block @ directions
     return Z
+
+
+def transposed_product(W: Any, X: Any) -> Array:
+    """Return ``W^T X`` (m, p) in float64, for a sparse W (n, m) and rows X (n, p), dense or CSR."""
+    product: Any = W.T.tocsr() @ X
+    return np.asarray(product.toarray() if scipy.sparse.issparse(product) else product, dtype=np.float64)

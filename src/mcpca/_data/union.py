@@ -140,3 +140,13 @@ def _over(matrix: NamedMatrix, union: list[Any], where: str) -> Source:
     place = {name: j for j, name in enumerate(union)}
     source = as_source(chosen.X, where, chosen.kind)
     return PaddedSource(source, np.array([place[name] for name in present], dtype=np.intp), union, len(union))
+
+
+def refuse_nuisance(missing: str, batch: Any, covariates: Any) -> None:
+    """Raise if nuisance is to be removed from rows that may lack features or values."""
+    for name, value in (("batch", batch), ("covariates", covariates)):
+        if value is not None:
+            raise ValueError(
+                f"{name} with missing={missing!r}: nuisance is removed from complete rows. Drop {name}, or select the "
+                "features that all contexts have."
+            )

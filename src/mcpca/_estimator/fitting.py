@@ -21,18 +21,23 @@ from .._covariances.device_validation import check_stack
 from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
 from .._covariances.fit_identity import identity_of
 from .._covariances.moments import ContextMoments
+from .._covariances.nuisance import check_nuisance
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
+from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
-from .._data.labels import label_columns, name_array, take_labels
+from .._data.labels import label_columns, name_array
+from .._data.union import refuse_nuisance
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
+from .._inference.sampling import checked_groups
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
 from .._model.dominance import Dominance, dominant_feature
 from .._model.fitted_loadings import Measures
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
+from .._model.removed_nuisance import removed_nuisance
 from .._rank.automatic import AutomaticRank, automatic_rank
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -60,16 +65,32 @@ class Features(NamedTuple):
     label_columns: tuple[str, ...] = ()
 
 
-def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report) -> Fit:
+def fit_rows(
+    parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report, *, groups: Any, batch: Any, covariates: Any
+) -> Fit:
     """Fit rows in any of the forms that ``MCPCA.fit`` documents."""
+    if not parameters.cross_fit and (parameters.n_components is not None or parameters.rank_range is not None):
+        given = "the rank is given" if parameters.n_components is not None else "the paper's rule splits no rows"
+        refuse_without_effect(
+            "groups",
+            groups,
+            None,
+            f"{given}, and nothing else of a fit splits rows",
+            "drop it, and pass it to replicability, bootstrap, standard_errors and presence",
+        )
     if parameters.missing != "error":
         from .missing import fit_incomplete  # here, because that module imports this one
 
+        refuse_nuisance(parameters.missing, batch, covariates)
         return fit_incomplete(parameters, X, y, checkpoint, report)
-    # Before ``take_labels``, which takes these columns out of X.
+    # Before columns are taken out of X.
     columns = label_columns(X, y)
-    X, y = take_labels(X, y)
-    contexts = read_device_contexts(X, y) if holds_device_arrays(X) else read_contexts(X, y)
+    annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
+    X = annotated.X
+    columns += [name for name in annotated.columns if name not in columns]
+    read = read_device_contexts if holds_device_arrays(X) else read_contexts
+    contexts = checked_groups(annotated.attach(read(X, annotated.y)))
+    check_nuisance(contexts)
     # Before the first pass over the rows, which may take long: a rank above p needs none to be refused.
     if parameters.n_components is not None:
         check_rank(parameters.n_components, contexts.n_features)
@@ -81,6 +102,11 @@ def fit_rows(parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Re
         refuse_without_effect(
             "checkpoint", checkpoint, None, "robust=True keeps no progress in files", "drop one of the two"
         )
+        if contexts.nuisance is not None:
+            raise ValueError(
+                f"robust=True beside {contexts.nuisance.in_words()}: rows are weighted by their distances, which the "
+                "nuisance would enter. Drop one of the two, or regress it out of the rows before the fit."
+            )
         return _fit_robustly(parameters, contexts, features, report)
     # A fingerprint of rows, labels and parameters, by which a checkpoint of another fit is recognised.
     identity = {} if checkpoint is None else identity_of(contexts, vars(parameters))
@@ -224,6 +250,8 @@ def _model_in_units(
     noise = resolved_noise(parameters.solver, parameters.noise)
     # First, because it may take a pass over the rows, which ``n_passes`` below has to count.
     score_moments = _score_moments(data, result, measures, noise)
+    if data.nuisance is not None:
+        data.covariances.traces()
     in_units = result.times_power(data.exponent)
     unit = 2 * data.exponent  # of variances, as a power of two
     on_device = {
@@ -239,7 +267,7 @@ def _model_in_units(
     return FittedModel(
         **{name: like(array, data.home) for name, array in on_device.items()},
         contexts=data.names,
-        n_samples=data.counts,
+        n_samples=data.n_samples,
         n_iter=max(1, result.n_iter),  # scikit-learn's checks expect at least 1
         n_passes=data.n_passes,
         basis_residual=result.basis_residual,
@@ -252,6 +280,7 @@ def _model_in_units(
         noise=noise,
         orthogonal=parameters.orthogonal,
         missing=parameters.missing,
+        nuisance=removed_nuisance(data, np.asarray(on_device["projection"])),
     )
 
 

@@ -170,6 +170,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         ``sum_i S_i S_i``, relative to the smallest of the leading eigenvalues; 0 if they were computed exactly.
     degrees_of_freedom_ : float or None
         With ``robust=True``: those of the rows, from 1 (heavy tails) to 1000, or infinite if rows are Gaussian.
+    nuisance_ : RemovedNuisance or None
+        What ``batch`` and ``covariates`` took out: the share of each context's variance, and their part in scores.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (n_features,)
@@ -236,7 +238,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Fitting
 
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+        checkpoint: Any = None,
+    ) -> Self:
         """Fit the model to rows, moments or covariances.
 
         Parameters
@@ -254,22 +265,38 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             string names a column of a DataFrame (pandas, polars, Dask), which is then not a feature, or of an AnnData's
             ``obs``; a list of names crosses these columns, and the contexts are called "a / b". Labels are text,
             numbers, dates, bytes, or tuples of these. Without ``y``, one matrix is one context.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, such as the cells of a donor: they are split together where rows are
+            split, in the choice of the rank and with ``cross_fit``; with a given rank and without ``cross_fit`` they
+            would have no effect, and are refused. Given like ``y``: labels, a column, or several that are crossed; for
+            a list or dict of contexts, a list or dict of these. A group may be in one context or in several.
+        batch : labels (n,), str or list of str, optional
+            Strata of the rows, such as runs or plates, given like ``groups``. Their means are removed within each
+            context: covariances are those within strata, ``X_i^T (I - P) X_i / (n_i - rank P)``.
+        covariates : array (n,) or (n, c), table, dict {name: values}, str or list of str, optional
+            Nuisance that varies from row to row, such as depth or age, is regressed out within each context in the same
+            way. Numbers, or labels, which become an indicator for each level but the first. Text names a column of a
+            DataFrame or of ``obs``, or is a formula over them, ``"sex + log(depth)"`` (extra ``formula``).
         checkpoint : path, optional
             A file that keeps the progress of a fit that reads the rows in passes. If the fit is interrupted, calling it
             again with the same arguments resumes it and gives the same answer; other rows, labels or parameters are
             refused. The file is deleted at the end. Data small enough to need no passes write none.
         """
+        annotations = {"groups": groups, "batch": batch, "covariates": covariates}
         # Rows are never 3-D. A list of matrices is always rows, even if they happen to be square.
         if (isinstance(X, np.ndarray) or is_device_array(X)) and X.ndim == 3:
-            _refuse_rows_options(f"X has shape {X.shape}, a stack of covariances,", "covariances", y, checkpoint)
+            _refuse_rows_options(
+                f"X has shape {X.shape}, a stack of covariances,", "covariances", y, checkpoint, annotations
+            )
             return self.fit_covariances(X)
         parameters = self._checked_parameters()
         if isinstance(X, ContextMoments):
-            _refuse_rows_options("X holds moments of contexts,", "moments", y, checkpoint)
+            _refuse_rows_options("X holds moments of contexts,", "moments", y, checkpoint, annotations)
             with reporting(self.verbose, "fit") as report:
                 return self._finish(fit_moments(parameters, X, (), report))
         with reporting(self.verbose, "reading rows") as report:
-            return self._finish(fit_rows(parameters, X, y, checkpoint, report))
+            fit = fit_rows(parameters, X, y, checkpoint, report, groups=groups, batch=batch, covariates=covariates)
+            return self._finish(fit)
 
     def fit_covariances(
         self, S: Any, n_samples: Any = None, feature_names: Any = None, context_names: Any = None
@@ -359,6 +386,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.basis_residual_ = model.basis_residual
         self.degrees_of_freedom_ = model.degrees_of_freedom
         self.attenuation_ = model.attenuation
+        self.nuisance_ = model.nuisance
         # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
@@ -394,7 +422,15 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     # Scores
 
     def transform(
-        self, X: Any, y: Any = None, *, center: Any = None, posterior: bool = False, missing: str | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        center: Any = None,
+        posterior: bool = False,
+        batch: Any = None,
+        covariates: Any = None,
+        missing: str | None = None,
     ) -> Any:
         """Return the scores of rows on the MCPCs, ``(x - mean) @ pinv(A).T``.
 
@@ -415,6 +451,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             ``Sigma_i`` the covariance of the model with its noise, which shrinks them towards 0 as in probabilistic
             PCA; without ``y``, for the average loadings and noise. They are nearer to the true scores than projections,
             most where MCPCs are similar. For every solver; not if there are as many MCPCs as features.
+        batch, covariates : optional
+            Those of these rows, as in ``fit``, for scores without the nuisance that the fit removed: rows are centred
+            by their batch within their context, and less what its regression on the covariates predicts. Covariates go
+            by name. Needs ``y`` and all that the fit has removed. Without them scores contain the nuisance.
         missing : {None, "error", "union"}
             Whether rows may lack features of the fit (columns, or NaN in some rows): "union" takes scores from those
             that are there, by least squares or expected given them, with a ``MissingFeaturesWarning`` that says what it
@@ -428,13 +468,25 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         model = fitted_model(self)
 
         # One matrix at a time through ``_InContainer``, since each has row names of its own.
-        scores_of = scores_of_present if takes_missing(model, missing) else scores
+        takes = takes_missing(model, missing, batch=batch, covariates=covariates)
+        scores_of = scores_of_present if takes else scores
 
-        def scores_of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
-            return _InContainer(scores_of(model, rows, labels, mean, posterior, report), self).transform(rows)
+        def scores_of_matrix(rows: Any, labels: Any, mean: Any, **nuisance: Any) -> Any:
+            result = scores_of(model, rows, labels, mean, posterior, report, **nuisance)
+            return _InContainer(result, self).transform(rows)
 
         with reporting(self.verbose, "scores") as report:
-            return for_each_context(model, X, y, center, scores_of_matrix, report, labels_needed=posterior)
+            return for_each_context(
+                model,
+                X,
+                y,
+                center,
+                scores_of_matrix,
+                report,
+                labels_needed=posterior,
+                batch=batch,
+                covariates=covariates,
+            )
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose the container in which ``transform`` returns scores.
@@ -501,7 +553,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # New contexts
 
-    def loadings_for(self, X: Any, y: Any = None, *, corrected: bool = True, missing: str | None = None) -> Array:
+    def loadings_for(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        corrected: bool = True,
+        batch: Any = None,
+        covariates: Any = None,
+        missing: str | None = None,
+    ) -> Array:
         """Return the loadings of new contexts on the fitted MCPCs, comparable with ``corrected_loadings_``.
 
         Parameters
@@ -514,6 +575,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         corrected : bool
             Whether to take the noise of the new contexts out of their loadings, as in ``corrected_loadings_``. False
             gives loadings with noise in them, comparable with the ``loadings_`` of a fit without noise.
+        batch, covariates : optional
+            Of these rows, as in ``fit``: removed within each new context.
         missing : {None, "error", "union"}
             Whether contexts may lack features of the fit, or have NaN in some rows, as in ``transform``: with "union"
             loadings are those of the features that are there, from rows that have both of a pair.
@@ -531,10 +594,13 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "loadings") as report:
-            of_contexts = loadings_of_present if takes_missing(model, missing) else loadings_for
-            return of_contexts(model, X, y, corrected, report)
+            if takes_missing(model, missing, batch=batch, covariates=covariates):
+                return loadings_of_present(model, X, y, corrected, report)
+            return loadings_for(model, X, y, corrected, report, batch=batch, covariates=covariates)
 
-    def score(self, X: Any, y: Any = None, *, metric: str | None = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, *, metric: str | None = None, batch: Any = None, covariates: Any = None
+    ) -> float:
         """Return how well the model predicts these rows; larger is better.
 
         Parameters
@@ -550,6 +616,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             solvers can be compared by it. "likelihood" is the mean log-likelihood of a row, given the fitted mean,
             corrected loadings and noise of its context; it needs fewer MCPCs than features. None means "likelihood" for
             a fit with noise and "covariance" for any other: two different quantities.
+        batch, covariates : optional
+            Of these rows, as in ``fit``: removed within each context of these rows. ``S_i`` is then their covariance
+            about what that leaves, and contexts need as many rows as for a fit.
 
         Notes
         -----
@@ -557,8 +626,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "score") as report:
-            predicted = score_of_present if takes_missing(model, None) else predictive_score
-            return predicted(model, X, y, metric, report)
+            if takes_missing(model, None, batch=batch, covariates=covariates):
+                return score_of_present(model, X, y, metric, report)
+            return predictive_score(model, X, y, metric, report, batch=batch, covariates=covariates)
 
     # Quality
 
@@ -643,7 +713,16 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Uncertainty
 
-    def standard_errors(self, X: Any = None, y: Any = None, *, kind: str | None = None) -> Precision:
+    def standard_errors(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        kind: str | None = None,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+    ) -> Precision:
         """Return standard errors of the MCPCs and of the loadings.
 
         For each MCPC, the root mean square angle to the truth, in degrees; for each loading, its standard error. They
@@ -659,6 +738,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             It holds for skewed and heavy-tailed rows, too, and with ``robust=True`` for rows as they were weighted.
             "model", the default without rows: Fisher's information alone, which is right as far as rows are Gaussian,
             and too sure if they have heavier tails.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``: errors are then by the spread between groups
+            (cluster-robust), also where a group is in several contexts. Every context needs two groups, and should have
+            r + 2 (``FewGroupsWarning``). If every row is a group of its own, this changes nothing.
+        batch, covariates : optional
+            Those that the model was fitted with.
 
         Returns
         -------
@@ -667,15 +752,26 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Notes
         -----
-        Cost O(k r^5 + r^6), and O(n p r + n r^4) for a pass over n rows; memory O(r^4 + n r).
+        Cost O(k r^5 + r^6), and O(n p r + n r^4) for a pass over n rows; memory O(r^4 + n r). With g groups a second
+        pass and memory O(g p r).
         """
         model = fitted_model(self)
         with reporting(self.verbose, "standard errors") as report:
-            result = standard_errors_of(model, X, y, kind, report)
+            result = standard_errors_of(model, X, y, kind, report, groups=groups, batch=batch, covariates=covariates)
         warn_of_inflation(model)
         return result
 
-    def presence(self, X: Any = None, y: Any = None, *, alpha: float = 0.05, method: str = "fdr") -> Presence:
+    def presence(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        alpha: float = 0.05,
+        method: str = "fdr",
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+    ) -> Presence:
         """Test for every MCPC and context whether the MCPC is present there at all.
 
         With rows, a one-sided score test of the hypothesis that the loading is zero, by the spread that the rows show:
@@ -692,6 +788,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         method : {"fdr", "holm"}
             Correction: controls the false discovery rate (Benjamini and Hochberg), or the probability of any false
             discovery (Holm).
+        groups, batch, covariates : optional
+            As in ``standard_errors``: with groups, the test is by the spread between groups and not between rows.
 
         Returns
         -------
@@ -703,7 +801,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "tests of MCPCs") as report:
-            return presence_tests(model, X, y, alpha, method, report)
+            return presence_tests(model, X, y, alpha, method, report, groups=groups, batch=batch, covariates=covariates)
 
     def bootstrap(
         self,
@@ -713,6 +811,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         *,
         confidence: float = 0.95,
         corrected: bool = True,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
         random_state: Any = None,
         verbose: Any = None,
     ) -> Bootstrap:
@@ -728,6 +829,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Level of the intervals.
         corrected : bool
             Whether loadings are those without noise, ``corrected_loadings_``; False takes ``loadings_``.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``: whole groups are drawn, within each context, or together in
+            all contexts that they are in. Every context needs two groups, and should have r + 2 (``FewGroupsWarning``).
+        batch, covariates : optional
+            Those that the model was fitted with.
         random_state : int, Generator, RandomState or None
             Determines the resamples. The answer does not depend on the number of threads.
         verbose : None, bool or callable
@@ -747,7 +853,20 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(verbose, "resamples") as report:
-            result = resample(model, self._unfitted(), X, y, n, confidence, corrected, random_state, report)
+            result = resample(
+                model,
+                self._unfitted(),
+                X,
+                y,
+                n,
+                confidence,
+                corrected,
+                random_state,
+                report,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+            )
         warn_of_inflation(model)
         return result
 
@@ -758,22 +877,37 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         n_splits: int = 10,
         *,
         threshold: float = REPLICATES,
+        by: str = "auto",
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
         random_state: Any = None,
         verbose: Any = None,
     ) -> Replicability:
         """Split the rows of each context into halves, fit both, and see which MCPCs both find.
 
         An MCPC that both halves find would be found again in as many new samples as a half has. At too high a rank,
-        some MCPCs are found by one half only; more samples let more of them be found by both.
+        some MCPCs are found by one half only; more samples let more of them be found by both. What is new depends on
+        what is split: other cells of the same donors, cells of other donors (``groups``), or other contexts
+        (``by="contexts"``).
 
         Parameters
         ----------
         X, y
             The rows that the model was fitted on; at least 4 in every context.
         n_splits : int
-            Number of random splits.
+            Number of random splits. If there are fewer different ones, all of these are taken, and the result says so.
         threshold : float
             ``|cos|`` between the halves above which an MCPC counts as replicating.
+        by : {"auto", "rows", "groups", "contexts"}
+            What is split. "auto": groups if they are given, otherwise rows. "groups": halves of the groups of each
+            context, with a group on the same side in all contexts that it is in; contexts with a single group take no
+            part. "contexts": half of the contexts against the other half, two at least in each; contexts that share a
+            group stay together.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``. If every row is a group of its own, rows are split.
+        batch, covariates : optional
+            Those that the model was fitted with.
         random_state, verbose
             As in ``bootstrap``.
 
@@ -789,7 +923,20 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(verbose, "halves") as report:
-            return replicate(model, self._unfitted(), X, y, n_splits, threshold, random_state, report)
+            return replicate(
+                model,
+                self._unfitted(),
+                X,
+                y,
+                n_splits,
+                threshold,
+                random_state,
+                report,
+                by=by,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+            )
 
     def _unfitted(self) -> Self:
         """Return an unfitted model with the same parameters and the rank found here, without progress or cross-fits."""
@@ -840,6 +987,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         missing=estimator.missing,
         degrees_of_freedom=estimator.degrees_of_freedom_,
         attenuation=estimator.attenuation_,
+        nuisance=estimator.nuisance_,
     )
 
 
@@ -888,9 +1036,11 @@ class _InContainer(TransformerMixin, BaseEstimator):
         return names
 
 
-def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any) -> None:
+def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any, annotations: dict[str, Any]) -> None:
     """Raise if options that concern rows are set for input that has no rows."""
     if y is not None:
         verb = "takes" if kind == "covariances" else "take"
         raise ValueError(f"{what} which {verb} no y; drop y.")
     refuse_without_effect("checkpoint", checkpoint, None, f"{kind} take no pass over rows", "drop it")
+    for name, value in annotations.items():
+        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", "drop it")

@@ -16,6 +16,7 @@ from .._data.label_kinds import checked_names, labels_from_json, labels_to_json,
 from .._data.labels import name_array
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
+from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._solvers import SOLVERS
@@ -45,8 +46,8 @@ _BY_CONTEXT = "by context"
 # The exponent is a number and goes into the header.
 _FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
-# Shapes, with k contexts, p features and r components; alternatives are separated by a space, and an empty
-# text leaves the length free.
+# Shapes, with k contexts, p features, r components, m batches within contexts and c covariates; alternatives are
+# separated by a space, and an empty text leaves the length free.
 _SHAPES = {
     "components_": "pr",
     "loadings_": "kr",
@@ -59,6 +60,14 @@ _SHAPES = {
     "attenuation_": "r",
     "score_covariances": "krr",
     "variance_outside": "k",
+    "nuisance_shares": "k",
+    "nuisance_ranks": "k",
+    "nuisance_cell_contexts": "m",
+    "nuisance_cell_levels": "m",
+    "nuisance_cell_counts": "m",
+    "nuisance_shifts": "mr",
+    "nuisance_centres": "mc",
+    "nuisance_slopes": "kcr",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 # Arrays without negative values, and arrays of integers; all others are of floats.
@@ -72,7 +81,8 @@ _NONNEGATIVE = (
     "facet_squared_norms",
 )
 _UNSETTLED = "choice_unsettled"
-_INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED)
+_OF_CELLS = ("nuisance_cell_contexts", "nuisance_cell_levels", "nuisance_cell_counts")
+_INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
 
 
 class SavedModel(NamedTuple):
@@ -109,6 +119,9 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
     }
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
+    if model.nuisance is not None:
+        of_nuisance, header["nuisance"] = model.nuisance.to_state()
+        arrays |= of_nuisance
     choice = saved.rank_choice
     # A selection is JSON throughout; the paper's rule has a few arrays and a few values.
     if isinstance(choice, RankSelection):
@@ -150,8 +163,13 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
         raise ValueError(f"components_ has shape {arrays['components_'].shape}, not (p, r)")
     # k comes from the names of contexts, p and r from A; every other array has to agree with these.
     sizes["p"], sizes["r"] = arrays["components_"].shape
+    nuisance = header.get("nuisance")
+    if nuisance is not None:
+        sizes["m"] = len(arrays["nuisance_cell_contexts"])
+        columns = len(nuisance["columns"])
     for name, values in arrays.items():
-        shapes = [tuple(sizes[letter] for letter in letters) for letters in _SHAPES.get(name, "").split()]
+        lengths = sizes if nuisance is None else sizes | {"c": columns}
+        shapes = [tuple(lengths[letter] for letter in letters) for letters in _SHAPES.get(name, "").split()]
         if shapes and values.shape not in shapes:
             raise ValueError(f"{name} has shape {values.shape} where {' or '.join(map(str, shapes))} is needed")
         if values.dtype.kind not in ("iu" if name in _INTEGER else "f"):
@@ -213,8 +231,22 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         orthogonal=bool(parameters.get("orthogonal", False)),
         degrees_of_freedom=_degrees_of_freedom(header.get("degrees_of_freedom")),
         missing=str(parameters.get("missing", "error")),
+        nuisance=_nuisance(arrays, header),
     )
     return SavedModel(parameters, model, _rank_choice(arrays, header))
+
+
+def _nuisance(arrays: dict[str, Array], header: dict[str, Any]) -> RemovedNuisance | None:
+    """Return what the fit has removed, if anything."""
+    if header.get("nuisance") is None:
+        return None
+    contexts = name_array(labels_from_json(header["contexts"]))
+    removed = RemovedNuisance.from_state(arrays, header["nuisance"], contexts)
+    for name, bound in (("cell_contexts", len(contexts)), ("cell_levels", len(removed.levels))):
+        places = getattr(removed, name)
+        if places.size and not (places.min() >= 0 and places.max() < bound):
+            raise ValueError(f"nuisance_{name} is not within 0 to {bound - 1}")
+    return removed
 
 
 def _degrees_of_freedom(text: Any) -> float | None:

@@ -42,7 +42,8 @@ from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import listed
 from ..exceptions import InflatedLoadingsWarning
-from .replication import MIN_ROWS, check_halves, refit_in_threads
+from .replication import check_halves, refit_in_threads
+from .sampling import MIN_ROWS, GroupDesign, split_parts
 
 # Parts of the rows: axes are fitted to all but one. With more, axes are closer to those of the whole fit, but there are
 # as many fits, and fewer rows in which to look at them. Contexts with fewer than two rows a part make for fewer parts.
@@ -121,10 +122,19 @@ def cross_fitted(
     as many at a time as BLAS has threads. Each split has its own stream of random numbers.
     """
     contexts, e = in_range(contexts)
-    n_parts = min(_MOST_PARTS, int(contexts.n_samples.min()) // 2)
     A = to_host(model.components).astype(np.float64)
     streams = rng.spawn(n_splits)
-    parts = [part for stream in streams for part in _parts(contexts, n_parts, stream)]
+    n_parts = _MOST_PARTS
+    divided = [_parts(contexts, n_parts, stream) for stream in streams]
+    # The same number in every split, by which splits are averaged. Groups that are not in all contexts may be divided
+    # into more parts in some splits than in others.
+    while len({len(parts) for parts in divided} | {n_parts}) > 1:
+        n_parts = min(map(len, divided))
+        divided = [
+            parts if len(parts) == n_parts else _parts(contexts, n_parts, stream)
+            for parts, stream in zip(divided, streams, strict=True)
+        ]
+    parts = [part for of_split in divided for part in of_split]
     seeds = [seed for stream in streams for seed in stream.spawn(n_parts)]
 
     def look(i: int) -> _Unseen:
@@ -173,13 +183,22 @@ def check_cross_fit(contexts: Contexts, n_splits: int, rank: int | None) -> None
             "MCPCs only. Lower n_components, or pass cross_fit=0."
         )
     check_halves(contexts, f"pass cross_fit=0 in place of {n_splits}")
+    if contexts.groups is not None:
+        GroupDesign.of(contexts).check_several(
+            f"cross_fit={n_splits}", "Drop these contexts, drop groups, or pass cross_fit=0."
+        )
 
 
-def _parts(contexts: Contexts, n_parts: int, stream: np.random.Generator) -> list[_Part]:
-    """Divide the rows of every context at random."""
-    orders = [stream.permutation(n) for n in contexts.n_samples.tolist()]
-    # Part q of a context are every n_parts-th of its shuffled rows; in the order of the rows, which is read fastest.
-    unseen = [[np.sort(order[q::n_parts]) for order in orders] for q in range(n_parts)]
+def _parts(contexts: Contexts, most: int, stream: np.random.Generator) -> list[_Part]:
+    """Divide the rows of every context at random into at most ``most`` parts, or its groups if it has some."""
+    if contexts.groups is None:
+        n_parts = min(most, int(contexts.n_samples.min()) // 2)
+        orders = [stream.permutation(n) for n in contexts.n_samples.tolist()]
+        # Part q of a context are every n_parts-th of its shuffled rows; in the order of the rows, which is read
+        # fastest.
+        unseen = [[np.sort(order[q::n_parts]) for order in orders] for q in range(n_parts)]
+    else:
+        unseen = split_parts(contexts, most, stream)
     parts = []
     for rows in unseen:
         fitted = [np.setdiff1d(np.arange(n), held) for n, held in zip(contexts.n_samples.tolist(), rows, strict=True)]
@@ -189,20 +208,33 @@ def _parts(contexts: Contexts, n_parts: int, stream: np.random.Generator) -> lis
 
 
 def _halves(contexts: Contexts, rows: list[Array], stream: np.random.Generator) -> tuple[_Half, _Half]:
-    """Divide some ``rows`` of each context at random, so that no row counts in both halves."""
+    """Divide some ``rows`` of each context at random, so that no row counts in both halves, and no group."""
+    sides = None
+    if contexts.groups is not None:
+        # Of all groups: those outside of ``rows`` do not matter. A group is on one side in all contexts.
+        sides = stream.integers(2, size=len(contexts.groups.names))
     first = []
     second = []
     counted = np.ones((2, len(rows)))
     for i, held in enumerate(rows):
-        mixed = stream.permutation(held)
-        if len(held) >= MIN_ROWS:
-            first.append(np.sort(mixed[: len(held) // 2]))
-            second.append(np.sort(mixed[len(held) // 2 :]))
+        if sides is None:
+            mixed = stream.permutation(held)
+            halves = [np.sort(mixed[: len(held) // 2]), np.sort(mixed[len(held) // 2 :])]
         else:
-            # Too few for two covariances: all of them count in one of the halves only.
-            first.append(held)
-            second.append(held)
-            counted[stream.integers(2), i] = 0
+            assert contexts.groups is not None
+            side = sides[contexts.groups.codes[i][held]]
+            halves = [held[side == 0], held[side == 1]]
+        if min(map(len, halves)) >= MIN_ROWS // 2:
+            first.append(halves[0])
+            second.append(halves[1])
+        else:
+            # Too few for two covariances: they count in one of the halves only, of groups the one with most of them.
+            without = stream.integers(2) if sides is None else int(len(halves[0]) > len(halves[1]))
+            most = halves[1 - without]
+            kept = held if sides is None or len(most) < MIN_ROWS // 2 else most
+            first.append(kept)
+            second.append(kept)
+            counted[without, i] = 0
     return _Half(contexts.take(first), counted[0]), _Half(contexts.take(second), counted[1])
 
 
@@ -224,7 +256,8 @@ def _unseen(part: _Part, fitted: FittedModel, reference: Array) -> _Unseen:
         first, second = (_power_step(half, dual, weights, noise) for half in halves)
         overlaps += (A * first).sum(axis=0) * (A * second).sum(axis=0)
         lengths += (first * second).sum(axis=0)
-    return _Unseen(part.unseen.n_samples - 1.0, along, traces, overlaps, lengths)
+    assert data.counts is not None
+    return _Unseen(np.maximum(data.counts - 1.0, 0.0), along, traces, overlaps, lengths)
 
 
 def _power_step(half: _Half, dual: Array, weights: Array, noise: Array) -> Array:

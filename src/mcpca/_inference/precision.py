@@ -20,14 +20,14 @@ from scipy.stats import t as student
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._model.identifiability import indistinct_loadings
-from .._utils.arguments import check_real
+from .._utils.arguments import check_real, refuse_without_effect
 from .._utils.component_names import mcpc_name
 from .._utils.printing import Shown, counted, extremes, mcpcs, span
 from .._utils.types import Array, Report
 from .._utils.wording import listed
 from .fisher import Information, covariance_of_rotations, covariance_of_X, information_chunks, without_data
-from .row_scores import RowScores, check_labelled
-from .sandwich import sandwich_of
+from .row_scores import RowScores, check_labelled, read_rows_of_fit, reader_of
+from .sandwich import Clusters, cluster_sandwich_of, sandwich_of
 from .weighted_rows import rows_of_fit
 
 # A loading is clearly positive if its standard error is below this share of it: its interval is then symmetric in the
@@ -58,6 +58,8 @@ class Precision(Shown):
         Samples per context.
     kind : str
         "sandwich": the spread that the rows themselves show. "model": that of Gaussian rows.
+    n_groups : ndarray (k,) or None
+        Groups of each context, if the spread is that between groups of rows.
     """
 
     angles: Array
@@ -65,6 +67,7 @@ class Precision(Shown):
     ascore_loss: float
     n_samples: Array
     kind: str = "model"
+    n_groups: Array | None = None
 
     def times_power(self, e: int) -> Precision:
         """Return the standard errors for data times ``2^e``."""
@@ -76,12 +79,15 @@ class Precision(Shown):
 
         Loadings are variances: intervals are symmetric in the logarithm for loadings clearly above 0, and cut off at 0
         for the others. Where the spread itself was estimated from the rows (``kind="sandwich"``), they are as much
-        wider as Student's t is, with a seventh of a context's rows as degrees of freedom.
+        wider as Student's t is, with a seventh of a context's rows as degrees of freedom, or one less than its groups
+        if these are fewer.
         """
         B = np.asarray(loadings, dtype=np.float64)
         degrees = None
         if self.kind == "sandwich":
             degrees = np.maximum(np.asarray(self.n_samples) / _ROWS_PER_DEGREE, _FEWEST_DEGREES)[:, None]
+            if self.n_groups is not None:
+                degrees = np.minimum(degrees, self.n_groups[:, None] - 1.0)
         return loading_intervals(B, self.loadings, confidence, degrees)
 
     def samples_for(self, degrees: float) -> Array:
@@ -98,6 +104,8 @@ class Precision(Shown):
     def _words(self) -> list[str]:
         k, r = self.loadings.shape
         how = "as the spread of the rows shows" if self.kind == "sandwich" else "for Gaussian rows"
+        if self.n_groups is not None:
+            how = f"as the spread between the groups shows, {span(self.n_groups, ',.0f')} in a context"
         return [
             f"{counted(r, 'MCPC')} of {counted(k, 'context')} with {span(self.n_samples, ',.0f')} samples each are "
             f"expected {extremes(self.angles)} degrees from the truth (root mean square angle), {how}.",
@@ -133,11 +141,23 @@ def loading_intervals(B: Array, errors: Array, confidence: float, degrees: Array
     return lower, upper
 
 
-def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, report: Report) -> Precision:
+def standard_errors_of(
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    kind: str | None,
+    report: Report,
+    *,
+    groups: Any = None,
+    batch: Any = None,
+    covariates: Any = None,
+) -> Precision:
     """Return the standard errors of a fitted model; see ``MCPCA.standard_errors``."""
     if kind not in (None, "sandwich", "model"):
         raise ValueError(f"kind={kind!r}; choose 'sandwich', 'model' or None.")
-    check_labelled(X, y)
+    check_labelled(X, y, groups=groups, batch=batch, covariates=covariates)
+    if kind == "model":
+        refuse_without_effect("groups", groups, None, "kind='model' takes rows to be independent", "drop one of them")
     model.refuse_missing("standard_errors()", "Call bootstrap(X, y), which fits resamples of such rows.")
     if kind == "sandwich" and X is None:
         raise ValueError(
@@ -159,8 +179,17 @@ def standard_errors_of(model: FittedModel, X: Any, y: Any, kind: str | None, rep
         counts = model.counts("standard_errors()")
         precision = precision_of(scaled, counts, pooled=pooled, orthogonal=model.orthogonal)
     else:
-        rows = rows_of_fit(model, scaled, X, y, e, report)
-        precision = sandwich_precision_of(scaled, rows, pooled=pooled, orthogonal=model.orthogonal)
+        annotations = {"groups": groups, "batch": batch, "covariates": covariates}
+        contexts = read_rows_of_fit(model, X, y, **annotations, what="standard_errors")
+        reader = reader_of(model, scaled, contexts, e)
+        rows = rows_of_fit(model, reader, report)
+        clusters = None
+        if contexts.groups is not None:
+            squares_outside = partial(reader.squares_outside, rows)
+            clusters = Clusters(contexts.groups.codes, len(contexts.groups.names), squares_outside)
+        precision = sandwich_precision_of(
+            scaled, rows, pooled=pooled, orthogonal=model.orthogonal, clusters=clusters, taken=reader.degrees_taken
+        )
     return precision.times_power(e)
 
 
@@ -172,14 +201,31 @@ def precision_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogona
 
 
 def sandwich_precision_of(
-    model: GaussianModel, rows: list[RowScores], *, pooled: bool, orthogonal: bool = False
+    model: GaussianModel,
+    rows: list[RowScores],
+    *,
+    pooled: bool,
+    orthogonal: bool = False,
+    clusters: Clusters | None = None,
+    taken: Array | int = 0,
 ) -> Precision:
-    """Return the standard errors that the ``rows`` show, whatever their distribution; else as ``precision_of``."""
-    counts = np.array([len(row.scores) for row in rows])
+    """Return the standard errors that the ``rows``, or their groups, show whatever their distribution.
+
+    ``taken`` are the degrees of freedom of contexts that nuisance takes. Other parameters as for ``precision_of``.
+    """
+    counts = np.array([len(row.scores) for row in rows]) - taken
     information = information_of(model, counts, pooled=pooled, orthogonal=orthogonal)
-    spread = sandwich_of(information, rows, partial(_coefficients, model))
-    variances = spread.loadings + _variance_by_outside(model, spread.outside)
-    return _precision(model, spread.covariance, spread.outside, variances, counts, "sandwich")
+    coefficients = partial(_coefficients, model)
+    n_groups = None
+    if clusters is None:
+        spread = sandwich_of(information, rows, coefficients)
+    else:
+        spread = cluster_sandwich_of(information, rows, clusters, coefficients)
+        n_groups = np.array([len(np.unique(codes)) for codes in clusters.codes])
+    # Few groups may leave less than nothing of a variance that is a difference of sums.
+    variances = np.maximum(spread.loadings, 0) + _variance_by_outside(model, spread.outside)
+    precision = _precision(model, spread.covariance, spread.outside, variances, counts, "sandwich")
+    return replace(precision, n_groups=n_groups)
 
 
 def information_of(model: GaussianModel, counts: Array, *, pooled: bool, orthogonal: bool) -> Information:

@@ -12,7 +12,7 @@ scores that a fit with noise keeps (``FittedModel.score_moments``) are all that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,11 +23,11 @@ from .._model.fitted_model import FittedModel
 from .._model.gaussian import FLOOR
 from .._solvers.likelihood import Likelihood, fit_contexts
 from .._utils.arguments import check_real
-from .._utils.printing import Shown, counted, listed_mcpcs, mcpcs
+from .._utils.printing import Shown, counted, listed_mcpcs, mcpcs, span
 from .._utils.progress import silent
 from .._utils.types import Array, Report
 from .fisher import without_data
-from .row_scores import RowScores, check_labelled
+from .row_scores import RowScores, check_labelled, read_rows_of_fit, reader_of
 from .score_tests import likelihood_of_rows, score_tests
 from .weighted_rows import rows_of_fit
 
@@ -62,6 +62,8 @@ class Presence(Shown):
         "fdr" (Benjamini and Hochberg) or "holm".
     test : str
         "score", by the spread of the rows, or "likelihood ratio", which takes rows to be Gaussian.
+    n_groups : ndarray (k,) or None
+        Groups of each context, if the score test is by the spread between groups of rows.
     """
 
     statistics: Array
@@ -71,14 +73,18 @@ class Presence(Shown):
     alpha: float
     method: str
     test: str = "likelihood ratio"
+    n_groups: Array | None = None
 
     def _words(self) -> list[str]:
         k, r = self.present.shape
+        test = _TESTS[self.test]
+        if self.n_groups is not None:
+            test = f"score tests by the spread between groups, {span(self.n_groups, ',.0f')} in a context"
         level = f"{self.alpha:g}"
         by = f"false discovery rate {level}" if self.method == "fdr" else f"level {level}, corrected by Holm's method"
         return [
             f"{int(self.present.sum()):,} of {k * r:,} loadings are above 0 ({counted(k, 'context')}, "
-            f"{counted(r, 'MCPC')}; {by}; {_TESTS[self.test]}).",
+            f"{counted(r, 'MCPC')}; {by}; {test}).",
             f"Present in every context: {listed_mcpcs(self.present.all(axis=0))}; in none: "
             f"{listed_mcpcs(~self.present.any(axis=0))}.",
         ]
@@ -93,12 +99,23 @@ class Presence(Shown):
         }
 
 
-def presence_tests(model: FittedModel, X: Any, y: Any, alpha: Any, method: str, report: Report) -> Presence:
+def presence_tests(
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    alpha: Any,
+    method: str,
+    report: Report,
+    *,
+    groups: Any = None,
+    batch: Any = None,
+    covariates: Any = None,
+) -> Presence:
     """Test every loading of a fitted model; see ``MCPCA.presence``."""
     alpha = check_real(alpha, "alpha", 0, 1, "It is a probability.")
     if method not in ("fdr", "holm"):
         raise ValueError(f"method={method!r}; choose 'fdr' or 'holm'.")
-    check_labelled(X, y)
+    check_labelled(X, y, groups=groups, batch=batch, covariates=covariates)
     model.refuse_missing("presence()", "Call bootstrap(X, y) for intervals of the loadings.")
     gaussian = model.gaussian("presence()")
     # The statistics have no units, so the data may be scaled to where squares of covariances are in range.
@@ -107,9 +124,19 @@ def presence_tests(model: FittedModel, X: Any, y: Any, alpha: Any, method: str, 
     # Pooled and diagonal noise are shared by contexts, and stay as fitted.
     noise_free = gaussian.own_noise
     if X is not None:
-        rows = rows_of_fit(model, gaussian, X, y, e, report)
-        likelihood = likelihood_of_rows(gaussian, rows)
-        return presence_by_rows(likelihood, rows, noise_free=noise_free, alpha=alpha, method=method, report=report)
+        contexts = read_rows_of_fit(model, X, y, groups=groups, batch=batch, covariates=covariates, what="presence")
+        reader = reader_of(model, gaussian, contexts, e)
+        rows = rows_of_fit(model, reader, report)
+        likelihood = likelihood_of_rows(gaussian, rows, reader.degrees_taken)
+        return presence_by_rows(
+            likelihood,
+            rows,
+            noise_free=noise_free,
+            alpha=alpha,
+            method=method,
+            report=report,
+            codes=None if contexts.groups is None else contexts.groups.codes,
+        )
     counts = model.counts("presence()")
     if model.score_moments is None:
         raise ValueError(
@@ -140,17 +167,28 @@ def presence_of(model: Likelihood, *, noise_free: bool, alpha: float, method: st
 
 
 def presence_by_rows(
-    model: Likelihood, rows: list[RowScores], *, noise_free: bool, alpha: float, method: str, report: Report = silent
+    model: Likelihood,
+    rows: list[RowScores],
+    *,
+    noise_free: bool,
+    alpha: float,
+    method: str,
+    report: Report = silent,
+    codes: Sequence[Array] | None = None,
 ) -> Presence:
-    """Test every loading by the scores of the ``rows``, whose covariances ``model`` has; else as ``presence_of``."""
+    """Test every loading by the scores of the ``rows``, whose covariances ``model`` has; else as ``presence_of``.
+
+    ``codes`` are the groups of the rows, k arrays (n_i,).
+    """
     statistics = np.empty(model.B.shape)
     p_values = np.empty(model.B.shape)
     full, floor = _refitted(model, noise_free)
     for j, without in _without_each(full, noise_free, floor, report):
-        tests = score_tests(without, j, rows, noise_free & (without.s > floor))
+        tests = score_tests(without, j, rows, noise_free & (without.s > floor), codes)
         statistics[:, j] = tests.statistics
         p_values[:, j] = tests.p_values
-    return _presence(statistics, p_values, alpha, method, "score")
+    result = _presence(statistics, p_values, alpha, method, "score")
+    return result if codes is None else replace(result, n_groups=np.array([len(np.unique(c)) for c in codes]))
 
 
 def _refitted(model: Likelihood, noise_free: bool) -> tuple[Likelihood, float]:

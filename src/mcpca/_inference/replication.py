@@ -1,41 +1,41 @@
-"""Would an MCPC come back in other rows? Both halves of every context, fitted separately and matched.
+"""Would an MCPC come back in other rows, in other groups, in other contexts? Both halves, fitted and matched.
 
-``replicate`` is ``MCPCA.replicability``. The choice of the rank asks the same question at every rank, and takes
-``split_rows``, ``agreement_of_halves`` and the ``Replicability`` that sums up cosines from here; ``bootstrap`` takes
-``refit`` and ``refit_in_threads``.
+``sampling`` makes the halves. ``replicate`` is ``MCPCA.replicability``. The choice of the rank asks the same question
+at every rank, and takes ``agreement_of_halves`` and the ``Replicability`` that sums up cosines from here; ``bootstrap``
+takes ``refit`` and ``refit_in_threads``.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .._data.contexts import Contexts
 from .._linalg.canonical import match_components
+from .._model.decomposition import check_weights
 from .._model.fitted_model import FittedModel
 from .._model.new_rows import read_fitted_contexts
-from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
 from .._utils.array_api import to_host
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, counted, extremes, listed_mcpcs, mcpcs
 from .._utils.types import Array, Report
-from .._utils.wording import listed
+from .._utils.wording import listed, quoted
+from .sampling import MIN_ROWS, WAYS, Halves, checked_groups
 
 _Fit = TypeVar("_Fit")
 
-# Rows of a context that can be split: each half then has two, the fewest that have a covariance.
-MIN_ROWS = 4
 # |cos| between halves above which a component replicates, 26 degrees: the bound of the paper's 10% hold-out experiment.
 REPLICATES = 0.9
 
 
 @dataclass(frozen=True, repr=False)
 class Replicability(Shown):
-    """Which components both halves of the rows find.
+    """Which components both halves find: of the rows, of the groups that rows were sampled in, or of the contexts.
 
     Attributes
     ----------
@@ -44,10 +44,19 @@ class Replicability(Shown):
         two halves are matched with each other, and each pair with component j of the model of all rows.
     threshold : float
         ``|cos|`` above which a component counts as coming back.
+    by : str
+        What was split: "rows", "groups" or "contexts".
+    n_ways : int or None
+        How many different splits there are, if that is no more than were asked for; all of them were taken.
+    left_out : tuple
+        Contexts that could not be split by groups in some split, such as those with a single group.
     """
 
     cosines: Array
     threshold: float = REPLICATES
+    by: str = "rows"
+    n_ways: int | None = None
+    left_out: tuple[Any, ...] = ()
 
     @property
     def agreement(self) -> Array:
@@ -96,14 +105,17 @@ class Replicability(Shown):
         # One half without the rank leaves the whole split unknown.
         if np.isnan(self.cosines).any():
             return f"it is not known how many of {r}{what} come back: halves have too few rows"
+        # Rows are the usual case, and need no mention.
+        of = "" if self.by == "rows" else f" of the {self.by}"
         low = int(self.counts.min())
         high = int(self.counts.max())
         if low < high:
             mean = f"{self.counts.mean():.1f} on average"
             return (
-                f"in {n} splits between {low} and {high} of {r}{what} come back with |cos| > {self.threshold:g}, {mean}"
+                f"in {n} splits{of} between {low} and {high} of {r}{what} come back with |cos| > "
+                f"{self.threshold:g}, {mean}"
             )
-        where = "in one split" if n == 1 else f"in each of {n} splits"
+        where = f"in one split{of}" if n == 1 else f"in each of {n} splits{of}"
         return f"{where} {low} of {r}{what} come back with |cos| > {self.threshold:g}"
 
     def _words(self) -> list[str]:
@@ -111,12 +123,29 @@ class Replicability(Shown):
         above = self.cosines > self.threshold
         always = above.all(axis=0)
         ever = above.any(axis=0)
-        return [
-            f"{counted(r, 'MCPC')} in {counted(n, 'split')} of the rows into halves: mean |cos| between halves "
+        words = [
+            f"{counted(r, 'MCPC')} in {counted(n, 'split')} of the {self.by} into halves: mean |cos| between halves "
             f"{extremes(self.agreement)}.",
             f"Above {self.threshold:g} in every split: {listed_mcpcs(always)}; in some: "
             f"{listed_mcpcs(ever & ~always)}; in none: {listed_mcpcs(~ever)}.",
         ]
+        return [*words, *self.notes()]
+
+    def notes(self) -> list[str]:
+        """Return sentences on what limits a comparison of halves of groups or contexts: few ways, contexts left out."""
+        notes = []
+        if self.n_ways is not None:
+            notes.append(
+                f"There is only one way to divide these {self.by} into halves."
+                if self.n_ways == 1
+                else f"There are only {self.n_ways} ways to divide these {self.by} into halves; all were taken."
+            )
+        if self.left_out:
+            notes.append(
+                f"{counted(len(self.left_out), 'context')} could not be split by groups and took no part: "
+                f"{quoted(self.left_out)}."
+            )
+        return notes
 
     def _rows(self) -> dict[str, Any]:
         return {
@@ -141,20 +170,6 @@ def check_halves(contexts: Contexts, way_out: str) -> None:
         )
 
 
-def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tuple[Contexts, Contexts]:
-    """Return two parts that share no row: a random ``share`` of every context (at least 2 rows), and the rest."""
-    first = []
-    second = []
-    for n in contexts.n_samples.tolist():
-        order = rng.permutation(n)
-        # Two rows at least, or the part has no covariance; from ``MIN_ROWS`` rows on, both halves have them.
-        cut = max(2, int(n * share))
-        # In the order of the rows, in which stored data are read fastest.
-        first.append(np.sort(order[:cut]))
-        second.append(np.sort(order[cut:]))
-    return contexts.take(first), contexts.take(second)
-
-
 def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
     """Return |cos| (r,) between matched columns of the components of two halves, in the order of the ``whole``'s.
 
@@ -169,12 +184,26 @@ def agreement_of_halves(first: Array, second: Array, whole: Array) -> Array:
 
 
 def refit(unfitted: Any, contexts: Contexts, rng: np.random.Generator) -> Any:
-    """Return a model with the parameters of ``unfitted``, fitted to other rows; the caller silences its warnings."""
-    blocks: Any = [contexts.block(i) for i in range(len(contexts.names))]
-    if contexts.by_name:  # context_weights may be by name, too
-        blocks = dict(zip(contexts.names.tolist(), blocks, strict=True))
+    """Return a model with the parameters of ``unfitted``, fitted to other rows; the caller silences its warnings.
+
+    Batch and covariates go with the rows. ``contexts`` may be some of those of the model: see ``by_context``.
+    """
     # A stream per refit: a shared generator would make the answer depend on the order of threads.
-    return type(unfitted)(**{**unfitted.get_params(), "random_state": rng}).fit(blocks)
+    parameters = {**unfitted.get_params(), "random_state": rng}
+    weights = parameters["context_weights"]
+    if isinstance(weights, Mapping):
+        parameters["context_weights"] = {name: weights[name] for name in contexts.names.tolist()}
+    # Groups were drawn or split already, and have no effect on the fit itself.
+    return type(unfitted)(**parameters).fit(replace(contexts, groups=None))
+
+
+def by_context(unfitted: Any, contexts: Contexts) -> Any:
+    """Return ``unfitted`` with the weights of contexts by name, so that it can be fitted to some of them."""
+    weights = unfitted.context_weights
+    if weights is None:
+        return unfitted
+    weights = dict(zip(contexts.names.tolist(), check_weights(weights, contexts.names).tolist(), strict=True))
+    return type(unfitted)(**{**unfitted.get_params(), "context_weights": weights})
 
 
 def refit_in_threads(refit_one: Callable[[int], _Fit], n: int, stage: str, report: Report) -> list[_Fit]:
@@ -199,6 +228,11 @@ def replicate(
     threshold: Any,
     random_state: Any,
     report: Report,
+    *,
+    by: str = "auto",
+    groups: Any = None,
+    batch: Any = None,
+    covariates: Any = None,
 ) -> Replicability:
     """Fit ``unfitted`` to both halves of ``n_splits`` random splits of the rows; see ``MCPCA.replicability``.
 
@@ -206,23 +240,38 @@ def replicate(
     """
     n_splits = check_integer(n_splits, "n_splits", 1)
     threshold = check_real(threshold, "threshold", 0, 1, "It is an absolute cosine.")
-    contexts = read_fitted_contexts(model, X, y)
+    if by not in WAYS:
+        raise ValueError(f"by={by!r} is unknown; choose one of {list(WAYS)}.")
+    if by == "rows":
+        refuse_without_effect(
+            "groups", groups, None, "by='rows' splits rows whatever their group", "drop one of the two"
+        )
+    contexts = checked_groups(read_fitted_contexts(model, X, y, groups=groups, batch=batch, covariates=covariates))
+    if groups is not None and contexts.groups is None and by == "groups":
+        by = "rows"  # every row is a group of its own
     A = to_host(model.components).astype(np.float64)
     rng = as_generator(random_state)
-    check_halves(contexts, "resample with bootstrap, which needs 2")
-    streams = rng.spawn(n_splits)
-    # Halves 2 i and 2 i + 1 belong to split i. They are index lists until they are fitted, so all fit in memory.
-    halves = [half for stream in streams for half in split_rows(contexts, 0.5, stream)]
+    halving = Halves(contexts, by, n_splits)
+    if halving.by == "rows":
+        check_halves(contexts, "resample with bootstrap, which needs 2")
+    unfitted = by_context(unfitted, contexts)
+    streams = rng.spawn(halving.n_splits)
+    # Halves are index lists until they are fitted, so all fit in memory.
+    pairs = [halving.split(i, stream) for i, stream in enumerate(streams)]
+    # Halves 2 i and 2 i + 1 belong to split i.
+    halves = [half for pair in pairs for half in pair]
     # A stream for each half, because halves are fitted in any order.
     seeds = [seed for stream in streams for seed in stream.spawn(2)]
 
     def fit_half(i: int) -> Array:
         try:
-            return np.asarray(refit(unfitted, halves[i], seeds[i]).components_, dtype=np.float64)
+            return np.asarray(to_host(refit(unfitted, halves[i], seeds[i]).components_), dtype=np.float64)
         except ValueError as error:
-            raise ValueError(f"Half of the rows cannot be fitted with {A.shape[1]} components: {error}") from error
+            raise ValueError(
+                f"Half of the {halving.by} cannot be fitted with {A.shape[1]} components: {error}"
+            ) from error
 
-    fits = refit_in_threads(fit_half, 2 * n_splits, "halves", report)
+    fits = refit_in_threads(fit_half, len(halves), "halves", report)
     # In order, so even positions are first halves.
     cosines = [agreement_of_halves(first, second, A) for first, second in zip(fits[::2], fits[1::2], strict=True)]
-    return Replicability(np.stack(cosines), threshold)
+    return Replicability(np.stack(cosines), threshold, halving.by, halving.n_ways, halving.left_out(pairs))

@@ -12,11 +12,15 @@ all parameters but the direction in which A leaves its span. Rows are read once,
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
+from .._covariances.nuisance import NuisanceFactors, nuisance_factors
 from .._covariances.row_groups import all_rows
 from .._covariances.streamed import context_means
 from .._data.blocks import times_power
@@ -28,34 +32,123 @@ from .._model.new_rows import read_fitted_contexts
 from .._utils.array_api import to_host
 from .._utils.types import Array, Report
 from .._utils.wording import listed
+from .sampling import GroupDesign, checked_groups
 
 
 class RowScores(NamedTuple):
     """Rows of one context: their noisy scores z (n, r), and their squared lengths e outside the span of A (n,).
 
     A row moves the covariance of its context by ``gain x x^T + offset Sigma``: x x^T less Sigma, unless rows were
-    weighted (``weighted_rows``).
+    weighted (``weighted_rows``): scores are then those of the rows times ``roots``.
     """
 
     scores: Array
     outside: Array
     gain: float = 1.0
     offsets: Array | float = -1.0
+    roots: Array | float = 1.0
 
 
-def check_labelled(X: Any, y: Any) -> None:
-    """Raise for labels without rows."""
+def check_labelled(X: Any, y: Any, **annotations: Any) -> None:
+    """Raise for labels without rows, also for ``groups``, ``batch`` and ``covariates``."""
     if X is None and y is not None:
         raise ValueError("y labels the rows of X, and no X is given; pass both or neither.")
+    for name, value in annotations.items():
+        if X is None and value is not None:
+            raise ValueError(f"{name} is about the rows of X, and no X is given; pass both or neither.")
 
 
-def read_rows(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: int, report: Report) -> list[RowScores]:
-    """Return the scores of the rows that ``model`` was fitted on, context by context.
+def read_rows_of_fit(
+    model: FittedModel, X: Any, y: Any, *, groups: Any, batch: Any, covariates: Any, what: str
+) -> Contexts:
+    """Return the rows of a fit for ``what``, with groups if these make a difference: two at least in every context."""
+    contexts = checked_groups(read_fitted_contexts(model, X, y, groups=groups, batch=batch, covariates=covariates))
+    if contexts.groups is not None:
+        design = GroupDesign.of(contexts)
+        design.check_several(what, "Drop these contexts, or drop groups.")
+        design.warn_of_few(model.n_components)
+    return contexts
 
-    ``gaussian`` is that of the rows times ``2^-e``, and so are the results. One pass, or two if the model was fitted to
-    covariances and knows no means; memory O(n r) and a piece of rows.
+
+@dataclass(frozen=True)
+class RowReader:
+    """Rows of a fit, read in the order of each context's rows.
+
+    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) and the factors of the nuisance, which is taken
+    out of the rows, are theirs.
     """
-    contexts = read_fitted_contexts(model, X, y)
+
+    contexts: Contexts
+    gaussian: GaussianModel
+    means: Array
+    e: int
+    nuisance: NuisanceFactors | None = None
+
+    @cached_property
+    def scale(self) -> Array:
+        """Factors of the features (p,) by which noise becomes isotropic."""
+        gaussian = self.gaussian
+        return np.ones(len(gaussian.white)) if gaussian.scale is None else gaussian.scale
+
+    @property
+    def degrees_taken(self) -> Array | int:
+        """Degrees of freedom of each context that nuisance takes."""
+        return 0 if self.nuisance is None else self.nuisance.ranks
+
+    @cached_property
+    def _columns(self) -> list[Any]:
+        assert self.nuisance is not None
+        return [basis.columns() for basis in self.nuisance.bases]
+
+    def explained(self, i: int, part: slice) -> tuple[Any, Array] | None:
+        """Return C (n', m) and F (m, p) with ``C F`` what nuisance explains of some rows of context i; None if none."""
+        return None if self.nuisance is None else (self._columns[i][part], self.nuisance.of(i))
+
+    def pieces(self) -> Iterator[tuple[int, int, Any]]:
+        """Yield some rows of a context, with its index and the position of the first among its rows."""
+        seen = np.zeros(len(self.contexts.names), dtype=np.int64)
+        for group in all_rows(self.contexts):
+            for piece in group.pieces():
+                block, codes = piece.load()
+                block = times_power(block, -self.e) if self.e else block
+                for i, members in zip(*rows_of_contexts(codes, 0, len(seen)), strict=True):
+                    part = block[members]
+                    yield i, int(seen[i]), part
+                    seen[i] += part.shape[0]
+
+    def squares_outside(self, rows: Sequence[RowScores], factors: Sequence[Array]) -> Array:
+        """Return ``sum_g M_g^T M_g`` (r, r) with ``M_g = sum x_out t^T`` over the rows of group g, in all contexts.
+
+        ``x_out`` is what a row has outside the span of A, and t its ``factors`` (n_i, r). One pass; memory O(g p r).
+        """
+        groups = self.contexts.groups
+        assert groups is not None
+        white = self.gaussian.white
+        sums = np.zeros((len(groups.names), *white.shape))
+        for i, start, block in self.pieces():
+            part = slice(start, start + block.shape[0])
+            t = factors[i][part]
+            roots = np.broadcast_to(rows[i].roots, len(factors[i]))[part]
+            z = rows[i].scores[part] / roots[:, None]
+            codes = groups.codes[i][part]
+            explained = self.explained(i, part)
+            order = np.argsort(codes, kind="stable")
+            present, starts = np.unique(codes[order], return_index=True)
+            for g, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+                tg = t[members]
+                # D (X - m)^T t - A z^T t, sparse rows staying sparse.
+                across = block[members].T @ tg - np.outer(self.means[i], tg.sum(axis=0))
+                if explained is not None:
+                    across -= explained[1].T @ (explained[0][members].T @ tg)
+                sums[g] += self.scale[:, None] * across - white @ (z[members].T @ tg)
+        return np.asarray(np.einsum("gpa,gpb->ab", sums, sums))
+
+
+def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e: int) -> RowReader:
+    """Return a reader of the rows that ``model`` was fitted on; ``gaussian`` is that of the rows times ``2^-e``.
+
+    One pass if the model was fitted to covariances and knows no means, and one if rows have nuisance.
+    """
     if contexts.engine is not None:
         raise ValueError(
             "X is a Dask collection, and the spread of its rows is measured in this process. Pass X.compute() if that "
@@ -63,23 +156,26 @@ def read_rows(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: in
         )
     _check_counts(model, contexts)
     means = context_means(contexts) if model.means is None else to_host(model.means).astype(np.float64)
-    means = np.ldexp(means, -e)
-    white = gaussian.white
-    scale = np.ones(len(white)) if gaussian.scale is None else gaussian.scale
+    nuisance = nuisance_factors(contexts)
+    return RowReader(contexts, gaussian, np.ldexp(means, -e), e, None if nuisance is None else nuisance.times_power(-e))
+
+
+def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
+    """Return the scores of the rows, context by context. One pass; memory O(n r) and a piece of rows."""
+    contexts = reader.contexts
+    white = reader.gaussian.white
+    scale = reader.scale
     # (p, r): takes features as they are, not scaled, to scores.
     directions = scale[:, None] * np.linalg.pinv(white).T
     G = white.T @ white
     n_rows = int(contexts.n_samples.sum())
     parts: list[list[tuple[Array, Array]]] = [[] for _ in contexts.names]
     done = 0
-    for group in all_rows(contexts):
-        for piece in group.pieces():
-            block, codes = piece.load()
-            block = times_power(block, -e) if e else block
-            for i, members in zip(*rows_of_contexts(codes, 0, len(parts)), strict=True):
-                parts[i].append(_scores(block[members], means[i], directions, scale))
-            done += piece.n_rows
-            report("rows", done, n_rows)
+    for i, start, block in reader.pieces():
+        explained = reader.explained(i, slice(start, start + block.shape[0]))
+        parts[i].append(_scores(block, reader.means[i], directions, scale, explained))
+        done += block.shape[0]
+        report("rows", done, n_rows)
     rows = []
     for i, pieces in enumerate(parts):
         Z = np.concatenate([scores for scores, _ in pieces])
@@ -94,16 +190,31 @@ def read_rows(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: in
     return rows
 
 
-def _scores(block: Any, mean: Array, directions: Array, scale: Array) -> tuple[Array, Array]:
-    """Return ``(x - m) V`` and ``|D (x - m)|^2`` of some rows of one context, V the directions and D the scale."""
+def _scores(
+    block: Any, mean: Array, directions: Array, scale: Array, explained: tuple[Any, Array] | None
+) -> tuple[Array, Array]:
+    """Return ``(x - m) V`` and ``|D (x - m)|^2`` of some rows of one context, V the directions and D the scale.
+
+    What nuisance explains of the rows, ``C F``, is taken off them; sparse rows stay sparse.
+    """
     weights = scale**2
     if scipy.sparse.issparse(block):
         values = block.astype(np.float64)
         scores = values @ directions - mean @ directions
         across = values @ (weights * mean)
+        taken: Any = 0.0
+        if explained is not None:
+            C, F = explained
+            scores = scores - C @ (F @ directions)
+            # -2 (x - m) . c F + |c F|^2, with the scale in both products.
+            with_F = values @ (weights[:, None] * F.T) - (weights * mean) @ F.T
+            c = C.toarray()
+            taken = np.einsum("nm,nm->n", c, c @ ((F * weights) @ F.T) - 2 * with_F)
         values.data = values.data**2
-        return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2)
+        return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2 + taken)
     centred = block - mean  # float64, as the mean is
+    if explained is not None:
+        centred = centred - explained[0] @ explained[1]
     return centred @ directions, centred**2 @ weights
 
 

@@ -16,14 +16,19 @@ With I_i the information of ``g_i``, the first line, and C_i that between it and
 
 and the second by ``coefficients V g`` for rows of other contexts as well. Rows are independent: variances are sums over
 rows of squares of these, about their means in each context.
+
+Rows that were sampled in groups are not independent, but groups are. Variances are then sums over groups of squares of
+the sums over their rows, also across the contexts that a group is in, times ``g_i / (g_i - 1)`` for g_i groups of
+context i.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from .._utils.types import Array
 from .fisher import Information
@@ -45,9 +50,21 @@ class Spread(NamedTuple):
     loadings: Array
 
 
-def sandwich_of(
-    information: Information, rows: list[RowScores], coefficients_of: Callable[[slice, Array, bool], Array]
-) -> Spread:
+class Clusters(NamedTuple):
+    """Groups of rows: k arrays (n_i,) of their codes, how many there are in all, and their sums outside the span of A.
+
+    ``squares_outside(factors)`` is ``RowReader.squares_outside``.
+    """
+
+    codes: Sequence[Array]
+    n_groups: int
+    squares_outside: Callable[[Sequence[Array]], Array]
+
+
+Coefficients = Callable[[slice, Array, bool], Array]
+
+
+def sandwich_of(information: Information, rows: list[RowScores], coefficients_of: Coefficients) -> Spread:
     """Return the variances of the estimates at which ``information`` was taken, from the rows behind them.
 
     ``coefficients_of(part, responses, pooled)`` are the coefficients of X in the loadings of some contexts, given how
@@ -88,6 +105,62 @@ def sandwich_of(
         correction = n / (n - 1)
         meat += correction * (squares - np.outer(efficient_sum, efficient_sum) / n)
         own_part[i] = correction * (own_squares - own_sum * (own_sum + 2 * shared_sum) / n)
+    return _spread(information, meat, of_outside, own_part, coefficients_of)
+
+
+def cluster_sandwich_of(
+    information: Information, rows: list[RowScores], clusters: Clusters, coefficients_of: Coefficients
+) -> Spread:
+    """Return the same for rows in groups. Cost as ``sandwich_of``, memory O(g r^2 + r^4) for g groups."""
+    model = information.likelihood
+    k, r = model.B.shape
+    V = information.covariance
+    efficient_sums = np.zeros((clusters.n_groups, len(V)))
+    own_sums = []
+    members = []
+    factors = []
+    for i, row in enumerate(rows):
+        part = slice(i, i + 1)
+        responses = information.responses(part)
+        n = len(row.scores)
+        offsets = np.broadcast_to(row.offsets, n)
+        present, local = np.unique(clusters.codes[i], return_inverse=True)
+        g = len(present)
+        # (g, n), 1 where a row is in a group: a product with it sums rows by group.
+        indicator = scipy.sparse.csr_array((np.ones(n), (local, np.arange(n))), shape=(g, n)).tocsc()
+        efficient = np.zeros((g, len(V)))
+        own = np.zeros((g, r))
+        for chunk in _chunks(n, len(V)):
+            U = row.scores[chunk] @ model.P[i]
+            of_context, of_X = row_derivatives(information, i, U, row.outside[chunk], row.gain, offsets[chunk])
+            efficient += indicator[:, chunk] @ (of_X - of_context @ responses[0])
+            own += indicator[:, chunk] @ (of_context @ information.inverse[i])[:, :r]
+        # About the means in the context, of which a group has its share of rows.
+        share = (np.bincount(local) / n)[:, None]
+        correction = np.sqrt(g / (g - 1))
+        efficient = correction * (efficient - share * efficient.sum(axis=0))
+        efficient_sums[present] += efficient
+        own_sums.append(correction * (own - share * own.sum(axis=0)))
+        members.append(present)
+        roots = np.broadcast_to(row.roots, n)[:, None]
+        factors.append(correction * row.gain * roots * (row.scores @ model.P[i]) * model.B[i] / model.s[i])
+    own_part = np.empty((k, r))
+    for i, own in enumerate(own_sums):
+        part = slice(i, i + 1)
+        through_X = V @ coefficients_of(part, information.responses(part), information.pooled)[0].T
+        shared = efficient_sums[members[i]] @ through_X
+        own_part[i] = (own * (own + 2 * shared)).sum(axis=0)
+    of_outside = clusters.squares_outside(factors) if model.outside else np.zeros((r, r))
+    return _spread(information, efficient_sums.T @ efficient_sums, of_outside, own_part, coefficients_of)
+
+
+def _spread(
+    information: Information, meat: Array, of_outside: Array, own_part: Array, coefficients_of: Coefficients
+) -> Spread:
+    """Return variances from sums of squares: of efficient scores, of those outside the span, and of contexts' own."""
+    model = information.likelihood
+    k, r = model.B.shape
+    V = information.covariance
     covariance = V @ meat @ V
     loadings = np.empty((k, r))
     for i in range(k):

@@ -12,10 +12,14 @@ mean over the standard error of that, from the rows; only a positive one speaks 
 psi is a square, and so skewed to the right, which makes large values of t rarer than normal
 (``P(t <= x) = Phi(x) + g (2 x^2 + 1) phi(x) / 6 + ...`` with ``g`` the skewness over the root of n). Hall's transform
 ``t + g t^2 / 3 + g^2 t^3 / 27 + g / 6``, which is monotone, takes that out.
+
+Of rows in groups it is the sums of psi over groups that are independent; about the mean of the context they take the
+place of the rows, and t has one degree of freedom less than there are groups.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -40,18 +44,21 @@ class ScoreTests(NamedTuple):
     p_values: Array
 
 
-def likelihood_of_rows(model: GaussianModel, rows: list[RowScores]) -> Likelihood:
-    """Return ``model`` with the covariances of these rows as data."""
-    n = np.array([len(row.scores) - 1.0 for row in rows])
+def likelihood_of_rows(model: GaussianModel, rows: list[RowScores], taken: Array | int = 0) -> Likelihood:
+    """Return ``model`` with the covariances of these rows as data; nuisance has ``taken`` degrees of freedom (k,)."""
+    n = np.array([len(row.scores) - 1.0 for row in rows]) - taken
     R = np.stack([row.scores.T @ row.scores for row in rows]) / n[:, None, None]
     rest = np.array([row.outside.sum() for row in rows]) / n
     return replace(without_data(model, n), R=R, rest=rest)
 
 
-def score_tests(without: Likelihood, j: int, rows: list[RowScores], noise_free: Array) -> ScoreTests:
+def score_tests(
+    without: Likelihood, j: int, rows: list[RowScores], noise_free: Array, codes: Sequence[Array] | None = None
+) -> ScoreTests:
     """Test MCPC j in every context at ``without``, the model fitted without it.
 
-    ``noise_free`` (k,) says which contexts have a noise variance that was fitted with it. Cost O(n r^2 + k r^3).
+    ``noise_free`` (k,) says which contexts have a noise variance that was fitted with it, ``codes`` are the groups of
+    rows, k arrays (n_i,). Cost O(n r^2 + k r^3).
     """
     k, r = without.B.shape
     weights = _efficient_weights(without, j, noise_free)
@@ -79,6 +86,11 @@ def score_tests(without: Likelihood, j: int, rows: list[RowScores], noise_free: 
         psi = (psi * (n / (n - 1)) - constants[i]) / 2
         mean = psi.mean()
         deviations = psi - mean
+        if codes is not None:
+            # Sums over groups, of which there are n from here on; their mean is that of a group.
+            deviations = np.bincount(np.unique(codes[i], return_inverse=True)[1], weights=deviations)
+            mean *= n / len(deviations)
+            n = len(deviations)
         spread = np.sqrt((deviations**2).sum() / (n - 1))
         # Two rows are at the same distance from their mean. All p-values stay 1 where nothing varies.
         if spread <= np.sqrt(np.finfo(float).eps) * sizes[i]:

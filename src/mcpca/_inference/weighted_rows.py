@@ -20,30 +20,27 @@ is on the safe side.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.optimize import brentq
 
 from .._covariances.weighted_moments import weights_of
 from .._model.fitted_model import FittedModel
-from .._model.gaussian import GaussianModel
 from .._solvers.likelihood import Likelihood
 from .._utils.types import Array, Report
 from .fisher import without_data
-from .row_scores import RowScores, read_rows
+from .row_scores import RowReader, RowScores, read_rows
 
 # Bounds of the logarithm of f, beyond any that a fit has.
 _LOG_FACTORS = (-20.0, 20.0)
 
 
-def rows_of_fit(model: FittedModel, gaussian: GaussianModel, X: Any, y: Any, e: int, report: Report) -> list[RowScores]:
-    """Return the rows that ``model`` was fitted on as they entered the fit; parameters as for ``read_rows``."""
-    rows = read_rows(model, gaussian, X, y, e, report)
+def rows_of_fit(model: FittedModel, reader: RowReader, report: Report) -> list[RowScores]:
+    """Return the rows that ``model`` was fitted on as they entered the fit."""
+    rows = read_rows(reader, report)
     freedom = model.degrees_of_freedom
     if freedom is None or np.isinf(freedom):
         return rows
-    return weighted_rows(without_data(gaussian, np.ones(len(rows))), rows, freedom)
+    return weighted_rows(without_data(reader.gaussian, np.ones(len(rows))), rows, freedom)
 
 
 def weighted_rows(model: Likelihood, rows: list[RowScores], freedom: float) -> list[RowScores]:
@@ -61,7 +58,8 @@ def weighted_rows(model: Likelihood, rows: list[RowScores], freedom: float) -> l
         w = weights_of(f * squared, p, freedom)
         share = w * f * squared / p
         offsets = (share - 1) / size - share / shape
-        out.append(RowScores(np.sqrt(f * w)[:, None] * row.scores, f * w * row.outside, 1 / shape, offsets))
+        roots = np.sqrt(f * w)
+        out.append(RowScores(roots[:, None] * row.scores, f * w * row.outside, 1 / shape, offsets, roots))
     return out
 
 

@@ -22,6 +22,7 @@ from .centering import ContextMeans
 from .compared import Compared, compared
 from .facets import Facets
 from .gaussian import GaussianModel
+from .removed_nuisance import RemovedNuisance
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class FittedModel:
         lacks a feature, its mean is NaN.
     degrees_of_freedom : float or None
         Of the rows, if they were weighted (``robust=True``); infinite if they are Gaussian.
+    nuisance : RemovedNuisance or None
+        What batch and covariates took out of the covariances.
     """
 
     components: Array
@@ -93,6 +96,7 @@ class FittedModel:
     degrees_of_freedom: float | None = None
     attenuation: Array | None = None
     missing: str = "error"
+    nuisance: RemovedNuisance | None = None
 
     @property
     def n_features(self) -> int:
@@ -179,7 +183,10 @@ class FittedModel:
             )
 
     def counts(self, purpose: str) -> Array:
-        """Return the number of rows of each context (k,); raise, naming ``purpose``, if they are not known."""
+        """Return the number of rows of each context (k,), less what nuisance takes of their degrees of freedom.
+
+        Raises, naming ``purpose``, if it is not known.
+        """
         if self.n_samples is None:
             raise ValueError(f"{purpose} needs the number of rows of each context; pass n_samples to fit_covariances.")
-        return self.n_samples
+        return self.n_samples if self.nuisance is None else np.asarray(self.n_samples - self.nuisance.ranks)

@@ -25,6 +25,7 @@ from .._data.columns import positions_of
 from .._data.contexts import Contexts, named_blocks
 from .._data.detect import InputKind, input_kind
 from .._data.labels import encode_labels, name_array, rows_by_context, take_labels
+from .._data.union import refuse_nuisance
 from .._data.validation import check_rows
 from .._solvers.masked_em import IncompleteRows
 from .._utils.array_api import is_device_array, to_host
@@ -42,8 +43,18 @@ from .scores import in_order_of_features, posterior_projections, scores
 _SINGULAR = 1e-10  # relative size of the smallest singular value of A_o below which scores are not determined
 
 
-def takes_missing(model: FittedModel, missing: Any) -> bool:
-    """Whether rows may lack features: as the call says, or else if the model was fitted to such rows."""
+def takes_missing(model: FittedModel, missing: Any, *, batch: Any = None, covariates: Any = None) -> bool:
+    """Whether rows may lack features: as the call says, or else if the model was fitted to such rows.
+
+    Raises if nuisance is to be removed from such rows.
+    """
+    takes = _takes_missing(model, missing)
+    if takes:
+        refuse_nuisance("union" if model.missing == "error" else model.missing, batch, covariates)
+    return takes
+
+
+def _takes_missing(model: FittedModel, missing: Any) -> bool:
     if missing is None:
         return model.missing != "error"
     if missing not in ("error", "union"):
@@ -75,8 +86,13 @@ def restricted(model: FittedModel, present: Array) -> FittedModel:
 # Scores
 
 
-def scores_of_present(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, report: Report) -> Any:
-    """Return the scores (n, r) of one matrix whose rows may lack features; see ``MCPCA.transform``."""
+def scores_of_present(
+    model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, report: Report, **nuisance: Any
+) -> Any:
+    """Return the scores (n, r) of one matrix whose rows may lack features; see ``MCPCA.transform``.
+
+    ``nuisance`` (batch, covariates) has been refused: all of it is None.
+    """
     rows = _Rows.read(model, X, y, center)
     if rows.values is None:
         sub, X, center = rows.selected(posterior)

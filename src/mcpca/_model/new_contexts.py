@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._covariances.context_covariances import second_moments_about
+from .._covariances.context_covariances import covariances_of, second_moments_about
 from .._covariances.fit_data import MOST_NUMBERS, without_basis
 from .._covariances.interface import Covariances, project
+from .._covariances.nuisance import check_nuisance, degrees_of_freedom, nuisance_factors
 from .._covariances.scaling import in_range, stack_in_range
 from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_covariances
@@ -44,14 +45,16 @@ class _ScaledCovariances(NamedTuple):
     single: bool
 
 
-def loadings_for(model: FittedModel, X: Any, y: Any, corrected: bool, report: Report) -> Array:
+def loadings_for(
+    model: FittedModel, X: Any, y: Any, corrected: bool, report: Report, *, batch: Any = None, covariates: Any = None
+) -> Array:
     """Return the loadings of new contexts, (r,) or (k, r); see ``MCPCA.loadings_for``."""
     if not corrected and model.noise is not None:
         raise ValueError(
             f"corrected=False: the loadings of this fit are beside noise={model.noise!r}, and so are those of new "
             "contexts. Drop it, or fit with noise=None."
         )
-    scaled = _covariances_of(model, X, y, report)
+    scaled = _covariances_of(model, X, y, report, batch=batch, covariates=covariates)
     # Loadings are variances: rows times 2^-e have 4^-e times the loadings.
     B = np.ldexp(loadings_on(model, scaled.covariances, scaled.exponent, corrected), 2 * scaled.exponent)
     B = divided_by_attenuation(model, B, corrected)
@@ -104,9 +107,18 @@ def _beside_floor(model: FittedModel, S: Covariances, A: Array, e: int) -> Array
     return B
 
 
-def _covariances_of(model: FittedModel, X: Any, y: Any, report: Report) -> _ScaledCovariances:
+def _covariances_of(
+    model: FittedModel, X: Any, y: Any, report: Report, *, batch: Any = None, covariates: Any = None
+) -> _ScaledCovariances:
     """Return the covariances behind the argument of ``loadings_for``: rows, a covariance, or a stack of them."""
     X = to_host(X)
+    if batch is not None or covariates is not None:
+        # Only rows have a batch, so there is no covariance to be recognised.
+        contexts = read_new_contexts(model, X, y, min_samples=2, batch=batch, covariates=covariates)
+        check_nuisance(contexts)
+        data = without_basis(contexts, model.n_components, report)
+        single = y is None and not contexts.by_name and len(contexts.names) == 1
+        return _ScaledCovariances(data.covariances, data.exponent, single)
     # Rows are never 3-D, so this form needs no guess.
     if isinstance(X, np.ndarray) and X.ndim == 3:
         S = check_covariances(X, "X")
@@ -133,28 +145,45 @@ def _is_covariance(rows: Any, p: int) -> bool:
     return np.allclose(rows, rows.T, rtol=_SYMMETRY_TOLERANCE, atol=_SYMMETRY_TOLERANCE * np.abs(rows).max())
 
 
-def predictive_score(model: FittedModel, X: Any, y: Any, metric: str | None, report: Report) -> float:
+def predictive_score(
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    metric: str | None,
+    report: Report,
+    *,
+    batch: Any = None,
+    covariates: Any = None,
+) -> float:
     """Return how well the model predicts rows; see ``MCPCA.score``."""
     if metric not in (None, "covariance", "likelihood"):
         raise ValueError(f"metric={metric!r}; choose None, 'covariance' or 'likelihood'.")
     # Raises for a model without noise before any row is read.
     if metric == "likelihood":
         model.gaussian("metric='likelihood'")
-    contexts = read_new_contexts(model, X, y, min_samples=1)
+    contexts = read_new_contexts(model, X, y, min_samples=1, batch=batch, covariates=covariates)
+    counts = contexts.n_samples
     # One matrix without labels belongs to no fitted context in particular, unless the model has a single one.
     is_new = not contexts.by_name and len(contexts.names) == 1 < len(model.contexts)
     if is_new:
         # A new context is centred by its own mean, and its loadings are fitted to the very rows that are scored.
         positions = None
-        S, e, _ = _covariances_of(model, X, None, report)
+        S, e, _ = _covariances_of(model, X, None, report, batch=batch, covariates=covariates)
     else:
         positions, means = _fitted_means(model, contexts)
         _check_room(len(means), model.n_features)
         # About the fitted means: rows are judged by what the fit knew, and a context may have a single row.
         scaled, e = in_range(contexts)
-        S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
+        if contexts.nuisance is not None:
+            # What batches shift is estimated in these rows: about their own means, by degrees of freedom.
+            check_nuisance(contexts)
+            factors = nuisance_factors(scaled, report)
+            S = CovarianceStack(covariances_of(scaled, report, factors).covariances)
+            counts = degrees_of_freedom(scaled, factors)
+        else:
+            S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
     if metric == "likelihood" or (metric is None and model.noise is not None):
-        return mean_log_likelihood(model, S, e, contexts.n_samples, positions)
+        return mean_log_likelihood(model, S, e, counts, positions)
     return _predicted_share(model, S, e, positions)
 
 

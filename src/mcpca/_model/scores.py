@@ -18,12 +18,15 @@ import numpy as np
 from .._covariances.device_rows import finite_rows
 from .._covariances.streamed import context_means
 from .._data.alignment import by_name, in_row_order
+from .._data.annotations import by_block, take_annotations
 from .._data.contexts import named_blocks, read_contexts
-from .._data.detect import InputKind, has_dask_rows, input_kind, is_source_like
+from .._data.dask_graph import computed
+from .._data.detect import InputKind, has_dask_rows, input_kind, is_dask, is_source_like
 from .._data.labels import encode_labels, name_array, rows_by_context, take_labels
 from .._data.sources import as_source
 from .._data.validation import check_rows
-from .._utils.array_api import stand_in, to_host
+from .._utils.array_api import like, stand_in, to_host
+from .._utils.optional import require
 from .._utils.types import Array, Report
 from .centering import rows_of, scores_of
 from .fitted_model import FittedModel
@@ -35,22 +38,27 @@ def for_each_context(
     X: Any,
     y: Any,
     center: Any,
-    of_matrix: Callable[[Any, Any, Any], Any],
+    of_matrix: Callable[..., Any],
     report: Report,
     *,
     labels_needed: bool,
+    **nuisance: Any,
 ) -> Any:
     """Return ``of_matrix(X, y, center)``, or a list or dict of its results for a list or dict of contexts.
 
     Parameters
     ----------
-    of_matrix : function of (matrix, labels, center)
+    of_matrix : function of (matrix, labels, center) and the batch and covariates of its rows
     labels_needed : bool
         Whether ``of_matrix`` uses the label of each row even if it is given the mean, as expected scores do.
+    nuisance
+        Batch and covariates of all rows, where ``of_matrix`` takes them.
     """
     named = named_blocks(X)
+    nuisance = {name: value for name, value in nuisance.items() if value is not None}
     if named is None:
-        return of_matrix(X, y, center)
+        return of_matrix(X, y, center, **nuisance)
+    said = {name: by_block(value, named, name) for name, value in nuisance.items()}
     if y is not None:
         raise ValueError(f"y labels the rows of one 2-D X, but X is a {type(X).__name__} of contexts; drop y.")
     names = named.names.tolist()
@@ -62,12 +70,15 @@ def for_each_context(
     else:
         centers = model.context_means.in_order(len(names))
     results = []
-    for name, block, mean in zip(_labels_of(model, names, named.by_name, center), named.blocks, centers, strict=True):
+    labels_of_blocks = _labels_of(model, names, named.by_name, center)
+    for j, (name, block, mean) in enumerate(zip(labels_of_blocks, named.blocks, centers, strict=True)):
         # Labels take the number of rows, which on Dask is a computation: none is made for labels that nobody reads.
         kind = input_kind(block)
-        unlabelled = name is None or (has_dask_rows(block, kind) and not labels_needed)
+        unlabelled = name is None or (has_dask_rows(block, kind) and not labels_needed and not said)
         labels = None if unlabelled else name_array([name]).repeat(_n_rows(block, kind))
-        results.append(of_matrix(block, labels, mean))
+        # Nuisance is centred by context and batch, and takes the place of the mean.
+        own = {argument: values[j] for argument, values in said.items()}
+        results.append(of_matrix(block, labels, None if own and center is None else mean, **own))
         report("scores", len(results), len(names))
     return dict(zip(names, results, strict=True)) if named.by_name else results
 
@@ -86,9 +97,21 @@ def _n_rows(block: Any, kind: InputKind) -> int:
     return as_source(block, "X", kind).shape[0] if is_source_like(block, kind) else len(stand_in(block))
 
 
-def scores(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, report: Report) -> Any:
+def scores(
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    center: Any,
+    posterior: bool,
+    report: Report,
+    *,
+    batch: Any = None,
+    covariates: Any = None,
+) -> Any:
     """Return the scores (n, r) of one matrix; see ``MCPCA.transform``."""
     kind = input_kind(X)  # which taking a column out of a table does not change
+    if batch is not None or covariates is not None:
+        return _residual_scores(model, X, y, center, posterior, report, batch=batch, covariates=covariates)
     X, y = take_labels(X, y, kind)
     center = in_order_of_features(model, center)
     if has_dask_rows(X, kind):
@@ -109,6 +132,37 @@ def scores(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, rep
             # One mean for all rows, but a projection for each context: every context gets that mean.
             groups = [(members, groups[0][1]) for members in rows_by_context(codes)]
     return scores_of(rows, groups, projections, ordinary.dtype, report)
+
+
+def _residual_scores(
+    model: FittedModel, X: Any, y: Any, center: Any, posterior: bool, report: Report, *, batch: Any, covariates: Any
+) -> Any:
+    """Return the scores of rows less the nuisance that the fit removed, looked up by context, batch and name."""
+    given = "batch" if covariates is None else "covariates"
+    removed = model.nuisance
+    if removed is None:
+        raise ValueError(f"{given}: this model was fitted without batch and covariates; drop it, or fit with them.")
+    if y is None:
+        raise ValueError(
+            f"{given}: nuisance was removed within contexts, and there are no labels of contexts here; pass y."
+        )
+    if center is not None:
+        raise ValueError(f"center beside {given}: rows are centred by their context and batch; drop one of the two.")
+    if posterior:
+        raise ValueError(
+            f"posterior=True beside {given}: nuisance is known in scores only, and not in all features; drop one of "
+            "the two."
+        )
+    annotated = take_annotations(X, y, batch=batch, covariates=covariates, coding=removed.coding)
+    assert annotated.annotations is not None
+    Z = scores(model, annotated.X, annotated.y, None, False, report)
+    names, codes = encode_labels(computed(annotated.y), Z.shape[0])
+    way_out = "Drop batch and covariates, and pass center='own', for contexts that are new."
+    places = np.array(model.positions_of(names.tolist(), given, way_out))
+    offsets = removed.offsets(annotated.annotations, places[codes])
+    if is_dask(Z):
+        return Z - require("dask.array", "dask").from_array(offsets.astype(Z.dtype), chunks=Z.chunks)
+    return Z - like(offsets.astype(to_host(Z).dtype), Z)
 
 
 def _scores_on_dask(model: FittedModel, X: Any, y: Any, center: Any, posterior: bool) -> Any:

@@ -26,7 +26,8 @@ from .._covariances.stack import CovarianceStack
 from .._covariances.streamed import StreamedCovariances
 from .._covariances.subspace import Core, compress, numerical_rank
 from .._data.contexts import Contexts
-from .._inference.replication import agreement_of_halves, split_rows
+from .._inference import sampling
+from .._inference.replication import Replicability, agreement_of_halves
 from .._linalg.canonical import canonical_order
 from .._model.gaussian import GaussianModel
 from .._solvers import Settings, get_solver
@@ -50,6 +51,9 @@ _SAME_LOADINGS = 0.99
 # Keys of the streams of random numbers that split the rows; fits are keyed by their rank.
 _HALVES_KEY = 1
 _HOLDOUT_KEY = 2
+_CONTEXTS_KEY = 3
+_ORDER_KEY = 4
+_MOST_SPLITS = 10  # that the choice of a rank takes, unless more are asked for
 _THREADED_WORK = 1e8  # e q^2 r^2 from which threads are faster than one: below, they wait for the interpreter
 
 
@@ -154,14 +158,19 @@ class SampleFits:
 
 
 class Halves:
-    """Random splits of the rows into halves that share none, and their fits.
+    """Random splits of the rows, of their groups or of contexts into halves that share none, and their fits.
 
-    The first ``n_splits`` splits are fitted at all ranks, those in ``more`` at single ones.
+    The first ``n_splits`` splits are fitted at all ranks, those in ``more`` at single ones. If there are fewer
+    different splits, it is these. ``by`` is that of ``MCPCA.replicability``.
     """
 
-    def __init__(self, contexts: Contexts, n_splits: int, sweep: Sweep) -> None:
-        self.contexts = contexts
+    def __init__(self, contexts: Contexts, n_splits: int, sweep: Sweep, by: str = "auto") -> None:
         self.sweep = sweep
+        most = max(n_splits, _MOST_SPLITS)
+        self.halving = sampling.Halves(contexts, by, most, sweep.generator(_ORDER_KEY))
+        self._key = _CONTEXTS_KEY if by == "contexts" else _HALVES_KEY
+        self._left_out: set[Any] = set()
+        n_splits = min(n_splits, self.halving.n_splits)
         progress = Search(sweep.report, "halves", 2 * n_splits)
         self.splits = [self._split(i, sweep, progress) for i in range(n_splits)]
         self.more: list[list[SampleFits]] = []
@@ -169,7 +178,9 @@ class Halves:
     def _split(self, i: int, sweep: Sweep, progress: Search) -> list[SampleFits]:
         parts = []
         # By the number of the split, not by the rank: a split is the same whatever ranks it is fitted at.
-        for half in split_rows(self.contexts, 0.5, self.sweep.generator(_HALVES_KEY, i)):
+        halves = self.halving.split(i, self.sweep.generator(self._key, i))
+        self._left_out |= set(self.halving.left_out([halves]))
+        for half in halves:
             parts.append(SampleFits(half, sweep))
             progress.step()
         return parts
@@ -183,7 +194,7 @@ class Halves:
     def fit_more(self, r: int, n_splits: int) -> None:
         """Bring the number of splits at rank ``r`` up to ``n_splits``."""
         # Each more split costs two stacks of covariances and two bases: only a rank in question gets them.
-        n_more = max(0, n_splits - len(self.splits))
+        n_more = max(0, min(n_splits, self.halving.n_splits) - len(self.splits))
         progress = Search(self.sweep.report, f"{n_splits} splits at rank {r}", 2 * n_more * (r + 1))
         for i in range(n_more):
             # These splits have a basis for the one rank they were made for; a larger rank needs a wider basis.
@@ -213,6 +224,14 @@ class Halves:
             if first is not None and second is not None and A is not None:
                 cosines[i] = agreement_of_halves(first.A, second.A, A)
         return cosines
+
+    def replicability(self, r: int, A: Array | None) -> Replicability:
+        """Return the cosines at rank ``r`` with what was split."""
+        cosines = self.cosines(r, A)
+        n_ways = self.halving.n_ways if self.halving.n_ways == len(cosines) else None
+        names = self.halving.contexts.names.tolist()
+        left_out = tuple(name for name in names if name in self._left_out)
+        return Replicability(cosines, by=self.halving.by, n_ways=n_ways, left_out=left_out)
 
     def held_out_error(self, r: int) -> float:
         """Return ``sum_i ||S_i - A B_i A^T||^2 / sum_i ||S_i||^2`` in the half that was not fitted, on average."""
@@ -311,14 +330,18 @@ def _maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: 
 
 
 def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dict[str, Array]:
-    """Return the paper's measures for every pair of ranks (m, m), with a tenth of the rows held out.
+    """Return the paper's measures for every pair of ranks (m, m), with a tenth of the rows held out, in whole groups.
 
     Entry (i, j) of "projection similarity" is the share of MCPCs at rank i, fitted to all rows, whose row of
     ``pinv(A)`` has |cos| > 0.9 with one at rank j, fitted to the remaining rows; of "loading similarity" the share
     whose loadings correlate above 0.99 with those of that match (NaN for fewer than three contexts).
     """
     sweep = whole.sweep
-    remaining, _ = split_rows(contexts, 1 - _HELD_OUT_SHARE, sweep.generator(_HOLDOUT_KEY))
+    stream = sweep.generator(_HOLDOUT_KEY)
+    if contexts.groups is None:
+        remaining, _ = sampling.split_rows(contexts, 1 - _HELD_OUT_SHARE, stream)
+    else:
+        remaining = sampling.without_some_groups(contexts, _HELD_OUT_SHARE, stream)
     reduced = SampleFits(remaining, sweep)
     reduced.fit(ranks, sweep.stage("hold-out", ranks))
     projection, loading = np.full((2, len(ranks), len(ranks)), np.nan)

@@ -16,6 +16,10 @@ it destroys correlations between features. The rows with signs are centred again
 
 A direction that exists in one context only may drown in the noise of all the others. At the end the top eigenvalues of
 the single contexts are therefore tested as well, the largest of them against the largest under the null.
+
+If rows are in groups, the k contexts are the 2 k parts of ``grouped_rows`` throughout: covariances within groups, and of
+the means of groups. Single contexts are then compared by the top eigenvalue over its mean under the null, since parts
+with few degrees of freedom have a larger one.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from .._data.contexts import Contexts
 from .._utils.parallel import each
 from .._utils.progress import Search, silent
 from .._utils.types import Array, Report
+from .grouped_rows import GroupedRows
 from .null_draws import NullDraws, ScaledMoments, square, with_planted_factor
 
 # Draws of the null at a level, in three stages: a few, which settle levels far from noise; the usual number; and many
@@ -79,14 +84,16 @@ class Level:
 class ResidualTest:
     """The noise test of one data set. Levels are computed on demand and cached.
 
-    ``contexts`` holds the rows; without them (None) the null is Gaussian. The answer at a rank depends only on ``seed``
+    ``contexts`` holds the rows, and their groups if they have some; without rows (None) the null is Gaussian. The answer at a rank depends only on ``seed``
     and that rank, not on the order of calls or on ``workers``. Memory O(p^2) and two copies of a context's rows for
     every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in doubtful cases, and O(k p^3).
 
     Attributes
     ----------
     data : ScaledMoments
-        The covariances, and their version with unit variance.
+        The covariances, and their version with unit variance; those of the parts if rows are in groups.
+    whole : ScaledMoments
+        The covariances of contexts.
     V : ndarray (p, p)
         Left singular vectors of the flattening, contexts scaled to unit variance, largest first: rank r removes the
         first r columns.
@@ -107,7 +114,12 @@ class ResidualTest:
         workers: int,
         report: Report = silent,
     ) -> None:
-        data = ScaledMoments(moments, workers)
+        grouped = None
+        self.whole = ScaledMoments(moments, workers)
+        data = self.whole
+        if contexts is not None and contexts.groups is not None:
+            grouped = GroupedRows(contexts, moments)
+            data = ScaledMoments(grouped.moments, workers)
         self.data = data
         self.seed = seed
         p = data.S.shape[1]
@@ -120,7 +132,7 @@ class ResidualTest:
         self.V = np.ascontiguousarray(V[:, ::-1])
         largest = eigenvalues[-1]
         self.data_rank = int((eigenvalues > _EIGENVALUE_RESOLUTION * largest).sum()) if largest > 0 else 0
-        self.null = NullDraws(data, moments, contexts, null, seed, self.V)
+        self.null = NullDraws(data, moments, contexts, null, seed, self.V, grouped)
         self.levels: dict[int, Level] = {}
         self._null_spreads: dict[int, list[float]] = {}  # those drawn so far, by rank
         self.together = 0
@@ -197,29 +209,34 @@ class ResidualTest:
         Q = np.ascontiguousarray(self.V[:, r:])
         m = Q.shape[1]
         # The null is drawn for the first Q only, which loses at most _MOST_SINGLE columns below.
-        null = self._single_tops(r, Q, range(_SINGLE_DRAWS))
+        drawn = self._single_tops(r, Q, range(_SINGLE_DRAWS))
+        # (contexts, draws). Contexts are alike, and the largest is the largest; parts of grouped rows are not.
+        unit = np.ones(len(drawn)) if self.data is self.whole else drawn.mean(axis=1)
+        null = (drawn / unit[:, None]).max(axis=0)
         n_directions = 0
         while n_directions < min(largest, _MOST_SINGLE):
             tops = []
             for top in each(partial(self._top_residual, Q), self.data.varying.tolist(), self.data.workers):
                 tops.append(top)
                 self._progress.step()
-            level = self._single_level(max(tops), null, m)
+            ratios = np.array(tops) / unit
+            level = self._single_level(float(ratios.max()), null, m)
             if level.in_doubt and len(null) < _MANY_DRAWS:
-                null = np.append(null, self._single_tops(r, self.V[:, r:], range(len(null), _MANY_DRAWS)))
-                level = self._single_level(max(tops), null, m)
+                drawn = self._single_tops(r, self.V[:, r:], range(len(null), _MANY_DRAWS))
+                null = np.append(null, (drawn / unit[:, None]).max(axis=0))
+                level = self._single_level(float(ratios.max()), null, m)
             if not level.above_noise:
                 break
             # eigh sorts ascending: all eigenvectors of that context but the last span what remains of Q.
-            context = int(self.data.varying[np.argmax(tops)])
+            context = int(self.data.varying[np.argmax(ratios)])
             Q = Q @ np.linalg.eigh(self._residual(Q, context))[1][:, :-1]
             n_directions += 1
         return n_directions
 
     def _single_tops(self, r: int, Q: Array, draws: range) -> Array:
-        """Return the largest top eigenvalue of a single context in each of ``draws``."""
+        """Return the top eigenvalues of single contexts in each of ``draws``, (contexts, draws)."""
         null = self._over_null(r, Q, draws, lambda Z, i: np.array(_top_eigenvalue(_deviation(Z, self.data.freedom[i]))))
-        return np.asarray(np.max(list(null), axis=0))
+        return np.stack(list(null))
 
     def _single_level(self, top: float, null: Array, m: int) -> Level:
         mean = float(null.mean())
@@ -283,14 +300,24 @@ class ResidualTest:
         Q = np.eye(len(self.V))
         totals = np.zeros((_DRAWS, *Q.shape))
         # The null is drawn for contexts of unit variance: ``size`` takes it back to the unit of the covariances.
-        for squares in self._over_null(0, Q, range(_DRAWS), lambda Z, i: square(self.data.size[i] * Z)):
-            totals += squares
+        if self.data is self.whole:
+            for squares in self._over_null(0, Q, range(_DRAWS), lambda Z, i: square(self.data.size[i] * Z)):
+                totals += squares
+        else:
+            k = len(self.whole.size)
+            varying = set(self.data.varying.tolist())
+            for i in range(k):
+                # Parts of a context add up to it, by their degrees of freedom.
+                parts = [part for part in (i, k + i) if part in varying]
+                drawn = self._over_null(0, Q, range(_DRAWS), self._in_units, parts)
+                total = sum(drawn, start=np.zeros(totals.shape)) / self.whole.freedom[i]
+                totals += total @ total
         return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(totals), 0))[:, ::-1])
 
     def singular_values(self) -> Array:
         """Return the singular values of the flattening, largest first (p,)."""
         # In the unit of the data and without weights, as in ``singular_values_``, unlike the V above.
-        squares = np.linalg.eigvalsh(self.data.total_square(lambda i: self.data.S[i].astype(np.float64)))
+        squares = np.linalg.eigvalsh(self.whole.total_square(lambda i: self.whole.S[i].astype(np.float64)))
         return np.asarray(np.sqrt(np.maximum(squares, 0))[::-1])
 
     def _spreads(self, r: int, Q: Array, draws: range) -> list[float]:
@@ -300,9 +327,14 @@ class ResidualTest:
             totals += squares
         return [_top_eigenvalue(total) for total in totals]
 
-    def _over_null(self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array]) -> Iterator[Array]:
+    def _in_units(self, Z: Array, i: int) -> Array:
+        return np.asarray(self.data.freedom[i] * self.data.size[i] * Z)
+
+    def _over_null(
+        self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
+    ) -> Iterator[Array]:
         """``NullDraws.over``, with progress."""
-        for results in self.null.over(r, Q, draws, call):
+        for results in self.null.over(r, Q, draws, call, some):
             self._progress.step(len(draws))
             yield results
 

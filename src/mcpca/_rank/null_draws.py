@@ -8,6 +8,8 @@ entry by a random sign (Hong, Sheng and Dobriban, 2020). Two cases differ from t
   drawn: that preserves the number of samples and the total variance of every context and destroys everything else.
 * Without rows, their Gaussian counterpart with the same variances is drawn: a Wishart matrix, by Bartlett's
   decomposition, from p^2 instead of n p random numbers.
+* Rows in groups are two kinds of noise, each with signs and covariances of its own (``grouped_rows``): contexts are then
+  the 2 k parts there.
 
 For Gaussian white noise and n_i >> m no draw would be needed: the ``sqrt(n_i) (Z_i - I)`` are then Wigner matrices, and
 the spread is about ``m (sqrt(k) + 1)^2``, the edge of a Marchenko-Pastur law. Only the tests use this: real noise has
@@ -16,7 +18,8 @@ features of unequal size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 
 import numpy as np
 
@@ -24,6 +27,7 @@ from .._covariances.context_covariances import ContextCovariances
 from .._data.contexts import Contexts
 from .._utils.parallel import each
 from .._utils.types import Array
+from .grouped_rows import GroupedRows, residual_rows
 
 NULLS = ("auto", "features", "isotropic")
 _PLANTED_SHARE = 0.1  # of every feature's variance, held by the factor that the test ought to see
@@ -67,7 +71,8 @@ class ScaledMoments:
 class NullDraws:
     """Draws of the null for one data set; ``V`` (p, p) are its directions, of which rank r removes the first r.
 
-    ``contexts`` holds the rows; without them (None) rows are Gaussian. ``null`` is one of ``NULLS``.
+    ``contexts`` holds the rows; without them (None) rows are Gaussian. ``null`` is one of ``NULLS``. ``data`` are those
+    of the parts of ``grouped``, if rows are in groups.
     """
 
     def __init__(
@@ -78,7 +83,9 @@ class NullDraws:
         null: str,
         seed: int,
         V: Array,
+        grouped: GroupedRows | None = None,
     ) -> None:
+        self.grouped = grouped
         self.data = data
         self.means = moments.means
         self.contexts = contexts
@@ -87,11 +94,13 @@ class NullDraws:
         # Without rows means may be unknown, and with them correlations over all rows: "auto" is then "features".
         self.isotropic = null == "isotropic" or (null == "auto" and contexts is not None and _uncorrelated(moments))
 
-    def over(self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array]) -> Iterator[Array]:
+    def over(
+        self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
+    ) -> Iterator[Array]:
         """Yield for each varying context ``call`` of its null covariance (m, m), in coordinates of Q, and its index.
 
         One array per context, with the results of all ``draws`` stacked along the first axis. Contexts are never held
-        all at once: callers sum what they need.
+        all at once: callers sum what they need. ``some`` are the indices of contexts to take, if not all.
         """
         rotation = None
         if self.isotropic:
@@ -104,18 +113,59 @@ class NullDraws:
             streams = [np.random.default_rng((self.seed, r, 1, i, d)) for d in draws]
             if self.contexts is None:
                 scatters = self._gaussian_scatters(i, Q, streams)
+            elif self.grouped is not None:
+                scatters = self._grouped_scatters(self.grouped, i, Q, rotation, streams, r, draws)
             else:
-                scatters = self._flipped_scatters(self.contexts, i, Q, rotation, streams)
+                rows, basis = residual_rows(self.contexts, i, self.means)
+                signs = map(random_signs, streams, repeat((len(rows), _n_signs(Q, rotation))))
+                # What the rows no longer vary in: their mean, or all that nuisance has taken.
+                lost = _mean_of if basis is None else basis.products
+                scatters = self._flipped_scatters(rows, i, Q, rotation, signs, lost)
             return np.stack([call(Z / self.data.freedom[i], i) for Z in scatters])
 
-        yield from each(draw, self.data.varying.tolist(), self.data.workers)
+        yield from each(draw, self.data.varying.tolist() if some is None else some, self.data.workers)
+
+    def _grouped_scatters(
+        self,
+        grouped: GroupedRows,
+        part: int,
+        Q: Array,
+        rotation: Array | None,
+        streams: list[np.random.Generator],
+        r: int,
+        draws: range,
+    ) -> Array:
+        """Return the same for a part of rows in groups."""
+        k = len(grouped.contexts.names)
+        width = _n_signs(Q, rotation)
+        if part < k:
+            rows = grouped.rows_within(part)
+            return self._flipped_scatters(
+                rows, part, Q, rotation, map(random_signs, streams, repeat((len(rows), width))), None
+            )
+        rows, present, basis = grouped.rows_between(part - k)
+        # Drawn for all groups, by a stream that contexts share (key 3; the others are 0 to 2), so that a group has the
+        # same signs in each of them.
+        shape = (grouped.n_groups, width)
+        signs = (random_signs(np.random.default_rng((self.seed, r, 3, d)), shape)[present] for d in draws)
+        basis = basis.astype(np.float32)
+        return self._flipped_scatters(rows, part, Q, rotation, signs, lambda flipped: basis.T @ flipped)
 
     def _flipped_scatters(
-        self, contexts: Contexts, i: int, Q: Array, rotation: Array | None, streams: list[np.random.Generator]
+        self,
+        rows: Array,
+        i: int,
+        Q: Array,
+        rotation: Array | None,
+        all_signs: Iterable[Array],
+        lost: Callable[[Array], Array] | None,
     ) -> Array:
-        """Return scatter matrices (draws, m, m) of the residual rows of context i with random signs."""
+        """Return scatter matrices (draws, m, m) of residual rows with random signs.
+
+        ``all_signs`` gives the signs of each draw. ``lost`` are the products of rows with a basis of what they do not
+        vary in, which is taken out again; None for contrasts, which have lost nothing.
+        """
         # Single precision will do: the null is needed to three digits, and the rows are scaled to unit variance.
-        rows = contexts.dense_block(i) - self.means[i].astype(np.float64)
         rows = (rows / np.sqrt(self.data.size[i])).astype(np.float32)
         p, m = Q.shape
         if rotation is not None:
@@ -128,19 +178,17 @@ class NullDraws:
             # O(n p r), multiplying by Q Q^T would cost O(n p m).
             removed = self.V[:, : p - m].astype(np.float32)
             rows -= (rows @ removed) @ removed.T
-        scatters = np.empty((len(streams), m, m))
-        ones = np.ones(len(rows), dtype=np.float32)
+        scatters = []
         squares = np.einsum("nm,nm->m", rows, rows).astype(np.float64)
         opposite = -rows
-        for d, stream in enumerate(streams):
-            # One random bit per entry: 64 times fewer random bytes than a float64 each.
-            bits = np.frombuffer(stream.bytes(rows.size // 8 + 1), dtype=np.uint8)
-            signs = np.unpackbits(bits, count=rows.size).reshape(rows.shape)
+        for signs in all_signs:
             flipped = np.where(signs, rows, opposite)
-            scatter = _recentred((flipped.T @ flipped).astype(np.float64), ones @ flipped, len(rows), squares)
+            scatter = (flipped.T @ flipped).astype(np.float64)
+            if lost is not None:
+                scatter = _recentred(scatter, lost(flipped), squares)
             # With m = p the change of coordinates is a rotation, which changes no spread and no singular value.
-            scatters[d] = Q.T @ scatter @ Q if rotation is None and m < p else scatter
-        return scatters
+            scatters.append(Q.T @ scatter @ Q if rotation is None and m < p else scatter)
+        return np.stack(scatters)
 
     def _gaussian_scatters(self, i: int, Q: Array, streams: list[np.random.Generator]) -> Array:
         """Return scatter matrices (draws, m, m) of normal rows with the residual variances of context i."""
@@ -154,6 +202,24 @@ class NullDraws:
         # Wishart.
         basis = np.sqrt(variances)[:, None] * Q
         return np.stack([basis.T @ _wishart(n, p, stream) @ basis for stream in streams])
+
+
+def random_signs(stream: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Return a random bit for each entry of ``shape``."""
+    # One random bit per entry: 64 times fewer random bytes than a float64 each.
+    size = shape[0] * shape[1]
+    bits = np.frombuffer(stream.bytes(size // 8 + 1), dtype=np.uint8)
+    return np.unpackbits(bits, count=size).reshape(shape)
+
+
+def _mean_of(rows: Array) -> Array:
+    """Return the product (1, m) of rows with the constant of unit length."""
+    return np.asarray(np.ones((1, len(rows)), dtype=rows.dtype) @ rows / np.sqrt(len(rows)))
+
+
+def _n_signs(Q: Array, rotation: Array | None) -> int:
+    """Return how many signs a row has: one for each feature, or for each rotated direction."""
+    return Q.shape[0] if rotation is None else Q.shape[1]
 
 
 def with_planted_factor(Z: Array, signs: Array) -> Array:
@@ -172,13 +238,15 @@ def with_planted_factor(Z: Array, signs: Array) -> Array:
     return np.asarray(M.T @ Z @ M)
 
 
-def _recentred(Z: Array, total: Array, n: int, squares: Array) -> Array:
-    """Return the scatter of n rows about their mean, from that about 0 and their sum, with diagonal ``squares`` (m,).
+def _recentred(Z: Array, lost: Array, squares: Array) -> Array:
+    """Return the scatter of rows about their mean, from that about 0, with diagonal ``squares`` (m,).
 
-    Centring cost the rows a degree of freedom, which random signs restore. Without centring again the null would vary
-    less than the data, and noise in few rows would look structured.
+    ``lost`` (d, m) are the products of the rows with an orthonormal basis of the constant, and of nuisance if that was
+    removed. Centring cost the rows these degrees of freedom, which random signs restore. Without centring again the
+    null would vary less than the data, and noise in few rows would look structured.
     """
-    Z -= np.outer(total / n, total.astype(np.float64))
+    lost = lost.astype(np.float64)
+    Z -= lost.T @ lost
     # Signs preserve sums of squares about 0. Scaling restores them about the mean, so that variances do not change.
     diagonal = np.diag(Z)
     # A feature without variance has ``squares`` 0 and stays at 0.

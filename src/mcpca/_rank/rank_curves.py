@@ -96,6 +96,8 @@ class Curves:
         self.columns: dict[str, Array] = {}
         self.pairwise: dict[str, Array] = {}
         self.scree: dict[str, Array] = {}
+        self.by_contexts: Halves | None = None
+        self.not_by_contexts = ""  # why contexts could not be split
 
     @cached_property
     def whole(self) -> SampleFits:
@@ -127,6 +129,22 @@ class Curves:
             return np.full((1, r), np.nan)
         whole = self.whole.fits[r]
         return self.halves.cosines(r, None if whole is None else whole.A)
+
+    def replicability(self, r: int, A: Array | None = None) -> Replicability | None:
+        """Return what halves say of the columns of ``A``, or of the fit here; None without rows."""
+        if self.halves is None:
+            return None
+        return self.halves.replicability(r, self._fitted(r) if A is None else A)
+
+    def replicability_by_contexts(self, r: int, A: Array | None = None) -> Replicability | None:
+        """Return the same for halves of the contexts; None if they were not split, or not fitted at this rank."""
+        if self.by_contexts is None or not self.by_contexts.pairs(r):
+            return None
+        return self.by_contexts.replicability(r, self._fitted(r) if A is None else A)
+
+    def _fitted(self, r: int) -> Array | None:
+        whole = self.whole.fits[r]
+        return None if whole is None else whole.A
 
     def agreement(self, r: int) -> float:
         """Return the mean |cos| between halves."""
@@ -198,12 +216,26 @@ class Curves:
             consistency = context_consistency([whole.fits[r] for r in ranks])
             self.pairwise["context consistency"] = consistency
             self.columns["context consistency"] = _mean_of_others(consistency)
+        if "contexts" in criteria and self.contexts is not None:
+            self._add_contexts(ranks)
         if "likelihood" in criteria:
             # Three fits of solver="ml" at each rank: both halves of the first split, and all rows.
             progress = sweep.stage("likelihood", ranks, 1 if self.halves is None else 3)
             if self.halves is not None:
                 self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep, progress)
             self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep, progress)
+
+    def _add_contexts(self, ranks: list[int]) -> None:
+        """Fit halves of the contexts; without a column if there are too few of them."""
+        assert self.contexts is not None
+        try:
+            self.by_contexts = Halves(self.contexts, self.n_splits, self.sweep, "contexts")
+        except ValueError as error:
+            self.not_by_contexts = str(error)
+            return
+        self.by_contexts.fit(ranks, self.sweep.stage("contexts", ranks, 2 * len(self.by_contexts.splits)))
+        cosines = [self.by_contexts.cosines(r, self._fitted(r)) for r in ranks]
+        self.columns["context agreement"] = np.array([c.mean() for c in cosines])
 
     def all_columns(self) -> dict[str, Array]:
         """Return the criteria that decide, then those that were requested."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .._inference.replication import MIN_ROWS, Replicability
+from .._inference.replication import Replicability
+from .._inference.sampling import MIN_ROWS
 from .._utils.parallel import n_workers, one_thread_each
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
@@ -54,7 +55,13 @@ class Recommendation:
         """Return which columns of ``A`` (p, r) replicate; None if no halves were compared."""
         if A is None or self.curves is None or self.curves.halves is None or self.outcome not in DECIDED_BY_HALVES:
             return None
-        return Replicability(self.curves.halves.cosines(self.rank, np.asarray(A, dtype=np.float64)))
+        return self.curves.replicability(self.rank, np.asarray(A, dtype=np.float64))
+
+    def replicability_by_contexts(self, A: Array | None) -> Replicability | None:
+        """Return the same for halves of the contexts; None if these were not compared at the recommended rank."""
+        if A is None or self.curves is None or self.outcome not in DECIDED_BY_HALVES:
+            return None
+        return self.curves.replicability_by_contexts(self.rank, np.asarray(A, dtype=np.float64))
 
     def reason(self, replicability: Replicability | None) -> str:
         """Return all sentences; without ``replicability`` they count components of the sweep's own fit."""
@@ -63,9 +70,21 @@ class Recommendation:
         if replicability is not None:
             replicating = [_sentence(replicability.in_words())]
         elif self.curves is not None and self.outcome in DECIDED_BY_HALVES:
-            of_sweep = Replicability(self.curves.cosines(self.rank))
+            of_sweep = self.curves.replicability(self.rank)
+            assert of_sweep is not None
             replicating = [_sentence(of_sweep.in_words(" components of the power method"))]
-        return " ".join([*self.words, *replicating, *self.last])
+        return " ".join([*self.words, *replicating, *self._on_halves(), *self.last])
+
+    def _on_halves(self) -> list[str]:
+        """Return what else there is to say of halves: few groups, contexts left out, halves of contexts."""
+        if self.curves is None or self.outcome not in DECIDED_BY_HALVES:
+            return []
+        halves = self.curves.replicability(self.rank)
+        sentences = [] if halves is None else halves.notes()
+        contexts = self.curves.replicability_by_contexts(self.rank)
+        if contexts is not None:
+            sentences.append(_sentence(contexts.in_words()))
+        return sentences
 
     def issue_warnings(self) -> None:
         """Issue the warnings in ``notes``."""
@@ -183,22 +202,23 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
             "Without rows it is not known whether components come back in other rows.",
         ]
         return Recommendation(rank, "above noise", words, above, curves)
+    what = curves.halves.halving.by
     passing = [r for r in allowed if curves.agreement(r) > threshold]
     # A rank that passes with few splits must pass with many.
     while passing and not curves.settle(passing[-1], threshold):
         passing.pop()
     if passing:
         rank = passing[-1]
-        how = "Halves of the rows agree on the components,"
+        how = f"Halves of the {what} agree on the components,"
         if rank < above:
-            how = "It is the largest rank looked at where halves of the rows agree,"
+            how = f"It is the largest rank looked at where halves of the {what} agree,"
         cosine = f"mean |cos| {beside(curves.agreement(rank), threshold, 3)} > {threshold:g}."
         return Recommendation(rank, "agreed", [f"Rank {rank}: {_above(test, above)} {how} {cosine}"], above, curves)
     # NaN, for halves with too few rows, counts as no agreement.
     rank = max(allowed, key=lambda r: np.nan_to_num(curves.agreement(r)))
     curves.settle(rank, threshold)
     agreement = curves.agreement(rank)
-    how = "Halves of the rows agree on the components at no rank that was looked at;"
+    how = f"Halves of the {what} agree on the components at no rank that was looked at;"
     if np.isnan(agreement):
         how += " they have too few rows to be compared."
     else:
@@ -211,12 +231,14 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
 def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Recommendation:
     if not conclusive:
         # ``freedom`` is one less than the rows of each context.
-        n_rows = int(test.data.freedom.sum()) + len(test.data.freedom)
+        n_rows = int(test.whole.freedom.sum()) + len(test.whole.freedom)
         return _cannot_tell(
             f"{n_rows:,} rows of {len(test.V)} features are too few: a factor that holds a tenth of the variance of "
             "every feature would not stand out."
         )
     noise = "the same rows with random signs" if has_rows else "independent Gaussian features"
+    if test.data is not test.whole:
+        noise = "the same rows with random signs, drawn for rows within groups and for groups"
     excess = beside(test.level(0).excess, STANDARD_DEVIATIONS, 1)
     reason = (
         f"Nothing is above noise: the covariances spread no more than those of {noise} "

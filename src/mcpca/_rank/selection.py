@@ -20,8 +20,10 @@ from .._covariances.context_covariances import ContextCovariances
 from .._covariances.fit_data import FitData, fit_data_of_covariances, without_basis
 from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_counts, check_covariances
+from .._data.annotations import take_annotations
 from .._data.contexts import read_contexts
 from .._inference.replication import Replicability
+from .._inference.sampling import checked_groups
 from .._model.decomposition import decompose_checked
 from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
 from .._utils.array_api import to_host
@@ -37,7 +39,7 @@ from .recommendation import DECIDED_BY_HALVES, Recommendation, recommend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CRITERIA = ("scree", "seeds", "holdout", "likelihood")
+CRITERIA = ("scree", "seeds", "holdout", "contexts", "likelihood")
 # Those of MCPCA: replicability is reported for the model that it would fit.
 _MODEL_TOL = 1e-7
 _MODEL_STEPS = 200
@@ -79,6 +81,9 @@ class RankSelection(Shown):
         the only one.
     of_features : int or None
         Number of all features if only the 300 most variable were examined, None otherwise.
+    replicability_by_contexts : Replicability or None
+        The same as ``replicability`` for halves of the contexts, with the criterion "contexts": would these MCPCs be
+        found in other contexts? None if fewer than 4 contexts, or groups that tie them together, leave no halves.
     """
 
     rank: int
@@ -93,6 +98,7 @@ class RankSelection(Shown):
     threshold: float = 0.8
     outcome: str = "agreed"
     of_features: int | None = None
+    replicability_by_contexts: Replicability | None = None
 
     @property
     def table(self) -> Any:
@@ -130,10 +136,6 @@ class RankSelection(Shown):
 
     def to_json(self) -> str:
         """Return everything as JSON text; unknown values are null."""
-        replicability = None
-        if self.replicability is not None:
-            cosines = _to_lists({"cosines": self.replicability.cosines})
-            replicability = {"threshold": self.replicability.threshold} | cosines
         # The keys are the fields of the class: ``from_json`` passes them to the constructor.
         return json.dumps(
             {
@@ -146,7 +148,8 @@ class RankSelection(Shown):
                 "columns": _to_lists(self.columns),
                 "pairwise": _to_lists(self.pairwise),
                 "scree": _to_lists(self.scree),
-                "replicability": replicability,
+                "replicability": _halves_to_json(self.replicability),
+                "replicability_by_contexts": _halves_to_json(self.replicability_by_contexts),
                 "outcome": self.outcome,
                 "of_features": self.of_features,
             }
@@ -160,10 +163,8 @@ class RankSelection(Shown):
             # As float64, null (None) becomes NaN again; infinities, which were null too, do not come back.
             content[name] = {key: np.array(values, dtype=np.float64) for key, values in content[name].items()}
         content["ranks"] = np.array(content["ranks"], dtype=np.intp)
-        stored = content["replicability"]
-        if stored is not None:
-            cosines = np.array(stored["cosines"], dtype=np.float64)
-            content["replicability"] = Replicability(cosines, stored["threshold"])
+        for name in ("replicability", "replicability_by_contexts"):
+            content[name] = _halves_from_json(content.get(name))
         return cls(**content)
 
     def _words(self) -> list[str]:
@@ -171,11 +172,29 @@ class RankSelection(Shown):
         if self.votes:
             alone = ", ".join(f"{name} {rank}" for name, rank in self.votes.items())
             words.append(f"Each criterion alone would choose: {alone}.")
-        return words if self.replicability is None else [*words, str(self.replicability)]
+        return [*words, *(str(halves) for halves in (self.replicability, self.replicability_by_contexts) if halves)]
 
     def _rows(self) -> dict[str, Any]:
         near = around(self.ranks, self.rank)
         return {"rank": self.ranks[near], **{name: values[near] for name, values in self.columns.items()}}
+
+
+def _halves_to_json(found: Replicability | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    content = {"threshold": found.threshold} | _to_lists({"cosines": found.cosines})
+    # What is not said is the usual: rows.
+    if found.by != "rows":
+        content |= {"by": found.by, "n_ways": found.n_ways, "left_out": [str(name) for name in found.left_out]}
+    return content
+
+
+def _halves_from_json(content: dict[str, Any] | None) -> Replicability | None:
+    if content is None:
+        return None
+    cosines = np.array(content["cosines"], dtype=np.float64)
+    of_what = {name: content[name] for name in ("by", "n_ways") if name in content}
+    return Replicability(cosines, content["threshold"], **of_what, left_out=tuple(content.get("left_out", ())))
 
 
 def _to_lists(arrays: dict[str, Array]) -> dict[str, list[Any]]:
@@ -198,6 +217,9 @@ def select_rank(
     n_seed_pairs: int = 5,
     cos_sim_threshold: float = 0.8,
     n_jobs: int | None = None,
+    groups: Any = None,
+    batch: Any = None,
+    covariates: Any = None,
     random_state: Any = None,
     verbose: Any = None,
 ) -> RankSelection:
@@ -219,7 +241,7 @@ def select_rank(
     ranks : iterable of int, optional
         Ranks to examine, in any order. The recommendation is one of them, or the number of directions above noise if
         all of them exceed it. By default up to about 25 ranks, from 1 to slightly above that number, or to 100.
-    criteria : "all" or iterable of {"scree", "seeds", "holdout", "likelihood"}
+    criteria : "all" or iterable of {"scree", "seeds", "holdout", "contexts", "likelihood"}
         What to report in addition to the two criteria that decide. ``()`` only decides, as
         ``MCPCA(n_components=None)`` does.
     n_samples : int or array-like (k,), optional
@@ -236,6 +258,13 @@ def select_rank(
         The paper's parameters; the first is used by the criterion "seeds" only.
     n_jobs : int, optional
         Number of threads; None and -1 use as many as BLAS may use. The result does not depend on it.
+    groups : labels (n,), str or list of str, optional
+        Which rows were sampled together, such as the cells of a donor, as in ``MCPCA.fit``. Halves are then halves of
+        the groups of each context, and noise has random signs for rows within groups and for the means of groups: what
+        is particular to single groups is no evidence of a component. Contexts with a single group take no part in the
+        halves.
+    batch, covariates : optional
+        Nuisance to be removed, as in ``MCPCA.fit``.
     random_state : int, Generator, RandomState or None
         Determines signs, splits and starts.
     verbose : None, bool or callable
@@ -257,6 +286,7 @@ def select_rank(
         * "seed stability" ("seeds"): the paper's score for runs from different seeds.
         * "projection similarity", "loading similarity", "context consistency" ("holdout"): the paper's measures for
           its TCGA data, with a tenth of the rows held out; the last is averaged over all other ranks.
+        * "context agreement" ("contexts"): mean ``|cos|`` between halves of the contexts, where there are at least 4.
         * "held-out log-likelihood", "BIC" ("likelihood"): of ``solver="ml"`` with isotropic noise; the first per row of
           the other half, the second for all rows.
 
@@ -274,20 +304,31 @@ def select_rank(
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     with reporting(verbose, "choice of the rank") as report:
-        return _select(to_host(X), y, n_samples, random_state, report, options)
+        annotations = {"groups": groups, "batch": batch, "covariates": covariates}
+        return _select(to_host(X), y, n_samples, random_state, report, options, annotations)
 
 
 def _select(
-    X: Any, y: Any, n_samples: Any, random_state: Any, report: Report, options: dict[str, Any]
+    X: Any,
+    y: Any,
+    n_samples: Any,
+    random_state: Any,
+    report: Report,
+    options: dict[str, Any],
+    annotations: dict[str, Any],
 ) -> RankSelection:
     rng = as_generator(random_state)
     if isinstance(X, np.ndarray) and X.ndim == 3:
+        for name, value in annotations.items():
+            refuse_without_effect(name, value, None, "it is about rows, and covariances have none", "drop it")
         whole = _read_covariances(X, y, n_samples, options)
     else:
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
         # No basis yet: the search makes one for all rows and one for every half.
-        whole = without_basis(read_contexts(X, y), None, report)
+        annotated = take_annotations(X, y, **annotations)
+        contexts = checked_groups(annotated.attach(read_contexts(annotated.X, annotated.y)))
+        whole = without_basis(contexts, None, report)
     assert whole.counts is not None
     # From here on the same steps as in ``automatic_rank``, hence the same rank for the same data and seed.
     data = rank_data(whole, whole.counts, report)
@@ -388,6 +429,7 @@ def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelec
         threshold=recommendation.threshold,
         outcome=recommendation.outcome,
         of_features=recommendation.of_features,
+        replicability_by_contexts=recommendation.replicability_by_contexts(A),
     )
 
 
