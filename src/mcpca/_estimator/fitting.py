@@ -29,6 +29,7 @@ from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array
+from .._data.union import refuse_nuisance
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._inference.sampling import checked_groups
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
@@ -77,6 +78,11 @@ def fit_rows(
             f"{given}, and nothing else of a fit splits rows",
             "drop it, and pass it to replicability, bootstrap, standard_errors and presence",
         )
+    if parameters.missing != "error":
+        from .missing import fit_incomplete  # here, because that module imports this one
+
+        refuse_nuisance(parameters.missing, batch, covariates)
+        return fit_incomplete(parameters, X, y, checkpoint, report)
     # Before columns are taken out of X.
     columns = label_columns(X, y)
     annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
@@ -279,6 +285,7 @@ def _model_in_units(
         solver=parameters.solver,
         noise=noise,
         orthogonal=parameters.orthogonal,
+        missing=parameters.missing,
         nuisance=removed_nuisance(data, np.asarray(on_device["projection"])),
     )
 
