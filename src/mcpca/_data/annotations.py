@@ -103,7 +103,7 @@ class Annotations:
         strata = np.zeros(n, dtype=np.intp) if self.batch is None else self.batch.codes
         levels = np.array([None], dtype=object) if self.batch is None else self.batch.categories
         return NuisanceDesign(
-            [strata[rows] for rows in places], [numbers[rows] for rows in places], levels, columns, coding
+            levels, columns, coding, [strata[rows] for rows in places], [numbers[rows] for rows in places]
         )
 
     def codes(self) -> dict[str, Array]:

@@ -116,6 +116,7 @@ def presence_tests(
     if method not in ("fdr", "holm"):
         raise ValueError(f"method={method!r}; choose 'fdr' or 'holm'.")
     check_labelled(X, y, groups=groups, batch=batch, covariates=covariates)
+    model.refuse_missing("presence()", "Call bootstrap(X, y) for intervals of the loadings.")
     gaussian = model.gaussian("presence()")
     # The statistics have no units, so the data may be scaled to where squares of covariances are in range.
     e = gaussian.exponent
@@ -124,8 +125,9 @@ def presence_tests(
     noise_free = gaussian.own_noise
     if X is not None:
         contexts = read_rows_of_fit(model, X, y, groups=groups, batch=batch, covariates=covariates, what="presence")
-        rows = rows_of_fit(model, reader_of(model, gaussian, contexts, e), report)
-        likelihood = likelihood_of_rows(gaussian, rows)
+        reader = reader_of(model, gaussian, contexts, e)
+        rows = rows_of_fit(model, reader, report)
+        likelihood = likelihood_of_rows(gaussian, rows, reader.degrees_taken)
         return presence_by_rows(
             likelihood,
             rows,

@@ -23,8 +23,8 @@ from .._utils.types import Array
 from .._utils.wording import beside, listed
 from ..poles import Pole, poles
 from ..sharing import carrying_contexts, how_shared
+from ._association_result import Association
 from ._tables import chosen_components
-from .association import Association
 from .features import scores_table
 
 _SHARING = {
@@ -33,7 +33,7 @@ _SHARING = {
     "broad": "It is broad, found in many contexts",
     "none": "No context carries it",
 }
-_STATISTICS = {"spearman": "Spearman's correlation", "t-test": "t =", "anova": "F ="}
+_STATISTICS = {"spearman": "Spearman's correlation", "t-test": "t =", "anova": "F =", "partial F": "F ="}
 _QUANTITIES = {
     "loadings": "its loadings",
     "variance": "variances of its scores",
