@@ -117,6 +117,24 @@ def test_a_mean_is_not_rounded_across_the_bound_beside_it(model, mean, said):
     assert f"it {again} in halves of the rows (mean |cos| {said}; more than 0.9 is required)" in card
 
 
+@pytest.mark.parametrize("by", ["groups", "contexts"])
+def test_halves_are_called_by_what_was_split(model, by):
+    card = analysis.describe(model, sure=Replicability(np.ones((2, 3)), by=by))["MCPC 1"]
+    assert f"it comes back in halves of the {by} (mean" in card
+
+
+def test_a_design_says_what_it_is_beside_and_within(model):
+    k = len(model.contexts_)
+    about = pd.DataFrame(
+        {"time": ["before", "after"] * (k // 2), "age": np.arange(k) ** 1.5, "patient": np.arange(k) // 2},
+        index=list(model.contexts_),
+    )
+    tested = analysis.associate(model, "time + age", data=about, block="patient")
+    (line,) = lines(analysis.describe(model, association=tested)["MCPC 1"], "Covariate")
+    assert f"against time, {tested.how}, in {k} contexts: F = " in line
+    assert "beside age" in line
+
+
 def test_how_sure_is_told_by_what_was_asked(data, model):
     X, y = data
     halves = model.replicability(X, y, 2, random_state=0)

@@ -5,6 +5,7 @@ import hashlib
 import re
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -393,6 +394,11 @@ def test_findings_say_what_replicates(planted):
     halves = model.replicability(X, y, n_splits=2, threshold=0, random_state=0)
     texts = {f["title"]: f["text"] for f in content(render(model, replicability=halves))["findings"]}
     assert "in each of 2 splits 3 of 3 MCPCs come back with |cos| > 0." in texts["All MCPCs replicate"]
+    assert texts["All MCPCs replicate"].startswith("Rows were split")
+    by_contexts = content(render(model, replicability=replace(halves, by="contexts")))
+    assert by_contexts["ofMcpcs"]["replicability"]["by"] == "contexts"
+    (text,) = [f["text"] for f in by_contexts["findings"] if f["title"] == "All MCPCs replicate"]
+    assert text.startswith("Contexts were split into halves")
     halves = model.replicability(X, y, n_splits=2, threshold=1, random_state=0)
     texts = {f["title"]: f["text"] for f in content(render(model, replicability=halves))["findings"]}
     text = texts["Some MCPCs do not replicate"]

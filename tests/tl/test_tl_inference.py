@@ -366,7 +366,9 @@ def test_pictures_show_what_is_stored(adata):
     expected = [f"MCPC {j + 1}" if again else f"(MCPC {j + 1})" for j, again in enumerate(result.replicates)]
     assert names(ax) == expected
     assert "(MCPC 1)" in expected
-    assert "not found again" in ax.get_xlabel()
+    assert "not found again\nin halves of the rows" in ax.get_xlabel()
+    mcpca.tl.replicability(adata, n_splits=2, threshold=1, by="contexts")
+    assert "in halves of the contexts" in pl.plot_loadings(adata).get_xlabel()
     assert names(pl.plot_loadings(adata, replicability=None)) == ["MCPC 1", "MCPC 2", "MCPC 3"]
     # Lines from the lower to the upper end of each interval.
     spread = mcpca.tl.bootstrap(adata, n=4)

@@ -192,9 +192,11 @@ def _association(association: Association, name: str, listed_loadings: str) -> s
     statistics = ", ".join(f"{_STATISTICS[test]} {row[test]:.2f}" for test in association.tests)
     # Which loadings the card has is said where it lists them; those of the test may be others.
     others = f" ({association.loadings})" if association.loadings not in (None, listed_loadings) else ""
+    # A design is beside confounders and within blocks; the usual tests are known by their statistics.
+    design = f", {association.how}," if association.how else ""
     text = (
-        f"Covariate: {_QUANTITIES[association.of]}{others} against {association.covariate} in {association.n_contexts} "
-        f"contexts: {statistics}; "
+        f"Covariate: {_QUANTITIES[association.of]}{others} against {association.covariate}{design} in "
+        f"{association.n_contexts} contexts: {statistics}; "
     )
     if np.isnan(row["p"]):
         return text + "it does not vary, so there is no test."
@@ -235,7 +237,8 @@ def _reliability_by(sure: Replicability | Bootstrap | Precision, j: int) -> str:
         # With enough digits that a mean just above the threshold does not read as equal to it.
         mean = beside(sure.agreement[j], sure.threshold)
         spread = f", sd {sure.spread[j]:.2f} over {n_splits} splits" if n_splits > 1 else ""
-        return f"it {again} in halves of the rows (mean |cos| {mean}{spread}; more than {sure.threshold:g} is required)"
+        bound = f"more than {sure.threshold:g} is required"
+        return f"it {again} in halves of the {sure.by} (mean |cos| {mean}{spread}; {bound})"
     if isinstance(sure, Bootstrap):
         return f"{100 * sure.confidence:g}% of resamples stay within {sure.angle_bounds[j]:.0f} degrees of it"
     return f"expected to be {sure.angles[j]:.1f} degrees from the truth, if the Gaussian model holds"

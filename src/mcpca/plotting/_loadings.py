@@ -53,7 +53,7 @@ _SCALES = {  # as they follow the word "loading"
     "component": "/ largest of its MCPC",
     "context": "/ largest of its context",
 }
-_NOT_FOUND_AGAIN = "(MCPC): not found again\nin halves of the rows"
+_NOT_FOUND_AGAIN = "(MCPC): not found again\nin halves of the {by}"
 _ORDERS = ("given", "cluster", "groups")
 _BRACKET_COLOURS = dict(zip(SHARING_KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
 
@@ -101,7 +101,7 @@ def plot_loadings(
     annotate : bool or "auto"
         Write the numbers into the cells; "auto" does so if there are few and they fit.
     replicability : Replicability, "auto" or None
-        MCPCs that do not come back in halves of the rows are named in brackets, with a note. "auto" takes what
+        MCPCs that do not come back in its halves are named in brackets, with a note. "auto" takes what
         ``mcpca.tl.replicability`` stored in an AnnData.
     key : str
         Name of the fit in the AnnData.
@@ -123,7 +123,8 @@ def plot_loadings(
         raise ValueError(f"order={order!r}; choose one of {list(_ORDERS)}.")
     if order != "groups":
         refuse_without_effect("groups", groups, None, f"order={order!r} knows none", "drop it, or pass order='groups'")
-    replicates = _replicates(replicability, source, key, len(fit.names))
+    halves = _halves(replicability, source, key, len(fit.names))
+    replicates = np.ones(len(fit.names), dtype=bool) if halves is None else halves.replicates
     group_codes = None if groups is None else _group_codes(groups, fit.contexts, source, key)
     strip_values = read_annotations(annotations, fit.contexts, source, key)
     # What is shown is also what is clustered: neighbours must look alike.
@@ -146,8 +147,8 @@ def plot_loadings(
     # annotate=False: whether numbers fit is known only after the layout.
     image = draw_loadings_heatmap(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
     add_bar(ax, image, f"{compared.name} {_SCALES[normalize]}")
-    if not replicates.all():
-        ax.set_xlabel(_NOT_FOUND_AGAIN, fontsize=FONT_SIZE)
+    if halves is not None and not replicates.all():
+        ax.set_xlabel(_NOT_FOUND_AGAIN.format(by=halves.by), fontsize=FONT_SIZE)
     if strip_values:
         strips = draw_strips(ax, strip_values, rows, "left")
         add_legend(ax, strip_values, _BAR_WIDTH)
@@ -161,12 +162,12 @@ def plot_loadings(
     return ax
 
 
-def _replicates(replicability: Any, source: Any, key: str, r: int) -> Array:
-    """Return which MCPCs (r,) come back in halves of the rows; all, if that is not known."""
+def _halves(replicability: Any, source: Any, key: str, r: int) -> Replicability | None:
+    """Return which of r MCPCs come back in halves; None if that is not known."""
     if isinstance(replicability, str) and replicability == "auto":
         replicability = stored_replicability(source, key)
     if replicability is None:
-        return np.ones(r, dtype=bool)
+        return None
     if not isinstance(replicability, Replicability):
         raise TypeError(
             f"replicability is a {type(replicability).__name__}; pass what MCPCA.replicability returned, 'auto' or "
@@ -176,7 +177,7 @@ def _replicates(replicability: Any, source: Any, key: str, r: int) -> Array:
         raise ValueError(
             f"replicability is of {replicability.cosines.shape[1]} MCPCs, and the fit has {r}; pass that of this fit."
         )
-    return replicability.replicates
+    return replicability
 
 
 def check_normalize(normalize: Any) -> None:

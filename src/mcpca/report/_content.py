@@ -144,6 +144,7 @@ def _of_mcpcs(
 def _replicability(replicability: Replicability) -> dict[str, Any]:
     threshold = replicability.threshold
     return {
+        "by": replicability.by,
         "cosines": rounded(replicability.cosines.T),
         "mean": rounded(replicability.agreement),
         # As text with enough digits to be on the right side of the threshold.

@@ -374,7 +374,7 @@
     );
   };
 
-  // Whether it comes back in halves of the rows.
+  // Whether it comes back in halves of the rows, or of what was split.
   const back = (j) => {
     const replicability = data.ofMcpcs.replicability;
     let text = "Whether this MCPC comes back in other rows was not computed.";
@@ -382,7 +382,7 @@
       const each = replicability.cosines[j].map((c) => number(c, 3));
       const good = replicability.replicates[j];
       text =
-        `In halves of the rows it comes back with |cos| ${replicability.said[j]} (mean of ${each.length} splits: ` +
+        `In halves of the ${replicability.by} it comes back with |cos| ${replicability.said[j]} (mean of ${each.length} splits: ` +
         `${each.join(", ")}), which is ${good ? "above" : "not above"} ${replicability.threshold}: ` +
         `it ${good ? "replicates" : "does not replicate"}.`;
     }
