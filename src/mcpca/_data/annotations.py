@@ -25,7 +25,7 @@ from .alignment import column_names, in_row_order, row_index
 from .contexts import Contexts, NamedBlocks, named_blocks
 from .dask_graph import computed
 from .detect import InputKind, input_kind
-from .formulas import formula_variables
+from .formulas import check_plain, formula_variables
 from .labels import (
     Coded,
     check_column_names,
@@ -41,8 +41,6 @@ from .row_designs import Coding, NuisanceDesign, SamplingGroups
 
 # What only formulas have in them; a name of a column that has some of these is looked up first.
 _OPERATORS = re.compile(r"[+*:~()`]|\s-\s")
-# These remember the rows that they were first called with, which a model that is read from a file cannot.
-_STATEFUL = re.compile(r"\b(center|scale|standardize|poly|bs|cs|cc|cr|lag|hashed)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -298,13 +296,7 @@ def _formula(part: tuple[Any, InputKind], value: Any, coding: Coding | None) -> 
         columns = column_names(_table(*part)[0]) or []
         if value in columns or not is_formula(value):
             return None
-    stateful = _STATEFUL.search(value)
-    if stateful is not None:
-        raise ValueError(
-            f"covariates={value!r} has {stateful[1]}() at character {stateful.start() + 1}, which depends on the rows "
-            "that it is first called with; compute that column yourself, and name it. (Centring and scaling change "
-            "nothing here.)"
-        )
+    check_plain(value, "covariates")
     return value
 
 
