@@ -297,7 +297,7 @@ def _formula(part: tuple[Any, InputKind], value: Any, coding: Coding | None) -> 
         if value in columns or not is_formula(value):
             return None
     check_plain(value, "covariates")
-    return value
+    return str(value)
 
 
 def is_formula(text: str) -> bool:

@@ -161,9 +161,9 @@ def _is_plain(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, (int, float))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        power = node.right
-        small = isinstance(power, ast.Constant) and isinstance(power.value, (int, float))
-        return small and abs(power.value) <= _LARGEST_POWER and not isinstance(node.left, ast.Constant)
+        power = node.right.value if isinstance(node.right, ast.Constant) else None
+        small = isinstance(power, (int, float)) and abs(power) <= _LARGEST_POWER
+        return small and not isinstance(node.left, ast.Constant)
     return isinstance(node, _PLAIN_NODES + _PLAIN_OPERATORS)
 
 
