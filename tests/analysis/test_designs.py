@@ -339,7 +339,8 @@ def test_pcs_are_tested_in_the_same_design(rng):
         assert np.isfinite(
             associate(adata, "after", block="patient", of=of, weights="errors", n_pcs=3).table["p"]
         ).all()
-    assert "F =" in describe(model, association=again)["MCPC 1"]
+    card = describe(model, association=again)["MCPC 1"]
+    assert "against after in 16 contexts, beside depth, by all 256 sign flips within pairs: F = " in card
 
 
 def test_random_permutations_have_a_seed_and_are_enough(paired):
