@@ -178,16 +178,12 @@ def standard_errors_of(
         counts = model.counts("standard_errors()")
         precision = precision_of(scaled, counts, pooled=pooled, orthogonal=model.orthogonal)
     else:
-        contexts = read_rows_of_fit(
-            model, X, y, groups=groups, batch=batch, covariates=covariates, what="standard errors"
-        )
+        contexts = read_rows_of_fit(model, X, y, groups=groups, batch=batch, covariates=covariates, what="standard errors")
         reader = reader_of(model, scaled, contexts, e)
         rows = rows_of_fit(model, reader, report)
         clusters = None
         if contexts.groups is not None:
-            clusters = Clusters(
-                contexts.groups.codes, len(contexts.groups.names), partial(reader.squares_outside, rows)
-            )
+            clusters = Clusters(contexts.groups.codes, len(contexts.groups.names), partial(reader.squares_outside, rows))
         precision = sandwich_precision_of(scaled, rows, pooled=pooled, orthogonal=model.orthogonal, clusters=clusters)
     return precision.times_power(e)
 
