@@ -83,3 +83,19 @@ def test_values_are_refused_where_names_are_stored(cells):
     with pytest.raises(ValueError, match=r"covariates='dept' is not a column of adata\.obs.*did you mean 'depth'"):
         mcpca.tl.mcpca(cells, "patient", n_comps=3, covariates="dept")
     assert "mcpca" not in cells.uns
+
+
+def test_groups_are_remembered_and_split_together(cells, tmp_path):
+    cells.obs["donor"] = [f"{patient}-{i % 8}" for i, patient in enumerate(cells.obs["patient"])]
+    mcpca.tl.mcpca(cells, "patient", n_comps=3, batch="batch", covariates="depth", groups="donor")
+    result = mcpca.tl.replicability(cells, n_splits=3, rng=0)
+    y = cells.obs["patient"].to_numpy()
+    said = {"batch": cells.obs["batch"].to_numpy(), "covariates": cells.obs[["depth"]].to_numpy()}
+    model = MCPCA(3, random_state=0).fit(cells.X, y, **said)
+    expected = model.replicability(cells.X, y, n_splits=3, groups=cells.obs["donor"].to_numpy(), random_state=0, **said)
+    np.testing.assert_allclose(result.cosines, expected.cosines, atol=1e-10)
+    cells.write(tmp_path / "cells.h5ad")
+    stored = anndata.read_h5ad(tmp_path / "cells.h5ad").uns["mcpca"]["replicability"]
+    assert stored["by"] == "groups" == result.by
+    assert mcpca.tl.replicability(cells, n_splits=2, by="rows", rng=0).by == "rows"
+    assert mcpca.tl.bootstrap(cells, n=4, rng=0).angles.shape == (4, 3)

@@ -178,13 +178,17 @@ def standard_errors_of(
         counts = model.counts("standard_errors()")
         precision = precision_of(scaled, counts, pooled=pooled, orthogonal=model.orthogonal)
     else:
-        contexts = read_rows_of_fit(model, X, y, groups=groups, batch=batch, covariates=covariates, what="standard errors")
+        annotations = {"groups": groups, "batch": batch, "covariates": covariates}
+        contexts = read_rows_of_fit(model, X, y, **annotations, what="standard_errors")
         reader = reader_of(model, scaled, contexts, e)
         rows = rows_of_fit(model, reader, report)
         clusters = None
         if contexts.groups is not None:
-            clusters = Clusters(contexts.groups.codes, len(contexts.groups.names), partial(reader.squares_outside, rows))
-        precision = sandwich_precision_of(scaled, rows, pooled=pooled, orthogonal=model.orthogonal, clusters=clusters)
+            squares_outside = partial(reader.squares_outside, rows)
+            clusters = Clusters(contexts.groups.codes, len(contexts.groups.names), squares_outside)
+        precision = sandwich_precision_of(
+            scaled, rows, pooled=pooled, orthogonal=model.orthogonal, clusters=clusters, taken=reader.degrees_taken
+        )
     return precision.times_power(e)
 
 
@@ -202,12 +206,13 @@ def sandwich_precision_of(
     pooled: bool,
     orthogonal: bool = False,
     clusters: Clusters | None = None,
+    taken: Array | int = 0,
 ) -> Precision:
     """Return the standard errors that the ``rows``, or their groups, show whatever their distribution.
 
-    Other parameters as for ``precision_of``.
+    ``taken`` are the degrees of freedom of contexts that nuisance takes. Other parameters as for ``precision_of``.
     """
-    counts = np.array([len(row.scores) for row in rows])
+    counts = np.array([len(row.scores) for row in rows]) - taken
     information = information_of(model, counts, pooled=pooled, orthogonal=orthogonal)
     coefficients = partial(_coefficients, model)
     n_groups = None

@@ -124,8 +124,9 @@ def presence_tests(
     noise_free = gaussian.own_noise
     if X is not None:
         contexts = read_rows_of_fit(model, X, y, groups=groups, batch=batch, covariates=covariates, what="presence")
-        rows = rows_of_fit(model, reader_of(model, gaussian, contexts, e), report)
-        likelihood = likelihood_of_rows(gaussian, rows)
+        reader = reader_of(model, gaussian, contexts, e)
+        rows = rows_of_fit(model, reader, report)
+        likelihood = likelihood_of_rows(gaussian, rows, reader.degrees_taken)
         return presence_by_rows(
             likelihood,
             rows,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._covariances.nuisance import NuisanceFactors, nuisance_factors
 from .._covariances.row_groups import all_rows
 from .._covariances.streamed import context_means
 from .._data.blocks import times_power
@@ -73,19 +74,35 @@ def read_rows_of_fit(
 class RowReader:
     """Rows of a fit, read in the order of each context's rows.
 
-    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) are theirs.
+    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) and the factors of the nuisance, which is taken
+    out of the rows, are theirs.
     """
 
     contexts: Contexts
     gaussian: GaussianModel
     means: Array
     e: int
+    nuisance: NuisanceFactors | None = None
 
     @cached_property
     def scale(self) -> Array:
         """Factors of the features (p,) by which noise becomes isotropic."""
         gaussian = self.gaussian
         return np.ones(len(gaussian.white)) if gaussian.scale is None else gaussian.scale
+
+    @property
+    def degrees_taken(self) -> Array | int:
+        """Degrees of freedom of each context that nuisance takes."""
+        return 0 if self.nuisance is None else self.nuisance.ranks
+
+    @cached_property
+    def _columns(self) -> list[Any]:
+        assert self.nuisance is not None
+        return [basis.columns() for basis in self.nuisance.bases]
+
+    def explained(self, i: int, part: slice) -> tuple[Any, Array] | None:
+        """Return C (n', m) and F (m, p) with ``C F`` what nuisance explains of some rows of context i; None if none."""
+        return None if self.nuisance is None else (self._columns[i][part], self.nuisance.of(i))
 
     def pieces(self) -> Iterator[tuple[int, int, Any]]:
         """Yield some rows of a context, with its index and the position of the first among its rows."""
@@ -114,12 +131,15 @@ class RowReader:
             roots = np.broadcast_to(rows[i].roots, len(factors[i]))[part]
             z = rows[i].scores[part] / roots[:, None]
             codes = groups.codes[i][part]
+            explained = self.explained(i, part)
             order = np.argsort(codes, kind="stable")
             present, starts = np.unique(codes[order], return_index=True)
             for g, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
                 tg = t[members]
                 # D (X - m)^T t - A z^T t, sparse rows staying sparse.
                 across = block[members].T @ tg - np.outer(self.means[i], tg.sum(axis=0))
+                if explained is not None:
+                    across -= explained[1].T @ (explained[0][members].T @ tg)
                 sums[g] += self.scale[:, None] * across - white @ (z[members].T @ tg)
         return np.asarray(np.einsum("gpa,gpb->ab", sums, sums))
 
@@ -127,7 +147,7 @@ class RowReader:
 def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e: int) -> RowReader:
     """Return a reader of the rows that ``model`` was fitted on; ``gaussian`` is that of the rows times ``2^-e``.
 
-    One pass if the model was fitted to covariances and knows no means.
+    One pass if the model was fitted to covariances and knows no means, and one if rows have nuisance.
     """
     if contexts.engine is not None:
         raise ValueError(
@@ -136,7 +156,8 @@ def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e
         )
     _check_counts(model, contexts)
     means = context_means(contexts) if model.means is None else to_host(model.means).astype(np.float64)
-    return RowReader(contexts, gaussian, np.ldexp(means, -e), e)
+    nuisance = nuisance_factors(contexts)
+    return RowReader(contexts, gaussian, np.ldexp(means, -e), e, None if nuisance is None else nuisance.times_power(-e))
 
 
 def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
@@ -150,8 +171,9 @@ def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
     n_rows = int(contexts.n_samples.sum())
     parts: list[list[tuple[Array, Array]]] = [[] for _ in contexts.names]
     done = 0
-    for i, _, block in reader.pieces():
-        parts[i].append(_scores(block, reader.means[i], directions, scale))
+    for i, start, block in reader.pieces():
+        explained = reader.explained(i, slice(start, start + block.shape[0]))
+        parts[i].append(_scores(block, reader.means[i], directions, scale, explained))
         done += block.shape[0]
         report("rows", done, n_rows)
     rows = []
@@ -168,16 +190,31 @@ def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
     return rows
 
 
-def _scores(block: Any, mean: Array, directions: Array, scale: Array) -> tuple[Array, Array]:
-    """Return ``(x - m) V`` and ``|D (x - m)|^2`` of some rows of one context, V the directions and D the scale."""
+def _scores(
+    block: Any, mean: Array, directions: Array, scale: Array, explained: tuple[Any, Array] | None
+) -> tuple[Array, Array]:
+    """Return ``(x - m) V`` and ``|D (x - m)|^2`` of some rows of one context, V the directions and D the scale.
+
+    What nuisance explains of the rows, ``C F``, is taken off them; sparse rows stay sparse.
+    """
     weights = scale**2
     if scipy.sparse.issparse(block):
         values = block.astype(np.float64)
         scores = values @ directions - mean @ directions
         across = values @ (weights * mean)
+        taken: Any = 0.0
+        if explained is not None:
+            C, F = explained
+            scores = scores - C @ (F @ directions)
+            # -2 (x - m) . c F + |c F|^2, with the scale in both products.
+            with_F = values @ (weights[:, None] * F.T) - (weights * mean) @ F.T
+            c = C.toarray()
+            taken = np.einsum("nm,nm->n", c, c @ ((F * weights) @ F.T) - 2 * with_F)
         values.data = values.data**2
-        return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2)
+        return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2 + taken)
     centred = block - mean  # float64, as the mean is
+    if explained is not None:
+        centred = centred - explained[0] @ explained[1]
     return centred @ directions, centred**2 @ weights
 
 

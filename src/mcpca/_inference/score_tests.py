@@ -44,9 +44,9 @@ class ScoreTests(NamedTuple):
     p_values: Array
 
 
-def likelihood_of_rows(model: GaussianModel, rows: list[RowScores]) -> Likelihood:
-    """Return ``model`` with the covariances of these rows as data."""
-    n = np.array([len(row.scores) - 1.0 for row in rows])
+def likelihood_of_rows(model: GaussianModel, rows: list[RowScores], taken: Array | int = 0) -> Likelihood:
+    """Return ``model`` with the covariances of these rows as data; nuisance has ``taken`` degrees of freedom (k,)."""
+    n = np.array([len(row.scores) - 1.0 for row in rows]) - taken
     R = np.stack([row.scores.T @ row.scores for row in rows]) / n[:, None, None]
     rest = np.array([row.outside.sum() for row in rows]) / n
     return replace(without_data(model, n), R=R, rest=rest)

@@ -102,8 +102,19 @@ def read_fitted_contexts(
             f"This needs the rows that the model was fitted on: X has the contexts {quoted(names)}, and the "
             f"model was fitted on {quoted(fitted)}."
         )
+    _check_nuisance_of_fit(model, contexts)
     # Loadings of refitted models are compared with the fitted ones row by row.
     return contexts.in_order(fitted)
+
+
+def _check_nuisance_of_fit(model: FittedModel, contexts: Contexts) -> None:
+    """Raise unless rows of the fit come with the batch and the covariates that it removed."""
+    given = contexts.nuisance
+    if model.nuisance is not None:
+        has_batch = given is not None and given.has_batch
+        model.nuisance.check_complete(has_batch, given is not None and bool(given.columns))
+    elif given is not None:
+        raise ValueError(f"This model was fitted without {given.in_words()}; drop it, or fit with it.")
 
 
 def _blocks_with_fitted_features(model: FittedModel, named: NamedBlocks) -> Any:

@@ -33,7 +33,6 @@ from .._covariances.nuisance import ContextBasis, context_basis
 from .._data.contexts import Contexts
 from .._utils.types import Array
 
-
 # Degrees of freedom below which there are none: what is left is rounding, or a part of a single one.
 _LEAST_FREEDOM = 0.5
 

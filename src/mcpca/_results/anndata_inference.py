@@ -48,7 +48,19 @@ def replicability_content(result: Replicability, mcpcs: Sequence[str], params: d
     pd = require("pandas", EXTRA)
     columns = {"agreement": result.agreement, "spread": result.spread, "replicates": result.replicates}
     table = pd.DataFrame(columns, index=list(mcpcs))
-    return {"table": table, "cosines": result.cosines, "threshold": result.threshold, "params": params}
+    content = {
+        "table": table,
+        "cosines": result.cosines,
+        "threshold": result.threshold,
+        "by": result.by,
+        "params": params,
+    }
+    # Neither None nor an empty list of text is kept by all versions of anndata.
+    if result.n_ways is not None:
+        content["n_ways"] = result.n_ways
+    if result.left_out:
+        content["left_out"] = np.array([str(name) for name in result.left_out], dtype=object)
+    return content
 
 
 def stored_replicability(source: Any, key: str) -> Replicability | None:
@@ -56,7 +68,14 @@ def stored_replicability(source: Any, key: str) -> Replicability | None:
     stored = stored_result(source, key, REPLICABILITY)
     if stored is None:
         return None
-    return Replicability(np.asarray(stored["cosines"], dtype=np.float64), float(stored["threshold"]))
+    n_ways = stored.get("n_ways")
+    return Replicability(
+        np.asarray(stored["cosines"], dtype=np.float64),
+        float(stored["threshold"]),
+        by=str(stored.get("by", "rows")),
+        n_ways=None if n_ways is None else int(n_ways),
+        left_out=tuple(str(name) for name in stored.get("left_out", ())),
+    )
 
 
 def bootstrap_content(

@@ -110,12 +110,14 @@ def run_loadings(
         if data.labels is None:  # the file is one context, called by its name
             names = [stem_of(paths[0])]
             # One context gives a vector (r,); the table has one row for it.
-            B = np.atleast_2d(to_host(model.loadings_for(data.source, corrected=not as_fitted)))
+            B = np.atleast_2d(to_host(model.loadings_for(data.source, corrected=not as_fitted, **data.nuisance)))
         else:
             # loadings_for orders contexts as the categories are, so that names and rows of B (k, r) match.
             names = data.labels.categories
             labels = known_labels(model, data.labels)
-            B = np.atleast_2d(to_host(model.loadings_for(data.source, labels, corrected=not as_fitted)))
+            B = np.atleast_2d(
+                to_host(model.loadings_for(data.source, labels, corrected=not as_fitted, **data.nuisance))
+            )
     which = fitted_model(model).loadings_in_words(not as_fitted)
     console.note(f"these are {which}.")
     # The loadings are few, and in the JSON itself.

@@ -17,11 +17,13 @@ from ._console import Console
 from ._help import CommandWithExamples
 from ._options import (
     FILE,
+    annotation_options,
     common_options,
     data_argument,
     force_option,
     format_option,
     model_options,
+    nuisance_options,
     out_file_options,
     reading_options,
     seed_option,
@@ -45,12 +47,14 @@ def _typed_words() -> list[str]:
     cls=CommandWithExamples,
     examples=(
         "mcpca fit cells.h5ad --context cell_type",
+        "mcpca fit cells.h5ad --context cell_type --groups donor --batch run --covariates log_counts",
         "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
         "mcpca fit regions/*.csv --out regions-mcpca",
     ),
 )
 @data_argument
 @reading_options
+@annotation_options
 @model_options
 @click.option(
     "-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="For results."
@@ -92,6 +96,7 @@ def fit(**params: Any) -> None:
 )
 @data_argument
 @reading_options
+@annotation_options
 @click.option("--ranks", metavar="A-B", help="Ranks to look at: 1-20, or 2,4,8.")
 @click.option(
     "--criteria",
@@ -142,6 +147,7 @@ def _parse_ranks(text: str | None) -> list[int] | None:
 @click.argument("model", type=FILE)
 @data_argument
 @reading_options
+@nuisance_options
 @click.option(
     "--center",
     type=click.Choice(["overall", "context", "own"]),
@@ -173,6 +179,7 @@ def transform(**params: Any) -> None:
 @click.argument("model", type=FILE)
 @data_argument
 @reading_options
+@nuisance_options
 @click.option(
     "--as-fitted",
     is_flag=True,
@@ -236,6 +243,7 @@ def merge(**params: Any) -> None:
 @click.argument("model", type=FILE)
 @click.argument("data", nargs=-1, type=FILE)
 @reading_options
+@annotation_options
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--as-fitted", is_flag=True, help="Show loadings with the noise of their context in them.")
 @click.option(

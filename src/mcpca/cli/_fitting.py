@@ -167,7 +167,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         if data.labels is None:
             model.fit(data.X)
         else:
-            model.fit(data.source, data.labels, checkpoint=checkpoint)
+            annotations = data.annotations if options.rank is None or options.cross_fit else data.nuisance
+            model.fit(data.source, data.labels, checkpoint=checkpoint, **annotations)
     model.verbose = None  # the saved model must not hold this console
     # Set after the fit: the estimator was given bare arrays, which have no names it could have taken over.
     names = None if data.feature_names is None else feature_names(name_array(data.feature_names))
@@ -227,12 +228,17 @@ def library_errors(path: Path) -> Iterator[None]:
 
 
 def row_scores(model: MCPCA, data: TableData, center: str, *, posterior: bool = False) -> Array:
-    """Return scores (n, r), centred "overall", by "context" as fitted, or by the "own" means of these rows."""
+    """Return scores (n, r), centred "overall", by "context" as fitted, or by the "own" means of these rows.
+
+    With batch or covariates, scores are of rows without them, centred by context and batch.
+    """
     y = None if data.labels is None else known_labels(model, data.labels)
     # In Python None is the centring by context as fitted.
     parameter: Any = {"overall": "overall", "context": None, "own": "own"}[center]
+    if data.nuisance and center == "overall":
+        parameter = None
     with library_errors(data.files[0]):
-        return np.asarray(model.transform(data.source, y, center=parameter, posterior=posterior))
+        return np.asarray(model.transform(data.source, y, center=parameter, posterior=posterior, **data.nuisance))
 
 
 def known_labels(model: MCPCA, labels: Labels) -> Labels:
@@ -304,16 +310,19 @@ def write_model_report(
     """Write the report of a model, with rows if there are any."""
     content: dict[str, Any] = {}
     # What errors and tests are taken from: the rows, if they are those of the fit, else the model alone.
-    evidence: list[tuple[Any, ...]] = [()]
+    evidence: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {})]
     if data is not None and data.labels is not None:
         content = {"X": data.source, "y": known_labels(model, data.labels)}
-        evidence.insert(0, (content["X"], content["y"]))
+        evidence.insert(0, ((content["X"], content["y"]), data.annotations))
     # Both need the numbers of rows; standard errors are those of a likelihood.
     if fitted_model(model).is_likelihood and model.n_samples_per_context_ is not None:
-        for rows in evidence:
+        for rows, annotations in evidence:
             # Raised for other rows than those of the fit, and if the model leaves nothing to estimate errors from.
             with suppress(ValueError):
-                content |= {"standard_errors": model.standard_errors(*rows), "presence": model.presence(*rows)}
+                content |= {
+                    "standard_errors": model.standard_errors(*rows, **annotations),
+                    "presence": model.presence(*rows, **annotations),
+                }
                 break
     shown_run = None if run is None else for_a_reader(run)
     report_writer()(model, path, **content, title=title, run=shown_run, corrected=corrected, overwrite=True)

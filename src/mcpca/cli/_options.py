@@ -99,6 +99,14 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     ),
 }
 READING_PARAMETERS = tuple(_READING_OPTIONS)
+# Also fields of ``Reading``, but only of commands that have a use for them.
+_GROUPS_OPTION = click.option(
+    "--groups", multiple=True, help="Rows sampled together, such as donors: split together.", **_column
+)
+_NUISANCE_OPTIONS = (
+    click.option("--batch", multiple=True, help="Strata whose means are removed within contexts.", **_column),
+    click.option("--covariates", metavar="A,B|FORMULA", help="Columns that are regressed out within contexts."),
+)
 
 
 def reading_options(function: _Function) -> _Function:
@@ -106,10 +114,21 @@ def reading_options(function: _Function) -> _Function:
     return _decorated(function, *_READING_OPTIONS.values())
 
 
+def nuisance_options(function: _Function) -> _Function:
+    """Add ``--batch`` and ``--covariates``."""
+    return _decorated(function, *_NUISANCE_OPTIONS)
+
+
+def annotation_options(function: _Function) -> _Function:
+    """Add ``--groups``, ``--batch`` and ``--covariates``."""
+    return _decorated(function, _GROUPS_OPTION, *_NUISANCE_OPTIONS)
+
+
 def take_reading(params: dict[str, Any]) -> Reading:
     """Take the parameters of ``reading_options`` out of ``params``; return them checked, as a ``Reading``."""
     # Popped, so that what is left belongs to the command alone and can be passed on as it is.
     values = {name: params.pop(name) for name in READING_PARAMETERS}
+    values |= {name: params.pop(name) for name in ("groups", "batch", "covariates") if name in params}
     # A tab is hard to type in a shell, and "\t" in quotes arrives as two characters.
     delimiter = {"tab": "\t", "\\t": "\t"}.get(values["delimiter"], values["delimiter"])
     if delimiter is not None and len(delimiter) != 1:

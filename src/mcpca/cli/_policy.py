@@ -58,6 +58,12 @@ def check_fit(params: dict[str, Any]) -> None:
         )
     if params["robust"] and params["checkpoint"] is not None:
         raise without_effect("--checkpoint", "a robust fit keeps no progress in files; drop one of the two")
+    if params["groups"] and params["rank"] is not None and not params["cross_fit"]:
+        # Errors in the report are by groups; they are those of a likelihood.
+        if params["solver"] != "ml" or params["report"] is False:
+            raise without_effect(
+                "--groups", "the rank is given, and nothing else splits rows; drop it, or pass --rank auto, --cross-fit"
+            )
     if params["robust"] and params["cross_fit"]:
         raise click.UsageError(
             "--cross-fit cannot be combined with --robust: loadings in unseen rows are variances, which bad rows spoil."

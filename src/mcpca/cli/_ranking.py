@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from .._data.contexts import read_contexts
 from .._rank.selection import CRITERIA, RankSelection, select_rank
 from ._console import Console, Failure
 from ._fitting import library_errors, print_about
@@ -63,9 +62,15 @@ def _select(
         raise UnusableFileError(data.files[0], "holds moments and no rows, which most criteria need; pass the rows.")
     # "none" leaves the noise test and the halves, which always run because they decide.
     wanted = CRITERIA if "all" in criteria else tuple(c for c in criteria if c != "none")
-    # Checked once, for all criteria; the rows are not copied.
-    contexts = read_contexts(data.source, data.labels)
-    return select_rank(contexts, ranks=ranks, criteria=wanted, random_state=seed, verbose=console.progress)
+    return select_rank(
+        data.source,
+        data.labels,
+        ranks=ranks,
+        criteria=wanted,
+        random_state=seed,
+        verbose=console.progress,
+        **data.annotations,
+    )
 
 
 def _write(selection: RankSelection, out: Path, force: bool, format: str, console: Console) -> list[str]:
@@ -92,5 +97,6 @@ def _in_words(selection: RankSelection) -> str:
     if agreement is not None and np.isfinite(agreement).any():
         pairs = zip(selection.ranks.tolist(), agreement.tolist(), strict=True)
         shown = ", ".join(f"{r}: {a:.2f}" for r, a in pairs if np.isfinite(a))
-        lines += ["", f"Agreement of halves of the rows, by rank: {shown}"]
+        what = "rows" if selection.replicability is None else selection.replicability.by
+        lines += ["", f"Agreement of halves of the {what}, by rank: {shown}"]
     return "\n".join(lines)

@@ -36,6 +36,8 @@ def replicability(
     key: str = "mcpca",
     n_splits: int = 10,
     threshold: float = REPLICATES,
+    by: str = "auto",
+    groups: str | list[str] | None = None,
     rng: Any = NOT_GIVEN,
     random_state: Any = NOT_GIVEN,
     verbose: Any = None,
@@ -49,8 +51,11 @@ def replicability(
         ``obsm`` and features are those of the fit.
     key : str
         The ``key_added`` of the fit.
-    n_splits, threshold, verbose
-        As for ``MCPCA.replicability``.
+    n_splits, threshold, by, verbose
+        As for ``MCPCA.replicability``: ``by="contexts"`` asks whether axes would be found in other contexts.
+    groups : str or list of str, optional
+        Columns of ``adata.obs`` that say which rows were sampled together, and so are split together; by default those
+        of the fit. Batch and covariates are those of the fit.
     rng : int, Generator, SeedSequence, BitGenerator or None
         Determines the splits; by default 0. The seed used is stored as an integer.
     random_state : int, Generator, RandomState or None
@@ -77,9 +82,11 @@ def replicability(
     >>> mcpca.tl.replicability(adata, n_splits=3, rng=0).n_replicating
     4
     """
-    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.replicability")
-    result = model.replicability(contexts, n_splits=n_splits, threshold=threshold, random_state=seed, verbose=verbose)
-    params = _params(n_splits=len(result.cosines), random_state=seed)
+    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.replicability", groups)
+    result = model.replicability(
+        contexts, n_splits=n_splits, threshold=threshold, by=by, random_state=seed, verbose=verbose
+    )
+    params = _params(n_splits=len(result.cosines), by=by, random_state=seed)
     add_result(adata, key, REPLICABILITY, replicability_content(result, _mcpcs(adata, key), params))
     return result
 
@@ -91,6 +98,7 @@ def bootstrap(
     n: int = 200,
     confidence: float = 0.95,
     corrected: bool = True,
+    groups: str | list[str] | None = None,
     rng: Any = NOT_GIVEN,
     random_state: Any = NOT_GIVEN,
     verbose: Any = None,
@@ -99,8 +107,8 @@ def bootstrap(
 
     Parameters
     ----------
-    adata, key, rng, random_state
-        As for ``mcpca.tl.replicability``; contexts need 2 rows.
+    adata, key, groups, rng, random_state
+        As for ``mcpca.tl.replicability``; contexts need 2 rows. Groups are resampled whole.
     n, confidence, corrected, verbose
         As for ``MCPCA.bootstrap``.
 
@@ -117,7 +125,7 @@ def bootstrap(
     Cost as for ``MCPCA.bootstrap``: n fits. Rows on Dask are refused: resamples are fitted in the memory of this
     process.
     """
-    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.bootstrap")
+    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.bootstrap", groups)
     result = model.bootstrap(
         contexts, n=n, confidence=confidence, corrected=corrected, random_state=seed, verbose=verbose
     )
@@ -184,12 +192,12 @@ def associate(
     return result
 
 
-def _asked(adata: Any, key: str, rng: Any, random_state: Any, what: str) -> tuple[MCPCA, Contexts, int]:
+def _asked(adata: Any, key: str, rng: Any, random_state: Any, what: str, groups: Any) -> tuple[MCPCA, Contexts, int]:
     """Return the fitted model, the rows of the fit, and the seed of what is asked about them by ``what``."""
     _check(adata, key)
     # A Generator cannot be stored: one number is drawn from it, and that repeats the run.
     seed = as_seed(one_random_state(rng, random_state, 0))
-    return read_model(MCPCA, adata, key), contexts_of_fit(adata, key, what), seed
+    return read_model(MCPCA, adata, key), contexts_of_fit(adata, key, what, groups), seed
 
 
 def _check(adata: Any, key: str) -> None:

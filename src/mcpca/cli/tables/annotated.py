@@ -139,9 +139,9 @@ class Annotated:
                 f"{option} {name!r} is not among its {what}; {did_you_mean(name, names)}it has {quoted_names(names)}.",
             )
 
-    def labels(self, column: str, na_values: Collection[str] = ()) -> Labels:
+    def labels(self, column: str, na_values: Collection[str] = (), option: str = "--context") -> Labels:
         """Return a column of ``obs``; categories keep their order."""
-        column_positions([str(c) for c in self.obs.columns], [column], self.where, "column of obs (--context)")
+        column_positions([str(c) for c in self.obs.columns], [column], self.where, f"column of obs ({option})")
         values = self.obs[column]
         categories = getattr(getattr(values, "cat", None), "categories", None)
         if categories is None:
@@ -157,6 +157,8 @@ class Annotated:
         stored, names = self.matrix(reading)
         labels = [self.labels(c, reading.na_values) for c in reading.context] if reading.labels is None else []
         part = FilePart(self.where, self.n_obs, names, labels=labels, row_names=self._row_names(reading))
+        for column in reading.annotation_columns:
+            part.annotations[column] = self.labels(column, reading.na_values, "--groups, --batch or --covariates")
         if len(set(names)) < len(names):
             raise UnusableFileError(
                 self.where, "has features of the same name; make the names unique (adata.var_names_make_unique())."

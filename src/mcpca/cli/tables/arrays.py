@@ -44,7 +44,11 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
             path, f"it has shape {X.shape} and type {X.dtype}; rows are a 2-D array of real numbers."
         )
     _check_unnamed_columns(X.shape[1], reading, wanted, str(path))
-    for option, value in (("--index", reading.index), ("--context", reading.context and reading.labels is None)):
+    for option, value in (
+        ("--index", reading.index),
+        ("--context", reading.context and reading.labels is None),
+        ("--groups, --batch or --covariates", reading.annotation_columns),
+    ):
         if value:
             raise UnusableFileError(
                 path, f"is an .npy, which has no columns for {option}; drop it. --labels FILE names contexts."
@@ -170,12 +174,16 @@ class Npz:
         columns = [] if reading.labels is not None else list(reading.context)
         vectors = self.vectors(shape[0])
         column_positions(vectors, columns, self.where, f"1-D array of length {shape[0]:,} (--context)")
+        annotations = reading.annotation_columns
+        what = f"1-D array of length {shape[0]:,} (--groups, --batch or --covariates)"
+        column_positions(vectors, annotations, self.where, what)
         if reading.index is not None:
             column_positions(vectors, [reading.index], self.where, f"1-D array of length {shape[0]:,} (--index)")
         X, names, others = _select_features(X, self._feature_names(shape), reading, wanted, self.where)
         labels = [self.labels(name, reading.na_values) for name in columns]
         row_names = None if reading.index is None else [str(v) for v in self._values(reading.index)]
-        return FilePart(self.where, shape[0], names, [X], None, labels, row_names, others)
+        said = {name: self.labels(name, reading.na_values) for name in annotations}
+        return FilePart(self.where, shape[0], names, [X], None, labels, row_names, others, annotations=said)
 
     def _read_contexts(self, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
         names = self.matrices()
@@ -188,7 +196,11 @@ class Npz:
             raise UnusableFileError(
                 self.where, f"has 2-D arrays of different widths {sorted(widths)[:5]}, which cannot be contexts."
             )
-        for option, value in (("--context", reading.context), ("--index", reading.index)):
+        for option, value in (
+            ("--context", reading.context),
+            ("--index", reading.index),
+            ("--groups, --batch or --covariates", reading.annotation_columns),
+        ):
             if value:
                 raise UnusableFileError(
                     self.where,

@@ -22,7 +22,8 @@ from ..._utils.wording import listed
 from ._errors import UnusableFileError, quoted_names, short
 from .data import FilePart, Reading, TableData
 from .kinds import FileKind
-from .labels import Labels
+from .labels import Labels, stacked
+from .row_annotations import annotations_of
 
 _SCAN_BYTES = 2**26  # of rows read from disk at a time
 _CHECKED_NUMBERS = 2**22  # looked at at a time, so that the check for gaps needs little memory beside the rows
@@ -67,7 +68,17 @@ def assembled(
         notes=notes,
         dropped=dropped,
         oddities=oddities,
+        annotations=_annotations(parts, is_kept, reading),
     )
+
+
+def _annotations(parts: list[FilePart], is_kept: Array, reading: Reading) -> dict[str, Any]:
+    """Return groups, batch and covariates of the kept rows."""
+    columns = {}
+    for name in reading.annotation_columns:
+        labels = stacked([part.annotations[name] for part in parts])
+        columns[name] = Labels(labels.codes[is_kept], labels.categories)
+    return annotations_of(columns, reading.groups, reading.batch, reading.covariates)
 
 
 def stem_of(path: Path) -> str:

@@ -20,6 +20,7 @@ class Roles:
     """Columns by their role; ``others`` have none and were not dropped."""
 
     contexts: list[str]
+    annotations: list[str]
     index: str | None
     features: list[str]
     others: list[str]
@@ -46,15 +47,17 @@ def choose_columns(
     contexts = [] if reading.labels is not None else list(reading.context)
     # For its error, which names what is missing; the positions are not needed here.
     column_positions(names, contexts, where, "column (--context)")
+    annotations = reading.annotation_columns
+    column_positions(names, annotations, where, "column (--groups, --batch or --covariates)")
     if reading.index is not None:
         column_positions(names, [reading.index], where, "column (--index)")
         index = reading.index
     # Before the features are chosen: a context or an index is never a feature, whatever the patterns match.
-    taken = {*contexts, *([] if index is None else [index])}
+    taken = {*contexts, *annotations, *([] if index is None else [index])}
     for option, patterns in (("--drop", reading.drop), ("--features", reading.features)):
         _check_overlap(option, patterns, taken, names, where)
     features, others = choose_features(names, reading, wanted, where, taken)
-    return Roles(contexts, index, features, others)
+    return Roles(contexts, annotations, index, features, others)
 
 
 def choose_features(

@@ -19,6 +19,7 @@ from ..._utils.types import Array
 from ..._utils.wording import LISTED
 from ._errors import UnusableFileError, did_you_mean, quoted_names
 from .labels import Labels
+from .row_annotations import covariate_columns
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class Reading:
         Accept files that are the same or have the same content.
     max_bytes : int
         Memory for rows; larger data stay on disk and are read in blocks.
+    groups, batch : tuple of str
+        Columns that say which rows were sampled together, and the strata of rows; several are crossed.
+    covariates : str or None
+        Columns of covariates, separated by commas, or a formula over them.
     """
 
     context: tuple[str, ...] = ()
@@ -71,6 +76,14 @@ class Reading:
     na_values: tuple[str, ...] = ()
     allow_duplicates: bool = False
     max_bytes: int = 2**31
+    groups: tuple[str, ...] = ()
+    batch: tuple[str, ...] = ()
+    covariates: str | None = None
+
+    @property
+    def annotation_columns(self) -> list[str]:
+        """Columns that say something else of rows than their context, each once; these are not features."""
+        return list(dict.fromkeys([*self.groups, *self.batch, *covariate_columns(self.covariates)]))
 
 
 @dataclass
@@ -89,6 +102,8 @@ class FilePart:
         If ``blocks`` is None, the rows on disk, as anything that ``as_source`` reads.
     labels : list of Labels
         One for each column of contexts.
+    annotations : dict of str to Labels
+        The values of each of ``Reading.annotation_columns``, as text.
     row_names : list of str or None
     others : list of str
         Columns that could be features and were not asked for.
@@ -109,6 +124,7 @@ class FilePart:
     row_numbers: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     oddities: list[str] = field(default_factory=list)
+    annotations: dict[str, Labels] = field(default_factory=dict)
 
 
 @dataclass
@@ -134,6 +150,8 @@ class TableData:
         Contexts that were left out because they are small, with their number of rows.
     oddities : list of str
         What looks like a mistake, in words.
+    annotations : dict of str to array
+        ``groups``, ``batch`` and ``covariates`` of the rows, as the estimator takes them; those that were asked for.
     """
 
     X: Any
@@ -147,6 +165,12 @@ class TableData:
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     oddities: list[str] = field(default_factory=list)
+    annotations: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def nuisance(self) -> dict[str, Any]:
+        """Batch and covariates of the rows, those that were asked for."""
+        return {name: value for name, value in self.annotations.items() if name != "groups"}
 
     @property
     def n_rows(self) -> int:

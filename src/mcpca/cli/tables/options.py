@@ -33,6 +33,9 @@ _OPTIONS = {
     "na_values": ("--na-values", _ROWS, "files of rows"),
     "min_samples": ("--min-samples", _ROWS, "files of rows"),
     "drop_unlabelled": ("--drop-unlabelled", _ROWS, "files of rows"),
+    "groups": ("--groups", _ROWS, "files of rows"),
+    "batch": ("--batch", _ROWS, "files of rows"),
+    "covariates": ("--covariates", _ROWS, "files of rows"),
 }
 _ABOUT_CONTEXTS = ("na_values", "min_samples", "drop_unlabelled")
 

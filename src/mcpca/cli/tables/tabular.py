@@ -102,9 +102,11 @@ def read_table(
     """Read labels, names of rows and, within ``budget``, the features; ``report_share`` gets the share done."""
     roles = roles_of(table, reading, wanted)
     p = len(roles.features)
-    texts = [*roles.contexts, *([] if roles.index is None else [roles.index])]
-    # Columns of a batch: p features, then contexts, then the index if there is one.
-    builders = [LabelBuilder(reading.na_values) for _ in roles.contexts]
+    # A column may be both, context and group, but is read once.
+    labelled = list(dict.fromkeys([*roles.contexts, *roles.annotations]))
+    texts = [*labelled, *([] if roles.index is None else [roles.index])]
+    # Columns of a batch: p features, then contexts and annotations, then the index if there is one.
+    builders = [LabelBuilder(reading.na_values) for _ in labelled]
     row_names: list[str] | None = None if roles.index is None else []
     blocks: list[Array] | None = []
     taken_bytes = 0
@@ -140,10 +142,23 @@ def read_table(
     if n == 0:
         raise UnusableFileError(table.where, "has a header but no rows.")
     gaps.check(table.where, n)
-    labels = [builder.finish() for builder in builders]
+    columns = {name: builder.finish() for name, builder in zip(labelled, builders, strict=True)}
+    labels = [columns[name] for name in roles.contexts]
+    annotations = {name: columns[name] for name in roles.annotations}
     rows = TableBlocks(table, roles.features) if blocks is None else None
     row_numbers = [roles.features[j] for j in rising.columns()]
-    return FilePart(table.where, n, roles.features, blocks, rows, labels, row_names, roles.others, row_numbers)
+    return FilePart(
+        table.where,
+        n,
+        roles.features,
+        blocks,
+        rows,
+        labels,
+        row_names,
+        roles.others,
+        row_numbers,
+        annotations=annotations,
+    )
 
 
 class RisingColumns:
