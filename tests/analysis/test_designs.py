@@ -12,6 +12,7 @@ from mcpca import MCPCA
 from mcpca.analysis import associate, describe
 from mcpca.analysis._arrangements import plan
 from mcpca.analysis._design_tests import between_contexts, partial_tests
+from mcpca.analysis._weights import Sampled, Weights
 
 
 def with_loadings(B, n_samples=1000):
@@ -263,6 +264,18 @@ def test_contexts_with_few_rows_count_less():
     assert "those with few rows count less" in str(associate(model, x, weights="errors"))
     given = associate(model, x, weights=dict(zip(model.contexts_, 3 * n, strict=True)))
     np.testing.assert_allclose(given.effects["effect"], rows)
+
+
+def test_errors_are_those_of_variances_of_gaussian_rows(rng):
+    """Against the spread of variances, standard deviations, logarithms and means of 4,000 samples of 50 rows."""
+    rows = 1.7 * rng.standard_normal((4000, 50))
+    variance = rows.var(axis=1, ddof=1)[:, None]
+    values = {"loadings": variance, "sd": np.sqrt(variance), "mean": rows.mean(axis=1)[:, None]}
+    for what, v in values.items():
+        for scale in ("linear", "log")[: 1 if what == "mean" else 2]:
+            V = v if scale == "linear" else np.log(v)
+            constant = Weights("errors", np.full(4000, 50.0), scale)._constants(V, Sampled(what, variance))
+            assert constant[0] / 50 == pytest.approx(V.var(), rel=0.1), (what, scale)
 
 
 def test_weights_by_errors_find_more_where_rows_are_unequal():
