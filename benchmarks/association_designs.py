@@ -10,9 +10,9 @@ one number; intervals are those of Student's t, and no bar is set for them.
 The paired example: 10 patients before and after, loadings that differ by gamma(2) between patients, by 15% within, and
 by a factor of 1.4 after treatment. The bar of its power, p <= 0.05 within pairs, is 0.9.
 
-Data sets have the seeds 1000, 1001, ..., or those from ``--first`` on. The errors of logarithms were corrected after a run
-with these, in which intervals of the pairs with unequal rows held in 0.904; with ``--first 5000``, seeds that were used
-for nothing, that design has 0.055, and 0.935 of its intervals hold. Nothing else was chosen by any of them.
+Data sets have the seeds 1000, 1001, ..., or those from ``--first`` on. The errors of logarithms were corrected after a
+run with these, in which intervals of the pairs with unequal rows held in 0.904; with ``--first 5000``, seeds that were
+used for nothing, that design has 0.055, and 0.935 of its intervals hold. Nothing else was chosen by any of them.
 
 With ``--data DIR`` also real pairs, normal lung and tumour of ten patients: p of each MCPC without and within pairs.
 
