@@ -129,7 +129,7 @@ def test_new_rows_are_coded_as_those_of_the_fit():
 )  # fmt: skip
 def test_bad_annotations_are_named(said, match):
     with pytest.raises(ValueError, match=match):
-        MCPCA(1).fit(X, Y, **said)
+        MCPCA(None if "groups" in said else 1).fit(X, Y, **said)  # beside a rank groups have no effect
 
 
 def test_bad_columns_and_formulas_are_named(frame):
@@ -148,3 +148,16 @@ def test_bad_columns_and_formulas_are_named(frame):
 def test_covariances_have_no_rows():
     with pytest.raises(ValueError, match="batch has no effect, because it is about rows, and covariances have none"):
         MCPCA(1).fit(np.stack([np.eye(3)] * 2), batch=BATCH)
+
+
+def test_a_formula_may_bring_its_table():
+    table = {"sex": list("fmfmfmfmfmfm"), "depth": DEPTH + 1, "other": np.zeros(N)}
+    frame = pd.DataFrame(X, columns=["f", "g", "h"]).assign(**table)
+    expected, _ = attached(frame.drop(columns="other"), Y, covariates="sex * np.log(depth)")
+    contexts, annotated = attached(X, Y, covariates=("sex * np.log(depth)", table))
+    assert annotated.annotations.variables.keys() == {"sex", "depth"}
+    assert contexts.nuisance.columns == expected.nuisance.columns
+    for i in range(2):
+        np.testing.assert_array_equal(contexts.nuisance.numbers[i], expected.nuisance.numbers[i])
+    with pytest.raises(ValueError, match="covariates='dept' is not a column of the table.*did you mean 'depth'"):
+        take_annotations(X, Y, covariates=("sex + dept", table))

@@ -6,7 +6,8 @@ of these. ``take_annotations`` reads them and takes their columns out of X; ``An
 rows of ``Contexts``.
 
 Covariates are variables: numbers, or factors (text, categoricals, booleans), each of which becomes an indicator for
-every level but the first. A table or dict has one for each column; a formula combines the columns that it names.
+every level but the first. A table or dict has one for each column; a formula combines the columns of X that it names,
+or those of a table beside it.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Annotations:
         strata = np.zeros(n, dtype=np.intp) if self.batch is None else self.batch.codes
         levels = np.array([None], dtype=object) if self.batch is None else self.batch.categories
         return NuisanceDesign(
-            [strata[rows] for rows in places], [numbers[rows] for rows in places], levels, columns, coding
+            levels, columns, coding, [strata[rows] for rows in places], [numbers[rows] for rows in places]
         )
 
     def codes(self) -> dict[str, Array]:
@@ -289,11 +290,14 @@ def _formula(part: tuple[Any, InputKind], value: Any, coding: Coding | None) -> 
     """Return the formula that covariates are, if they are one: text that is no column and has an operator in it."""
     if coding is not None:
         return coding.formula
-    if not isinstance(value, str):
+    if _is_formula_of_table(value):
+        value = value[0]
+    elif not isinstance(value, str):
         return None
-    columns = column_names(_table(*part)[0]) or []
-    if value in columns or not _OPERATORS.search(value):
-        return None
+    else:
+        columns = column_names(_table(*part)[0]) or []
+        if value in columns or not is_formula(value):
+            return None
     stateful = _STATEFUL.search(value)
     if stateful is not None:
         raise ValueError(
@@ -302,6 +306,17 @@ def _formula(part: tuple[Any, InputKind], value: Any, coding: Coding | None) -> 
             "nothing here.)"
         )
     return value
+
+
+def is_formula(text: str) -> bool:
+    """Whether text has an operator in it, and so is a formula and not the name of a column."""
+    return _OPERATORS.search(text) is not None
+
+
+def _is_formula_of_table(value: Any) -> bool:
+    """Whether covariates are a formula and the table that it is about."""
+    is_pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    return is_pair and (isinstance(value[1], Mapping) or column_names(value[1]) is not None)
 
 
 def _variables(
@@ -323,6 +338,12 @@ def _columns(
     X: Any, kind: InputKind, value: Any, formula: str | None, taken: dict[str, None], coding: Coding | None
 ) -> dict[str, Any]:
     """Return the columns that covariates are or name, as they are."""
+    if _is_formula_of_table(value):
+        table = value[1]
+        known = list(table) if isinstance(table, Mapping) else list(column_names(table) or [])
+        names = list(formula_variables(value[0], "covariates") if coding is None else coding.names)
+        names = check_column_names(names, known, "covariates", "the table", "in the formula")
+        return {name: in_row_order(X, table[name], kind, "covariates") for name in names}
     table, where = _table(X, kind)
     is_names = isinstance(value, str) or (
         isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)

@@ -340,7 +340,7 @@ def noise_of_stored(stored: dict[str, Any]) -> str | None:
     # In older versions only a likelihood had noise, and "isotropic" was the default of all solvers.
     if "corrected_loadings" not in stored and not SOLVERS[solver].models_noise:
         return None
-    return resolved_noise(solver, stored["params"].get("noise"))
+    return resolved_noise(solver, stored["params"].get("noise"), str(stored["params"].get("missing", "error")))
 
 
 def read_model(cls: Any, adata: Any, key: str) -> Any:

@@ -84,6 +84,7 @@ def rows_of_fit(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByCon
     if any(map(has_dask_rows, blocks)):
         raise TypeError("X is on Dask, and rows are drawn here; pass rows that were computed: a sample of X.compute().")
     # A single row is enough here: scores need no covariance.
+    fitted_model(model).refuse_missing("Drawing rows", "Draw the scores that model.transform(X, y) returns.")
     contexts = read_new_contexts(fitted_model(model), X, y, min_samples=1)
     names = [str(name) for name in contexts.names.tolist()]
     if contexts.by_name:
