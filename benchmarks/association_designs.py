@@ -10,11 +10,13 @@ one number; intervals are those of Student's t, and no bar is set for them.
 The paired example: 10 patients before and after, loadings that differ by gamma(2) between patients, by 15% within, and
 by a factor of 1.4 after treatment. The bar of its power, p <= 0.05 within pairs, is 0.9.
 
-Data sets have the seeds 1000, 1001, ...; none of them was used to choose anything.
+Data sets have the seeds 1000, 1001, ..., or those from ``--first`` on. The errors of logarithms were corrected after a
+run with these, in which intervals of the pairs with unequal rows held in 0.904; with ``--first 5000``, seeds that were
+used for nothing, that design has 0.055, and 0.935 of its intervals hold. Nothing else was chosen by any of them.
 
 With ``--data DIR`` also real pairs, normal lung and tumour of ten patients: p of each MCPC without and within pairs.
 
-python benchmarks/association_designs.py [--data-sets 1000] [--data DIR]
+python benchmarks/association_designs.py [--data-sets 1000] [--first 1000] [--data DIR]
 """
 
 from __future__ import annotations
@@ -227,13 +229,13 @@ def _within(values: list[bool]) -> str:
     return "yes" if abs(np.mean(values) - 0.05) <= 0.015 else "NO"
 
 
-def type_one(n_data_sets: int) -> list[dict]:
+def type_one(n_data_sets: int, first: int = _FIRST_SEED) -> list[dict]:
     """Return the share of p <= 0.05 in each null design, with its 95% interval."""
     rows = []
     for name, draw in NULLS.items():
         rejected: list[bool] = []
         covered: list[bool] = []
-        for seed in range(_FIRST_SEED, _FIRST_SEED + n_data_sets):
+        for seed in range(first, first + n_data_sets):
             call = draw(np.random.default_rng(seed))
             found = associate(**{"random_state": seed, **call}).table
             rejected += (found["p"] <= 0.05).tolist()
@@ -251,12 +253,12 @@ def type_one(n_data_sets: int) -> list[dict]:
     return rows
 
 
-def power(n_data_sets: int) -> list[dict]:
+def power(n_data_sets: int, first: int = _FIRST_SEED) -> list[dict]:
     """Return how often the paired example is found, by each way to test it."""
     found: dict[str, list[bool]] = {}
     covariate = np.tile(["pre", "post"], 10)
     patients = np.repeat(np.arange(10), 2)
-    for seed in range(_FIRST_SEED, _FIRST_SEED + n_data_sets):
+    for seed in range(first, first + n_data_sets):
         rng = np.random.default_rng(seed)
         B = rng.gamma(2, 1, (10, 1))[patients] * np.exp(0.15 * rng.standard_normal((20, 1)))
         B *= np.where(covariate == "post", 1.4, 1.0)[:, None]
@@ -301,11 +303,12 @@ def real_pairs(directory: Path, rank: int = 6) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-sets", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=_FIRST_SEED)
     parser.add_argument("--data", type=Path, help="folder of real data")
     options = parser.parse_args()
-    print(as_markdown(type_one(options.data_sets)))
+    print(as_markdown(type_one(options.data_sets, options.first)))
     print()
-    print(as_markdown(power(options.data_sets)))
+    print(as_markdown(power(options.data_sets, options.first)))
     if options.data is not None:
         print()
         print(as_markdown(real_pairs(options.data)))

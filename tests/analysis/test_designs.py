@@ -12,6 +12,7 @@ from mcpca import MCPCA
 from mcpca.analysis import associate, describe
 from mcpca.analysis._arrangements import plan
 from mcpca.analysis._design_tests import between_contexts, partial_tests
+from mcpca.analysis._weights import Sampled, Weights
 
 
 def with_loadings(B, n_samples=1000):
@@ -265,6 +266,18 @@ def test_contexts_with_few_rows_count_less():
     np.testing.assert_allclose(given.effects["effect"], rows)
 
 
+def test_errors_are_those_of_variances_of_gaussian_rows(rng):
+    """Against the spread of variances, standard deviations, logarithms and means of 4,000 samples of 50 rows."""
+    rows = 1.7 * rng.standard_normal((4000, 50))
+    variance = rows.var(axis=1, ddof=1)[:, None]
+    values = {"loadings": variance, "sd": np.sqrt(variance), "mean": rows.mean(axis=1)[:, None]}
+    for what, v in values.items():
+        for scale in ("linear", "log")[: 1 if what == "mean" else 2]:
+            V = v if scale == "linear" else np.log(v)
+            constant = Weights("errors", np.full(4000, 50.0), scale)._constants(V, Sampled(what, variance))
+            assert constant[0] / 50 == pytest.approx(V.var(), rel=0.1), (what, scale)
+
+
 def test_weights_by_errors_find_more_where_rows_are_unequal():
     """In 60 data sets with nearly equal loadings but for a factor of 1.15, measured by 20 to 2,000 rows."""
     found = {"none": 0, "errors": 0}
@@ -339,7 +352,8 @@ def test_pcs_are_tested_in_the_same_design(rng):
         assert np.isfinite(
             associate(adata, "after", block="patient", of=of, weights="errors", n_pcs=3).table["p"]
         ).all()
-    assert "F =" in describe(model, association=again)["MCPC 1"]
+    card = describe(model, association=again)["MCPC 1"]
+    assert "against after in 16 contexts, beside depth, by all 256 sign flips within pairs: F = " in card
 
 
 def test_random_permutations_have_a_seed_and_are_enough(paired):

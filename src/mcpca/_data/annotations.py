@@ -6,7 +6,8 @@ of these. ``take_annotations`` reads them and takes their columns out of X; ``An
 rows of ``Contexts``.
 
 Covariates are variables: numbers, or factors (text, categoricals, booleans), each of which becomes an indicator for
-every level but the first. A table or dict has one for each column; a formula combines the columns that it names.
+every level but the first. A table or dict has one for each column; a formula combines the columns of X that it names,
+or those of a table beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .alignment import column_names, in_row_order, row_index
 from .contexts import Contexts, NamedBlocks, named_blocks
 from .dask_graph import computed
 from .detect import InputKind, input_kind
-from .formulas import formula_variables
+from .formulas import check_plain, formula_variables
 from .labels import (
     Coded,
     check_column_names,
@@ -40,8 +41,6 @@ from .row_designs import Coding, NuisanceDesign, SamplingGroups
 
 # What only formulas have in them; a name of a column that has some of these is looked up first.
 _OPERATORS = re.compile(r"[+*:~()`]|\s-\s")
-# These remember the rows that they were first called with, which a model that is read from a file cannot.
-_STATEFUL = re.compile(r"\b(center|scale|standardize|poly|bs|cs|cc|cr|lag|hashed)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -289,19 +288,27 @@ def _formula(part: tuple[Any, InputKind], value: Any, coding: Coding | None) -> 
     """Return the formula that covariates are, if they are one: text that is no column and has an operator in it."""
     if coding is not None:
         return coding.formula
-    if not isinstance(value, str):
+    if _is_formula_of_table(value):
+        value = value[0]
+    elif not isinstance(value, str):
         return None
-    columns = column_names(_table(*part)[0]) or []
-    if value in columns or not _OPERATORS.search(value):
-        return None
-    stateful = _STATEFUL.search(value)
-    if stateful is not None:
-        raise ValueError(
-            f"covariates={value!r} has {stateful[1]}() at character {stateful.start() + 1}, which depends on the rows "
-            "that it is first called with; compute that column yourself, and name it. (Centring and scaling change "
-            "nothing here.)"
-        )
-    return value
+    else:
+        columns = column_names(_table(*part)[0]) or []
+        if value in columns or not is_formula(value):
+            return None
+    check_plain(value, "covariates")
+    return str(value)
+
+
+def is_formula(text: str) -> bool:
+    """Whether text has an operator in it, and so is a formula and not the name of a column."""
+    return _OPERATORS.search(text) is not None
+
+
+def _is_formula_of_table(value: Any) -> bool:
+    """Whether covariates are a formula and the table that it is about."""
+    is_pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    return is_pair and (isinstance(value[1], Mapping) or column_names(value[1]) is not None)
 
 
 def _variables(
@@ -323,6 +330,12 @@ def _columns(
     X: Any, kind: InputKind, value: Any, formula: str | None, taken: dict[str, None], coding: Coding | None
 ) -> dict[str, Any]:
     """Return the columns that covariates are or name, as they are."""
+    if _is_formula_of_table(value):
+        table = value[1]
+        known = list(table) if isinstance(table, Mapping) else list(column_names(table) or [])
+        names = list(formula_variables(value[0], "covariates") if coding is None else coding.names)
+        names = check_column_names(names, known, "covariates", "the table", "in the formula")
+        return {name: in_row_order(X, table[name], kind, "covariates") for name in names}
     table, where = _table(X, kind)
     is_names = isinstance(value, str) or (
         isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)

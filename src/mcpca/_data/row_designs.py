@@ -17,7 +17,7 @@ import numpy as np
 from .._utils.optional import require
 from .._utils.types import Array
 from .._utils.wording import quoted
-from .formulas import FORMULA_EXTRA, design_of_formula
+from .formulas import FORMULA_EXTRA, check_plain, design_of_formula
 from .label_kinds import labels_from_json, labels_to_json
 from .labels import name_array
 
@@ -64,6 +64,8 @@ class Coding:
         Codes are positions in the levels of a factor.
         """
         if self.formula is not None:
+            # Each time, and not where a formula is first read: it may come from a file.
+            check_plain(self.formula, "covariates")
             # Levels first, by a table that has them all: new rows may lack some, and would be coded differently.
             design = design_of_formula(self.formula, self._all_levels(), "covariates")
             return design.apply(self._table(values)), design.columns

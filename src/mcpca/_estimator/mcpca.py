@@ -276,7 +276,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         covariates : array (n,) or (n, c), table, dict {name: values}, str or list of str, optional
             Nuisance that varies from row to row, such as depth or age, is regressed out within each context in the same
             way. Numbers, or labels, which become an indicator for each level but the first. Text names a column of a
-            DataFrame or of ``obs``, or is a formula over them, ``"sex + log(depth)"`` (extra ``formula``).
+            DataFrame or of ``obs``, or is a formula over them, ``"sex + np.log(depth)"`` (extra ``formula``); over a
+            table of its own it is a pair (formula, table).
         checkpoint : path, optional
             A file that keeps the progress of a fit that reads the rows in passes. If the fit is interrupted, calling it
             again with the same arguments resumes it and gives the same answer; other rows, labels or parameters are

@@ -9,6 +9,7 @@ within rows, and solvers of least squares are given pairwise covariances of comp
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,19 +123,25 @@ def _fit_masked(
     start = as_stack(first_guess(data))
     check_data_rank(r, compress(start, r), start)
     means = moments.means
-    if missing == "em":
-        rows = [
-            IncompleteRows.of(np.ldexp(contexts.dense_block(i)[:, kept].astype(np.float64), -e))
-            for i in range(len(names))
-        ]
-        em = solve_em(rows, data, np.ldexp(means, -e), r, settings)
-        result = em.result
-        data = Masked(em.moments.covariances, data.mask, data.weights, data.rows)
-        means = np.where(moments.mask, np.ldexp(em.moments.means, e), np.nan)
-    elif is_likelihood:
-        result, _ = solve_likelihood(data, r, settings)
-    else:
-        result = solve_squares(data, r, settings)
+    try:
+        if missing == "em":
+            rows = [
+                IncompleteRows.of(np.ldexp(contexts.dense_block(i)[:, kept].astype(np.float64), -e))
+                for i in range(len(names))
+            ]
+            em = solve_em(rows, data, np.ldexp(means, -e), r, settings)
+            result = em.result
+            data = replace(data, S=em.moments.covariances)
+            means = np.where(moments.mask, np.ldexp(em.moments.means, e), np.nan)
+        elif is_likelihood:
+            result, _ = solve_likelihood(data, r, settings)
+        else:
+            result = solve_squares(data, r, settings)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"solver={parameters.solver!r} broke down at rank {r} ({error}): the covariances of the features that "
+            "contexts have are too close to singular for it. Lower n_components, or choose another solver."
+        ) from error
     if not result.converged:
         warn(result.message, ConvergenceWarning)
     names_of_features = None if features.names is None else features.names[kept]

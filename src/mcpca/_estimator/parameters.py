@@ -30,6 +30,7 @@ class Parameters:
     noise: str | None
     robust: bool
     cross_fit: int
+    missing: str
     context_weights: Any
     random_state: Any
     tol: float
@@ -38,7 +39,6 @@ class Parameters:
     rank_range: Any = None
     n_seed_pairs: int = 5
     cos_sim_threshold: float = 0.8
-    missing: str = "error"
 
     def checked(self) -> Parameters:
         """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""

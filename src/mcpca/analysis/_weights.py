@@ -87,12 +87,12 @@ class Weights:
         spread = sampled.spread
         if sampled.what == "mean":
             return np.asarray(spread.mean(axis=0))
-        squares = 2 * (spread**2).mean(axis=0) if sampled.what != "sd" else spread.mean(axis=0) / 2
         if self.scale == "log":
-            # log v varies by the variance of v over its square.
-            level = spread.mean(axis=0) if sampled.what != "sd" else np.sqrt(spread).mean(axis=0)
-            return np.asarray(squares / np.where(level > 0, level, 1) ** 2)
-        return np.asarray(squares)
+            # log v varies by the variance of v over its square, in which the level of a context cancels but for its
+            # noise. The median: where next to nothing is left of a loading without its noise, the ratio is anything.
+            level = np.exp(V) if sampled.what != "sd" else np.exp(2 * V)
+            return np.asarray((2 if sampled.what != "sd" else 0.5) * np.median((spread / level) ** 2, axis=0))
+        return np.asarray(2 * (spread**2).mean(axis=0) if sampled.what != "sd" else spread.mean(axis=0) / 2)
 
 
 def read_weights(

@@ -192,11 +192,11 @@ def _association(association: Association, name: str, listed_loadings: str) -> s
     statistics = ", ".join(f"{_STATISTICS[test]} {row[test]:.2f}" for test in association.tests)
     # Which loadings the card has is said where it lists them; those of the test may be others.
     others = f" ({association.loadings})" if association.loadings not in (None, listed_loadings) else ""
-    # A design is beside confounders and within blocks; the usual tests are known by their statistics.
-    design = f", {association.how}," if association.how else ""
+    # Blocks and confounders are part of what was found; the tests of one covariate name themselves.
+    design = "" if association.how is None else f", {association.how}"
     text = (
-        f"Covariate: {_QUANTITIES[association.of]}{others} against {association.covariate}{design} in "
-        f"{association.n_contexts} contexts: {statistics}; "
+        f"Covariate: {_QUANTITIES[association.of]}{others} against {association.covariate} in {association.n_contexts} "
+        f"contexts{design}: {statistics}; "
     )
     if np.isnan(row["p"]):
         return text + "it does not vary, so there is no test."
