@@ -123,6 +123,18 @@ def test_halves_are_called_by_what_was_split(model, by):
     assert f"it comes back in halves of the {by} (mean" in card
 
 
+def test_a_design_says_what_it_is_beside_and_within(model):
+    k = len(model.contexts_)
+    about = pd.DataFrame(
+        {"time": ["before", "after"] * (k // 2), "age": np.arange(k) ** 1.5, "patient": np.arange(k) // 2},
+        index=list(model.contexts_),
+    )
+    tested = analysis.associate(model, "time + age", data=about, block="patient")
+    (line,) = lines(analysis.describe(model, association=tested)["MCPC 1"], "Covariate")
+    assert f"against time in {k} contexts, {tested.how}: F = " in line
+    assert "beside age" in line
+
+
 def test_how_sure_is_told_by_what_was_asked(data, model):
     X, y = data
     halves = model.replicability(X, y, 2, random_state=0)
