@@ -83,7 +83,7 @@ def null(seeds: range) -> None:
     print("| design | rank 0 with groups= | rank 0 without | ranks without (middle 80%) |\n|---|---|---|---|")
     for design in NULLS:
         ranks = np.array([rank for rank, _ in recommended(design, seeds, "groups")])
-        without = np.array([rank for rank, _ in recommended(design, seeds[: max(1, len(seeds) // 10)], "")])
+        without = np.array([rank for rank, _ in recommended(design, seeds[: max(1, len(seeds) // 20)], "")])
         low, high = np.quantile(without, [0.1, 0.9])
         print(
             f"| {design} | {(ranks == 0).mean():.0%} | {(without == 0).mean():.0%} | {low:.0f} to {high:.0f} |",
