@@ -53,8 +53,21 @@ def run(capsys):
 
 def test_rank_splits_groups(table, rows, run):
     X, context, donor, _, depth = rows
-    code, out_text, err = run("rank", table, "-c", "tissue", "--groups", "donor", "--covariates", "depth", "--drop", "run",
-                "--criteria", "none", "--json")  # fmt: skip
+    code, out_text, err = run(
+        "rank",
+        table,
+        "-c",
+        "tissue",
+        "--groups",
+        "donor",
+        "--covariates",
+        "depth",
+        "--drop",
+        "run",
+        "--criteria",
+        "none",
+        "--json",
+    )
     assert code == 0, err
     labels = {"groups": donor, "covariates": depth}
     expected = select_rank(X, context, criteria=(), random_state=0, **labels)
@@ -65,8 +78,22 @@ def test_rank_splits_groups(table, rows, run):
 def test_fit_records_what_it_was_told_and_repeats_it(table, rows, tmp_path, run):
     X, context, donor, batch, depth = rows
     out = tmp_path / "out"
-    code, out_text, err = run("fit", table, "-c", "tissue", "--groups", "donor", "--batch", "run", "--covariates", "depth",
-                "--no-report", "--no-picture", "--out", out)  # fmt: skip
+    code, out_text, err = run(
+        "fit",
+        table,
+        "-c",
+        "tissue",
+        "--groups",
+        "donor",
+        "--batch",
+        "run",
+        "--covariates",
+        "depth",
+        "--no-report",
+        "--no-picture",
+        "--out",
+        out,
+    )
     assert code == 0, err
     model = MCPCA.load(out / "model.mcpca")
     assert model.n_features_in_ == P
@@ -87,17 +114,28 @@ def test_new_rows_lose_the_nuisance_of_the_fit(table, rows, tmp_path, run):
     X, context, _, batch, depth = rows
     out = tmp_path / "out"
     nuisance = ("--batch", "run", "--covariates", "depth")
-    code, out_text, err = run("fit", table, "-c", "tissue", "--rank", 2, "--drop", "donor", *nuisance, "--no-report", "--no-picture",
-                "--out", out)  # fmt: skip
+    code, out_text, err = run(
+        "fit",
+        table,
+        "-c",
+        "tissue",
+        "--rank",
+        2,
+        "--drop",
+        "donor",
+        *nuisance,
+        "--no-report",
+        "--no-picture",
+        "--out",
+        out,
+    )
     assert code == 0, err
     model = MCPCA(2, random_state=0).fit(X, context, batch=batch, covariates={"depth": depth})
     scores = tmp_path / "scores.csv"
     code, out_text, err = run("transform", out, table, "-c", "tissue", *nuisance, "--out", scores)
     assert code == 0, err
     expected = model.transform(X, context, batch=batch, covariates={"depth": depth})
-    np.testing.assert_allclose(
-        np.loadtxt(scores, delimiter=",", skiprows=1, usecols=(2, 3)), expected, atol=1e-6
-    )
+    np.testing.assert_allclose(np.loadtxt(scores, delimiter=",", skiprows=1, usecols=(2, 3)), expected, atol=1e-6)
     code, out_text, err = run("loadings", out, table, "-c", "tissue", *nuisance, "--json")
     assert code == 0, err
     expected = model.loadings_for(X, context, batch=batch, covariates={"depth": depth})
@@ -107,8 +145,9 @@ def test_new_rows_lose_the_nuisance_of_the_fit(table, rows, tmp_path, run):
 def test_a_formula_of_columns(table, rows, run):
     pytest.importorskip("formulaic")
     X, context, _, batch, depth = rows
-    code, out_text, err = run("rank", table, "-c", "tissue", "--drop", "donor", "--covariates", "run + depth", "--criteria", "none",
-                "--json")  # fmt: skip
+    code, out_text, err = run(
+        "rank", table, "-c", "tissue", "--drop", "donor", "--covariates", "run + depth", "--criteria", "none", "--json"
+    )
     assert code == 0, err
     labels = np.array(["r0", "r1"])[batch]
     expected = select_rank(X, context, covariates={"run": labels, "depth": depth}, criteria=(), random_state=0)
@@ -123,6 +162,6 @@ def test_a_formula_of_columns(table, rows, run):
     ],
 )
 def test_what_has_no_effect_or_is_not_there_is_refused(table, tmp_path, words, message, run):
-    code, out_text, err = run("fit", table, "-c", "tissue", *words, "--drop", "run", "--out", tmp_path / "out")
+    code, _, err = run("fit", table, "-c", "tissue", *words, "--drop", "run", "--out", tmp_path / "out")
     assert code in (2, 3)
     assert re.search(message, err)

@@ -129,7 +129,7 @@ def test_what_cannot_be_split_is_an_error_with_a_way_out(codes, by, message):
 def test_rows_that_are_their_own_groups_are_rows():
     contexts = grouped([np.arange(5), np.arange(5, 9)])
     assert checked_groups(contexts).groups is None
-    with pytest.raises(ValueError, match="one label 0 for all 9 rows.*pass a label for each unit"):
+    with pytest.raises(ValueError, match=r"one label 0 for all 9 rows.*pass a label for each unit"):
         checked_groups(grouped([[0] * 5, [0] * 4]))
 
 

@@ -103,7 +103,7 @@ def test_two_and_three_donors_get_an_answer():
 
 def test_contexts_that_are_one_group_each_are_told_what_to_ask():
     X, y, _ = donor_rows(5, 0.0, strength=6.0)
-    with pytest.raises(ValueError, match="every context has a single group.*by='contexts'"):
+    with pytest.raises(ValueError, match=r"every context has a single group.*by='contexts'"):
         select_rank(X, y, groups=y, criteria=(), random_state=0)
 
 
@@ -148,7 +148,9 @@ def test_groups_that_are_batches_have_no_scatter_of_their_own():
     np.testing.assert_allclose(parts.moments.n_samples[:5] - 1, freedom)
     assert np.abs(parts.moments.n_samples[5:] - 1).max() < 1e-8
     assert not parts.moments.covariances[5:].any()
-    assert ResidualTest(replace(moments, n_samples=freedom + 1), contexts, "features", 0, 1).directions_above_noise() == 0
+    assert (
+        ResidualTest(replace(moments, n_samples=freedom + 1), contexts, "features", 0, 1).directions_above_noise() == 0
+    )
 
 
 def test_the_band_of_the_scree_holds_donors():

@@ -243,7 +243,9 @@ def replicate(
     if by not in WAYS:
         raise ValueError(f"by={by!r} is unknown; choose one of {list(WAYS)}.")
     if by == "rows":
-        refuse_without_effect("groups", groups, None, "by='rows' splits rows whatever their group", "drop one of the two")
+        refuse_without_effect(
+            "groups", groups, None, "by='rows' splits rows whatever their group", "drop one of the two"
+        )
     contexts = checked_groups(read_fitted_contexts(model, X, y, groups=groups, batch=batch, covariates=covariates))
     if groups is not None and contexts.groups is None and by == "groups":
         by = "rows"  # every row is a group of its own

@@ -74,8 +74,8 @@ def read_rows_of_fit(
 class RowReader:
     """Rows of a fit, read in the order of each context's rows.
 
-    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) and the factors of the nuisance, which is taken
-    out of the rows, are theirs.
+    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) and the factors of the nuisance, which is
+    taken out of the rows, are theirs.
     """
 
     contexts: Contexts
@@ -157,9 +157,7 @@ def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e
     _check_counts(model, contexts)
     means = context_means(contexts) if model.means is None else to_host(model.means).astype(np.float64)
     nuisance = nuisance_factors(contexts)
-    return RowReader(
-        contexts, gaussian, np.ldexp(means, -e), e, None if nuisance is None else nuisance.times_power(-e)
-    )
+    return RowReader(contexts, gaussian, np.ldexp(means, -e), e, None if nuisance is None else nuisance.times_power(-e))
 
 
 def read_rows(reader: RowReader, report: Report) -> list[RowScores]:

@@ -17,10 +17,11 @@ it destroys correlations between features. The rows with signs are centred again
 A direction that exists in one context only may drown in the noise of all the others. At the end the top eigenvalues of
 the single contexts are therefore tested as well, the largest of them against the largest under the null.
 
-If rows are in groups, the k contexts are the 2 k parts of ``grouped_rows`` throughout: covariances within groups, and of
-the means of groups. A part with f < m degrees of freedom has the eigenvalues m / f in f directions, whatever the rows
-are: of noise, ``f (m / f)^2 = m^2 / f`` in the spread, where many rows have about m. It counts f / m times as much, or
-few donors would hide all else. Single contexts are compared by the top eigenvalue over its mean under the null.
+If rows are in groups, the k contexts are the 2 k parts of ``grouped_rows`` throughout: covariances within groups, and
+of the means of groups. A part with f < m degrees of freedom has the eigenvalues m / f in f directions, whatever the
+rows are: of noise, ``f (m / f)^2 = m^2 / f`` in the spread, where many rows have about m. It counts f / m times as
+much, or few donors would hide all else. Single contexts are compared by the top eigenvalue over its mean under the
+null.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ class Level:
 class ResidualTest:
     """The noise test of one data set. Levels are computed on demand and cached.
 
-    ``contexts`` holds the rows, and their groups if they have some; without rows (None) the null is Gaussian. The answer at a rank depends only on ``seed``
-    and that rank, not on the order of calls or on ``workers``. Memory O(p^2) and two copies of a context's rows for
-    every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in doubtful cases, and O(k p^3).
+    ``contexts`` holds the rows, and their groups if they have some; without rows (None) the null is Gaussian. The
+    answer at a rank depends only on ``seed`` and that rank, not on the order of calls or on ``workers``. Memory O(p^2)
+    and two copies of a context's rows for every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in doubtful cases, and O(k p^3).
 
     Attributes
     ----------

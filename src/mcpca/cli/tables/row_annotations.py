@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._data.formulas import design_of_formula, formula_variables
-from ..._data.row_designs import FORMULA_EXTRA
+from ..._data.formulas import FORMULA_EXTRA, design_of_formula, formula_variables
 from ..._utils.optional import require
 from ..._utils.types import Array
 from .labels import Labels, crossed_labels
