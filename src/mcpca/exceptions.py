@@ -13,6 +13,7 @@ __all__ = [
     "FewGroupsWarning",
     "IdentifiabilityWarning",
     "InflatedLoadingsWarning",
+    "MissingFeaturesWarning",
     "NoStableRankError",
     "NothingAboveNoiseError",
     "RankExceedsDataError",
@@ -68,6 +69,14 @@ class InflatedLoadingsWarning(UserWarning):
 
     ``MCPCA(cross_fit=5)`` takes loadings in rows that the axes were not fitted to. Also issued there, for MCPCs that
     parts of the rows do not find.
+    """
+
+
+class MissingFeaturesWarning(UserWarning):
+    """Features are missing, and that costs something.
+
+    Too few contexts have a feature, which was left out of a fit; no context determines a weight; or rows lack features
+    of the fit, and their scores or loadings come from those that are there.
     """
 
 

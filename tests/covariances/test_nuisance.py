@@ -8,7 +8,7 @@ import sklearn
 
 from mcpca import MCPCA, NuisanceWarning, ascore
 from mcpca._covariances import fit_data
-from mcpca._covariances.nuisance import context_basis
+from mcpca._covariances.nuisance_bases import context_basis
 from mcpca.datasets import make_contexts
 from twins import covariances_without_nuisance
 

@@ -1,5 +1,7 @@
 """Groups, batch and covariates are read beside y, by its rules."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -129,7 +131,7 @@ def test_new_rows_are_coded_as_those_of_the_fit():
 )  # fmt: skip
 def test_bad_annotations_are_named(said, match):
     with pytest.raises(ValueError, match=match):
-        MCPCA(1).fit(X, Y, **said)
+        MCPCA(None if "groups" in said else 1).fit(X, Y, **said)  # beside a rank groups have no effect
 
 
 def test_bad_columns_and_formulas_are_named(frame):
@@ -137,7 +139,7 @@ def test_bad_columns_and_formulas_are_named(frame):
         ({"batch": "bach"}, "batch='bach' is not a column of X.*did you mean 'batch'"),
         ({"covariates": "dept"}, "covariates='dept' is not a column of X.*did you mean 'depth'"),
         ({"covariates": "batch + * depth"}, "is not a formula.*at character 7"),
-        ({"covariates": "batch + scale(depth)"}, r"has scale\(\) at character 9"),
+        ({"covariates": "batch + scale(depth)"}, r"has 'scale\(depth\)' at character 9.*only arithmetic"),
     ):
         with pytest.raises(ValueError, match=match):
             MCPCA(1).fit(frame.drop(columns="donor"), "context", **said)
@@ -148,3 +150,57 @@ def test_bad_columns_and_formulas_are_named(frame):
 def test_covariances_have_no_rows():
     with pytest.raises(ValueError, match="batch has no effect, because it is about rows, and covariances have none"):
         MCPCA(1).fit(np.stack([np.eye(3)] * 2), batch=BATCH)
+
+
+def test_a_formula_may_bring_its_table():
+    table = {"sex": list("fmfmfmfmfmfm"), "depth": DEPTH + 1, "other": np.zeros(N)}
+    frame = pd.DataFrame(X, columns=["f", "g", "h"]).assign(**table)
+    expected, _ = attached(frame.drop(columns="other"), Y, covariates="sex * np.log(depth)")
+    contexts, annotated = attached(X, Y, covariates=("sex * np.log(depth)", table))
+    assert annotated.annotations.variables.keys() == {"sex", "depth"}
+    assert contexts.nuisance.columns == expected.nuisance.columns
+    for i in range(2):
+        np.testing.assert_array_equal(contexts.nuisance.numbers[i], expected.nuisance.numbers[i])
+    with pytest.raises(ValueError, match=r"covariates='dept' is not a column of the table.*did you mean 'depth'"):
+        take_annotations(X, Y, covariates=("sex + dept", table))
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "np.where(depth > 0, depth, 0)",
+        "np.save('file', depth)",
+        "depth.tofile('file')",
+        "I(__import__('os').getpid())",
+        "I([depth for _ in range(9)])",
+        "np.log(depth, out=depth)",
+        "I(9 ** 9 ** 9)",
+        "I(depth ** 1000)",
+        "I((lambda: depth)())",
+        "bs(depth, df=4)",
+    ],
+)
+def test_a_formula_that_models_keep_is_no_program(frame, formula):
+    with pytest.raises(ValueError, match="only arithmetic and C, I, abs"):
+        MCPCA(1).fit(frame.drop(columns=["donor", "batch"]), "context", covariates=formula)
+
+
+def test_arithmetic_is_allowed(frame):
+    table = frame.drop(columns="donor")
+    formula = "batch + np.log1p(depth) + I(depth ** 2 / 3 - 1) + C(batch):np.sqrt(depth)"
+    with pytest.raises(ValueError, match="no degree of freedom"):
+        MCPCA(1).fit(table, "context", covariates=formula)
+    assert (
+        MCPCA(1).fit(table.drop(columns="batch"), "context", covariates="np.log(depth) + I(-depth)").nuisance_
+        is not None
+    )
+
+
+def test_a_file_cannot_bring_a_program(frame, tmp_path):
+    table = frame.drop(columns=["donor", "batch"])
+    model = MCPCA(1).fit(table, "context", covariates="np.log(depth)")
+    removed = model.nuisance_
+    model.nuisance_ = dataclasses.replace(removed, coding=Coding(removed.coding.variables, "np.fromfile(depth)"))
+    model.save(tmp_path / "model.mcpca")
+    with pytest.raises(ValueError, match=r"has 'np.fromfile\(depth\)'"):
+        MCPCA.load(tmp_path / "model.mcpca").transform(table, "context", covariates="depth")

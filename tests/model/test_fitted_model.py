@@ -34,8 +34,10 @@ ATTRIBUTES = {
     "score_moments": "_score_moments",
     "solver": "solver",
     "orthogonal": "orthogonal",
+    "missing": "missing",
     "degrees_of_freedom": "degrees_of_freedom_",
     "attenuation": "attenuation_",
+    "nuisance": "nuisance_",
 }
 
 

@@ -124,10 +124,24 @@ def _anndata() -> dict[str, Any]:
 
     truth = make_contexts(n_contexts=5, n_features=8, n_components=3, n_samples=60, random_state=0)
     found = {}
-    for name, options in {"mspm": {}, "ml": {"solver": "ml"}, "chosen": {"n_comps": None}}.items():
+    for name, options in {
+        "mspm": {},
+        "ml": {"solver": "ml"},
+        "chosen": {"n_comps": None},
+        "asked": {},
+        "new": {},
+    }.items():
         adata = anndata.AnnData(truth.X, obs=pd.DataFrame({"c": truth.y}, index=[f"r{i}" for i in range(len(truth.y))]))
         adata.obs["c"] = adata.obs["c"].astype(str).astype("category")
-        mcpca.tl.mcpca(adata, "c", **({"n_comps": 3, "random_state": 0} | options))
+        adata.obs["stage"] = truth.y % 2
+        mcpca.tl.mcpca(adata, "c", **({"n_comps": 3, "rng": 0} | options))
+        if name == "asked":
+            mcpca.tl.replicability(adata, n_splits=2)
+            mcpca.tl.bootstrap(adata, n=2)
+            mcpca.tl.associate(adata, "stage", n_pcs=2)
+        elif name == "new":
+            adata = mcpca.tl.transform(adata, "c", model=adata, key_added="scores", copy=True)
+            del adata.uns["mcpca"]
         found[name] = {
             "obsm": sorted(adata.obsm),
             "varm": sorted(adata.varm),

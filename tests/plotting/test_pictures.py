@@ -11,10 +11,12 @@ from pictures import BASELINE, LARGEST, TOLERANCE, check_picture, picture_distan
 from planted_maps import CONTEXTS, B, planted_model
 from test_ranks import selection
 
+from mcpca.analysis import differential_variance
 from mcpca.plotting import (
     plot_angles,
     plot_component_images,
     plot_context_tree,
+    plot_differential_variance,
     plot_loadings,
     plot_rank_heatmap,
     plot_rank_selection,
@@ -94,6 +96,9 @@ PICTURES = {
         m, annotations=ANNOTATIONS, ax=axes(0.2, 2.1, above=0.7, height=3.6)
     ),
     "context_tree_many": lambda m: plot_context_tree(many(m), ax=axes(0.2, 2)),
+    "differential_variance": lambda m: plot_differential_variance(
+        differential_variance(m, list("aaabbb")), ax=axes(right=2.1, width=5.5, height=2.5)
+    ),
     "variance_explained": lambda m: plot_variance_explained(m, ax=axes(right=0.2)),
     "angles": lambda m: plot_angles(m, ax=axes()),
     "scree": lambda m: plot_scree(m, selection=rank_choice(m), ax=axes(right=0.1)),

@@ -39,6 +39,7 @@ def _fits():
         "Sharing": how_shared(model.loadings_),
         "PCAComparison": analysis.compare_with_pca(model, X=X, y=y, n_pcs=3, n_top=10),
         "Association": analysis.associate(model, [1, 2, 3, 4, 5]),
+        "DifferentialVariance": analysis.differential_variance(model, list("aabbb")),
         "ContextTree": analysis.context_tree(model),
         "BaselineResult": baselines.run("pca_stack", X, 3, y=y),
         "PlantedContexts": data,

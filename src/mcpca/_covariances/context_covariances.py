@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._data import context_sums
+from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
 from .._data.scatter import add_centred, add_outer, keeps_digits
 from .._utils.parallel import each, n_workers
@@ -22,7 +23,7 @@ from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
-from .nuisance import NuisanceFactors, degrees_of_freedom, nuisance_factors
+from .nuisance import NuisanceFactors, check_nuisance, degrees_of_freedom, nuisance_factors
 from .passes import Passes, overflow, run_pass
 from .scaling import in_range
 from .streamed import StreamedCovariances
@@ -44,7 +45,7 @@ class ContextCovariances(Shown):
     Attributes
     ----------
     covariances : ndarray (k, p, p)
-        ``S_i = (X_i - mean_i)^T (X_i - mean_i) / (n_i - 1)``.
+        ``S_i = (X_i - mean_i)^T (X_i - mean_i) / (n_i - 1)``, or less what batch and covariates explain.
     means : ndarray (k, p)
     n_samples : ndarray (k,) of int
     contexts : ndarray (k,)
@@ -65,7 +66,9 @@ class ContextCovariances(Shown):
         return {"context": self.contexts, "rows": self.n_samples}
 
 
-def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> ContextCovariances:
+def context_covariances(
+    X: Any, y: Any = None, *, batch: Any = None, covariates: Any = None, verbose: Any = None
+) -> ContextCovariances:
     """Return the covariance of each context, for any form of input that ``MCPCA.fit`` takes.
 
     Parameters
@@ -74,6 +77,9 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> Contex
         Rows of each context. Features that differ in order between DataFrames are aligned by name.
     y : array-like (n,), optional
         Context label of each row, for a 2-D ``X``. Without it ``X`` is one context.
+    batch, covariates : optional
+        Nuisance that is removed within each context, as in ``MCPCA.fit``: covariances are then
+        ``X_i^T (I - P_i) X_i / (n_i - rank P_i)``, with P_i the projection onto constant, batches and covariates.
     verbose : None, bool or callable
         Progress, as in ``MCPCA``.
 
@@ -87,7 +93,10 @@ def context_covariances(X: Any, y: Any = None, *, verbose: Any = None) -> Contex
     cost no accuracy. float32 rows give float32 covariances (half the memory, about six digits), with means summed in
     float64.
     """
-    contexts, e = in_range(read_contexts(X, y))
+    annotated = take_annotations(X, y, batch=batch, covariates=covariates)
+    contexts = annotated.attach(read_contexts(annotated.X, annotated.y))
+    check_nuisance(contexts)
+    contexts, e = in_range(contexts)
     with reporting(verbose, "covariances") as report:
         scaled = covariances_of(contexts, report)
     # Rows were multiplied by 2^-e, so covariances go back by 4^e: powers of two, which cost no digit.

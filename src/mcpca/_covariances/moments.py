@@ -9,17 +9,18 @@ have (Chan, Golub and LeVeque, 1983)
     count n + m,   mean u + (v - u) m / (n + m),   scatter M_1 + M_2 + (v - u)(v - u)^T n m / (n + m).
 
 No row is seen twice and no mean is subtracted from a sum of squares, so the order of chunks and of merging matters by
-rounding only.
+rounding only. Batch and covariates of rows are kept beside these, in ``nuisance_moments``, and add up in the same way.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from .._data.annotations import take_annotations
 from .._data.columns import positions_of
-from .._data.contexts import read_contexts
+from .._data.contexts import Contexts, read_contexts
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.label_kinds import checked_names, names_to_json
 from .._data.labels import name_array, sorted_names
@@ -31,18 +32,15 @@ from .._utils.wording import quoted
 from ..exceptions import DuplicateRowsError
 from .context_covariances import ContextCovariances, scatters
 from .moment_fingerprints import fingerprints_from_json, fingerprints_of, fingerprints_to_json, union
+from .nuisance import NuisanceFactors
+from .nuisance_moments import NUISANCE_ARRAYS, NuisanceMoments, merged_nuisance, nuisance_moments
+from .plausible import check_moments
 from .scaling import in_range
 
 MOMENTS_FORMAT = "mcpca-moments"
-# Rows of a context beyond which a count in a file is taken for a mistake.
-_MOST_ROWS = 10**12
-# How far a scatter in a file may be from symmetric and positive semi-definite, as a share of its largest entry: what
-# sums of float32 rows leave. Smaller, and files of such rows would be refused.
-_FILE_ROUNDING = 1e-5
-
-
-# The attributes that moments consist of, each an array or None.
-_STATE = ("contexts", "counts", "means", "scatters", "feature_names", "fingerprints")
+# The attributes that moments consist of: arrays or None, and the moments of nuisance, a value that is never changed.
+_ARRAYS = ("contexts", "counts", "means", "scatters", "feature_names", "fingerprints")
+_STATE = (*_ARRAYS, "nuisance")
 
 
 class ContextMoments(Shown):
@@ -59,10 +57,13 @@ class ContextMoments(Shown):
     feature_names : ndarray (p,) or None
     fingerprints : ndarray (m,) of uint64
         Of what was added, context by context, to recognise the same rows if they are added again; the last 4,096.
+    nuisance : NuisanceMoments or None
+        What is kept of the batch and the covariates of the rows; None if they came without.
 
     Notes
     -----
-    A chunk of n rows costs O(n p^2), merging O(k p^2); memory O(k p^2).
+    A chunk of n rows costs O(n p^2), merging O(k p^2); memory O(k p^2). Batch and covariates add O(p) numbers for each
+    batch within a context and for each covariate of a context.
 
     Examples
     --------
@@ -85,26 +86,42 @@ class ContextMoments(Shown):
         self.scatters: Array = np.zeros((0, 0, 0))
         self.feature_names: Array | None = None
         self.fingerprints: Array = union()
+        self.nuisance: NuisanceMoments | None = None
 
     # Not the "<ContextMoments: Moments of ...>" of ``Shown``: this text is older, and users may depend on it.
     def __repr__(self) -> str:
         """Return the numbers of contexts, features and rows."""
         k, p = self.means.shape
-        return f"ContextMoments({k} contexts, {p} features, {int(self.counts.sum())} rows)"
+        beside = "" if self.nuisance is None else f", with {self.nuisance.in_words()}"
+        return f"ContextMoments({k} contexts, {p} features, {int(self.counts.sum())} rows{beside})"
 
     def _words(self) -> list[str]:
-        return contexts_in_words("Moments", self.contexts, self.counts, self.means.shape[1])
+        words = contexts_in_words("Moments", self.contexts, self.counts, self.means.shape[1])
+        return words if self.nuisance is None else [*words, f"A fit removes {self.nuisance.in_words()}."]
 
     def _rows(self) -> dict[str, Any]:
         return {"context": self.contexts, "rows": self.counts}
 
-    def update(self, X: Any, y: Any = None, *, allow_duplicates: bool = False) -> Self:
+    def update(
+        self, X: Any, y: Any = None, *, batch: Any = None, covariates: Any = None, allow_duplicates: bool = False
+    ) -> Self:
         """Add a chunk of rows, in any form that ``MCPCA.fit`` takes; contexts may be new and have a single row.
 
         A chunk that is refused (NaN, another number of features, rows that were added before) changes nothing.
+
+        Parameters
+        ----------
+        X, y
+            As in ``MCPCA.fit``.
+        batch, covariates : optional
+            Of these rows, as in ``MCPCA.fit``, but no formula: pass its columns. A fit to the moments removes them
+            within contexts, as one to the rows does. All chunks need the same ones; batches, and levels of covariates
+            that are labels, may differ from chunk to chunk.
+        allow_duplicates : bool
+            Whether rows that were added before may be added again, to count twice.
         """
         with reporting(None, "moments") as report:
-            self._add(moments_of(X, y, report), allow_duplicates)
+            self._add(moments_of(X, y, report, batch=batch, covariates=covariates), allow_duplicates)
         return self
 
     def _add(self, chunk: ContextMoments, allow_duplicates: bool) -> None:
@@ -120,9 +137,10 @@ class ContextMoments(Shown):
     def merge(self, other: ContextMoments, *, allow_duplicates: bool = False) -> ContextMoments:
         """Return the moments of both sets of rows together; neither changes.
 
-        Contexts are matched by name, and so are features where both sets have names for them. Rows of a context that
-        both sets hold, as a whole or as one of the parts that were merged before, raise a ``DuplicateRowsError``: they
-        would count twice. ``allow_duplicates=True`` merges them all the same.
+        Contexts are matched by name, and so are batches, covariates, and features where both sets have names for them.
+        Batch and covariates have to be those of both or of neither. Rows of a context that both sets hold, as a whole
+        or as one of the parts that were merged before, raise a ``DuplicateRowsError``: they would count twice.
+        ``allow_duplicates=True`` merges them all the same.
         """
         if not isinstance(other, ContextMoments):
             raise TypeError(f"other is a {type(other).__name__}; merge takes ContextMoments.")
@@ -150,21 +168,21 @@ class ContextMoments(Shown):
         both.contexts = name_array(names)
         both.feature_names = self.feature_names
         both.fingerprints = fingerprints
-        both._fill_with_sums(self, other)
+        position = {name: i for i, name in enumerate(names)}
+        in_first = np.array([position[name] for name in self.contexts.tolist()])
+        in_second = np.array([position[name] for name in other.contexts.tolist()])
+        both.nuisance = merged_nuisance(self.nuisance, other.nuisance, in_first, in_second, len(names))
+        both._fill_with_sums(self, other, in_first, in_second)
         return both
 
-    def _fill_with_sums(self, first: ContextMoments, second: ContextMoments) -> None:
+    def _fill_with_sums(self, first: ContextMoments, second: ContextMoments, in_first: Array, in_second: Array) -> None:
         """Set counts, means and scatters to those of both sets together, by the formulas at the top of the module.
 
-        ``contexts`` are the names of both, and features are aligned.
+        ``contexts`` are the names of both, at places ``in_first`` and ``in_second``, and features are aligned.
         """
         # n, m (k,); means, difference, constant (k, p); scatters (k, p, p), all in the order of ``contexts``.
         k = len(self.contexts)
         p = first.means.shape[1]
-        position = {name: i for i, name in enumerate(self.contexts.tolist())}
-        in_first = np.array([position[name] for name in first.contexts.tolist()])
-        in_second = np.array([position[name] for name in second.contexts.tolist()])
-
         n = np.zeros(k, dtype=np.intp)
         n[in_first] = first.counts
         m = np.zeros(k, dtype=np.intp)
@@ -201,27 +219,25 @@ class ContextMoments(Shown):
         self.scatters = scatters
 
     def covariances(self) -> ContextCovariances:
-        """Return what ``context_covariances`` would have returned for all rows; every context needs two of them."""
-        if not len(self.counts):
-            raise ValueError("There are no rows yet; update(X, y) adds them.")
-        too_few = self.contexts[self.counts < 2]
-        if len(too_few):
-            raise ValueError(
-                f"{len(too_few)} of {len(self.contexts)} contexts have fewer than 2 rows so far: {quoted(too_few)}. A "
-                "covariance needs 2; update with more."
-            )
-        # A new array: the moments can be updated afterwards without changing these covariances.
-        S = self.scatters / (self.counts - 1.0)[:, None, None]
-        return ContextCovariances(S, self.means.copy(), self.counts.copy(), self.contexts, self.feature_names)
+        """Return what ``context_covariances`` would have returned for all rows; every context needs two of them.
+
+        Batch and covariates are removed, as there.
+        """
+        return reduced(self).covariances
 
     def save(self, path: Any) -> None:
         """Write one file of arrays and JSON, no pickle, atomically: after a crash the old file is still there."""
         # Names are JSON, not arrays: arrays of objects would need pickle.
-        header = {"contexts": names_to_json(self.contexts), "feature_names": names_to_json(self.feature_names)}
+        header: dict[str, Any] = {
+            "contexts": names_to_json(self.contexts),
+            "feature_names": names_to_json(self.feature_names),
+        }
         header["fingerprints"] = fingerprints_to_json(self.fingerprints)
-        write_file(
-            path, MOMENTS_FORMAT, {"counts": self.counts, "means": self.means, "scatters": self.scatters}, header
-        )
+        arrays = {"counts": self.counts, "means": self.means, "scatters": self.scatters}
+        if self.nuisance is not None:
+            of_nuisance, header["nuisance"] = self.nuisance.to_state()
+            arrays |= of_nuisance
+        write_file(path, MOMENTS_FORMAT, arrays, header)
 
     @classmethod
     def load(cls, path: Any) -> Self:
@@ -230,16 +246,23 @@ class ContextMoments(Shown):
         Cost O(k p^3), to see that every scatter is positive semi-definite.
         """
         names = ("counts", "means", "scatters")
-        arrays, header = read_file(path, MOMENTS_FORMAT, "set of moments", "ContextMoments.save", lambda header: names)
+        members = (*names, *NUISANCE_ARRAYS)
+        arrays, header = read_file(
+            path, MOMENTS_FORMAT, "set of moments", "ContextMoments.save", lambda header: members
+        )
         try:
             moments = cls()
             moments.contexts = name_array(checked_names(header.get("contexts"), "contexts"))
-            # Nothing in the file is trusted: ``_check_plausible`` below tests shapes, numbers and definiteness.
+            # Nothing in the file is trusted: ``check_moments`` below tests shapes, numbers and definiteness.
             moments.counts, moments.means, moments.scatters = (_member(arrays, name) for name in names)
             features = header.get("feature_names")
             moments.feature_names = None if features is None else name_array(checked_names(features, "feature_names"))
             moments.fingerprints = fingerprints_from_json(header.get("fingerprints"))
-            _check_plausible(moments)
+            check_moments(moments.contexts, moments.counts, moments.means, moments.scatters, moments.feature_names)
+            if header.get("nuisance") is not None:
+                of_nuisance = {name: _member(arrays, name) for name in NUISANCE_ARRAYS}
+                moments.nuisance = NuisanceMoments.from_state(of_nuisance, header["nuisance"])
+                moments.nuisance.check_plausible(moments.contexts, moments.counts, moments.means, moments.scatters)
         except ValueError as error:
             raise ValueError(
                 f"path={str(path)!r} holds moments that no rows have: {error}. Ask whoever sent it for another."
@@ -252,41 +275,6 @@ def _member(arrays: dict[str, Array], name: str) -> Array:
     if name not in arrays:
         raise ValueError(f"{name} is missing")
     return arrays[name]
-
-
-def _check_plausible(moments: ContextMoments) -> None:
-    """Raise an error that says what is wrong with moments that cannot come from rows."""
-    k = len(moments.contexts)
-    p = moments.means.shape[-1]
-    for name, values, shape, kind in (
-        ("counts", moments.counts, (k,), "iu"),
-        ("means", moments.means, (k, p), "f"),
-        ("scatters", moments.scatters, (k, p, p), "f"),
-    ):
-        if values.shape != shape or values.dtype.kind not in kind:
-            raise ValueError(f"{name} is {values.dtype} of shape {values.shape} where {shape} is needed")
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} has values that are NaN or infinite")
-    if moments.feature_names is not None and len(moments.feature_names) != p:
-        raise ValueError(f"it has {len(moments.feature_names)} names for {p} features")
-    for name, n, M in zip(moments.contexts.tolist(), moments.counts.tolist(), moments.scatters, strict=True):
-        if not 1 <= n <= _MOST_ROWS:
-            raise ValueError(f"context {name!r} has a count of {n:,}, where 1 to {_MOST_ROWS:,} rows are plausible")
-        # One scatter at a time: temporaries of p x p, not of the stack.
-        size = float(np.abs(M).max(initial=0.0))
-        gap = float(np.abs(M - M.T).max(initial=0.0))
-        if gap > _FILE_ROUNDING * size:
-            raise ValueError(f"the scatter of context {name!r} is not symmetric: |M - M^T| is {gap:.3g} of {size:.3g}")
-        # A scatter plus its rounding times the identity is positive definite, so it has a Cholesky factor.
-        # Divided by its size first, so that the shift is a share of it and neither over- nor underflows.
-        try:
-            np.linalg.cholesky(M / max(size, np.finfo(M.dtype).tiny) + _FILE_ROUNDING * np.sqrt(p) * np.eye(p))
-        except np.linalg.LinAlgError:
-            smallest = float(np.linalg.eigvalsh(M)[0])
-            raise ValueError(
-                f"the scatter of context {name!r} is not positive semi-definite: its smallest eigenvalue is "
-                f"{smallest:.3g} and its largest entry {size:.3g}"
-            ) from None
 
 
 def _current(moments: ContextMoments) -> Array:
@@ -314,10 +302,51 @@ def _check_duplicates(moments: ContextMoments, other: ContextMoments) -> None:
     )
 
 
-def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
+class Reduced(NamedTuple):
+    """Covariances without the nuisance, and its factors, which are None if there was none."""
+
+    covariances: ContextCovariances
+    factors: NuisanceFactors | None
+
+
+def reduced(moments: ContextMoments, *, check: bool = True) -> Reduced:
+    """Return the covariances of moments, without batch and covariates. Cost O(k p^2 + m p^2), m factors of nuisance.
+
+    With ``check`` nuisance is refused or warned of where that of rows would be; more chunks may make it sound.
+    """
+    counts = moments.counts
+    if not len(counts):
+        raise ValueError("There are no rows yet; update(X, y) adds them.")
+    too_few = moments.contexts[counts < 2]
+    if len(too_few):
+        raise ValueError(
+            f"{len(too_few)} of {len(moments.contexts)} contexts have fewer than 2 rows so far: {quoted(too_few)}. A "
+            "covariance needs 2; update with more."
+        )
+    factors = None
+    freedom = counts - 1.0
+    if moments.nuisance is not None:
+        if check:
+            moments.nuisance.check(moments.contexts)
+        factors = moments.nuisance.factors()
+        freedom = np.maximum(freedom - factors.ranks, 1.0)
+    # A new array: the moments can be updated afterwards without changing these covariances.
+    S = moments.scatters / freedom[:, None, None]
+    if factors is not None:
+        factors.remove_from(S, freedom)
+    covariances = ContextCovariances(S, moments.means.copy(), counts.copy(), moments.contexts, moments.feature_names)
+    return Reduced(covariances, factors)
+
+
+def moments_of(X: Any, y: Any, report: Report, *, batch: Any = None, covariates: Any = None) -> ContextMoments:
     """Return the moments of rows, in any form that ``MCPCA.fit`` takes."""
+    annotated = take_annotations(X, y, batch=batch, covariates=covariates)
     # A single row has a mean and a scatter of 0. Only ``covariances`` needs a second one, and more chunks may come.
-    contexts = read_contexts(X, y, min_samples=1)
+    return moments_of_contexts(annotated.attach(read_contexts(annotated.X, annotated.y, min_samples=1)), report)
+
+
+def moments_of_contexts(contexts: Contexts, report: Report) -> ContextMoments:
+    """Return the moments of rows that have been read, with those of their batch and covariates."""
     # Rows far from 1 are multiplied by 2^-e, so that their squares are finite; means and scatters are scaled back.
     scaled, e = in_range(contexts)
     scaled_means, scaled_scatters = scatters(scaled, report)
@@ -327,15 +356,18 @@ def moments_of(X: Any, y: Any, report: Report) -> ContextMoments:
     moments.means = np.ldexp(scaled_means, e)
     moments.scatters = np.ldexp(scaled_scatters, 2 * e)
     moments.feature_names = contexts.feature_names
+    nuisance = nuisance_moments(scaled, report)
+    moments.nuisance = None if nuisance is None else nuisance.times_power(e)
     return moments
 
 
 def _copy(moments: ContextMoments) -> ContextMoments:
     """Return moments that share no array with these."""
     copy = ContextMoments()
-    for name in _STATE:
+    for name in _ARRAYS:
         values = getattr(moments, name)
         setattr(copy, name, None if values is None else values.copy())
+    copy.nuisance = moments.nuisance
     return copy
 
 
@@ -358,4 +390,5 @@ def _aligned(other: ContextMoments, like: ContextMoments) -> ContextMoments:
     reordered.means = other.means[:, order]
     reordered.scatters = other.scatters[:, order][:, :, order]
     reordered.feature_names = like.feature_names
+    reordered.nuisance = None if other.nuisance is None else other.nuisance.of_features(order)
     return reordered

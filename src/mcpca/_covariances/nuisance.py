@@ -20,7 +20,7 @@ Memory O(m p) for m = sum_i m_i, the number of cells (strata within contexts) pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -29,99 +29,18 @@ import scipy.sparse
 
 from .._data.contexts import Contexts
 from .._data.projection import transposed_product
-from .._data.row_designs import NuisanceDesign
+from .._data.row_designs import NuisanceDesign, NuisanceTerms
 from .._utils.parallel import each, n_workers
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import listed, quoted
 from ..exceptions import NuisanceWarning
+from .nuisance_bases import COLLINEAR_SQUARES, ContextBasis, context_bases, varying
 
-# Directions of the covariates below this share of the largest, each covariate scaled to its own size, are collinear.
-_COLLINEAR = 1e-9
-# A covariate varies within strata if what is left of it is above this share of its size: less is rounding.
-_CONSTANT = 1e-12
 # A variance of which nuisance leaves less than this many rounding errors is nothing but these.
 _NOTHING_LEFT = 64
 # Bytes of rows that are multiplied at a time.
 _BLOCK_BYTES = 2**25
-
-
-class ContextBasis(NamedTuple):
-    """The basis of one context's nuisance.
-
-    ``strata`` (S,) present, as positions among the levels, with ``counts`` (S,) of rows and ``centres`` (S, c), the
-    means of the covariates; ``cells`` (n,), the position of each row's stratum among these; ``T`` (c, d), by which
-    covariates less their centres become orthonormal columns, ``directions`` (n, d).
-    """
-
-    strata: Array
-    counts: Array
-    centres: Array
-    cells: Array
-    T: Array
-    directions: Array
-
-    @property
-    def rank(self) -> int:
-        """Degrees of freedom that the nuisance takes beside the mean."""
-        return len(self.strata) - 1 + int(self.T.shape[1])
-
-    @property
-    def n_factors(self) -> int:
-        """Rows of F: none for a single stratum, which the mean stands for."""
-        return (len(self.strata) if len(self.strata) > 1 else 0) + int(self.T.shape[1])
-
-    def columns(self) -> Any:
-        """Return the basis as a sparse matrix (n, n_factors); strata are not yet orthogonal to the constant."""
-        parts = []
-        n = len(self.cells)
-        if len(self.strata) > 1:
-            heights = 1 / np.sqrt(self.counts)
-            places = np.arange(n), self.cells
-            parts.append(scipy.sparse.csr_array((heights[self.cells], places), shape=(n, len(self.strata))))
-        if self.T.shape[1]:
-            parts.append(scipy.sparse.csr_array(self.directions))
-        if not parts:
-            return scipy.sparse.csr_array((n, 0))
-        return scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
-
-    def products(self, rows: Array) -> Array:
-        """Return the products (d, m) of dense rows with an orthonormal basis of constant, strata and covariates."""
-        n = len(self.cells)
-        indicator = scipy.sparse.csr_array((np.ones(n), (self.cells, np.arange(n))), shape=(len(self.strata), n))
-        return np.vstack([(indicator @ rows) / np.sqrt(self.counts)[:, None], self.directions.T @ rows])
-
-    def residual(self, rows: Array) -> Array:
-        """Return dense rows (n, m) of the context less their means by stratum and what covariates explain."""
-        products = self.products(rows)
-        S = len(self.strata)
-        means = products[:S] / np.sqrt(self.counts)[:, None]
-        return np.asarray(rows - means[self.cells] - self.directions @ products[S:])
-
-
-def context_basis(strata: Array, numbers: Array) -> ContextBasis:
-    """Return the basis for rows in ``strata`` (n,) with covariates ``numbers`` (n, c). Cost O(n c^2)."""
-    present, cells, counts = np.unique(strata, return_inverse=True, return_counts=True)
-    c = numbers.shape[1]
-    centres = np.zeros((len(present), c))
-    np.add.at(centres, cells, numbers)
-    centres /= counts[:, None]
-    Z = numbers - centres[cells]
-    size = np.abs(numbers).max(axis=0, initial=0)
-    norms = np.linalg.norm(Z, axis=0)
-    # Constant within strata: what is left is the rounding of its mean.
-    varies = norms > _CONSTANT * np.sqrt(len(cells)) * size
-    scaled = Z[:, varies] / norms[varies]
-    U, s, Vt = np.linalg.svd(scaled, full_matrices=False)
-    kept = s > _COLLINEAR * max(s.max(initial=0), np.finfo(float).tiny)
-    T = np.zeros((c, int(kept.sum())))
-    T[varies] = (Vt[kept].T / s[kept]) / norms[varies][:, None]
-    return ContextBasis(present, counts, centres, cells, T, U[:, kept])
-
-
-def context_bases(design: NuisanceDesign) -> list[ContextBasis]:
-    """Return the bases of all contexts. Cost O(n c^2)."""
-    return [context_basis(s, z) for s, z in zip(design.strata, design.numbers, strict=True)]
 
 
 def check_nuisance(contexts: Contexts) -> None:
@@ -133,46 +52,53 @@ def check_nuisance(contexts: Contexts) -> None:
     if design is None:
         return
     bases = context_bases(design)
-    names = contexts.names.tolist()
-    ranks = np.array([basis.rank for basis in bases])
-    short = [
-        f"{names[i]!r} ({contexts.n_samples[i]} rows, {ranks[i]} taken)"
-        for i in np.flatnonzero(contexts.n_samples - 1 - ranks < 1)
-    ]
-    if short:
-        raise ValueError(
-            f"{design.in_words()}: nuisance leaves no degree of freedom in {len(short)} of {len(names)} contexts, "
-            f"which need at least 2 rows more than it takes: {listed(short)}. Merge batches, drop covariates, or drop "
-            "these contexts."
-        )
-    if design.has_batch and all(len(basis.strata) == 1 for basis in bases):
-        warn(
-            "batch has no effect: all rows of every context are in one batch, so that what batches do cannot be told "
-            "from what contexts do. Cross the two, or drop batch.",
-            NuisanceWarning,
-        )
-    _check_columns(design, bases)
-
-
-def _check_columns(design: NuisanceDesign, bases: list[ContextBasis]) -> None:
-    """Raise if covariates are collinear within all contexts together; warn of those that vary in none."""
     c = len(design.columns)
-    if c == 0:
-        return
-    # The normal matrix of all contexts, each column scaled to length 1: singular if and only if some combination
-    # vanishes within every cell.
     normal = np.zeros((c, c))
     sizes = np.zeros(c)
     for basis, numbers in zip(bases, design.numbers, strict=True):
         Z = numbers - basis.centres[basis.cells]
         normal += Z.T @ Z
         sizes = np.maximum(sizes, np.abs(numbers).max(axis=0, initial=0))
+    check_terms(design, contexts.names, bases, normal, sizes)
+
+
+def check_terms(
+    terms: NuisanceTerms, contexts: Array, bases: Sequence[ContextBasis], normal: Array, sizes: Array
+) -> None:
+    """Do what ``check_nuisance`` does, for named ``contexts`` (k,) with these bases.
+
+    ``normal`` (c, c) are the products of the covariates less their centres, over the rows of all contexts; ``sizes``
+    (c,) their largest values.
+    """
+    names = contexts.tolist()
+    counts = np.array([basis.counts.sum() for basis in bases])
+    ranks = np.array([basis.rank for basis in bases])
+    short = [f"{names[i]!r} ({counts[i]} rows, {ranks[i]} taken)" for i in np.flatnonzero(counts - 1 - ranks < 1)]
+    if short:
+        raise ValueError(
+            f"{terms.in_words()}: nuisance leaves no degree of freedom in {len(short)} of {len(names)} contexts, "
+            f"which need at least 2 rows more than it takes: {listed(short)}. Merge batches, drop covariates, or drop "
+            "these contexts."
+        )
+    if terms.has_batch and all(len(basis.strata) == 1 for basis in bases):
+        warn(
+            "batch has no effect: all rows of every context are in one batch, so that what batches do cannot be told "
+            "from what contexts do. Cross the two, or drop batch.",
+            NuisanceWarning,
+        )
+    if terms.columns:
+        _check_columns(terms, normal, int(counts.sum()), sizes)
+
+
+def _check_columns(terms: NuisanceTerms, normal: Array, n: int, sizes: Array) -> None:
+    """Raise if covariates are collinear within all contexts together; warn of those that vary in none."""
+    # The normal matrix, each column scaled to length 1: singular if and only if some combination vanishes within every
+    # cell.
     lengths = np.sqrt(np.diag(normal))
-    n = sum(len(basis.cells) for basis in bases)
-    varies = lengths > _CONSTANT * np.sqrt(n) * sizes
+    varies = varying(lengths, n, sizes)
     if not varies.all():
-        void = [design.columns[j] for j in np.flatnonzero(~varies)]
-        within = "context and batch" if design.has_batch else "context"
+        void = [terms.columns[j] for j in np.flatnonzero(~varies)]
+        within = "context and batch" if terms.has_batch else "context"
         warn(
             f"covariates {quoted(void)} have no effect: they do not vary within any {within}, so that what they do "
             "cannot be told from it.",
@@ -182,11 +108,10 @@ def _check_columns(design: NuisanceDesign, bases: list[ContextBasis]) -> None:
         return
     correlations = normal[np.ix_(varies, varies)] / np.outer(lengths[varies], lengths[varies])
     values, vectors = np.linalg.eigh(correlations)
-    # Eigenvalues are squares of singular values; rounding leaves about c eps of those that vanish.
-    if values[0] < max(_COLLINEAR**2, 1e-13 * c):
+    if values[0] < COLLINEAR_SQUARES * len(terms.columns):
         involved = np.flatnonzero(varies)[np.abs(vectors[:, 0]) > 1e-4]
         raise ValueError(
-            f"covariates {quoted([design.columns[j] for j in involved])} are collinear within contexts: one of them is "
+            f"covariates {quoted([terms.columns[j] for j in involved])} are collinear within contexts: one of them is "
             "a combination of the others; drop one."
         )
 
@@ -223,15 +148,15 @@ class NuisanceFactors:
         Rows ``bounds[i]`` to ``bounds[i + 1]`` are those of context i.
     ranks : ndarray (k,)
         Degrees of freedom that the nuisance takes in each context.
-    bases : list of ContextBasis
-    design : NuisanceDesign
+    bases : sequence of ContextBasis
+    design : NuisanceTerms
     """
 
     F: Array
     bounds: Array
     ranks: Array
-    bases: list[ContextBasis]
-    design: NuisanceDesign
+    bases: Sequence[ContextBasis]
+    design: NuisanceTerms
 
     @property
     def contexts_of_rows(self) -> Array:
@@ -310,23 +235,15 @@ def nuisance_factors(contexts: Contexts, report: Report | None = None) -> Nuisan
     if design is None:
         return None
     bases = context_bases(design)
-    bounds = np.cumsum([0, *(basis.n_factors for basis in bases)])
-    columns = [basis.columns() for basis in bases]
-    F = np.zeros((int(bounds[-1]), contexts.n_features))
-    if len(F):
-        if report is not None:
-            report("nuisance", 0, 1)
-        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for by later passes
-            for key, value in _products(contexts, design, columns, bounds):
-                F[key] += value
-        if report is not None:
-            report("nuisance", 1, 1)
-    _centre_strata(F, bounds, bases)
-    return NuisanceFactors(F, bounds, np.array([basis.rank for basis in bases]), bases, design)
+    F, bounds = products_with_rows(contexts, design, [basis.columns() for basis in bases], report)
+    return factors_of(F, bounds, bases, design)
 
 
-def _centre_strata(F: Array, bounds: Array, bases: list[ContextBasis]) -> None:
-    """Make rows ``sqrt(n_s) (m_s - m)`` of the rows ``sqrt(n_s) m_s`` of F that belong to strata."""
+def factors_of(F: Array, bounds: Array, bases: Sequence[ContextBasis], terms: NuisanceTerms) -> NuisanceFactors:
+    """Return the factors from products F with bases of which the strata are not yet orthogonal to the constant.
+
+    Rows ``sqrt(n_s) m_s`` of F become ``sqrt(n_s) (m_s - m)``, in place.
+    """
     for start, basis in zip(bounds[:-1].tolist(), bases, strict=True):
         S = len(basis.strata)
         if S > 1:
@@ -334,6 +251,27 @@ def _centre_strata(F: Array, bounds: Array, bases: list[ContextBasis]) -> None:
             part = F[start : start + S]
             mean = roots @ part / basis.counts.sum()
             part -= np.outer(roots, mean)
+    return NuisanceFactors(F, bounds, np.array([basis.rank for basis in bases]), bases, terms)
+
+
+def products_with_rows(
+    contexts: Contexts, design: NuisanceDesign, columns: list[Any], report: Report | None = None
+) -> tuple[Array, Array]:
+    """Return ``Q_i^T X_i`` of all contexts one below the other, and where each begins and ends (k + 1,).
+
+    ``columns`` are the Q_i, sparse (n_i, m_i). One pass over the rows.
+    """
+    bounds = np.cumsum([0, *(Q.shape[1] for Q in columns)])
+    products = np.zeros((int(bounds[-1]), contexts.n_features))
+    if len(products):
+        if report is not None:
+            report("nuisance", 0, 1)
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for by later passes
+            for key, value in _products(contexts, design, columns, bounds):
+                products[key] += value
+        if report is not None:
+            report("nuisance", 1, 1)
+    return products, bounds
 
 
 def _products(

@@ -23,6 +23,8 @@ from .columns import dask_columns, frame_columns, positions_of
 from .detect import InputKind, anndata_parts, input_kind, is_dask, is_source_like
 from .sources import as_source, columns_source
 
+_WITHOUT = "Pass them all, fit on the features that both have, or let transform and loadings_for take missing='union'."
+
 # Features
 
 
@@ -101,7 +103,7 @@ def in_fitted_order(
     if are_positions(names) and not set(known) <= set(names):
         return matrix.X, False
     # None if the features are the same ones in the same order, so that the usual case copies nothing.
-    places = positions_of(known, names, where, "of the fit", "Pass them all, or fit on the features that both have.")
+    places = positions_of(known, names, where, "of the fit", _WITHOUT)
     extra = len(names) - len(known)
     # An AnnData usually holds all genes where only the variable ones were fitted: no warning.
     if extra and kind is not InputKind.ANNDATA:
@@ -142,7 +144,7 @@ def in_first_order(
     reference = next((matrix.names for matrix in matrices if matrix.names is not None), None)
     if reference is None:
         return matrices, None
-    way_out = "Select the columns that all contexts have."
+    way_out = "Select the columns that all contexts have, or fit with missing='union'."
     for i, (matrix, where) in enumerate(zip(matrices, wheres, strict=True)):
         if matrix.names is not None:
             # Exactly the same names: to leave out what some context lacks would change the fit without a word.

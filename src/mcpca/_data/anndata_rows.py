@@ -42,6 +42,17 @@ def check_anndata(adata: Any, argument: str = "adata") -> None:
         raise TypeError(f"{argument} is a {type(adata).__name__}, not an AnnData; mcpca.MCPCA takes everything else.")
 
 
+def check_target(adata: Any, copy: bool = False) -> None:
+    """Raise if results could not be stored in ``adata``, before any work is done."""
+    if adata.isbacked and copy:
+        raise ValueError("copy=True would copy the file of a backed AnnData; call adata.copy(filename=...) yourself.")
+    if adata.isbacked and adata.is_view:
+        raise ValueError(
+            "adata is a view of a backed AnnData, which takes no results; call adata.to_memory(), or "
+            "adata.copy(filename=...)."
+        )
+
+
 @dataclass(frozen=True)
 class FeatureSpace:
     """The features of a fit to an AnnData.
@@ -293,6 +304,29 @@ def contexts_of_obs(
         Whether one context is enough.
     """
     min_samples = check_integer(min_samples, "min_samples", 2, way_out="A covariance needs 2 rows.")
+    columns, coded, n_missing = _read_columns(adata, context_key, missing)
+    names = coded.categories
+    counts = np.bincount(coded.codes[coded.codes >= 0], minlength=len(names))
+    enough = counts >= min_samples
+    _check_number(context_key, names, counts, enough, min_samples, single)
+    # Codes of the contexts with enough rows are counted anew. The entry appended is where code -1, missing, points to.
+    new_codes = np.append(np.where(enough, np.cumsum(enough) - 1, -1), -1)
+    codes = new_codes[coded.codes]
+    dropped = list(zip(names[~enough].tolist(), counts[~enough].tolist(), strict=True))
+    levels = _levels(columns, codes, int(enough.sum())) if len(columns) > 1 else []
+    return ObsContexts(names[enough], codes, levels, dropped, n_missing)
+
+
+def labels_of_obs(adata: Any, context_key: Any, missing: str) -> Coded:
+    """Read the label of each row from one column of ``obs``, or several that are crossed; names become text.
+
+    ``missing`` {"error", "drop"}: whether rows without a label are an error, or have the code -1.
+    """
+    return _read_columns(adata, context_key, missing)[1]
+
+
+def _read_columns(adata: Any, context_key: Any, missing: str) -> tuple[list[Any], Coded, int]:
+    """Return the columns that ``context_key`` names, their labels as text, and the number of rows without one."""
     if missing not in ("error", "drop"):
         raise ValueError(f"missing={missing!r}; choose 'error' or 'drop', for rows without a context.")
     keys = [context_key] if isinstance(context_key, str) else context_key
@@ -310,15 +344,7 @@ def contexts_of_obs(
         )
     # Text, because they become the index of tables in ``uns``, where 1 and "1" would be the same.
     names = np.array(distinct([str(name) for name in coded.categories]), dtype=str)
-    counts = np.bincount(coded.codes[coded.codes >= 0], minlength=len(names))
-    enough = counts >= min_samples
-    _check_number(context_key, names, counts, enough, min_samples, single)
-    # Codes of the contexts with enough rows are counted anew. The entry appended is where code -1, missing, points to.
-    new_codes = np.append(np.where(enough, np.cumsum(enough) - 1, -1), -1)
-    codes = new_codes[coded.codes]
-    dropped = list(zip(names[~enough].tolist(), counts[~enough].tolist(), strict=True))
-    levels = _levels(columns, codes, int(enough.sum())) if len(keys) > 1 else []
-    return ObsContexts(names[enough], codes, levels, dropped, n_missing)
+    return columns, Coded(coded.codes, names), n_missing
 
 
 def _levels(columns: list[Any], codes: Array, k: int) -> list[Array]:

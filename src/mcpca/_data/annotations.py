@@ -6,7 +6,8 @@ of these. ``take_annotations`` reads them and takes their columns out of X; ``An
 rows of ``Contexts``.
 
 Covariates are variables: numbers, or factors (text, categoricals, booleans), each of which becomes an indicator for
-every level but the first. A table or dict has one for each column; a formula combines the columns that it names.
+every level but the first. A table or dict has one for each column; a formula combines the columns of X that it names,
+or those of a table beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .alignment import column_names, in_row_order, row_index
 from .contexts import Contexts, NamedBlocks, named_blocks
 from .dask_graph import computed
 from .detect import InputKind, input_kind
-from .formulas import formula_variables
+from .formulas import check_plain, formula_variables
 from .labels import (
     Coded,
     check_column_names,
@@ -40,8 +41,6 @@ from .row_designs import Coding, NuisanceDesign, SamplingGroups
 
 # What only formulas have in them; a name of a column that has some of these is looked up first.
 _OPERATORS = re.compile(r"[+*:~()`]|\s-\s")
-# These remember the rows that they were first called with, which a model that is read from a file cannot.
-_STATEFUL = re.compile(r"\b(center|scale|standardize|poly|bs|cs|cc|cr|lag|hashed)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,19 @@ class Annotations:
     variables: Mapping[str, Any] | None = None
     formula: str | None = None
     columns: tuple[str, ...] = ()
+
+    def of_rows(self, rows: Array) -> Annotations:
+        """Return those of some rows: an index or a mask."""
+
+        def some(values: Any) -> Any:
+            return Coded(values.codes[rows], values.categories) if isinstance(values, Coded) else values[rows]
+
+        return replace(
+            self,
+            groups=None if self.groups is None else some(self.groups),
+            batch=None if self.batch is None else some(self.batch),
+            variables=None if self.variables is None else {name: some(v) for name, v in self.variables.items()},
+        )
 
     def attach(self, contexts: Contexts) -> Contexts:
         """Return the contexts with their groups and their nuisance; raise unless there is one value for every row."""
@@ -90,7 +102,7 @@ class Annotations:
         strata = np.zeros(n, dtype=np.intp) if self.batch is None else self.batch.codes
         levels = np.array([None], dtype=object) if self.batch is None else self.batch.categories
         return NuisanceDesign(
-            [strata[rows] for rows in places], [numbers[rows] for rows in places], levels, columns, coding
+            levels, columns, coding, [strata[rows] for rows in places], [numbers[rows] for rows in places]
         )
 
     def codes(self) -> dict[str, Array]:
@@ -189,6 +201,20 @@ def take_annotations(
     return AnnotatedRows(X, y, annotations)
 
 
+def annotations_of_obs(adata: Any, *, groups: Any = None, batch: Any = None, covariates: Any = None) -> AnnotatedRows:
+    """Return what columns of ``obs`` say of the rows of an AnnData; ``covariates`` may be a formula over them.
+
+    Names only, since these are stored with a fit.
+    """
+    for argument, value in (("groups", groups), ("batch", batch), ("covariates", covariates)):
+        is_names = isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)
+        if value is not None and not isinstance(value, str) and not is_names:
+            raise TypeError(
+                f"{argument} is a {type(value).__name__}; pass the name of a column of adata.obs, or a list of names."
+            )
+    return take_annotations(adata, None, groups=groups, batch=batch, covariates=covariates)
+
+
 def by_block(value: Any, named: NamedBlocks | None, argument: str) -> list[Any]:
     """Return what an argument says of each block of rows: of the one matrix, or of every context."""
     if named is None:
@@ -262,19 +288,27 @@ def _formula(part: tuple[Any, InputKind], value: Any, coding: Coding | None) -> 
     """Return the formula that covariates are, if they are one: text that is no column and has an operator in it."""
     if coding is not None:
         return coding.formula
-    if not isinstance(value, str):
+    if _is_formula_of_table(value):
+        value = value[0]
+    elif not isinstance(value, str):
         return None
-    columns = column_names(_table(*part)[0]) or []
-    if value in columns or not _OPERATORS.search(value):
-        return None
-    stateful = _STATEFUL.search(value)
-    if stateful is not None:
-        raise ValueError(
-            f"covariates={value!r} has {stateful[1]}() at character {stateful.start() + 1}, which depends on the rows "
-            "that it is first called with; compute that column yourself, and name it. (Centring and scaling change "
-            "nothing here.)"
-        )
-    return value
+    else:
+        columns = column_names(_table(*part)[0]) or []
+        if value in columns or not is_formula(value):
+            return None
+    check_plain(value, "covariates")
+    return str(value)
+
+
+def is_formula(text: str) -> bool:
+    """Whether text has an operator in it, and so is a formula and not the name of a column."""
+    return _OPERATORS.search(text) is not None
+
+
+def _is_formula_of_table(value: Any) -> bool:
+    """Whether covariates are a formula and the table that it is about."""
+    is_pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    return is_pair and (isinstance(value[1], Mapping) or column_names(value[1]) is not None)
 
 
 def _variables(
@@ -296,6 +330,12 @@ def _columns(
     X: Any, kind: InputKind, value: Any, formula: str | None, taken: dict[str, None], coding: Coding | None
 ) -> dict[str, Any]:
     """Return the columns that covariates are or name, as they are."""
+    if _is_formula_of_table(value):
+        table = value[1]
+        known = list(table) if isinstance(table, Mapping) else list(column_names(table) or [])
+        names = list(formula_variables(value[0], "covariates") if coding is None else coding.names)
+        names = check_column_names(names, known, "covariates", "the table", "in the formula")
+        return {name: in_row_order(X, table[name], kind, "covariates") for name in names}
     table, where = _table(X, kind)
     is_names = isinstance(value, str) or (
         isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)

@@ -30,6 +30,12 @@ FORMULA_EXTRA = "formula"
 _MARKED = re.compile("⧛(.*?)⧚", re.DOTALL)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _QUOTED_NAME = re.compile("`([^`]*)`")
+# What a formula that a file keeps may call: functions of numbers, by themselves or of ``np``, and readings of a column.
+_PLAIN_FUNCTIONS = frozenset({"abs", "exp", "expm1", "log", "log10", "log1p", "log2", "sqrt"})
+_PLAIN_READINGS = frozenset({"C", "I", "trend"})
+_LARGEST_POWER = 10  # a constant to the power of a large one may take for ever
+_PLAIN_NODES = (ast.Expression, ast.Name, ast.Load, ast.BinOp, ast.UnaryOp, ast.Call, ast.Attribute, ast.Constant)
+_PLAIN_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd)
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,50 @@ def design_of_formula(formula: str, table: Any, argument: str, rows: str = "row"
     if empty:
         raise ValueError(f"{argument}={formula!r}: {quoted(empty)} has one level only; drop it from the formula.")
     return Design(matrix, columns, shifted, formula, argument, spec)
+
+
+def check_plain(formula: str, argument: str) -> None:
+    """Raise unless a formula is arithmetic of columns and known functions, which no file can make into a program.
+
+    formulaic evaluates what stands in brackets as Python. That is the user's own affair in a call, and nobody's in a
+    model that is read from a file.
+    """
+    for term in _parsed(formula, argument):
+        for factor in term.factors:
+            if factor.eval_method.value != "python":
+                continue
+            expression = str(factor.expr)
+            tree = ast.parse(_QUOTED_NAME.sub("quoted", expression), mode="eval")
+            refused = next((node for node in ast.walk(tree) if not _is_plain(node)), None)
+            if refused is not None:
+                place = max(formula.find(expression), 0)
+                raise ValueError(
+                    f"{argument}={formula!r} has {ast.unparse(refused)!r} at character {place + 1}, "
+                    f"{_pointed(formula, place, place + len(expression))}; only arithmetic and "
+                    f"{', '.join(sorted(_PLAIN_FUNCTIONS | _PLAIN_READINGS))} are allowed, since models are saved with "
+                    "their formula. Compute that column yourself, and name it."
+                )
+
+
+def _is_plain(node: ast.AST) -> bool:
+    """Whether a part of an expression is arithmetic, a name, a number, or a call of a known function."""
+    if isinstance(node, ast.Call):
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            is_numpy = isinstance(function.value, ast.Name) and function.value.id == "np"
+            known = is_numpy and function.attr in _PLAIN_FUNCTIONS
+        else:
+            known = isinstance(function, ast.Name) and function.id in _PLAIN_FUNCTIONS | _PLAIN_READINGS
+        return known and len(node.args) == 1 and not node.keywords
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) and node.value.id == "np" and node.attr in _PLAIN_FUNCTIONS
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        power = node.right.value if isinstance(node.right, ast.Constant) else None
+        small = isinstance(power, (int, float)) and abs(power) <= _LARGEST_POWER
+        return small and not isinstance(node.left, ast.Constant)
+    return isinstance(node, _PLAIN_NODES + _PLAIN_OPERATORS)
 
 
 # Reading -------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ import numpy as np
 from .._utils.optional import require
 from .._utils.types import Array
 from .._utils.wording import quoted
-from .formulas import FORMULA_EXTRA, design_of_formula
+from .formulas import FORMULA_EXTRA, check_plain, design_of_formula
+from .label_kinds import labels_from_json, labels_to_json
+from .labels import name_array
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Coding:
         Codes are positions in the levels of a factor.
         """
         if self.formula is not None:
+            # Each time, and not where a formula is first read: it may come from a file.
+            check_plain(self.formula, "covariates")
             # Levels first, by a table that has them all: new rows may lack some, and would be coded differently.
             design = design_of_formula(self.formula, self._all_levels(), "covariates")
             return design.apply(self._table(values)), design.columns
@@ -95,7 +99,58 @@ class Coding:
 
 
 @dataclass(frozen=True)
-class NuisanceDesign:
+class NuisanceTerms:
+    """What nuisance consists of, without the rows that it is of.
+
+    Attributes
+    ----------
+    levels : ndarray (s,)
+        Names of the strata; a single one, None, without a batch.
+    columns : tuple of str
+        Names of the c columns of the covariates.
+    coding : Coding
+        How the columns came from variables.
+    """
+
+    levels: Array
+    columns: tuple[str, ...]
+    coding: Coding
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether rows are in strata."""
+        return not (len(self.levels) == 1 and self.levels[0] is None)
+
+    def in_words(self) -> str:
+        """Return what is removed, as part of a sentence."""
+        parts = ["batch"] if self.has_batch else []
+        if self.columns:
+            parts.append(f"{quoted(self.columns)}")
+        return " and ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the terms as JSON values, for the header of a file."""
+        return {
+            "levels": labels_to_json(self.levels.tolist()) if self.has_batch else None,
+            "columns": list(self.columns),
+            "variables": [[name, None if v is None else labels_to_json(v)] for name, v in self.coding.variables],
+            "formula": self.coding.formula,
+        }
+
+    @classmethod
+    def from_json(cls, header: dict[str, Any]) -> NuisanceTerms:
+        """Return what ``to_json`` was called for."""
+        levels = header["levels"]
+        coding = Coding(
+            tuple((str(name), None if v is None else tuple(labels_from_json(v))) for name, v in header["variables"]),
+            header["formula"],
+        )
+        names = np.array([None], dtype=object) if levels is None else name_array(labels_from_json(levels))
+        return NuisanceTerms(names, tuple(map(str, header["columns"])), coding)
+
+
+@dataclass(frozen=True)
+class NuisanceDesign(NuisanceTerms):
     """Batch and covariates of the rows of k contexts.
 
     Attributes
@@ -104,27 +159,18 @@ class NuisanceDesign:
         The stratum of each row, as a position in ``levels``; all 0 without a batch.
     numbers : sequence of k ndarrays (n_i, c)
         The columns of the covariates.
-    levels : ndarray (s,)
-        Names of the strata; a single one, None, without a batch.
-    columns : tuple of str
-        Names of the c columns.
-    coding : Coding
-        How the columns came from variables.
     rows : sequence of k ndarrays, or None
         Numbers of the rows in their matrix, where these are on other machines and ``Contexts`` cannot tell.
     """
 
     strata: Sequence[Array]
     numbers: Sequence[Array]
-    levels: Array
-    columns: tuple[str, ...]
-    coding: Coding
     rows: Sequence[Array] | None = None
 
     @property
-    def has_batch(self) -> bool:
-        """Whether rows are in strata."""
-        return not (len(self.levels) == 1 and self.levels[0] is None)
+    def terms(self) -> NuisanceTerms:
+        """The same without what belongs to rows."""
+        return NuisanceTerms(self.levels, self.columns, self.coding)
 
     def take(self, rows: Sequence[Array]) -> NuisanceDesign:
         """Return that of some rows: positions within each context, possibly repeated."""
@@ -142,10 +188,3 @@ class NuisanceDesign:
             numbers=[self.numbers[i] for i in places],
             rows=None if self.rows is None else [self.rows[i] for i in places],
         )
-
-    def in_words(self) -> str:
-        """Return what is removed, as part of a sentence."""
-        parts = ["batch"] if self.has_batch else []
-        if self.columns:
-            parts.append(f"{quoted(self.columns)}")
-        return " and ".join(parts)

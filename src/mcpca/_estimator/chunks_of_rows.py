@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._covariances.moments import ContextMoments, moments_of
-from .._data.labels import label_columns, take_labels
+from .._covariances.moments import ContextMoments, moments_of_contexts
+from .._data.annotations import take_annotations
+from .._data.contexts import read_contexts
+from .._data.labels import label_columns
 from .._model.new_rows import check_n_features
 from .._utils.types import Report
 from ..exceptions import RankExceedsDataError
@@ -36,22 +38,28 @@ def add_chunk(
     y: Any,
     allow_duplicates: bool,
     report: Report,
+    *,
+    batch: Any = None,
+    covariates: Any = None,
 ) -> AddedChunk:
     """Add a chunk to the moments ``before`` it, and fit all rows; a chunk that is refused changes nothing.
 
-    ``columns_before`` are the columns of earlier chunks that held labels.
+    ``columns_before`` are the columns of earlier chunks that held labels, batch or covariates.
     """
     parameters.refuse_options_of_rows("moments of chunks")
     # A chunk may bring its labels as an array; the columns that held those of earlier chunks are still no features.
-    columns = tuple(label_columns(X, y)) or columns_before
-    X, y = take_labels(X, y)
+    named = label_columns(X, y)
+    annotated = take_annotations(X, y, batch=batch, covariates=covariates)
+    X = annotated.X
+    columns = tuple(dict.fromkeys([*columns_before, *named, *annotated.columns]))
     # First, so that the error is in the words that scikit-learn's checks expect.
     if before is not None and isinstance(X, np.ndarray) and X.ndim == 2:
         check_n_features(X.shape[1], before.means.shape[1])
     # A copy, so that the moments of the estimator stay as they were if the chunk or the fit fails.
     moments = copy.copy(before) if before is not None else ContextMoments()
     # A shallow copy is enough, because adding replaces arrays and changes none in place.
-    moments._add(moments_of(X, y, report), allow_duplicates)
+    contexts = annotated.attach(read_contexts(X, annotated.y, min_samples=1))
+    moments._add(moments_of_contexts(contexts, report), allow_duplicates)
     label_names = remembered_columns(X, columns)
     return AddedChunk(moments, label_names, _fit_if_possible(parameters, moments, label_names, report))
 
@@ -59,9 +67,11 @@ def add_chunk(
 def _fit_if_possible(
     parameters: Parameters, moments: ContextMoments, columns: tuple[str, ...], report: Report
 ) -> Fit | None:
-    if not (moments.counts > 1).all():  # a single row has no covariance; the next chunk may bring more of its context
+    # A single row has no covariance; the next chunk may bring more of its context.
+    taken = 0 if moments.nuisance is None else moments.nuisance.ranks()
+    if not (moments.counts - 1 - taken > 0).all():
         return None
     try:
-        return fit_moments(parameters, moments, columns, report)
+        return fit_moments(parameters, moments, columns, report, complete=False)
     except RankExceedsDataError:  # so far the rows vary in fewer directions than there are components
         return None

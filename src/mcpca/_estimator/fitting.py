@@ -20,7 +20,7 @@ from .._covariances.device_rows import read_device_contexts
 from .._covariances.device_validation import check_stack
 from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows
 from .._covariances.fit_identity import identity_of
-from .._covariances.moments import ContextMoments
+from .._covariances.moments import ContextMoments, reduced
 from .._covariances.nuisance import check_nuisance
 from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
@@ -29,6 +29,7 @@ from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.labels import label_columns, name_array
+from .._data.union import refuse_nuisance
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._inference.sampling import checked_groups
 from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
@@ -77,6 +78,11 @@ def fit_rows(
             f"{given}, and nothing else of a fit splits rows",
             "drop it, and pass it to replicability, bootstrap, standard_errors and presence",
         )
+    if parameters.missing != "error":
+        from .missing import fit_incomplete  # here, because that module imports this one
+
+        refuse_nuisance(parameters.missing, batch, covariates)
+        return fit_incomplete(parameters, X, y, checkpoint, report)
     # Before columns are taken out of X.
     columns = label_columns(X, y)
     annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
@@ -146,14 +152,20 @@ def _fit_robustly(parameters: Parameters, contexts: Contexts, features: Features
     return fit._replace(model=replace(fit.model, degrees_of_freedom=result.degrees_of_freedom))
 
 
-def fit_moments(parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report) -> Fit:
-    """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of."""
+def fit_moments(
+    parameters: Parameters, moments: ContextMoments, columns: Sequence[str], report: Report, *, complete: bool = True
+) -> Fit:
+    """Fit the moments of contexts; ``columns`` held the labels of the rows that they are of.
+
+    Unless they are ``complete``, nuisance that is void or collinear so far is neither refused nor warned of.
+    """
     parameters.refuse_options_of_rows("moments")
-    covariances = moments.covariances()
+    covariances, nuisance = reduced(moments, check=complete)
     if parameters.n_components is not None:
         check_rank(parameters.n_components, covariances.covariances.shape[1])
     features = Features(feature_names(covariances.feature_names), tuple(columns))
-    return fit_to(parameters, fit_data_of_covariances(covariances, covariances.n_samples), features, report)
+    data = fit_data_of_covariances(covariances, covariances.n_samples, nuisance=nuisance)
+    return fit_to(parameters, data, features, report)
 
 
 def fit_covariances(
@@ -273,6 +285,7 @@ def _model_in_units(
         solver=parameters.solver,
         noise=noise,
         orthogonal=parameters.orthogonal,
+        missing=parameters.missing,
         nuisance=removed_nuisance(data, np.asarray(on_device["projection"])),
     )
 

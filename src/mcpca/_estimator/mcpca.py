@@ -25,6 +25,13 @@ from .._model.dominance import warn_of_dominance
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings, warn_if_proportional
+from .._model.missing_rows import (
+    loadings_of_present,
+    outlyingness_of_present,
+    score_of_present,
+    scores_of_present,
+    takes_missing,
+)
 from .._model.new_contexts import loadings_for, predictive_score
 from .._model.outlyingness import outlyingness
 from .._model.scores import for_each_context, rows_from_scores, scores
@@ -97,6 +104,18 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         which is measured, too. For about as many features as rows, or more: an ordinary fit then finds noise of its own
         rows in its axes, and loadings are too large by about the squared angle (in radians) of their MCPC to the truth.
         Needs rows, at least 4 in every context, and ``n_components < n_features``; takes five more fits a split.
+    missing : {"error", "union", "pairwise", "em"}
+        What to do where features or values are missing; NaN stands for a missing value.
+        "error": refuse such rows.
+        "union": contexts may lack whole features (columns of their DataFrames or AnnDatas, or NaN in all their rows),
+        and each counts with those that it has; for "lsq" and "ml". The model is over all features that two contexts
+        have, the others are named and left out, and contexts have to share at least as many features as MCPCs (one more
+        beside noise). "auto" noise is then isotropic for "lsq" as well.
+        "em": values may be missing within rows as well; "ml" maximises the likelihood of what is there.
+        "pairwise": values may be missing within rows; "mspm" and "lsq" are given covariances of pairs of features over
+        rows that have both.
+        The last two take values to be missing at random, and no solver that is not named here takes them. All need a
+        rank, and covariances (k, p, p) in memory; "em" also a dense copy of the rows. Dask and devices are refused.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
     tol, max_iter : float, int
@@ -131,7 +150,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     contexts_ : ndarray (k,)
         Names of the contexts, in the order of the rows of ``loadings_``.
     means_ : ndarray (k, n_features) or None
-        Mean of each context; None after ``fit_covariances``.
+        Mean of each context, NaN for features that it lacks (``missing="union"``); None after ``fit_covariances``.
     n_samples_per_context_ : ndarray (k,) or None
         Rows of each context; None if ``fit_covariances`` was called without them.
     moments_ : ContextMoments
@@ -194,6 +213,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         cos_sim_threshold: float = 0.8,
         robust: bool = False,
         cross_fit: int = 0,
+        missing: str = "error",
         random_state: Any = None,
         tol: float = 1e-7,
         max_iter: int = 200,
@@ -210,6 +230,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.cos_sim_threshold = cos_sim_threshold
         self.robust = robust
         self.cross_fit = cross_fit
+        self.missing = missing
         self.random_state = random_state
         self.tol = tol
         self.max_iter = max_iter
@@ -255,7 +276,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         covariates : array (n,) or (n, c), table, dict {name: values}, str or list of str, optional
             Nuisance that varies from row to row, such as depth or age, is regressed out within each context in the same
             way. Numbers, or labels, which become an indicator for each level but the first. Text names a column of a
-            DataFrame or of ``obs``, or is a formula over them, ``"sex + log(depth)"`` (extra ``formula``).
+            DataFrame or of ``obs``, or is a formula over them, ``"sex + np.log(depth)"`` (extra ``formula``); over a
+            table of its own it is a pair (formula, table).
         checkpoint : path, optional
             A file that keeps the progress of a fit that reads the rows in passes. If the fit is interrupted, calling it
             again with the same arguments resumes it and gives the same answer; other rows, labels or parameters are
@@ -295,19 +317,24 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         with reporting(self.verbose, "fit") as report:
             return self._finish(fit_covariances(parameters, S, n_samples, feature_names, context_names, report))
 
-    def partial_fit(self, X: Any, y: Any = None, *, allow_duplicates: bool = False) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, batch: Any = None, covariates: Any = None, allow_duplicates: bool = False
+    ) -> Self:
         """Add a chunk of rows to those seen so far, and fit the model to all of them.
 
         Only moments are kept (``moments_``, O(k p^2)), so the rows may come in any number of chunks and in any order,
         and the model is the one that ``fit`` finds on all of them at once. New contexts may appear later. As long as a
-        context has a single row only, or the rows vary in fewer than ``n_components`` directions, chunks are added
-        without a fit. Each call costs O(n p^2) for its chunk plus a decomposition; to add many chunks before the first
-        fit, update a ``ContextMoments`` and pass it to ``fit``.
+        context has a single row only, or no more than batch and covariates take, or the rows vary in fewer than
+        ``n_components`` directions, chunks are added without a fit. Each call costs O(n p^2) for its chunk plus a
+        decomposition; to add many chunks before the first fit, update a ``ContextMoments`` and pass it to ``fit``.
 
         Parameters
         ----------
         X, y
             As for ``fit``. A chunk that is refused changes nothing.
+        batch, covariates : optional
+            Of these rows, as for ``fit``, but no formula. All chunks need the same ones; batches, and levels of
+            covariates that are labels, may differ from chunk to chunk.
         allow_duplicates : bool
             Whether rows that were added before may be added again, to count twice.
         """
@@ -315,7 +342,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         before = getattr(self, "moments_", None)
         columns = tuple(getattr(self, "label_columns_", ()))
         with reporting(self.verbose, "moments") as report:
-            added = add_chunk(parameters, before, columns, X, y, allow_duplicates, report)
+            added = add_chunk(
+                parameters, before, columns, X, y, allow_duplicates, report, batch=batch, covariates=covariates
+            )
             if added.fit is not None:
                 self._finish(added.fit)
             else:
@@ -409,6 +438,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         posterior: bool = False,
         batch: Any = None,
         covariates: Any = None,
+        missing: str | None = None,
     ) -> Any:
         """Return the scores of rows on the MCPCs, ``(x - mean) @ pinv(A).T``.
 
@@ -433,6 +463,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Those of these rows, as in ``fit``, for scores without the nuisance that the fit removed: rows are centred
             by their batch within their context, and less what its regression on the covariates predicts. Covariates go
             by name. Needs ``y`` and all that the fit has removed. Without them scores contain the nuisance.
+        missing : {None, "error", "union"}
+            Whether rows may lack features of the fit (columns, or NaN in some rows): "union" takes scores from those
+            that are there, by least squares or expected given them, with a ``MissingFeaturesWarning`` that says what it
+            costs; "error" refuses. None is "error" unless the model was fitted with ``missing``.
 
         Returns
         -------
@@ -442,8 +476,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         model = fitted_model(self)
 
         # One matrix at a time through ``_InContainer``, since each has row names of its own.
+        takes = takes_missing(model, missing, batch=batch, covariates=covariates)
+        scores_of = scores_of_present if takes else scores
+
         def scores_of_matrix(rows: Any, labels: Any, mean: Any, **nuisance: Any) -> Any:
-            result = scores(model, rows, labels, mean, posterior, report, **nuisance)
+            result = scores_of(model, rows, labels, mean, posterior, report, **nuisance)
             return _InContainer(result, self).transform(rows)
 
         with reporting(self.verbose, "scores") as report:
@@ -514,8 +551,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
 
+        distances = outlyingness_of_present if takes_missing(model, None) else outlyingness
+
         def of_matrix(rows: Any, labels: Any, mean: Any) -> Any:
-            return outlyingness(model, rows, labels, mean, report)
+            return distances(model, rows, labels, mean, report)
 
         with reporting(self.verbose, "outlyingness") as report:
             return for_each_context(model, X, y, None, of_matrix, report, labels_needed=True)
@@ -523,7 +562,14 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     # New contexts
 
     def loadings_for(
-        self, X: Any, y: Any = None, *, corrected: bool = True, batch: Any = None, covariates: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        corrected: bool = True,
+        batch: Any = None,
+        covariates: Any = None,
+        missing: str | None = None,
     ) -> Array:
         """Return the loadings of new contexts on the fitted MCPCs, comparable with ``corrected_loadings_``.
 
@@ -539,6 +585,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             gives loadings with noise in them, comparable with the ``loadings_`` of a fit without noise.
         batch, covariates : optional
             Of these rows, as in ``fit``: removed within each new context.
+        missing : {None, "error", "union"}
+            Whether contexts may lack features of the fit, or have NaN in some rows, as in ``transform``: with "union"
+            loadings are those of the features that are there, from rows that have both of a pair.
 
         Returns
         -------
@@ -553,6 +602,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         with reporting(self.verbose, "loadings") as report:
+            if takes_missing(model, missing, batch=batch, covariates=covariates):
+                return loadings_of_present(model, X, y, corrected, report)
             return loadings_for(model, X, y, corrected, report, batch=batch, covariates=covariates)
 
     def score(
@@ -576,9 +627,15 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         batch, covariates : optional
             Of these rows, as in ``fit``: removed within each context of these rows. ``S_i`` is then their covariance
             about what that leaves, and contexts need as many rows as for a fit.
+
+        Notes
+        -----
+        A model that was fitted with ``missing`` takes rows that lack features, and both metrics are over what is there.
         """
         model = fitted_model(self)
         with reporting(self.verbose, "score") as report:
+            if takes_missing(model, None, batch=batch, covariates=covariates):
+                return score_of_present(model, X, y, metric, report)
             return predictive_score(model, X, y, metric, report, batch=batch, covariates=covariates)
 
     # Quality
@@ -933,8 +990,9 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         feature_names=getattr(estimator, "feature_names_in_", None),
         label_columns=tuple(getattr(estimator, "label_columns_", ())),
         solver=estimator.solver,
-        noise=resolved_noise(estimator.solver, estimator.noise),
+        noise=resolved_noise(estimator.solver, estimator.noise, estimator.missing),
         orthogonal=bool(estimator.orthogonal),
+        missing=estimator.missing,
         degrees_of_freedom=estimator.degrees_of_freedom_,
         attenuation=estimator.attenuation_,
         nuisance=estimator.nuisance_,
@@ -993,4 +1051,6 @@ def _refuse_rows_options(what: str, kind: str, y: Any, checkpoint: Any, annotati
         raise ValueError(f"{what} which {verb} no y; drop y.")
     refuse_without_effect("checkpoint", checkpoint, None, f"{kind} take no pass over rows", "drop it")
     for name, value in annotations.items():
-        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", "drop it")
+        to_update = kind == "moments" and name != "groups"
+        way_out = "pass it to ContextMoments.update, with the rows" if to_update else "drop it"
+        refuse_without_effect(name, value, None, f"it is about rows, and {kind} have none", way_out)

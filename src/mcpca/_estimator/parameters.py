@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._solvers import check_solver
+from .._solvers import SOLVERS, check_solver, resolved_noise
 from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.progress import check_verbose
 
@@ -30,6 +30,7 @@ class Parameters:
     noise: str | None
     robust: bool
     cross_fit: int
+    missing: str
     context_weights: Any
     random_state: Any
     tol: float
@@ -51,6 +52,7 @@ class Parameters:
                 f"cross_fit={self.cross_fit} with robust=True: loadings in unseen rows are variances, which bad rows "
                 "spoil. Drop rows that outlyingness finds to be far out and pass robust=False, or cross_fit=0."
             )
+        check_missing(self)
         # Options without effect are refused: whoever sets one believes that it changes the answer.
         if self.n_components is not None:
             reason = f"the rank is given, n_components={self.n_components!r}"
@@ -67,6 +69,11 @@ class Parameters:
 
     def refuse_options_of_rows(self, what: str) -> None:
         """Raise if an option needs the rows, and the fit is of ``what`` (plural), which does not have them."""
+        if self.missing != "error":
+            raise ValueError(
+                f"missing={self.missing!r} looks for missing values among rows, and {what} no longer have them; pass "
+                "the rows to fit, or missing='error'."
+            )
         if self.robust:
             raise ValueError(
                 f"robust=True weighs single rows, and {what} no longer have them; pass the rows to fit, or "
@@ -76,6 +83,56 @@ class Parameters:
             raise ValueError(
                 f"cross_fit={self.cross_fit} fits parts of the rows, and {what} cannot be divided into parts; pass the "
                 "rows to fit, or cross_fit=0."
+            )
+
+
+# What ``missing`` may be, and the solvers that each way has.
+MISSING: dict[str, tuple[str, ...]] = {
+    "error": tuple(SOLVERS),
+    "union": ("lsq", "ml"),
+    "pairwise": ("mspm", "lsq"),
+    "em": ("ml",),
+}
+
+
+def check_missing(parameters: Parameters) -> None:
+    """Raise if ``missing`` is unknown, or does not go with the other parameters."""
+    missing = parameters.missing
+    solver = parameters.solver
+    if not isinstance(missing, str) or missing not in MISSING:
+        raise ValueError(f"missing={missing!r} is unknown; choose one of {list(MISSING)}.")
+    if missing == "error":
+        return
+    allowed = MISSING[missing]
+    if solver not in allowed:
+        needs = "needs all features in all contexts" if missing == "union" else "does not have this way"
+        raise ValueError(
+            f"missing={missing!r} with solver={solver!r}: {solver} {needs}. Pass "
+            f"{' or '.join(f'solver={name!r}' for name in allowed)}."
+        )
+    if parameters.orthogonal and missing != "pairwise":
+        raise ValueError(
+            f"missing={missing!r} with orthogonal=True: orthogonal axes need all features in all contexts. Pass "
+            "orthogonal=False, or select the features that all contexts have."
+        )
+    noise = resolved_noise(solver, parameters.noise, missing)
+    if solver == "ml" and noise is None:
+        raise ValueError(f"missing={missing!r} with noise=None: the likelihood of some features needs noise; drop it.")
+    if solver == "lsq" and missing == "union" and noise not in (None, "isotropic"):
+        raise ValueError(
+            f"missing='union' with noise={noise!r}: solver='lsq' has noise='isotropic' or None there. Pass one of "
+            "these, or solver='ml'."
+        )
+    if parameters.n_components is None:
+        raise ValueError(
+            f"missing={missing!r} needs n_components: ranks are chosen on complete rows. Choose one by select_rank on "
+            "the features that all contexts have, or on complete rows."
+        )
+    for name in ("robust", "cross_fit"):
+        if getattr(parameters, name):
+            raise ValueError(
+                f"missing={missing!r} with {name}={getattr(parameters, name)!r}, which is for complete rows; drop one "
+                "of the two."
             )
 
 

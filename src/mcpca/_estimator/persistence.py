@@ -176,6 +176,9 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
             raise ValueError(f"{name} is of type {values.dtype}")
         # The likelihood loss is infinite for contexts whose scores are singular.
         bad = np.isnan(values) if name == "facet_likelihood_losses" else ~np.isfinite(values)
+        # NaN is the mean of a feature that a context lacks.
+        if name == "means_" and header["parameters"].get("missing", "error") != "error":
+            bad = np.isinf(values)
         if bad.any():
             raise ValueError(f"{name} has values that are NaN or infinite")
         if name in _NONNEGATIVE and values.size and values.min() < 0:
@@ -227,6 +230,7 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         noise=noise,
         orthogonal=bool(parameters.get("orthogonal", False)),
         degrees_of_freedom=_degrees_of_freedom(header.get("degrees_of_freedom")),
+        missing=str(parameters.get("missing", "error")),
         nuisance=_nuisance(arrays, header),
     )
     return SavedModel(parameters, model, _rank_choice(arrays, header))

@@ -62,8 +62,8 @@ class Bootstrap(Shown):
         subsamples times their root of ``n / (n - m) - 1``.
     angle_bounds : ndarray (r,)
         Angle within which a share ``confidence`` of the resamples stays.
-    loadings : ndarray (n, k, r)
-        Loadings of every resample.
+    loadings : ndarray (n, k, r) or None
+        Loadings of every resample; None for a bootstrap that was read from an AnnData, which does not keep them.
     confidence : float
         Level of the intervals and of ``angle_bounds``.
     n_failed : int
@@ -82,7 +82,7 @@ class Bootstrap(Shown):
     standard_errors: Array
     angles: Array
     angle_bounds: Array
-    loadings: Array
+    loadings: Array | None
     confidence: float
     n_failed: int
     corrected: bool = True
@@ -90,7 +90,8 @@ class Bootstrap(Shown):
     n_groups: Array | None = None
 
     def _words(self) -> list[str]:
-        n, k, r = self.loadings.shape
+        n = len(self.angles)
+        k, r = self.lower.shape
         share = f"{100 * self.confidence:g}%"
         words = [
             f"{counted(n, 'resample')} {self._of_what()}of {counted(k, 'context')}: {share} of them stay within "

@@ -55,14 +55,16 @@ def bias_of_noise(model: FittedModel, unfitted: Any, rng: np.random.Generator) -
     """
     B = model.compared_loadings().astype(np.float64)
     noise = model.noise_by_context
-    is_unbiased = SOLVERS[model.solver].models_noise or model.orthogonal or len(B) == 1
+    # Where contexts lack features, axes of least squares are found beside a floor of noise as well.
+    has_noise = SOLVERS[model.solver].models_noise or model.missing == "union"
+    is_unbiased = has_noise or model.orthogonal or len(B) == 1
     if is_unbiased or noise is None or model.n_features == model.n_components or not (noise > 0).any():
         return np.zeros_like(B)
     # In units of the loadings: squares of those of the data may be out of range.
     unit = float(max(B.max(), noise.max()))
     Q, R = np.linalg.qr(to_host(model.components).astype(np.float64))
     fitted = _State(R, B / unit, noise.astype(np.float64) / unit)
-    options = {"random_state": rng, "noise": "auto", "robust": False, "cross_fit": 0}
+    options = {"random_state": rng, "noise": "auto", "robust": False, "cross_fit": 0, "missing": "error"}
     twin = type(unfitted)(**{**unfitted.get_params(), **options})
     state = fitted
     best = fitted.B

@@ -158,6 +158,7 @@ def standard_errors_of(
     check_labelled(X, y, groups=groups, batch=batch, covariates=covariates)
     if kind == "model":
         refuse_without_effect("groups", groups, None, "kind='model' takes rows to be independent", "drop one of them")
+    model.refuse_missing("standard_errors()", "Call bootstrap(X, y), which fits resamples of such rows.")
     if kind == "sandwich" and X is None:
         raise ValueError(
             "kind='sandwich' measures the spread of the rows, and none are given; pass the rows that the model was "

@@ -116,6 +116,7 @@ def presence_tests(
     if method not in ("fdr", "holm"):
         raise ValueError(f"method={method!r}; choose 'fdr' or 'holm'.")
     check_labelled(X, y, groups=groups, batch=batch, covariates=covariates)
+    model.refuse_missing("presence()", "Call bootstrap(X, y) for intervals of the loadings.")
     gaussian = model.gaussian("presence()")
     # The statistics have no units, so the data may be scaled to where squares of covariances are in range.
     e = gaussian.exponent

@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse
 
 from .._covariances.nuisance import NuisanceFactors, nuisance_factors
+from .._covariances.nuisance_bases import context_bases
 from .._covariances.row_groups import all_rows
 from .._covariances.streamed import context_means
 from .._data.blocks import times_power
@@ -97,8 +98,8 @@ class RowReader:
 
     @cached_property
     def _columns(self) -> list[Any]:
-        assert self.nuisance is not None
-        return [basis.columns() for basis in self.nuisance.bases]
+        assert self.contexts.nuisance is not None
+        return [basis.columns() for basis in context_bases(self.contexts.nuisance)]
 
     def explained(self, i: int, part: slice) -> tuple[Any, Array] | None:
         """Return C (n', m) and F (m, p) with ``C F`` what nuisance explains of some rows of context i; None if none."""

@@ -46,6 +46,10 @@ class ContextMeans:
         counts = np.asarray(self.counts, dtype=np.float64)
         # (k,) @ (k, p), weighted by rows: the plain mean of k means would let small contexts count as much as large
         # ones.
+        if np.isnan(means).any():
+            # Of a feature that some contexts lack, the mean over the others.
+            known = np.isfinite(means)
+            return np.asarray(counts @ np.where(known, means, 0) / (counts @ known))
         return np.asarray(counts @ means / counts.sum())
 
     def of(self, names: list[Any], way_out: str = _OWN_MEAN) -> list[Array]:

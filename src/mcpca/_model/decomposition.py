@@ -4,7 +4,7 @@
 protocol, and is what ``_estimator.fitting`` and ``_rank.selection`` call. Its steps, in order:
 
 1. ``_leading_subspace``: compress S to the core ``U^T S_i U``, U the top left singular vectors of ``[S_1 ... S_k]``;
-2. ``_check_rank``: refuse a rank that the data do not have;
+2. ``check_data_rank``: refuse a rank that the data do not have;
 3. ``_solve``: hand the core to a solver (MSPM in the paper's algorithm);
 4. ``fitted_loadings``: B by non-negative least squares if the solver has none (the last step of the paper's algorithm),
    beside a floor of noise if that is asked for; the canonical order and signs; and, from the same pass over the
@@ -237,7 +237,7 @@ def decompose_checked(
     if core is None:
         core = _leading_subspace(S_weighted, r, report)
     _warn_of_uncertain_directions(core, r, tol, S.dtype)
-    _check_rank(r, core, S)
+    check_data_rank(r, core, S)
     # Weights enter once: here in the likelihood, or above in the squared error.
     freedom = _degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
     settings = Settings(rng, tol, max_iter, report, freedom, noise)
@@ -286,7 +286,7 @@ def _warn_of_uncertain_directions(core: Core, r: int, tol: float, dtype: np.dtyp
     )
 
 
-def _check_rank(r: int, core: Core, S: Covariances) -> None:
+def check_data_rank(r: int, core: Core, S: Covariances) -> None:
     """Raise if ``[S_1 ... S_k]`` has fewer than ``r`` singular values above rounding."""
     rank = numerical_rank(core.singular_values, S)
     if r <= rank:

@@ -64,6 +64,9 @@ class FittedModel:
     solver, noise, orthogonal : str, str or None, bool
         The model's assumptions: the parameters of ``MCPCA`` of the same names, ``noise`` being None if ``loadings``
         were fitted without it.
+    missing : str
+        What was done about missing features or values, the parameter of ``MCPCA`` of the same name. Where a context
+        lacks a feature, its mean is NaN.
     degrees_of_freedom : float or None
         Of the rows, if they were weighted (``robust=True``); infinite if they are Gaussian.
     nuisance : RemovedNuisance or None
@@ -92,6 +95,7 @@ class FittedModel:
     orthogonal: bool
     degrees_of_freedom: float | None = None
     attenuation: Array | None = None
+    missing: str = "error"
     nuisance: RemovedNuisance | None = None
 
     @property
@@ -170,6 +174,13 @@ class FittedModel:
                 f"{purpose} needs the loadings of each context, and {quoted(unknown)} were not seen in fit. {way_out}"
             )
         return [positions[name] for name in names]
+
+    def refuse_missing(self, purpose: str, way_out: str) -> None:
+        """Raise, naming ``purpose``, if the model is of rows with missing features or values."""
+        if self.missing != "error":
+            raise ValueError(
+                f"{purpose} is for models of complete rows, and this is one of missing={self.missing!r}. {way_out}"
+            )
 
     def counts(self, purpose: str) -> Array:
         """Return the number of rows of each context (k,), less what nuisance takes of their degrees of freedom.

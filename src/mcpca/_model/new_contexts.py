@@ -56,14 +56,18 @@ def loadings_for(
         )
     scaled = _covariances_of(model, X, y, report, batch=batch, covariates=covariates)
     # Loadings are variances: rows times 2^-e have 4^-e times the loadings.
-    B = np.ldexp(_loadings_on(model, scaled.covariances, scaled.exponent, corrected), 2 * scaled.exponent)
-    if corrected and model.attenuation is not None:
-        # The rows are new to the axes, which have kept this share of the loadings.
-        B = B / to_host(model.attenuation)
+    B = np.ldexp(loadings_on(model, scaled.covariances, scaled.exponent, corrected), 2 * scaled.exponent)
+    B = divided_by_attenuation(model, B, corrected)
     return np.asarray(B[0] if scaled.single else B)
 
 
-def _loadings_on(model: FittedModel, S: Covariances, e: int, corrected: bool) -> Array:
+def divided_by_attenuation(model: FittedModel, B: Array, corrected: bool) -> Array:
+    """Return loadings of new rows as they would be in those of the fit, if the model knows what axes lose."""
+    # The rows are new to the axes, which have kept this share of the loadings.
+    return B / to_host(model.attenuation) if corrected and model.attenuation is not None else B
+
+
+def loadings_on(model: FittedModel, S: Covariances, e: int, corrected: bool) -> Array:
     """Return the loadings (k, r) for covariances of rows times ``2^-e``, in the same units."""
     A = to_host(model.components).astype(np.float64)
     if model.is_likelihood:
@@ -179,7 +183,7 @@ def predictive_score(
         else:
             S = CovarianceStack(second_moments_about(scaled, [np.ldexp(mean, -e) for mean in means], report))
     if metric == "likelihood" or (metric is None and model.noise is not None):
-        return _mean_log_likelihood(model, S, e, counts, positions)
+        return mean_log_likelihood(model, S, e, counts, positions)
     return _predicted_share(model, S, e, positions)
 
 
@@ -204,7 +208,7 @@ def _check_room(k: int, p: int) -> None:
         )
 
 
-def _mean_log_likelihood(model: FittedModel, S: Covariances, e: int, counts: Array, positions: Array | None) -> float:
+def mean_log_likelihood(model: FittedModel, S: Covariances, e: int, counts: Array, positions: Array | None) -> float:
     """Return the mean log-density of a row; with ``positions`` None, loadings and noise are fitted to S first."""
     gaussian = model.gaussian("score").times_power(-e)
     likelihood = gaussian.fit_new(S) if positions is None else gaussian.likelihood(S, counts, positions)
@@ -219,6 +223,12 @@ def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Arra
 
     ``S`` is of rows times ``2^-e``; with ``positions`` None, the loadings are fitted to S first.
     """
+    errors, total = predicted_errors(model, S, e, positions)
+    return 1 - errors / total if total > 0 else 0.0
+
+
+def predicted_errors(model: FittedModel, S: Covariances, e: int, positions: Array | None) -> tuple[float, float]:
+    """Return ``sum_i ||S_i - C_i||^2`` and ``sum_i ||S_i||^2``, as in ``_predicted_share``."""
     A = to_host(model.components)
     noise = None  # its variances (k, p)
     if model.noise is not None:
@@ -232,7 +242,7 @@ def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Arra
             s = gaussian.s[positions]
         noise = gaussian.feature_noise(s)
     elif positions is None:
-        B = _loadings_on(model, S, e, corrected=False)
+        B = loadings_on(model, S, e, corrected=False)
     else:
         B = np.ldexp(to_host(model.loadings)[positions], -2 * e)
     # The facets have ||E||^2 with E = S - A B A^T; what noise changes about it is added below.
@@ -243,4 +253,4 @@ def _predicted_share(model: FittedModel, S: Covariances, e: int, positions: Arra
         # With E = S - A B A^T and N diagonal, ||E - N||^2 = ||E||^2 - 2 <E, N> + ||N||^2: only diag(E) is needed.
         diagonal = S.variances() - B @ np.square(A.T)
         errors += float(np.vdot(noise, noise - 2 * diagonal))
-    return 1 - errors / total if total > 0 else 0.0
+    return errors, total

@@ -15,6 +15,7 @@ from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
 from .._data.detect import InputKind, input_kind, is_source_like
 from .._data.labels import without_columns
 from .._data.sources import as_source
+from .._data.union import read_union, refuse_nuisance
 from .._data.validation import check_rows
 from .._utils.array_api import stand_in, to_host
 from .._utils.user_warnings import warn
@@ -90,11 +91,32 @@ def read_new_contexts(
     return annotated.attach(contexts)
 
 
+def read_incomplete(
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    min_samples: int,
+    *,
+    groups: Any = None,
+    batch: Any = None,
+    covariates: Any = None,
+) -> Contexts:
+    """Return rows that may lack features as contexts over the features of the fit, NaN where one is missing."""
+    refuse_nuisance(model.missing if model.missing != "error" else "union", batch, covariates)
+    annotated = take_annotations(X, y, groups=groups, batch=None, covariates=None)
+    features = None if model.feature_names is None else model.feature_names.tolist()
+    contexts = read_union(annotated.X, annotated.y, "union", features, min_samples=min_samples)
+    check_n_features(contexts.n_features, model.n_features)
+    return annotated.attach(contexts)
+
+
 def read_fitted_contexts(
     model: FittedModel, X: Any, y: Any, *, groups: Any = None, batch: Any = None, covariates: Any = None
 ) -> Contexts:
     """Return rows that can be those of the fit: with exactly its contexts, in its order, and its features."""
-    contexts = read_new_contexts(model, X, y, min_samples=2, groups=groups, batch=batch, covariates=covariates)
+    # Rows of a model with missing features are read as its fit read them.
+    read = read_new_contexts if model.missing == "error" else read_incomplete
+    contexts = read(model, X, y, min_samples=2, groups=groups, batch=batch, covariates=covariates)
     names = contexts.names.tolist()
     fitted = model.contexts.tolist()
     if len(names) != len(fitted) or set(names) != set(fitted):
@@ -102,8 +124,19 @@ def read_fitted_contexts(
             f"This needs the rows that the model was fitted on: X has the contexts {quoted(names)}, and the "
             f"model was fitted on {quoted(fitted)}."
         )
+    _check_nuisance_of_fit(model, contexts)
     # Loadings of refitted models are compared with the fitted ones row by row.
     return contexts.in_order(fitted)
+
+
+def _check_nuisance_of_fit(model: FittedModel, contexts: Contexts) -> None:
+    """Raise unless rows of the fit come with the batch and the covariates that it removed."""
+    given = contexts.nuisance
+    if model.nuisance is not None:
+        has_batch = given is not None and given.has_batch
+        model.nuisance.check_complete(has_batch, given is not None and bool(given.columns))
+    elif given is not None:
+        raise ValueError(f"This model was fitted without {given.in_words()}; drop it, or fit with it.")
 
 
 def _blocks_with_fitted_features(model: FittedModel, named: NamedBlocks) -> Any:

@@ -8,15 +8,13 @@ of a context, and r for each covariate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .._covariances.fit_data import FitData
 from .._data.annotations import Annotations
-from .._data.label_kinds import labels_from_json, labels_to_json
-from .._data.labels import name_array
-from .._data.row_designs import Coding
+from .._data.row_designs import Coding, NuisanceTerms
 from .._utils.array_api import to_host
 from .._utils.printing import Shown
 from .._utils.types import Array
@@ -148,31 +146,24 @@ class RemovedNuisance(Shown):
             )
         return np.asarray(cells)
 
+    # Names of the arrays of ``to_state``.
+    array_names: ClassVar[tuple[str, ...]] = tuple(f"nuisance_{name}" for name in _ARRAYS)
+
     def to_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays by name, and JSON."""
         arrays = {f"nuisance_{name}": getattr(self, name) for name in _ARRAYS}
-        variables = [[name, None if v is None else labels_to_json(v)] for name, v in self.coding.variables]
-        header = {
-            "levels": labels_to_json(self.levels.tolist()) if self.has_batch else None,
-            "columns": list(self.columns),
-            "variables": variables,
-            "formula": self.coding.formula,
-        }
+        header = NuisanceTerms(self.levels, self.columns, self.coding).to_json()
         return arrays, header
 
     @classmethod
     def from_state(cls, arrays: dict[str, Array], header: dict[str, Any], contexts: Array) -> RemovedNuisance:
         """Return what ``to_state`` was called with."""
-        levels = header["levels"]
-        coding = Coding(
-            tuple((str(name), None if v is None else tuple(labels_from_json(v))) for name, v in header["variables"]),
-            header["formula"],
-        )
+        terms = NuisanceTerms.from_json(header)
         return cls(
             contexts,
-            levels=np.array([None], dtype=object) if levels is None else name_array(labels_from_json(levels)),
-            columns=tuple(map(str, header["columns"])),
-            coding=coding,
+            levels=terms.levels,
+            columns=terms.columns,
+            coding=terms.coding,
             **{name: arrays[f"nuisance_{name}"] for name in _ARRAYS},
         )
 

@@ -113,7 +113,7 @@ def scores(
     if batch is not None or covariates is not None:
         return _residual_scores(model, X, y, center, posterior, report, batch=batch, covariates=covariates)
     X, y = take_labels(X, y, kind)
-    center = _in_order_of_features(model, center)
+    center = in_order_of_features(model, center)
     if has_dask_rows(X, kind):
         return _scores_on_dask(model, X, y, center, posterior)
     rows = check_new_rows(model, X, kind)
@@ -198,7 +198,7 @@ def rows_from_scores(model: FittedModel, X: Any, y: Any, center: Any) -> Any:
     # Scores have no trace of the mean that was subtracted.
     if isinstance(center, str) and center == "own":
         raise ValueError("center='own' is not known from scores; pass the mean itself.")
-    center = _in_order_of_features(model, center)
+    center = in_order_of_features(model, center)
     if has_dask_rows(X):
         return _rows_on_dask(model, X, y, center)
     # Scores pass the checks of rows; a stand-in without values tells the shape of a device array.
@@ -218,12 +218,12 @@ def _rows_on_dask(model: FittedModel, Z: Any, y: Any, center: Any) -> Any:
     return contexts.engine.scores(-np.array(means), [to_host(model.components)])
 
 
-def _in_order_of_features(model: FittedModel, center: Any) -> Any:
+def in_order_of_features(model: FittedModel, center: Any) -> Any:
     """Return ``center`` with means in the order of the features: by name if they are Series and the fit has names."""
     if model.feature_names is None or center is None or isinstance(center, str):
         return center
     if isinstance(center, Mapping):
-        return {label: _in_order_of_features(model, mean) for label, mean in center.items()}
+        return {label: in_order_of_features(model, mean) for label, mean in center.items()}
     return by_name(center, model.feature_names.tolist(), "center", "the features of the fit")
 
 

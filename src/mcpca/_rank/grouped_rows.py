@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse
 
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.nuisance import ContextBasis, context_basis
+from .._covariances.nuisance_bases import RowBasis, context_basis
 from .._data.contexts import Contexts
 from .._utils.types import Array
 
@@ -37,7 +37,7 @@ from .._utils.types import Array
 _LEAST_FREEDOM = 0.5
 
 
-def residual_rows(contexts: Contexts, i: int, means: Array) -> tuple[Array, ContextBasis | None]:
+def residual_rows(contexts: Contexts, i: int, means: Array) -> tuple[Array, RowBasis | None]:
     """Return the rows of context i about its mean, less nuisance, dense; and the basis of the nuisance, if any."""
     rows = contexts.dense_block(i) - means[i].astype(np.float64)
     if contexts.nuisance is None:

@@ -88,7 +88,8 @@ class ResidualTest:
 
     ``contexts`` holds the rows, and their groups if they have some; without rows (None) the null is Gaussian. The
     answer at a rank depends only on ``seed`` and that rank, not on the order of calls or on ``workers``. Memory O(p^2)
-    and two copies of a context's rows for every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in doubtful cases, and O(k p^3).
+    and two copies of a context's rows for every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in
+    doubtful cases, and O(k p^3).
 
     Attributes
     ----------

@@ -29,21 +29,26 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
     units of ``16^exponent``; 0 unless data are far from 1), and "warnings" (texts);
   - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
   - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
-    on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found.
+    on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found;
+  - "replicability", "bootstrap" and "associations", where they were computed: see ``anndata_inference``. A new fit
+    under the same key removes them.
 
 All of it survives ``write_h5ad`` and ``write_zarr``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
+from .._data.dask_graph import computed
 from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
+from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._solvers import SOLVERS, resolved_noise
@@ -96,7 +101,7 @@ def stored_fit(adata: Any, key: str) -> dict[str, Any]:
     stored = adata.uns.get(key)
     # ``tl.rank`` writes under the same key, but without loadings: that alone is no fit.
     if stored is not None and "loadings" in stored:
-        return dict(stored)
+        return dict(loaded(stored))
     fits = [str(name) for name, value in adata.uns.items() if hasattr(value, "keys") and "loadings" in value]
     hint = ""
     if fits:
@@ -107,7 +112,31 @@ def stored_fit(adata: Any, key: str) -> dict[str, Any]:
     )
 
 
+def loaded(value: Any) -> Any:
+    """Return results with what ``anndata.experimental.read_lazy`` left in the file read; others as they are."""
+    if hasattr(value, "keys") and hasattr(value, "items") and not hasattr(value, "columns"):
+        return {name: loaded(entry) for name, entry in value.items()}
+    # Tables are of a kind of their own, arrays are on Dask; both may be nested in dicts.
+    return value.to_memory() if hasattr(value, "to_memory") else computed(value)
+
+
+def obs_columns(adata: Any, names: list[str]) -> Any:
+    """Return columns of ``obs`` as a DataFrame, also where ``obs`` is read lazily."""
+    return loaded(adata.obs[names])
+
+
 # Writing
+
+
+def add_result(adata: Any, key: str, name: str, content: dict[str, Any]) -> None:
+    """Store one more result in ``uns[key]``; a fit stays, and so does anything else that the user has put there."""
+    stored = adata.uns.get(key)
+    adata.uns[key] = {**(dict(stored) if hasattr(stored, "keys") else {}), name: content}
+
+
+def stored_names(names: str | list[str] | None) -> Any:
+    """Return names of columns as they come back from a file: several as an array of text."""
+    return names if names is None or isinstance(names, str) else np.array(list(names), dtype=object)
 
 
 def write_fit(
@@ -195,6 +224,15 @@ def _content(
         "diagnostics": _diagnostics(model, header, notes),
         **noise,
     }
+    removed = model.nuisance_
+    if removed is not None:
+        content["nuisance"] = {
+            "table": pd.DataFrame({"share": removed.shares, "degrees_of_freedom": removed.ranks}, index=names),
+            "what": removed.what,
+            # Labels and names of any kind, which tables of a file could not hold; arrays are beside them.
+            "json": json.dumps(header["nuisance"]),
+            **{name: arrays[name] for name in removed.array_names},
+        }
     if levels:
         keys = [str(key) for key in params["context_key"]]
         content["levels"] = pd.DataFrame(dict(zip(keys, levels, strict=True)), index=names)
@@ -302,7 +340,7 @@ def noise_of_stored(stored: dict[str, Any]) -> str | None:
     # In older versions only a likelihood had noise, and "isotropic" was the default of all solvers.
     if "corrected_loadings" not in stored and not SOLVERS[solver].models_noise:
         return None
-    return resolved_noise(solver, stored["params"].get("noise"))
+    return resolved_noise(solver, stored["params"].get("noise"), str(stored["params"].get("missing", "error")))
 
 
 def read_model(cls: Any, adata: Any, key: str) -> Any:
@@ -332,6 +370,10 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
     if "corrected_loadings" in stored:
         arrays["corrected_loadings_"] = stored["corrected_loadings"].to_numpy()
         header["noise"] = noise_of_stored(stored)
+    nuisance = stored.get("nuisance")
+    if nuisance is not None:
+        header["nuisance"] = json.loads(str(nuisance["json"]))
+        arrays |= {name: np.asarray(nuisance[name]) for name in RemovedNuisance.array_names}
     rank = stored.get("rank")
     # With n_comps given, a stored rank is that of ``tl.rank`` and no result of the fit.
     if header["parameters"]["n_components"] is None and rank is not None:

@@ -21,7 +21,7 @@ from .._utils.array_api import to_host
 from .._utils.component_names import unknown
 from .._utils.types import Array
 from .._utils.wording import nearest, quoted
-from .anndata_layout import keys_of
+from .anndata_layout import keys_of, obs_columns
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,9 @@ def _obs_column(name: str, contexts: Sequence[str], argument: str, source: Any, 
         raise ValueError(
             unknown(name, argument, source.obs.columns, "a column of adata.obs") + " Pass the name of one, or values."
         )
-    rows = source.obs[[name]].assign(context=source.obs[keys_of(key).context].astype(object).to_numpy())
+    context = keys_of(key).context
+    table = obs_columns(source, list(dict.fromkeys([name, context])))
+    rows = table[[name]].assign(context=table[context].astype(object).to_numpy())
     # Rows that were not fitted need not agree with anything.
     rows = rows[rows["context"].notna()]
     # dropna=False: a context with a value in some rows and none in others is not constant either.

@@ -20,7 +20,7 @@ from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import to_host
 from .._utils.component_names import as_called_now, component_names, unknown
 from .._utils.types import Array
-from .anndata_layout import columns_of_fit, features_are_lost, keys_of, noise_of_stored, stored_fit
+from .anndata_layout import columns_of_fit, features_are_lost, keys_of, noise_of_stored, obs_columns, stored_fit
 from .pipelines import names_after, split_steps
 
 
@@ -87,6 +87,10 @@ class Fitted:
     def compared(self, corrected: bool = True) -> Compared:
         """Return the loadings by which contexts are compared, and which they are in words."""
         return compared(self.loadings, self.corrected_loadings, self.noise, corrected, cross_fitted=self.cross_fitted)
+
+    def same_loadings(self, corrected: bool, also_corrected: bool) -> bool:
+        """Whether both choices give the same loadings: of a fit with noise, which has one kind, any two do."""
+        return self.compared(corrected).words == self.compared(also_corrected).words
 
     def with_all_features(self) -> Fitted:
         """Return the fit itself, or raise if the AnnData has lost features, so that its axes are incomplete."""
@@ -215,7 +219,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         projection_transposed = np.asarray(stored["projection"]).T
         features = _numbered_features(len(A))
     # As objects: a categorical would keep NaN where readers expect None.
-    labels = adata.obs[names.context].astype(object)
+    labels = obs_columns(adata, [names.context])[names.context].astype(object)
     return Fitted(
         _double(table),
         [str(name) for name in table.index],

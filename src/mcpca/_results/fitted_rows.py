@@ -23,6 +23,7 @@ from .._model.new_rows import read_new_contexts
 from .._utils.component_names import context_index
 from .._utils.types import Array
 from .anndata_layout import stored_fit
+from .anndata_refit import entry_of_fit
 from .fitted import Fitted
 from .pipelines import split_steps, transformed_rows
 
@@ -83,6 +84,7 @@ def rows_of_fit(source: Any, fit: Fitted, key: str, X: Any, y: Any) -> RowsByCon
     if any(map(has_dask_rows, blocks)):
         raise TypeError("X is on Dask, and rows are drawn here; pass rows that were computed: a sample of X.compute().")
     # A single row is enough here: scores need no covariance.
+    fitted_model(model).refuse_missing("Drawing rows", "Draw the scores that model.transform(X, y) returns.")
     contexts = read_new_contexts(fitted_model(model), X, y, min_samples=1)
     names = [str(name) for name in contexts.names.tolist()]
     if contexts.by_name:
@@ -108,11 +110,11 @@ def _rows_of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
     columns = None
     if obsm is not None:
         # ``fit`` has the axes in terms of var; the rows are in obsm, and so must the axes be.
-        matrix = _entry(adata.obsm, obsm, "obsm")
+        matrix = entry_of_fit(adata.obsm, obsm, "obsm")
         A = np.asarray(stored["components"], dtype=np.float64)
         projection = np.asarray(stored["projection"], dtype=np.float64)
     else:
-        matrix = anndata_parts(adata)[0] if layer is None else _entry(adata.layers, layer, "layers")
+        matrix = anndata_parts(adata)[0] if layer is None else entry_of_fit(adata.layers, layer, "layers")
         A = fit.with_all_features().components
         projection = fit.projection
         columns = fit.columns
@@ -126,14 +128,6 @@ def _context_codes(fit: Fitted) -> Array:
     assert fit.labels is not None
     position = {name: i for i, name in enumerate(fit.contexts)}
     return np.array([position.get(label, -1) for label in fit.labels], dtype=np.intp)
-
-
-def _entry(mapping: Any, name: str, place: str) -> Any:
-    if name not in mapping:
-        raise ValueError(
-            f"The fit was made on adata.{place}[{name!r}], which no longer exists; put it back, or fit again."
-        )
-    return mapping[name]
 
 
 @dataclass(frozen=True)

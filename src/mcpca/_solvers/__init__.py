@@ -116,11 +116,15 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-def resolved_noise(solver: str, noise: str | None) -> str | None:
-    """Return the kind of noise; "auto" is isotropic for a likelihood, and none for the paper's least squares."""
+def resolved_noise(solver: str, noise: str | None, missing: str = "error") -> str | None:
+    """Return the kind of noise; "auto" is isotropic for a likelihood, and none for the paper's least squares.
+
+    Where contexts lack features (``missing="union"``) noise would turn the axes of least squares, and "auto" is
+    isotropic for these as well.
+    """
     if noise != "auto":
         return noise
-    return "isotropic" if SOLVERS[solver].models_noise else None
+    return "isotropic" if SOLVERS[solver].models_noise or missing == "union" else None
 
 
 def check_solver(solver: object, orthogonal: object, noise: object) -> dict[str, Any]:

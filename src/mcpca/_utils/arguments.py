@@ -17,6 +17,16 @@ _SEED_WORDS = 4  # 31-bit words drawn from a RandomState: 124 bits, close to the
 FINITE = "pass finite numbers"
 
 
+class _NotGiven:
+    """The default of arguments for which None is a value of its own."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+NOT_GIVEN: Any = _NotGiven()
+
+
 def as_generator(random_state: Any) -> np.random.Generator:
     """Return a Generator for ``random_state``; NumPy's global generator is neither read nor advanced."""
     if isinstance(random_state, np.random.Generator):
@@ -33,6 +43,38 @@ def as_generator(random_state: Any) -> np.random.Generator:
     if random_state is not None and random_state < 0:
         raise ValueError(f"random_state={random_state} is negative; pass an integer >= 0 or None.")
     return np.random.default_rng(None if random_state is None else int(random_state))
+
+
+def one_random_state(rng: Any, random_state: Any, default: Any) -> Any:
+    """Return what ``rng`` or ``random_state`` says, in a form that ``as_generator`` takes; ``default`` without either.
+
+    ``rng`` is what ``numpy.random.default_rng`` takes (SPEC 7 of Scientific Python); an integer stays one, so that it
+    can be stored, and means the same by either name.
+    """
+    if rng is not NOT_GIVEN and random_state is not NOT_GIVEN:
+        raise TypeError("rng and random_state are both given, and are two names of the same thing; pass rng alone.")
+    if rng is NOT_GIVEN:
+        return default if random_state is NOT_GIVEN else random_state
+    if rng is None or isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and int(rng) >= 0:
+        return int(rng)
+    # NumPy would take True for 1; a RandomState only some of its versions take.
+    if not isinstance(rng, (bool, np.random.RandomState)):
+        try:
+            return np.random.default_rng(rng)
+        except (TypeError, ValueError):
+            pass
+    raise ValueError(
+        f"rng={rng!r} is nothing that numpy.random.default_rng takes; pass an integer >= 0, a Generator, a "
+        "SeedSequence, a BitGenerator, integers, or None. A RandomState goes to random_state."
+    )
+
+
+def as_seed(random_state: Any) -> int:
+    """Return an integer that can be stored and repeats the run: an integer itself, or one drawn from anything else."""
+    rng = as_generator(random_state)
+    return int(random_state) if isinstance(random_state, numbers.Integral) else int(rng.integers(2**31))
 
 
 def check_integer(value: Any, name: str, low: int, high: int | None = None, way_out: str = "") -> int:

@@ -1,4 +1,4 @@
-"""What to do with A and B: poles, enrichment, association, cards, survival, trees, links, comparison with PCA.
+"""What to do with A and B: poles, enrichment, association and designs, cards, survival, trees, links, PCA beside it.
 
 Functions take a fitted model (or Pipeline, or AnnData with a fit) and return tables of pandas, or results that hold
 such tables. None fits the model again; those that need rows take them beside the model, or find them in the AnnData.
@@ -6,9 +6,11 @@ such tables. None fits the model again; those that need rows take them beside th
 Needs ``pip install "mcpca[analysis]"``; contextual embeddings of words need ``mcpca[text]``.
 """
 
+from ._association_result import Association
 from .against_pca import PCAComparison, compare_with_pca
-from .association import Association, associate
+from .association import associate
 from .cards import describe
+from .differential import DifferentialVariance, differential_variance
 from .embeddings import contextual_embeddings
 from .enriched_sets import enrichment
 from .features import feature_scores, gene_scores, top_features
@@ -21,6 +23,7 @@ from .trees import ContextTree, context_tree, tree_distances
 __all__ = [
     "Association",
     "ContextTree",
+    "DifferentialVariance",
     "PCAComparison",
     "Survival",
     "associate",
@@ -28,6 +31,7 @@ __all__ = [
     "context_tree",
     "contextual_embeddings",
     "describe",
+    "differential_variance",
     "enrichment",
     "feature_scores",
     "gene_scores",

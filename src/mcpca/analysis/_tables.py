@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import false_discovery_control
 
-from .._utils.component_names import component_indices
+from .._data.detect import is_anndata
+from .._results.context_values import ContextValues
+from .._utils.component_names import component_indices, unknown
 from .._utils.optional import require
 from .._utils.types import Array
 
@@ -23,6 +25,25 @@ def pandas() -> Any:
 def chosen_components(components: Any, names: Sequence[str]) -> list[int]:
     """Return the column numbers of the MCPCs asked for; None asks for all of them."""
     return list(range(len(names))) if components is None else component_indices(components, names)
+
+
+def of_table(value: Any, data: Any, argument: str, source: Any) -> Any:
+    """Return the column of ``data`` that ``value`` names, or ``value`` itself if it is no name of one."""
+    if not isinstance(value, str) or data is None:
+        return value
+    known = list(data) if isinstance(data, Mapping) else list(data.columns)
+    if value in known:
+        return data[value]
+    if is_anndata(source) and value in source.obs.columns:
+        return value
+    raise ValueError(unknown(value, argument, known, "a column of data"))
+
+
+def names_of_values(read: ContextValues, values: Array) -> list[str]:
+    """Return values of contexts as their user knows them."""
+    if read.kind == "category":
+        return [read.categories[int(code)] for code in values]
+    return [f"{value:g}" if read.kind == "number" else str(value) for value in values]
 
 
 def bonferroni(p: Array) -> Array:

@@ -6,15 +6,17 @@ and PCs against it with ``_results.context_tests``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .._results.context_tests import COVARIATE_TESTS, compare_with_covariate
+from .._results.context_tests import COVARIATE_TESTS, MOST_ARRANGEMENTS, compare_with_covariate, n_arrangements
 from .._results.context_values import ContextValues
 from .._utils.types import Array
-from ._models import Added, added_categories, added_linear, added_logistic
+from ._models import added_categories, added_linear, added_logistic
+from ._weights import Sampled
 
 # Contexts (of the smaller group, in a logistic model) for each PC mean in the model. With fewer the model would fit
 # anything; with more it would leave out means that explain the covariate.
@@ -33,11 +35,18 @@ class Target:
         Kind of model in which an MCPC is tested beside PC means.
     predicted : ndarray (k,)
         The covariate in that model: numbers, groups, or codes of categories.
+    permutations : int
+        Number of random arrangements where there are too many to enumerate; 0 takes the usual distributions.
     """
 
     by_test: dict[str, Array]
     model: str
     predicted: Array
+    permutations: int = 0
+
+    # What a design has to say beside the names of its tests.
+    how = None
+    notes = ()
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -58,10 +67,34 @@ class Target:
         n_effective = min(np.bincount(self.predicted.astype(int))) if is_logistic else len(self.predicted)
         return int(n_effective // _CONTEXTS_PER_PREDICTOR)
 
-    def added(self, v: Array, others: Array) -> Added:
-        """Test what v (k,) says about the covariate beyond ``others`` (k, c)."""
+    def prepared(self, permutations: int, n_tests: int, alpha: float) -> Target:
+        """Return the target with random arrangements, or raise if these are too few to find anything by them."""
+        if any(n_arrangements(x) > MOST_ARRANGEMENTS for x in self.by_test.values()):
+            check_permutations(permutations, n_tests, alpha)
+        return replace(self, permutations=permutations)
+
+    def columns(self, V: Array, sampled: Sampled, rng: np.random.Generator) -> dict[str, Array]:
+        """Return the columns of a table of the tests of V (k, m); "p" is the largest p-value of all tests."""
+        columns: dict[str, Array] = {}
+        for test, x in self.by_test.items():
+            # statistics and p_values (m,)
+            result = compare_with_covariate(test, V, x, self.permutations, rng)
+            columns[test] = result.statistics
+            columns[f"{test}_p"] = result.p_values
+        # A constant column has NaN in one test and is no evidence in any: the maximum keeps the NaN.
+        return {**columns, "p": np.max([columns[f"{test}_p"] for test in self.tests], axis=0)}
+
+    def of_mcpcs(
+        self, V: Array, names: Sequence[str], sampled: Sampled, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], None]:
+        """Return ``columns``; there are no other terms with effects of their own."""
+        return self.columns(V, sampled, rng), None
+
+    def added(self, V: Array, others: Array, sampled: Sampled, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return coefficients and p-values (m,) of the columns of V (k, m) beside ``others`` (k, c)."""
         test = {"linear": added_linear, "logistic": added_logistic, "ancova": added_categories}[self.model]
-        return test(v, self.predicted, others)
+        tested = [test(v, self.predicted, others) for v in V.T]
+        return np.array([one.coefficient for one in tested]), np.array([one.p_value for one in tested])
 
 
 def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) -> Target:
@@ -73,7 +106,7 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
     is_ordered = read.kind != "category" or read.ordered
     # Dates as nanoseconds since 1970, which float64 holds to a fraction of a microsecond.
     numbers = (values.astype(np.int64) if read.kind == "date" else values).astype(np.float64)
-    groups = _groups(read, with_value, split)  # None unless there are two
+    groups = groups_of(read, with_value, split)  # None unless there are two
     n_levels = len(np.unique(values))
     chosen = _chosen_tests(tests, read, is_ordered, n_levels, groups is not None)
     if n_levels < 2:
@@ -109,6 +142,15 @@ def read_target(read: ContextValues, with_value: Array, split: Any, tests: Any) 
     return Target(by_test, "linear" if is_ordered else "ancova", numbers)
 
 
+def check_permutations(permutations: int, n_tests: int, alpha: float) -> None:
+    """Raise if random permutations, which give p >= 1 / (permutations + 1), cannot pass Bonferroni's correction."""
+    if permutations and (permutations + 1) * alpha < n_tests:
+        raise ValueError(
+            f"permutations={permutations} gives no p-value below {1 / (permutations + 1):.2g}, and the {n_tests} tests "
+            f"of MCPCs or PCs at level {alpha:g} need {alpha / n_tests:.2g}; pass at least {int(n_tests / alpha)}."
+        )
+
+
 def _chosen_tests(tests: Any, read: ContextValues, is_ordered: bool, n_levels: int, has_groups: bool) -> list[str]:
     """Return the names of the tests asked for, or those that "auto" stands for."""
     if tests == "auto":
@@ -124,7 +166,7 @@ def _chosen_tests(tests: Any, read: ContextValues, is_ordered: bool, n_levels: i
     return list(names)
 
 
-def _groups(read: ContextValues, with_value: Array, split: Any) -> Array | None:
+def groups_of(read: ContextValues, with_value: Array, split: Any) -> Array | None:
     """Return 0 and 1 for the two groups of a t-test, or None if there are not two."""
     values = read.values[with_value]
     if split is None:

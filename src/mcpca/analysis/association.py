@@ -1,136 +1,33 @@
 """Loadings, or the spread or mean of scores, against a covariate of contexts; and whether PCA would have seen it.
 
-The paper's analysis of lung cancer stages. ``_results.context_values`` reads the covariate, ``_targets`` puts it into
-the form that each test needs, ``_results.context_tests`` tests, and ``_models`` asks what an MCPC adds to PC means.
+The paper's analysis of lung cancer stages, and the same in a design with blocks, confounders and weights. One covariate
+alone is tested as the paper does: ``_targets`` puts it into the form that each test needs, ``_results.context_tests``
+tests, and ``_models`` asks what an MCPC adds to PC means. A design is read by ``_designs`` and tested by
+``_design_target``. Both are a target, which tests columns of values of contexts: those of MCPCs, and those of PCs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from .._results.context_tests import MOST_ARRANGEMENTS, compare_with_covariate, n_arrangements
 from .._results.context_values import context_values
-from .._results.fitted import fitted
+from .._results.fitted import Fitted, fitted
 from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
-from .._utils.printing import Shown
 from .._utils.progress import shown
 from .._utils.types import Array
-from .._utils.wording import listed
+from ._association_result import QUANTITIES, Association
+from ._design_target import DesignTarget
+from ._designs import is_formula, read_design
 from ._rows import NEEDS_ROWS, FittedRows, read_rows, rows_are_given
 from ._tables import bonferroni, false_discoveries, pandas
 from ._targets import Target, read_target
+from ._weights import Sampled, check_scale, log_floor, on_scale, read_weights, spread_along_mcpcs
 
-# What is tested of the MCPCs, as a sentence begins.
-_QUANTITIES = {
-    "loadings": "Loadings",
-    "variance": "Variances of scores",
-    "sd": "Standard deviations of scores",
-    "mean": "Means of scores",
-}
-_TEST_NAMES = {"spearman": "Spearman's correlation", "t-test": "Student's t-test", "anova": "ANOVA"}
-_MODEL_NAMES = {"linear": "a linear model", "logistic": "a logistic model", "ancova": "an analysis of covariance"}
 _DEFAULT_PCS = 50
-
-
-@dataclass(frozen=True, repr=False)
-class Association(Shown):
-    """MCPCs tested against a covariate of contexts.
-
-    Attributes
-    ----------
-    table : DataFrame (one row per MCPC)
-        For each test its statistic and p-value ("spearman", "spearman_p", ...); "p", the largest of these p-values;
-        "bonferroni" and "fdr", corrected for the number of MCPCs; "significant". With rows also "adjusted_coefficient"
-        and "adjusted_p" in the model that includes PC means, and "beyond_pca".
-    pc_sds : DataFrame or None
-        The same tests for the standard deviation of each overall PC in the contexts, corrected for the number of PCs.
-    pc_means : DataFrame or None
-        The same tests for the means of PCs; "in_model" marks the means that the model includes.
-    covariate : str
-        Name of the covariate: that of a column or Series, or "the covariate".
-    tests : tuple of str
-    of : str
-        What was tested of the MCPCs.
-    n_contexts : int
-        Contexts that have a value.
-    alpha : float
-    least_p : float
-        The smallest p-value that so few contexts allow.
-    model : str or None
-        Kind of the model with PC means: "linear", "logistic" or "ancova".
-    loadings : str or None
-        Which loadings were tested, in words; None if they were not what was tested.
-    """
-
-    table: Any
-    pc_sds: Any | None
-    pc_means: Any | None
-    covariate: str
-    tests: tuple[str, ...]
-    of: str
-    n_contexts: int
-    alpha: float
-    least_p: float
-    model: str | None = None
-    loadings: str | None = None
-
-    @property
-    def significant(self) -> list[str]:
-        """MCPCs that are significant after correction."""
-        return _names_where(self.table, "significant")
-
-    @property
-    def beyond_pca(self) -> list[str] | None:
-        """Those of them that PCA does not show; None if there were no rows to compute PCs from."""
-        return None if self.pc_sds is None else _names_where(self.table, "beyond_pca")
-
-    def _words(self) -> list[str]:
-        """Say what is significant, and which of it is beyond PCA."""
-        tests = " and ".join(_TEST_NAMES[test] for test in self.tests)
-        significant = self.significant
-        n_mcpcs = len(self.table)
-        words = [
-            f"{_QUANTITIES[self.of]} of {n_mcpcs} MCPCs in {self.n_contexts} contexts against {self.covariate}, by "
-            f"{tests}, at level {self.alpha:g}: {', '.join(significant) or 'nothing'} {_is_or_are(significant)} "
-            "significant after correction.",
-        ]
-        if self.loadings is not None:
-            words.append(f"These are {self.loadings}.")
-        # Otherwise "nothing is significant" would read as a finding about the data.
-        if self.least_p * n_mcpcs > self.alpha:
-            words.append(
-                f"So few contexts allow no p-value below {self.least_p:.2g}, and {n_mcpcs} tests need "
-                f"{self.alpha / n_mcpcs:.2g}: nothing can be significant."
-            )
-        if self.pc_sds is None or self.pc_means is None:
-            words.append(f"PCs were not tested: for that {NEEDS_ROWS}.")
-            return words
-        # What PCA has to set against it: for means of scores those of PCs, for all else the spread along PCs.
-        control = self.pc_means if self.of == "mean" else self.pc_sds
-        what = "means" if self.of == "mean" else "standard deviations"
-        significant_pcs = _names_where(control, "significant")
-        verdict = f"{listed(significant_pcs)} {_is_or_are(significant_pcs)}" if significant_pcs else "none is"
-        words.append(f"Of the {what} of {len(control)} overall PCs {verdict} significant.")
-        if significant:
-            if control["p"].notna().any():
-                smallest = control["p"].min()
-                words.append(f"Their smallest p-value is that of {control['p'].idxmin()}, p = {smallest:.2g}.")
-            in_model = _names_where(self.pc_means, "in_model")
-            means = f"with the mean{'s' if len(in_model) > 1 else ''} of {listed(in_model)}"
-            adjusted = ", ".join(f"{name} p = {self.table.loc[name, 'adjusted_p']:.2g}" for name in significant)
-            words.append(f"In {_MODEL_NAMES[str(self.model)]} {means if in_model else 'without PC means'}: {adjusted}.")
-            words.append(f"Beyond PCA: {', '.join(self.beyond_pca or []) or 'none'}.")
-        return words
-
-    def _rows(self) -> dict[str, Any]:
-        columns = ["p", "bonferroni", "fdr", "significant"]
-        if self.beyond_pca is not None:
-            columns.append("beyond_pca")
-        return {"": list(self.table.index), **{name: list(self.table[name]) for name in columns}}
 
 
 @shown("associations")
@@ -151,6 +48,11 @@ def associate(
     random_state: Any = None,
     missing: Literal["error", "drop"] = "error",
     key: str = "mcpca",
+    data: Any = None,
+    test: str | None = None,
+    block: Any = None,
+    weights: Any = None,
+    scale: Literal["linear", "log", "rank"] = "linear",
 ) -> Association:
     """Find the MCPCs associated with a covariate of contexts (a stage, a year, a form), and check if PCA shows it too.
 
@@ -158,13 +60,18 @@ def associate(
     and late stages, Bonferroni-corrected; then the same for the standard deviation of each overall PC, and a logistic
     model of late against early stages with the loading and the means of the PCs that are associated with stage.
 
+    With ``block``, ``weights`` or a formula of several covariates it is a design: the linear model of loadings on all
+    of them, from which each term gets an effect, an interval and a p-value, and so do overall PCs.
+
     Parameters
     ----------
     source : MCPCA, Pipeline or AnnData
         A fitted model, or a Pipeline that ends in one; or an AnnData with a fit, which brings its own rows.
     covariate : dict or Series {context: value}; array-like (k,); or str
         As for ``mcpca.plotting.plot_covariate``: numbers, dates, or categories, of which a categorical of pandas may be
-        ordered; for an AnnData also a column of ``obs`` that is constant within contexts.
+        ordered; for an AnnData also a column of ``obs`` that is constant within contexts. Or a formula of columns of
+        ``data``, or of ``obs``: "stage + age + depth" for stage beside confounders, "stage * sex" for an interaction,
+        "trend(stage)" for the steps of an ordered categorical as one number, "log(depth)". See ``mcpca[formula]``.
     of : {"loadings", "variance", "sd", "mean"}
         What to test of each MCPC: its loadings b_ij; or the variance, standard deviation or mean of the scores of a
         context's rows, which need rows. Variances of scores have the noise of their context in them.
@@ -196,6 +103,26 @@ def associate(
         Whether contexts without a value are an error or are left out.
     key : str
         Name of the fit in an AnnData.
+    data : DataFrame or dict of columns, optional
+        The columns that a formula names: a DataFrame indexed by context, or {name: values} with values as for
+        ``covariate``. An AnnData has them in ``obs``.
+    test : str, optional
+        The term of a formula that ``table`` and the comparison with PCA are about; by default its first one. All terms
+        are in ``effects``.
+    block : dict or Series {context: block}; array-like (k,); or str
+        Contexts that belong together (a patient before and after, the samples of a batch), as for ``covariate``, or the
+        name of a column of ``data``.
+        Contexts are compared within blocks only: blocks may differ from each other in any way. p-values come from
+        all flips of the sign within pairs and all rearrangements within larger blocks, if these are at most 50,000,
+        otherwise from ``permutations`` random ones, by default 9,999 or more.
+    weights : {"errors", "rows"}; dict or Series {context: weight}; array-like (k,); or str
+        What contexts count. "errors": the inverse of the variance that contexts have between them plus that of the
+        value of this one, which falls with its rows; "rows": their number of rows, right if contexts differed by errors
+        alone. None: all alike.
+    scale : {"linear", "log", "rank"}
+        On which values are compared. "log": effects are then logarithms of ratios; values below 1% of the mean of
+        their MCPC or PC, zeros among them, count as 1% of it; means of PCs stay linear. "rank": ranks of the contexts,
+        for effects that need not be linear and for outliers.
 
     Returns
     -------
@@ -213,22 +140,48 @@ def associate(
     keeps its level with few contexts and with separated groups; linear for numbers and for ordered categories by their
     order (partial F-test); an analysis of covariance for other categories. Contexts are assumed to be independent.
 
+    In a design, numbers and dates enter as they are, ordered categories as a linear trend (as factors in a formula,
+    where ``trend`` makes them one), other categories as differences from the first. A term is tested beside all others
+    but the interactions that contain it. Without blocks p is that of the partial F-test, unless ``permutations`` are
+    asked for or at most 50,000 are possible; rearranged are the residuals of the model without the term (Freedman and
+    Lane), and the statistic is the partial F, which holds its level with skewed loadings and with confounders that go
+    with the covariate (``benchmarks/association_designs.py``). Intervals have level 1 - ``alpha``, for each effect by
+    itself, and are those of Student's t. For (3) above, PC means are more confounders in the same design.
+
     Cost: O(n p r) for scores, plus the PCs of the rows (at most 100,000 of them); tests O(k (r + n_pcs)), times
     ``permutations``.
     """
-    pd = pandas()
     fit = fitted(source, key)
-    if of not in _QUANTITIES:
-        raise ValueError(f"of={of!r} is unknown; choose one of {sorted(_QUANTITIES)}.")
+    if of not in QUANTITIES:
+        raise ValueError(f"of={of!r} is unknown; choose one of {sorted(QUANTITIES)}.")
     if correction not in ("bonferroni", "fdr"):
         raise ValueError(f"correction={correction!r}; choose 'bonferroni' or 'fdr'.")
     alpha = check_real(alpha, "alpha", 1e-12, 1, "It is a probability.")
     n_pcs = check_integer(n_pcs, "n_pcs", 0)
-    read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
-    # Positions of the contexts that are tested, among all k.
-    with_value = np.flatnonzero(~read.missing)
+    check_scale(scale, of)
+    name = covariate if isinstance(covariate, str) else getattr(covariate, "name", None)
+    name = "the covariate" if name is None else str(name)
     # Before rows are read: a covariate that cannot be tested is found at once.
-    target = read_target(read, with_value, split, tests)
+    target: Target | DesignTarget
+    formula = is_formula(covariate, data, source)
+    if not formula:
+        refuse_without_effect("test", test, None, "covariate is not a formula", "drop it")
+    # with_value: positions of the contexts that are tested, among all k.
+    if formula or block is not None or weights is not None:
+        refuse_without_effect("tests", tests, "auto", "a design is tested by its linear model", "drop it")
+        if formula:
+            refuse_without_effect("split", split, None, "covariate is a formula", "write I(stage >= 3), say")
+        where = {"data": data, "formula": formula, "test": test, "block": block, "split": split}
+        design, with_value = read_design(
+            covariate, name, fit.contexts, **where, source=source, key=key, missing=missing
+        )
+        name = design.tested
+        rule = read_weights(weights, data, scale, fit, source, key, missing, with_value)
+        target = DesignTarget(design, rule, level=1 - min(alpha, 1 - 1e-12))
+    else:
+        read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
+        with_value = np.flatnonzero(~read.missing)
+        target = read_target(read, with_value, split, tests)
     rng = as_generator(random_state)
     # Rows are not read where nothing asks for them: that may take a pass over a file.
     uses_rows = n_pcs > 0 or of != "loadings"
@@ -238,35 +191,29 @@ def associate(
         refuse_without_effect("n_pcs", n_pcs, _DEFAULT_PCS, why, f"drop it, or {NEEDS_ROWS}")
     # The larger of the two families of tests, each of which is corrected by itself.
     n_tests = len(fit.names) if rows is None else max(len(fit.names), min(n_pcs, len(rows.components)))
-    # Random permutations give p >= 1 / (permutations + 1), which must be able to pass Bonferroni's correction.
-    at_random = any(n_arrangements(x) > MOST_ARRANGEMENTS for x in target.by_test.values())
-    if check_integer(permutations, "permutations", 0) and at_random and (permutations + 1) * alpha < n_tests:
-        raise ValueError(
-            f"permutations={permutations} gives no p-value below {1 / (permutations + 1):.2g}, and the {n_tests} tests "
-            f"of MCPCs or PCs at level {alpha:g} need {alpha / n_tests:.2g}; pass at least {int(n_tests / alpha)}."
-        )
+    target = target.prepared(check_integer(permutations, "permutations", 0), n_tests, alpha)
     if rows is None and of != "loadings":
         raise ValueError(f"of={of!r} needs rows; {NEEDS_ROWS}.")
     compared = fit.compared(corrected)
     if of != "loadings":
         why = f"it is about loadings, and of={of!r} tests scores"
         refuse_without_effect("corrected", corrected, True, why, "drop it")
-    values = _tested_values(compared.values, rows, of)
+    values, spread = _tested_values(source, key, fit, compared.values, rows, of)
 
-    def tested(V: Array, names: Sequence[str], rule: str) -> Any:
-        """Test the columns of V (k, m), in the contexts that have a value."""
+    def on_tested(V: Array, spread: Array, what: str) -> tuple[Array, Sampled]:
+        """Return V (k, m) on its scale in the contexts that have a value, and where it comes from."""
         V = V[with_value]
         # A variance with divisor n - 1 is NaN for a single row, and a mean for none.
         is_finite = np.isfinite(V).all(axis=1)
         if not is_finite.all():
             first = fit.contexts[with_value[~is_finite][0]]
             raise ValueError(f"Context {first!r} has fewer than 2 rows in the data given; pass more of its rows.")
-        return _tests_table(pd, V, names, target, rule, alpha, permutations, rng)
+        return on_scale(V, what, scale), Sampled(what, spread[with_value])
 
-    # values (k, r); the order of the calls of ``tested`` fixes which random permutations each gets.
-    table = tested(values, fit.names, correction)
-    name = covariate if isinstance(covariate, str) else getattr(covariate, "name", None)
-    name = "the covariate" if name is None else str(name)
+    # values (k, r); the order of the tables fixes which random permutations each gets.
+    tested, sampled = on_tested(values, spread, of)
+    columns, effects = target.of_mcpcs(tested, fit.names, sampled, rng)
+    table = _tests_table(columns, fit.names, correction, alpha)
     result = Association(
         table,
         None,
@@ -278,6 +225,9 @@ def associate(
         alpha,
         target.least_p,
         loadings=compared.words if of == "loadings" else None,
+        effects=effects,
+        how=target.how,
+        notes=(*target.notes, *_notes_on_scale(values[with_value], scale)),
     )
     if rows is None or n_pcs == 0:
         return result
@@ -287,16 +237,16 @@ def associate(
     means, variances = rows.moments(rows.project(W))  # (k, PCs) each
     pcs = [f"PC {j + 1}" for j in range(W.shape[1])]
     # Bonferroni for PCs, whatever ``correction`` is: the definition of "beyond PCA" says so.
-    pc_sds = tested(np.sqrt(variances), pcs, "bonferroni")
-    pc_means = tested(means, pcs, "bonferroni")
+    pc_sds = _tests_table(
+        target.columns(*on_tested(np.sqrt(variances), variances, "sd"), rng), pcs, "bonferroni", alpha
+    )
+    pc_means = _tests_table(target.columns(*on_tested(means, variances, "mean"), rng), pcs, "bonferroni", alpha)
     pc_means["in_model"] = _most_significant(
         pc_means["p"], pc_means[target.tests[0]].abs(), alpha, target.most_predictors
     )
     # An MCPC must say more about the covariate than the PC means that are associated with it by themselves.
     others = means[with_value][:, pc_means["in_model"].to_numpy()]
-    added = [target.added(values[with_value, j], others) for j in range(len(fit.names))]
-    table["adjusted_coefficient"] = [mcpc.coefficient for mcpc in added]
-    table["adjusted_p"] = [mcpc.p_value for mcpc in added]
+    table["adjusted_coefficient"], table["adjusted_p"] = target.added(tested, others, sampled, rng)
     table["beyond_pca"] = beyond_pca(table, pc_means if of == "mean" else pc_sds, alpha)
     return replace(result, pc_sds=pc_sds, pc_means=pc_means, model=target.model)
 
@@ -313,36 +263,33 @@ def beyond_pca(table: Any, control: Any, alpha: float) -> Any:
     return table["significant"] & no_pc & (table["p"] < smallest) & (table["adjusted_p"] < alpha)
 
 
-def _tested_values(B: Array, rows: FittedRows | None, of: str) -> Array:
-    """Return what is tested of the MCPCs (k, r)."""
+def _tested_values(
+    source: Any, key: str, fit: Fitted, B: Array, rows: FittedRows | None, of: str
+) -> tuple[Array, Array]:
+    """Return what is tested of the MCPCs (k, r), and the variance of rows along them (k, r)."""
     if of == "loadings" or rows is None:
-        return B
+        return B, spread_along_mcpcs(source, key, fit)
     mean, variance = rows.moments(rows.scores())  # not centred: the overall mean shifts all contexts alike
-    return {"mean": mean, "variance": variance, "sd": np.sqrt(variance)}[of]
+    return {"mean": mean, "variance": variance, "sd": np.sqrt(variance)}[of], variance
 
 
-def _tests_table(
-    pd: Any,
-    V: Array,
-    names: Sequence[str],
-    target: Target,
-    rule: str,
-    alpha: float,
-    permutations: int,
-    rng: np.random.Generator,
-) -> Any:
-    """Return a row for each column of V (k, m) with all tests, the largest p-value, and its corrections."""
-    columns: dict[str, Array] = {}
-    for test, x in target.by_test.items():
-        # statistics and p_values (m,)
-        result = compare_with_covariate(test, V, x, permutations, rng)
-        columns[test] = result.statistics
-        columns[f"{test}_p"] = result.p_values
-    # A constant column has NaN in one test and is no evidence in any: the maximum keeps the NaN.
-    p = np.max([columns[f"{test}_p"] for test in target.tests], axis=0)
-    table = pd.DataFrame({**columns, "p": p, "bonferroni": bonferroni(p), "fdr": false_discoveries(p)}, index=names)
+def _tests_table(columns: dict[str, Array], names: Sequence[str], rule: str, alpha: float) -> Any:
+    """Return a row for each name with the columns of its tests, and the corrections of "p"."""
+    p = columns["p"]
+    table = pandas().DataFrame({**columns, "bonferroni": bonferroni(p), "fdr": false_discoveries(p)}, index=names)
     table["significant"] = table[rule] <= alpha
     return table
+
+
+def _notes_on_scale(V: Array, scale: str) -> tuple[str, ...]:
+    """Say what became of zeros and small values (k, r) on a logarithmic scale."""
+    if scale == "linear":
+        return ()
+    if scale == "rank":
+        return ("Ranks of the contexts were compared.",)
+    n_low = int((log_floor(V) > V).sum())
+    low = f"; {n_low} below 1% of the mean of their MCPC count as that" if n_low else ""
+    return (f"Logarithms were compared{low}.",)
 
 
 def _most_significant(p: Any, size: Any, alpha: float, most: int) -> Array:
@@ -353,11 +300,3 @@ def _most_significant(p: Any, size: Any, alpha: float, most: int) -> Array:
     # The last key of lexsort counts first: by p, then by the size of the statistic.
     order = np.lexsort((-size.to_numpy(), p.to_numpy()))[:most]  # NaN comes last
     return np.asarray(np.isin(np.arange(len(p)), order) & (p.to_numpy() < alpha))
-
-
-def _names_where(table: Any, column: str) -> list[str]:
-    return [str(name) for name in table.index[table[column]]]
-
-
-def _is_or_are(names: Sequence[str]) -> str:
-    return "are" if len(names) > 1 else "is"

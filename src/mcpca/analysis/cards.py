@@ -15,6 +15,7 @@ from .._inference.bootstrap import Bootstrap
 from .._inference.precision import Precision
 from .._inference.replication import Replicability
 from .._model.compared import Compared
+from .._results.anndata_inference import stored_associations, stored_bootstrap, stored_replicability
 from .._results.fitted import Fitted, fitted
 from .._utils.arguments import check_integer, check_real, refuse_without_effect
 from .._utils.progress import shown
@@ -22,8 +23,8 @@ from .._utils.types import Array
 from .._utils.wording import beside, listed
 from ..poles import Pole, poles
 from ..sharing import carrying_contexts, how_shared
+from ._association_result import Association
 from ._tables import chosen_components
-from .association import Association
 from .features import scores_table
 
 _SHARING = {
@@ -32,7 +33,7 @@ _SHARING = {
     "broad": "It is broad, found in many contexts",
     "none": "No context carries it",
 }
-_STATISTICS = {"spearman": "Spearman's correlation", "t-test": "t =", "anova": "F ="}
+_STATISTICS = {"spearman": "Spearman's correlation", "t-test": "t =", "anova": "F =", "partial F": "F ="}
 _QUANTITIES = {
     "loadings": "its loadings",
     "variance": "variances of its scores",
@@ -51,8 +52,8 @@ def describe(
     enriched: Any = None,
     max_q: float = 0.001,
     samples: Any = None,
-    association: Association | None = None,
-    sure: Replicability | Bootstrap | Precision | None = None,
+    association: Association | Sequence[Association] | Literal["auto"] | None = "auto",
+    sure: Replicability | Bootstrap | Precision | Literal["auto"] | None = "auto",
     by: Literal["components", "projection"] = "components",
     pca: Any = None,
     names: str | Sequence[Any] | None = None,
@@ -77,10 +78,11 @@ def describe(
         Sets with a "q" below it are named.
     samples : DataFrame, optional
         The table of ``top_samples``: rows at the poles, by their "name" (sentences, patients).
-    association : Association, optional
-        The result of ``associate``.
-    sure : Replicability, Bootstrap or Precision, optional
-        The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``.
+    association : Association, sequence of them, "auto" or None
+        Results of ``associate``. "auto" takes those of all covariates that ``mcpca.tl.associate`` stored in an AnnData.
+    sure : Replicability, Bootstrap, Precision, "auto" or None
+        The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``. "auto"
+        takes what ``mcpca.tl.replicability`` and ``mcpca.tl.bootstrap`` stored in an AnnData.
     by, pca, names, key
         As for ``feature_scores``.
     corrected : bool
@@ -94,14 +96,16 @@ def describe(
     Notes
     -----
     Only the order of features is computed. A card says what was not looked for: for MCPCs that are not in the tables,
-    and for a reliability that was not passed.
+    and for a reliability that was neither passed nor stored.
     """
     n = check_integer(n, "n", 1)
     max_q = check_real(max_q, "max_q", 0, 1, "It is a false discovery rate.")
     if enriched is None:
         refuse_without_effect("max_q", max_q, 0.001, "no enriched sets are given", "drop it, or pass enriched")
     fit = fitted(source, key)
-    _check_tables(enriched, samples, association, sure, fit.names)
+    associations = _given_or(association, stored_associations(source, key, Association))
+    reliabilities = _given_or(sure, [stored_replicability(source, key), stored_bootstrap(source, key)])
+    _check_tables(enriched, samples, associations, reliabilities, fit.names)
     # Features are those before a PCA, in which poles can be read; loadings and sharing do not depend on it.
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     compared = fit.compared(corrected)
@@ -114,12 +118,19 @@ def describe(
         # Features, sets and rows of one pole together, lest the two be mixed up when they are summarised.
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             lines += _pole(fit.names[j], pole, end, enriched, max_q, samples, n)
-        if association is not None:
-            lines.append(_association(association, fit.names[j], compared.words))
-        lines.append(_reliability(fit, compared.values[:, j], j, sure))
+        lines += [_association(found, fit.names[j], compared.words) for found in associations]
+        lines.append(_reliability(fit, compared.values[:, j], j, reliabilities))
         lines.append("Which pole is called positive is a convention; the two are opposites.")
         cards[fit.names[j]] = "\n".join(lines) + "\n"
     return cards
+
+
+def _given_or(given: Any, stored: Sequence[Any]) -> list[Any]:
+    """Return results as a list: those given, or with "auto" those stored with the fit; None is no result."""
+    if isinstance(given, str) and given == "auto":
+        given = stored
+    results = given if isinstance(given, (list, tuple)) else [given]
+    return [result for result in results if result is not None]
 
 
 def _contexts(fit: Fitted, compared: Compared, j: int, kind: str, effective: float, n: int) -> str:
@@ -181,9 +192,11 @@ def _association(association: Association, name: str, listed_loadings: str) -> s
     statistics = ", ".join(f"{_STATISTICS[test]} {row[test]:.2f}" for test in association.tests)
     # Which loadings the card has is said where it lists them; those of the test may be others.
     others = f" ({association.loadings})" if association.loadings not in (None, listed_loadings) else ""
+    # Blocks and confounders are part of what was found; the tests of one covariate name themselves.
+    design = "" if association.how is None else f", {association.how}"
     text = (
         f"Covariate: {_QUANTITIES[association.of]}{others} against {association.covariate} in {association.n_contexts} "
-        f"contexts: {statistics}; "
+        f"contexts{design}: {statistics}; "
     )
     if np.isnan(row["p"]):
         return text + "it does not vary, so there is no test."
@@ -195,27 +208,13 @@ def _association(association: Association, name: str, listed_loadings: str) -> s
     return text + "."
 
 
-def _reliability(fit: Fitted, b: Array, j: int, sure: Any) -> str:
-    """Say how far MCPC j can be trusted: by ``sure``, the rows behind it, and MCPCs it cannot be told apart from.
+def _reliability(fit: Fitted, b: Array, j: int, reliabilities: Sequence[Any]) -> str:
+    """Say how far MCPC j can be trusted: by results, the rows behind it, and MCPCs it cannot be told apart from.
 
     ``b`` (k,) are its loadings.
     """
-    words = []
-    if isinstance(sure, Replicability):
-        again = "comes back" if sure.replicates[j] else "does not come back"
-        n_splits = len(sure.cosines)
-        # With enough digits that a mean just above the threshold does not read as equal to it.
-        mean = beside(sure.agreement[j], sure.threshold)
-        spread = f", sd {sure.spread[j]:.2f} over {n_splits} splits" if n_splits > 1 else ""
-        words.append(
-            f"it {again} in halves of the rows (mean |cos| {mean}{spread}; more than {sure.threshold:g} is required)"
-        )
-    elif isinstance(sure, Bootstrap):
-        share = f"{100 * sure.confidence:g}%"
-        words.append(f"{share} of resamples stay within {sure.angle_bounds[j]:.0f} degrees of it")
-    elif isinstance(sure, Precision):
-        words.append(f"expected to be {sure.angles[j]:.1f} degrees from the truth, if the Gaussian model holds")
-    else:
+    words = [_reliability_by(sure, j) for sure in reliabilities]
+    if not words:
         words.append("not assessed; model.replicability or model.bootstrap would tell")
     if fit.n_samples is not None:
         carriers = carrying_contexts(b)
@@ -228,6 +227,20 @@ def _reliability(fit: Fitted, b: Array, j: int, sure: Any) -> str:
             "cannot be told apart"
         )
     return f"How sure: {'; '.join(words)}."
+
+
+def _reliability_by(sure: Replicability | Bootstrap | Precision, j: int) -> str:
+    """Say what one result tells about MCPC j."""
+    if isinstance(sure, Replicability):
+        again = "comes back" if sure.replicates[j] else "does not come back"
+        n_splits = len(sure.cosines)
+        # With enough digits that a mean just above the threshold does not read as equal to it.
+        mean = beside(sure.agreement[j], sure.threshold)
+        spread = f", sd {sure.spread[j]:.2f} over {n_splits} splits" if n_splits > 1 else ""
+        return f"it {again} in halves of the rows (mean |cos| {mean}{spread}; more than {sure.threshold:g} is required)"
+    if isinstance(sure, Bootstrap):
+        return f"{100 * sure.confidence:g}% of resamples stay within {sure.angle_bounds[j]:.0f} degrees of it"
+    return f"expected to be {sure.angles[j]:.1f} degrees from the truth, if the Gaussian model holds"
 
 
 def _twins(fit: Fitted, j: int) -> list[int]:
@@ -251,7 +264,9 @@ def _one_line(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
 
 
-def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, names: Sequence[str]) -> None:
+def _check_tables(
+    enriched: Any, samples: Any, associations: list[Any], reliabilities: list[Any], names: Sequence[str]
+) -> None:
     """Raise if a table or result is of the wrong kind, or of a fit with other MCPCs than ``names``."""
     # MCPCs of another fit have the same names: only a table that has more of them can be recognised.
     needed = {  # argument: the table, the columns that cards use, the function that makes it
@@ -265,7 +280,7 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, name
         if missing:
             raise ValueError(f"{argument} lacks the columns {missing}; pass the table that {maker} returned.")
         _check_names(argument, table["component"], names)
-    if association is not None:
+    for association in associations:
         if not isinstance(association, Association):
             raise TypeError(f"association is a {type(association).__name__}; pass what associate returned.")
         _check_names("association", association.table.index, names)
@@ -274,16 +289,15 @@ def _check_tables(enriched: Any, samples: Any, association: Any, sure: Any, name
                 f"association is of {len(association.table)} MCPCs, and the fit has {len(names)}; pass that of this "
                 "fit."
             )
-    if sure is None:
-        return
-    if not isinstance(sure, (Replicability, Bootstrap, Precision)):
-        raise TypeError(
-            f"sure is a {type(sure).__name__}; pass what replicability, bootstrap or standard_errors returned."
-        )
-    # cosines (splits, r); angles (..., r)
-    n_mcpcs = (sure.cosines if isinstance(sure, Replicability) else sure.angles).shape[-1]
-    if n_mcpcs != len(names):
-        raise ValueError(f"sure is of {n_mcpcs} MCPCs, and the fit has {len(names)}; pass that of this fit.")
+    for sure in reliabilities:
+        if not isinstance(sure, (Replicability, Bootstrap, Precision)):
+            raise TypeError(
+                f"sure is a {type(sure).__name__}; pass what replicability, bootstrap or standard_errors returned."
+            )
+        # cosines (splits, r); angles (..., r)
+        n_mcpcs = (sure.cosines if isinstance(sure, Replicability) else sure.angles).shape[-1]
+        if n_mcpcs != len(names):
+            raise ValueError(f"sure is of {n_mcpcs} MCPCs, and the fit has {len(names)}; pass that of this fit.")
 
 
 def _check_names(argument: str, mcpcs: Any, names: Sequence[str]) -> None:

@@ -143,7 +143,7 @@ def run_moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: boo
         raise UnusableFileError(paths[0], "holds moments already; mcpca merge puts several together.")
     with console.phase("moments"), library_errors(data.files[0]):
         # The source is read in blocks: rows that do not fit into memory are no obstacle.
-        moments = ContextMoments().update(data.source, data.labels)
+        moments = ContextMoments().update(data.source, data.labels, **data.nuisance)
     if data.feature_names is not None:
         moments.feature_names = np.array(data.feature_names)
     # With n <= p rows their span, and with a few of them the rows themselves, can be read off the scatter.
@@ -153,7 +153,24 @@ def run_moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: boo
             f"{len(small)} of {len(moments.contexts)} contexts have no more rows than features ({small[0]!r} for one): "
             "their moments reveal much about single rows. --min-samples leaves small contexts out."
         )
+    _warn_of_single_rows(moments, console)
     return _save_moments(moments, out, force, console)
+
+
+def _warn_of_single_rows(moments: ContextMoments, console: Console) -> None:
+    """Warn of batches whose mean is a row."""
+    nuisance = moments.nuisance
+    if nuisance is None or not nuisance.terms.has_batch:
+        return
+    alone = np.flatnonzero((nuisance.cell_counts == 1) & (moments.counts[nuisance.cell_contexts] > 1))
+    if len(alone):
+        first = alone[0]
+        batch = nuisance.terms.levels[nuisance.cell_levels[first]]
+        context = moments.contexts[nuisance.cell_contexts[first]]
+        console.warn(
+            f"{len(alone)} of {len(nuisance.cell_counts)} batches within contexts are a single row ({str(batch)!r} in "
+            f"{str(context)!r} for one), which the mean of the batch reveals. Join batches, or leave these rows out."
+        )
 
 
 def run_merge(
@@ -209,7 +226,8 @@ def _save_moments(moments: ContextMoments, out: Path, force: bool, console: Cons
         moments.save(file)
     k, p = moments.means.shape
     n = int(moments.counts.sum())
-    console.say(f"Wrote {out}: {k} contexts, {p} features; sums over {n:,} rows, without the rows themselves.")
+    beside = "" if moments.nuisance is None else f", with {moments.nuisance.in_words()}"
+    console.say(f"Wrote {out}: {k} contexts, {p} features{beside}; sums over {n:,} rows, without the rows themselves.")
     return {"out": str(out), "contexts": [str(name) for name in moments.contexts], "features": p, "rows": n}
 
 

@@ -200,10 +200,14 @@ def loadings(**params: Any) -> None:
 
 @click.command(
     cls=CommandWithExamples,
-    examples=("mcpca moments patients.csv --context diagnosis --min-samples 50 --out site-a.moments",),
+    examples=(
+        "mcpca moments patients.csv --context diagnosis --min-samples 50 --out site-a.moments",
+        "mcpca moments patients.csv --context diagnosis --batch run --covariates age,smokes --out site-a.moments",
+    ),
 )
 @data_argument
 @reading_options
+@nuisance_options
 @click.option("-o", "--out", type=FILE, metavar="FILE", required=True, help="For the moments.")
 @force_option
 @common_options

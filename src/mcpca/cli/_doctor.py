@@ -140,8 +140,9 @@ def _examine_model(path: Path) -> Findings:
 def _examine_moments(path: Path) -> Findings:
     moments = load_moments(path)
     k, p = moments.means.shape
+    removed = "" if moments.nuisance is None else f"; a fit removes {moments.nuisance.in_words()}"
     facts = [
-        f"moments of {k} contexts and {p:,} features, from {int(moments.counts.sum()):,} rows",
+        f"moments of {k} contexts and {p:,} features, from {int(moments.counts.sum()):,} rows{removed}",
         f"contexts: {quoted_names(moments.contexts.tolist(), _SHOWN_NAMES)}",
         f"MCPCA can use it: mcpca fit {shlex.quote(str(path))}",
     ]

@@ -344,6 +344,12 @@ def _print_results(
             f"They explain {summary['variance_explained']:.0%}{estimated} of the squared covariance; scores are "
             f"correlated by {summary['score_correlation']:.2f} within contexts."
         )
+    if model.nuisance_ is not None:
+        removed = model.nuisance_
+        console.say(
+            f"Removed within contexts: {removed.what}, {removed.shares.min():.0%} to {removed.shares.max():.0%} of their "
+            "variance (nuisance_share in diagnostics)."
+        )
     console.say(f"\n{loadings_text(model)}\n")
     console.say(f"Wrote {out}: {', '.join(files)}")
     if "report.html" in files:

@@ -79,6 +79,8 @@ def diagnostics_by_context(model: MCPCA) -> dict[str, Any]:
     noise = fitted_model(model).noise_by_context
     if noise is not None:
         columns["noise_variance"] = noise
+    if model.nuisance_ is not None:
+        columns["nuisance_share"] = model.nuisance_.shares
     return columns
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from .._inference.bootstrap import Bootstrap
+from .._results.anndata_inference import stored_bootstrap
 from .._results.context_tests import compare_with_covariate
 from .._results.context_values import ContextValues, context_values
-from .._results.fitted import fitted
+from .._results.fitted import Fitted, fitted
 from .._utils.component_names import component_index
 from .._utils.types import Array
 from ._common import CATEGORIES, FONT_SIZE, MARKERS, axes_or_new, shorten, size_in_points
@@ -42,6 +44,7 @@ def plot_covariate(
     *,
     kind: Literal["auto", "category"] = "auto",
     corrected: bool = True,
+    intervals: Bootstrap | Literal["auto"] | None = "auto",
     label: str | None = None,
     annotate: bool | Literal["auto"] = "auto",
     missing: Literal["error", "drop"] = "error",
@@ -67,6 +70,9 @@ def plot_covariate(
     corrected : bool
         Whether to take the noise of each context out of its loadings, so that contexts with more noise do not seem to
         have more of the MCPC. False draws ``loadings_``.
+    intervals : Bootstrap, "auto" or None
+        Draws the interval of each loading as a line. "auto" takes what ``mcpca.tl.bootstrap`` stored in an AnnData, if
+        it is of the loadings that are drawn.
     label : str, optional
         Label of the axis; by default the name of the column or Series, or "covariate".
     annotate : bool or "auto"
@@ -112,19 +118,27 @@ def plot_covariate(
     compared = fit.compared(corrected)
     b = compared.values[drawn, j]
     places = values.positions[drawn]
+    bounds = _bounds(intervals, source, key, fit, corrected)
     test_result = _category_test(b, values, drawn) if values.kind == "category" else _trend_test(b, places)
 
     names = [shorten(name, LONGEST_LABEL) for name in values.categories]
     width = max(4.2, min(10, 0.9 * len(names) + 1.2))
     ax = axes_or_new(ax, (width, 3.4 + room_below(names, width)))
     if values.kind == "category":
-        places = _draw_groups(ax, b, values.values[drawn], len(names))
+        limits = limits_from_zero(_tops(b, bounds, drawn, j))
+        places = _draw_groups(ax, b, values.values[drawn], len(names), limits, apart=bounds is not None)
         name_categories(ax, names)
     else:
         ax.scatter(places, b, s=28, color=CATEGORIES[0], edgecolor="white", linewidth=0.5, zorder=3)
         ax.margins(0.08)
     # Before labels are placed: their places are measured on the page.
-    ax.set_ylim(*limits_from_zero(b))
+    ax.set_ylim(*limits_from_zero(_tops(b, bounds, drawn, j)))
+    if bounds is not None:
+        # Lines from end to end, and not about the point: intervals are about loadings less a bias.
+        lower, upper = bounds.lower[drawn, j], bounds.upper[drawn, j]
+        codes = values.values[drawn] if values.kind == "category" else np.zeros(len(drawn), dtype=int)
+        colours = [CATEGORIES[g % len(CATEGORIES)] for g in codes]
+        ax.vlines(places, lower, upper, colors=colours, linewidth=1.2, alpha=0.6, zorder=2)
     ax.set_xlabel(axis_label(label, covariate, "covariate"), fontsize=FONT_SIZE)
     finish_loading_axes(ax, f"{compared.name} of {fit.names[j]} (variance)")
     n_missing = len(fit.contexts) - len(drawn)
@@ -184,8 +198,39 @@ def _p_value_text(p_values: Array) -> str:
 # Drawing ---------------------------------------------------------------------------------------------------------
 
 
-def _draw_groups(ax: Any, b: Array, codes: Array, n: int) -> Array:
-    """Draw boxes, and points side by side where they are close; return the positions of the points on the axis."""
+def _bounds(intervals: Any, source: Any, key: str, fit: Fitted, corrected: bool) -> Bootstrap | None:
+    """Return the bootstrap whose intervals are drawn: the one given, or one that is stored and of these loadings."""
+    is_auto = isinstance(intervals, str) and intervals == "auto"
+    found = stored_bootstrap(source, key) if is_auto else intervals
+    if found is None:
+        return None
+    if not isinstance(found, Bootstrap):
+        raise TypeError(f"intervals is a {type(found).__name__}; pass what MCPCA.bootstrap returned, 'auto' or None.")
+    if found.lower.shape != fit.loadings.shape:
+        raise ValueError(
+            f"intervals are of {found.lower.shape} loadings, and the fit has {fit.loadings.shape}; pass those of this "
+            "fit."
+        )
+    if fit.same_loadings(found.corrected, corrected):
+        return found
+    if is_auto:
+        return None
+    raise ValueError(
+        f"intervals are of loadings with corrected={found.corrected}, and corrected={corrected} draws others; pass "
+        f"corrected={found.corrected}, or a bootstrap of the others."
+    )
+
+
+def _tops(b: Array, bounds: Bootstrap | None, drawn: Array, j: int) -> Array:
+    """Return the largest value that is drawn for each context."""
+    return b if bounds is None else np.maximum(b, bounds.upper[drawn, j])
+
+
+def _draw_groups(ax: Any, b: Array, codes: Array, n: int, limits: tuple[float, float], *, apart: bool) -> Array:
+    """Draw boxes, and points side by side where they are close; return the positions of the points on the axis.
+
+    ``limits`` are those of the vertical axis. ``apart`` puts all points of a group side by side, for their intervals.
+    """
     for g in range(n):
         part = b[codes == g]
         if len(part) > 2:  # quartiles of two values say no more than the values
@@ -202,12 +247,12 @@ def _draw_groups(ax: Any, b: Array, codes: Array, n: int) -> Array:
                 zorder=1,
             )
     width, height = size_in_points(ax)
-    low, high = limits_from_zero(b)
+    low, high = limits
     places = codes.astype(np.float64)
     for g in range(n):
         members = np.flatnonzero(codes == g)
         # Heights and offsets in points: distances must be those on the page. A group is width / n points wide.
-        heights = b[members] * height / (high - low)
+        heights = np.zeros(len(members)) if apart else b[members] * height / (high - low)
         places[members] += _side_by_side(heights, _POINT_DIAMETER, _GROUP_HALF_WIDTH * width / n) * n / width
         ax.scatter(
             places[members],

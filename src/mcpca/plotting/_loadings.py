@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from .._inference.replication import Replicability
+from .._results.anndata_inference import stored_replicability
 from .._results.context_values import context_values
 from .._results.fitted import fitted
 from .._utils.arguments import refuse_without_effect
@@ -51,6 +53,7 @@ _SCALES = {  # as they follow the word "loading"
     "component": "/ largest of its MCPC",
     "context": "/ largest of its context",
 }
+_NOT_FOUND_AGAIN = "(MCPC): not found again\nin halves of the rows"
 _ORDERS = ("given", "cluster", "groups")
 _BRACKET_COLOURS = dict(zip(SHARING_KINDS, (*CATEGORIES[:3], "0.5"), strict=True))
 
@@ -64,6 +67,7 @@ def plot_loadings(
     corrected: bool = False,
     annotations: Any = None,
     annotate: bool | Literal["auto"] = "auto",
+    replicability: Replicability | Literal["auto"] | None = "auto",
     key: str = "mcpca",
     ax: Axes | None = None,
 ) -> Axes:
@@ -96,6 +100,9 @@ def plot_loadings(
         a value stays white.
     annotate : bool or "auto"
         Write the numbers into the cells; "auto" does so if there are few and they fit.
+    replicability : Replicability, "auto" or None
+        MCPCs that do not come back in halves of the rows are named in brackets, with a note. "auto" takes what
+        ``mcpca.tl.replicability`` stored in an AnnData.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Axes, optional
@@ -116,6 +123,7 @@ def plot_loadings(
         raise ValueError(f"order={order!r}; choose one of {list(_ORDERS)}.")
     if order != "groups":
         refuse_without_effect("groups", groups, None, f"order={order!r} knows none", "drop it, or pass order='groups'")
+    replicates = _replicates(replicability, source, key, len(fit.names))
     group_codes = None if groups is None else _group_codes(groups, fit.contexts, source, key)
     strip_values = read_annotations(annotations, fit.contexts, source, key)
     # What is shown is also what is clustered: neighbours must look alike.
@@ -130,7 +138,7 @@ def plot_loadings(
         # Kinds are those of the loadings themselves, whatever is shown.
         columns, kinds = _columns_by_kind(compared.values, rows, group_codes)
     contexts = [fit.contexts[i] for i in rows]
-    names = [fit.names[j] for j in columns]
+    names = [fit.names[j] if replicates[j] else f"({fit.names[j]})" for j in columns]
     width, height = _figure_size(contexts, len(names))
     if strip_values:
         width = width + strips_width(strip_values) / 72 + legend_width(strip_values, height) + 0.2
@@ -138,6 +146,8 @@ def plot_loadings(
     # annotate=False: whether numbers fit is known only after the layout.
     image = draw_loadings_heatmap(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
     add_bar(ax, image, f"{compared.name} {_SCALES[normalize]}")
+    if not replicates.all():
+        ax.set_xlabel(_NOT_FOUND_AGAIN, fontsize=FONT_SIZE)
     if strip_values:
         strips = draw_strips(ax, strip_values, rows, "left")
         add_legend(ax, strip_values, _BAR_WIDTH)
@@ -149,6 +159,24 @@ def plot_loadings(
     if kinds is not None:
         _draw_brackets(ax, kinds)
     return ax
+
+
+def _replicates(replicability: Any, source: Any, key: str, r: int) -> Array:
+    """Return which MCPCs (r,) come back in halves of the rows; all, if that is not known."""
+    if isinstance(replicability, str) and replicability == "auto":
+        replicability = stored_replicability(source, key)
+    if replicability is None:
+        return np.ones(r, dtype=bool)
+    if not isinstance(replicability, Replicability):
+        raise TypeError(
+            f"replicability is a {type(replicability).__name__}; pass what MCPCA.replicability returned, 'auto' or "
+            "None."
+        )
+    if replicability.cosines.shape[1] != r:
+        raise ValueError(
+            f"replicability is of {replicability.cosines.shape[1]} MCPCs, and the fit has {r}; pass that of this fit."
+        )
+    return replicability.replicates
 
 
 def check_normalize(normalize: Any) -> None:

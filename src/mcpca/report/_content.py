@@ -87,7 +87,7 @@ def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any]
         lower = errors.lower
         upper = errors.upper
         level = errors.confidence
-        source = f"{len(errors.loadings)} bootstrap resamples of the rows"
+        source = f"{len(errors.angles)} bootstrap resamples of the rows"
     else:
         # Not simply plus and minus: loadings are variances, and end at 0.
         lower, upper = errors.intervals(B, _CONFIDENCE)

@@ -9,13 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .._data.detect import is_anndata
+from .._estimator.mcpca import MCPCA
 from .._inference.bootstrap import Bootstrap
 from .._inference.precision import Precision
 from .._inference.presence import Presence
 from .._inference.replication import Replicability
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._results.fitted import Fitted, fitted
+from .._results.anndata_inference import stored_bootstrap, stored_replicability
+from .._results.anndata_layout import read_model
+from .._results.anndata_refit import contexts_of_fit
+from .._results.fitted import Fitted, fitted, rank_selection
 from .._results.pipelines import split_steps, transformed_rows
 from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.atomic_files import replace_file
@@ -46,11 +51,21 @@ def render(
     n_features: int = N_FEATURES,
     corrected: bool = True,
     random_state: Any = 0,
+    key: str = "mcpca",
 ) -> str:
     """Return the report of a fitted model as the text of one HTML page; parameters as in ``write_report``."""
-    source = model
-    steps, model = split_steps(source)
     require("plotly", "report")  # before any work is done
+    source = model
+    if is_anndata(source):
+        if X is not None or y is not None:
+            raise ValueError("X and y go with a fitted model; an AnnData brings its own rows. Drop them.")
+        model = read_model(MCPCA, source, key)
+        X = contexts_of_fit(source, key, "its report")
+        # What is stored with the fit is shown, unless something else is passed.
+        selection = rank_selection(source, key) if selection is None else selection
+        replicability = stored_replicability(source, key) if replicability is None else replicability
+        standard_errors = _stored_errors(source, key, corrected) if standard_errors is None else standard_errors
+    steps, model = split_steps(model)
     max_rows = check_integer(max_rows, "max_rows", 0, way_out="0 shows no rows, but their quantiles.")
     n_features = check_integer(n_features, "n_features", 1)
     if title is not None and not isinstance(title, str):
@@ -61,7 +76,7 @@ def render(
         raise ValueError("y labels rows, and X is None; pass X, or drop y.")
     if X is None:
         refuse_without_effect("max_rows", max_rows, MAX_ROWS, "no rows are given", "drop it, or pass X")
-    fit = fitted(source)
+    fit = fitted(source, key)
     k, r = fit.loadings.shape
     # None again if the rank was given.
     selection = model.rank_choice_ if selection is None else selection
@@ -116,13 +131,16 @@ def write_report(
     corrected: bool = True,
     random_state: Any = 0,
     overwrite: bool = False,
+    key: str = "mcpca",
 ) -> Path:
     """Write an interactive report of a fitted model: one HTML file that needs no network.
 
     Parameters
     ----------
-    model : MCPCA or Pipeline
-        A fitted model, alone or at the end of a Pipeline, whose outputs are then the features.
+    model : MCPCA, Pipeline or AnnData
+        A fitted model, alone or at the end of a Pipeline, whose outputs are then the features; or an AnnData with a
+        fit, which brings its own rows, in memory or backed, and what ``mcpca.tl.rank``, ``replicability`` and
+        ``bootstrap`` have stored with it.
     path : path
         Where to write the file; its folder must exist. Written as a whole or not at all.
     X, y : optional
@@ -152,6 +170,8 @@ def write_report(
         Determines which rows are drawn.
     overwrite : bool
         Whether an existing file may be replaced.
+    key : str
+        Name of the fit in an AnnData.
 
     Returns
     -------
@@ -195,17 +215,23 @@ def write_report(
         n_features=n_features,
         corrected=corrected,
         random_state=random_state,
+        key=key,
     )
     # A failure while writing leaves an earlier report as it was.
     replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
     return file
 
 
+def _stored_errors(adata: Any, key: str, corrected: bool) -> Bootstrap | None:
+    """Return the bootstrap that is stored with a fit, if it is of the loadings that the page shows."""
+    errors = stored_bootstrap(adata, key)
+    return errors if errors is not None and fitted(adata, key).same_loadings(errors.corrected, corrected) else None
+
+
 def _check_same_loadings(fit: Fitted, errors: Bootstrap, corrected: bool) -> None:
     """Raise if intervals are of other loadings than those that the page shows."""
     of_corrected = errors.corrected
-    # A fit with noise has one kind of loadings, which is the same in words.
-    if fit.compared(of_corrected).words == fit.compared(corrected).words:
+    if fit.same_loadings(of_corrected, corrected):
         return
     kinds = ("loadings as fitted", "corrected loadings")
     raise ValueError(

@@ -117,6 +117,7 @@ def _read(model: Any, X: Any, y: Any) -> Contexts:
             _chunks_of_dask(model, block, None)[0] if has_dask_rows(block) else to_host(block) for block in named.blocks
         ]
         X = dict(zip(named.names.tolist(), blocks, strict=True)) if named.by_name else blocks
+    fitted_model(model).refuse_missing("A report with rows", "Leave X out of it.")
     return read_new_contexts(fitted_model(model), X, y, min_samples=1)
 
 

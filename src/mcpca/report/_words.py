@@ -187,6 +187,14 @@ def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]
         each = ", ".join(f"{_cut(fit.contexts[i])} ({with_error(shares[i], errors[i])})" for i in worst)
         text += f", {np.median(shares[known]):.1%} in the median context. The worst fit is for {each}"
     results = [_finding("note", "How much is explained", text + ".")]
+    removed = model.nuisance_
+    if removed is not None:
+        most = int(np.argmax(removed.shares))
+        text = (
+            f"Covariances are without {removed.what}, which took {removed.shares.min():.1%} to {removed.shares.max():.1%} "
+            f"of a context's variance, most in {_cut(fit.contexts[most])}. Scores on this page contain it."
+        )
+        results.append(_finding("note", "Nuisance removed", text))
     # One MCPC has no other to be correlated with.
     if len(fit.names) > 1:
         correlation = float(model.offdiagonal_correlation(normalized=True))

@@ -1,30 +1,27 @@
 """Groups, batch and covariates of rows, from columns of the files to what the estimator takes.
 
 Readers give every such column as text (``Labels``). Covariates whose values are all numbers become numbers again; a
-formula is computed here, since the estimator gets bare rows, without the columns that it names.
+formula goes with the table of its columns, since the estimator gets bare rows, without them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..._data.formulas import FORMULA_EXTRA, design_of_formula, formula_variables
-from ..._utils.optional import require
+from ..._data.annotations import is_formula
+from ..._data.formulas import formula_variables
 from ..._utils.types import Array
 from .labels import Labels, crossed_labels
-
-_OPERATORS = re.compile(r"[+*:~()`]|\s-\s")
 
 
 def covariate_columns(text: str | None) -> list[str]:
     """Return the columns that ``--covariates`` names: separated by commas, or in a formula."""
     if text is None:
         return []
-    if _OPERATORS.search(text):
+    if is_formula(text):
         return list(formula_variables(text, "covariates"))
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -39,7 +36,7 @@ def annotations_of(
             result[name] = _texts(crossed_labels([columns[column] for column in names]))
     if covariates is not None:
         values = {name: _values(columns[name]) for name in covariate_columns(covariates)}
-        result["covariates"] = _computed(covariates, values) if _OPERATORS.search(covariates) else values
+        result["covariates"] = (covariates, values) if is_formula(covariates) else values
     return result
 
 
@@ -55,16 +52,3 @@ def _values(labels: Labels) -> Array:
     except ValueError:
         return _texts(labels)
     return np.array([*numbers, np.nan])[labels.codes]
-
-
-def _computed(formula: str, values: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the columns of a formula by name; missing values are left to it where the formula needs none."""
-    missing = [name for name, column in values.items() if any(v is None or v != v for v in column.tolist())]
-    # Formulas would drop such rows: the estimator's error names them.
-    if missing:
-        return {name: values[name] for name in missing}
-    pd = require("pandas", FORMULA_EXTRA)
-    table = {name: column if column.dtype != object else pd.Categorical(column) for name, column in values.items()}
-    design = design_of_formula(formula, table, "covariates")
-    matrix = design.apply(table)
-    return {name: matrix[:, j] for j, name in enumerate(design.columns)}

@@ -1,9 +1,4 @@
-"""Multi-context PCA of an AnnData in the style of scanpy: results are stored in it, and nothing is returned.
-
-A thin layer around ``MCPCA`` and ``select_rank``. ``_data.anndata_rows`` finds the matrix, its features and the context
-of each row; the fit is that of the same rows passed to ``MCPCA.fit``; ``_results.anndata_layout`` defines where results
-are stored, and reads them back. Needs ``pip install "mcpca[anndata]"``.
-"""
+"""Fits to an AnnData, a choice of their rank, and the model that is stored with them."""
 
 from __future__ import annotations
 
@@ -14,31 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from ._covariances.fit_data import by_passes
-from ._data.anndata_rows import (
-    EXTRA,
+from .._covariances.fit_data import by_passes
+from .._data.anndata_rows import (
     FeatureSpace,
     ObsContexts,
     check_anndata,
+    check_target,
     contexts_of_obs,
     space_of,
     warn_of_counts,
 )
-from ._data.dask_graph import computed
-from ._data.detect import is_anndata
-from ._estimator.mcpca import MCPCA, fitted_model
-from ._model.decomposition import check_weights
-from ._rank.selection import RankSelection, select_rank
-from ._results.anndata_layout import data_of, keys_of, rank_content, read_model, stored_fit, write_fit
-from ._results.anndata_new import features_by_name, rows_on_components
-from ._utils.arguments import as_generator, check_integer, refuse_without_effect
-from ._utils.component_names import component_names
-from ._utils.optional import require
-from ._utils.types import Array
-from ._utils.user_warnings import warn
-from ._utils.wording import nearest
-
-__all__ = ["loadings_for", "mcpca", "model", "rank"]
+from .._data.annotations import Annotations, annotations_of_obs
+from .._data.dask_graph import computed
+from .._estimator.mcpca import MCPCA, fitted_model
+from .._model.decomposition import check_weights
+from .._rank.selection import RankSelection, select_rank
+from .._results.anndata_layout import add_result, data_of, keys_of, rank_content, read_model, stored_names, write_fit
+from .._utils.arguments import NOT_GIVEN, as_seed, one_random_state
+from .._utils.types import Array
+from .._utils.user_warnings import warn
+from .._utils.wording import nearest
 
 # tol of a fit by passes over the rows: angles far smaller than sampling error. It takes a third fewer passes than the
 # 1e-7 that MCPCA has by default; smaller values cost passes, larger ones leave the leading directions uncertain.
@@ -55,10 +45,14 @@ def mcpca(
     mask_var: Any = "auto",
     key_added: str = "mcpca",
     solver: str = "mspm",
-    random_state: Any = 0,
+    rng: Any = NOT_GIVEN,
+    random_state: Any = NOT_GIVEN,
     min_samples: int = 10,
     missing: str = "error",
     center: str = "overall",
+    groups: str | list[str] | None = None,
+    batch: str | list[str] | None = None,
+    covariates: str | list[str] | None = None,
     copy: bool = False,
     **parameters: Any,
 ) -> Any:
@@ -87,8 +81,10 @@ def mcpca(
         Name for the results, see below.
     solver : {"mspm", "lsq", "ml"}
         As for ``MCPCA``.
+    rng : int, Generator, SeedSequence, BitGenerator or None
+        Determines every random number; by default 0. The seed used is stored with the parameters as an integer.
     random_state : int, Generator, RandomState or None
-        Determines every random number; the seed used is stored with the parameters as an integer.
+        The same by the name that scanpy and scikit-learn give it; ``rng`` is preferred, and both are an error.
     min_samples : int
         Contexts with fewer rows are left out of the fit, with a ``DroppedContextsWarning``. Their rows still get
         scores.
@@ -98,6 +94,11 @@ def mcpca(
         Mean subtracted from the rows before scores are computed. "overall": that of all fitted rows, so that
         differences between contexts stay visible, and every row has scores. "context": that of the row's own context;
         rows that were not fitted have NaN.
+    groups, batch, covariates : str or list of str, optional
+        Columns of ``adata.obs``, as for ``MCPCA.fit``: which rows were sampled together (donors), for the choice of the
+        rank; and nuisance that is removed within each context, from the scores as well: strata, crossed if they are
+        several; numbers and labels, or a formula over columns, "sex + np.log(n_counts)". Rows that were not fitted then
+        have NaN for scores. ``uns[key]["nuisance"]`` says how much of each context's variance it was.
     copy : bool
         Leave ``adata`` unchanged and return a copy with the results.
     **parameters
@@ -141,12 +142,14 @@ def mcpca(
     # Arguments are checked before the data are read, which may take long.
     check_anndata(adata)
     keys_of(key_added)
-    _check_target(adata, copy)
+    check_target(adata, copy)
+    random_state = one_random_state(rng, random_state, 0)
     if center not in ("overall", "context"):
         raise ValueError(f"center={center!r}; choose 'overall' or 'context'.")
     fitted = _unfitted(n_comps, solver, random_state, parameters)
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
+    annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     # By now it is known which contexts are dropped, and weights must match the others.
     if fitted.context_weights is not None:
         fitted.context_weights = _weights(fitted.context_weights, contexts)
@@ -155,7 +158,7 @@ def mcpca(
     counts_note = warn_of_counts(space, layer)
     if counts_note is not None:
         notes.append(counts_note)
-    rows = contexts.with_rows(space)
+    rows = annotated.attach(contexts.with_rows(space))
     # A tol that the user passed counts, whatever it is.
     if "tol" not in parameters and by_passes(rows, n_comps):
         fitted.tol = _TOL_OF_PASSES
@@ -163,11 +166,13 @@ def mcpca(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")  # a filter of the caller must not keep one from being stored
         fitted.fit(rows)
-        scores = _scores(fitted, space, contexts, center)
+        scores = _scores(fitted, space, contexts, center, annotated.annotations)
     for item in caught:  # issued again, now subject to the caller's filters and at the caller's line
         notes.append(str(item.message))
         warn(item.message, item.category)
     params = _params(fitted, context_key, n_comps, layer, obsm, space, key_added, min_samples, missing, center)
+    said = {"groups": groups, "batch": batch, "covariates": covariates}
+    params |= {name: stored_names(value) for name, value in said.items() if value is not None}
     # Everything that may fail has been done: adata is changed, or copied, only now.
     target = adata.copy() if copy else adata
     write_fit(target, key_added, fitted, scores, space, contexts, params, notes)
@@ -182,16 +187,21 @@ def rank(
     obsm: str | None = None,
     mask_var: Any = "auto",
     key_added: str = "mcpca",
-    random_state: Any = 0,
+    rng: Any = NOT_GIVEN,
+    random_state: Any = NOT_GIVEN,
     min_samples: int = 10,
     missing: str = "error",
+    groups: str | list[str] | None = None,
+    batch: str | list[str] | None = None,
+    covariates: str | list[str] | None = None,
     **options: Any,
 ) -> RankSelection:
     """Recommend a number of MCPCs, or say that nothing is above noise.
 
     Parameters
     ----------
-    adata, context_key, layer, obsm, mask_var, key_added, random_state, min_samples, missing
+    adata, context_key, layer, obsm, mask_var, key_added, rng, random_state, min_samples, missing, groups, batch, \
+covariates
         As for ``mcpca.tl.mcpca``, which chooses the same rank with the same arguments.
     **options
         Further parameters of ``mcpca.select_rank``: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold,
@@ -210,24 +220,24 @@ def rank(
     """
     check_anndata(adata)
     keys_of(key_added)
-    _check_target(adata, False)
+    check_target(adata)
+    random_state = one_random_state(rng, random_state, 0)
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
+    annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     contexts.warn_of_dropped(min_samples)
     warn_of_counts(space, layer)
     # Issued again below, so that they point at the caller's line.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selection = select_rank(contexts.with_rows(space), random_state=random_state, **options)
+        rows = annotated.attach(contexts.with_rows(space))
+        selection = select_rank(rows, random_state=random_state, **options)
     for item in caught:
         warn(item.message, item.category)
-    key = _stored_key(context_key)
+    key = stored_names(context_key)
     # In the form in which ``tl.mcpca`` will compare it with its own arguments.
     chosen = {"context_key": key, "layer": layer, "obsm": obsm, "mask_var": space.mask_var, "min_samples": min_samples}
-    # A fit under the same key stays, and so does anything else that the user has put there.
-    stored = adata.uns.get(key_added)
-    content = dict(stored) if hasattr(stored, "keys") else {}
-    adata.uns[key_added] = {**content, "rank": rank_content(selection, data_of(chosen))}
+    add_result(adata, key_added, "rank", rank_content(selection, data_of(chosen)))
     return selection
 
 
@@ -248,108 +258,6 @@ def model(adata: Any, key: str = "mcpca") -> MCPCA:
     return fitted
 
 
-def loadings_for(
-    adata: Any,
-    context_key: str | list[str] | None = None,
-    *,
-    model: Any,
-    key: str = "mcpca",
-    layer: str | None = None,
-    min_samples: int = 2,
-    missing: str = "error",
-    corrected: bool = True,
-) -> Any:
-    """Return the loadings of new contexts on MCPCs that were fitted to other data.
-
-    They are without the noise of the new contexts, and comparable with ``uns[key]["corrected_loadings"]``.
-
-    Parameters
-    ----------
-    adata : AnnData
-        New rows. Features are found by name, in any order; others are ignored.
-    context_key : str or list of str, optional
-        As for ``mcpca.tl.mcpca``; None takes all rows as one context, "all".
-    model : AnnData or MCPCA
-        The AnnData with the fit, or a fitted model whose features have names.
-    key : str
-        The ``key_added`` of the fit.
-    layer : str, optional
-        Layer of ``adata`` to use; by default the one of the fit, or ``adata.X`` if it had none.
-    min_samples, missing
-        As for ``mcpca.tl.mcpca``.
-    corrected : bool
-        As for ``MCPCA.loadings_for``: False leaves the noise of the new contexts in, as in ``uns[key]["loadings"]`` of
-        a fit without noise.
-
-    Returns
-    -------
-    DataFrame (contexts, MCPCs)
-        ``attrs["loadings"]`` says in words which loadings they are.
-
-    Notes
-    -----
-    For a fit on principal components in ``obsm`` the new rows are taken from ``adata.obsm``, where they must be on the
-    same components. If they are not there, they are computed from features, by name, with the axes of the components in
-    ``varm`` of the AnnData with the fit. How they are centred does not matter: the mean of every context is subtracted.
-    Cost O(n p r), one pass or two.
-    """
-    check_anndata(adata)
-    pd = require("pandas", EXTRA)
-    fitted, source = _fit_and_rows(model, key, adata, layer)
-    if context_key is None:
-        why = "without context_key all rows are one context"
-        refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
-        refuse_without_effect("missing", missing, "error", why, "drop it, or pass context_key")
-        check_integer(adata.n_obs, "adata.n_obs", 2, way_out="A covariance needs 2 rows.")
-        # One context, code 0 for every row; none dropped, none missing.
-        contexts = ObsContexts(np.array(["all"]), np.zeros(adata.n_obs, dtype=np.intp), [], [], 0)
-    else:
-        # single: new rows may all be of one context, where ``tl.mcpca`` asks for two.
-        contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
-        contexts.warn_of_dropped(min_samples)
-    rows = contexts.with_rows(FeatureSpace(source, None, None, None, False, None))
-    B = fitted.loadings_for(rows, corrected=corrected)
-    table = pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
-    table.attrs["loadings"] = fitted_model(fitted).loadings_in_words(corrected)
-    return table
-
-
-def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None) -> tuple[MCPCA, Any]:
-    """Return the fitted model of an AnnData, or the model itself, and the rows of ``adata`` in the space of its fit."""
-    if is_anndata(model):
-        stored = stored_fit(model, key)
-        fitted: MCPCA = read_model(MCPCA, model, key)
-        params = stored["params"]
-        # New data are expected in the form of the fit, which its layer tells.
-        layer = params.get("layer") if layer is None else layer
-        # In ``var`` features have names to go by; entries of ``obsm`` need their axes.
-        if params.get("obsm") is None:
-            return fitted, features_by_name(adata, layer, [str(name) for name in stored["features"]])
-        A = np.asarray(stored["components"])
-        return fitted, rows_on_components(adata, params["obsm"], layer, model, key, A)
-    if not isinstance(model, MCPCA):
-        raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
-    refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
-    names = getattr(model, "feature_names_in_", None)
-    if names is None:
-        raise ValueError(
-            "model has no names of features to find those of adata by; pass the AnnData with the fit, or the rows "
-            "themselves to model.loadings_for(X, y)."
-        )
-    return model, features_by_name(adata, layer, [str(name) for name in names])
-
-
-def _check_target(adata: Any, copy: bool) -> None:
-    """Raise if results could not be stored in ``adata``, before any work is done."""
-    if adata.isbacked and copy:
-        raise ValueError("copy=True would copy the file of a backed AnnData; call adata.copy(filename=...) yourself.")
-    if adata.isbacked and adata.is_view:
-        raise ValueError(
-            "adata is a view of a backed AnnData, which takes no results; call adata.to_memory(), or "
-            "adata.copy(filename=...)."
-        )
-
-
 def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str, Any]) -> MCPCA:
     """Return a model with these parameters, whose ``random_state`` is an integer: only that can be stored."""
     # n_comps, solver and random_state are arguments of their own.
@@ -357,10 +265,8 @@ def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str
     for name in parameters:
         if name not in known:
             raise TypeError(f"mcpca.tl.mcpca() has no parameter {name!r}; {nearest(name, known)}")
-    rng = as_generator(random_state)  # raises for what is not a random state
     # A Generator cannot be stored: one number is drawn from it, and that repeats the run.
-    seed = int(random_state) if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
-    return MCPCA(n_comps, solver=solver, random_state=seed, **parameters)
+    return MCPCA(n_comps, solver=solver, random_state=as_seed(random_state), **parameters)
 
 
 def _weights(weights: Any, contexts: ObsContexts) -> Array:
@@ -372,13 +278,21 @@ def _weights(weights: Any, contexts: ObsContexts) -> Array:
     return check_weights(weights, contexts.names)
 
 
-def _scores(fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: str) -> Array:
-    """Return the scores (n_obs, r) of all rows.
+def _scores(
+    fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: str, annotations: Annotations | None
+) -> Array:
+    """Return the scores (n_obs, r) of all rows, without the nuisance that the fit removed.
 
     By context they are those about the overall mean less an offset for each context, ``pinv(A) (mean_i - mean)``: no
-    second pass over the rows.
+    second pass over the rows. Nuisance is an offset for each row.
     """
     scores = np.asarray(computed(fitted.transform(space.source, center="overall")))
+    if fitted.nuisance_ is not None:
+        assert annotations is not None
+        is_fitted = contexts.codes >= 0
+        scores = scores.copy()
+        scores[is_fitted] -= fitted.nuisance_.offsets(annotations.of_rows(is_fitted), contexts.codes[is_fitted])
+        scores[~is_fitted] = np.nan
     if center == "overall":
         return scores
     # means (k, p), offsets (k, r)
@@ -387,11 +301,6 @@ def _scores(fitted: MCPCA, space: FeatureSpace, contexts: ObsContexts, center: s
     # The last row is for code -1: rows that were not fitted.
     offsets = np.vstack([offsets, np.full(offsets.shape[1], np.nan)])
     return np.asarray(scores - offsets[contexts.codes], scores.dtype)
-
-
-def _stored_key(context_key: str | list[str]) -> Any:
-    """Return ``context_key`` as it comes back from a file: several columns as an array of text."""
-    return context_key if isinstance(context_key, str) else np.array(list(context_key), dtype=object)
 
 
 def _params(
@@ -417,7 +326,7 @@ def _params(
     if mask_var is not None and not isinstance(mask_var, str):
         mask_var = np.asarray(mask_var, dtype=bool)
     return {
-        "context_key": _stored_key(context_key),
+        "context_key": stored_names(context_key),
         "n_comps": None if n_comps is None else int(n_comps),
         "layer": layer,
         "obsm": obsm,
