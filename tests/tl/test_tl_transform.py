@@ -216,3 +216,28 @@ def test_scores_of_a_fit_are_not_replaced(reference, new):
     np.testing.assert_array_equal(new.obsm["X_mcpca"], before)
     mcpca.tl.transform(new, model=reference, key_added="other")
     assert new.obsm["X_other"].shape == (70, R)
+
+
+@pytest.mark.parametrize("layer", [None, "logged"])
+def test_rows_without_some_features_of_the_fit(layer):
+    truth = make_contexts(5, 20, 3, n_samples=80, noise=0.3, random_state=0)
+    obs = pd.DataFrame({"patient": truth.y.astype(str)}, index=[f"cell {i}" for i in range(len(truth.y))])
+    fitted = ad.AnnData(truth.X, obs=obs)
+    if layer is not None:
+        fitted.layers[layer] = truth.X
+    mcpca.tl.mcpca(fitted, "patient", n_comps=3, layer=layer)
+    panel = fitted[:, fitted.var_names[3:]].copy()
+    panel = ad.AnnData(panel.X, obs=obs, var=panel.var, layers=dict(panel.layers))
+    with pytest.raises(ValueError, match="0"):
+        mcpca.tl.transform(panel, "patient", model=fitted)
+    model = mcpca.tl.model(fitted)
+    with pytest.warns(mcpca.exceptions.MissingFeaturesWarning, match="3"):
+        mcpca.tl.transform(panel, "patient", model=fitted, missing_features="union")
+    with pytest.warns(mcpca.exceptions.MissingFeaturesWarning):
+        expected = model.transform(panel.to_df(), obs["patient"].to_numpy(), missing="union")
+    np.testing.assert_allclose(panel.obsm["X_mcpca"], expected, atol=1e-10)
+    with pytest.warns(mcpca.exceptions.MissingFeaturesWarning):
+        loadings = mcpca.tl.loadings_for(panel, "patient", model=fitted, missing_features="union")
+    assert np.corrcoef(loadings.to_numpy().ravel(), model.corrected_loadings_.ravel())[0, 1] > 0.95
+    with pytest.raises(ValueError, match="missing_features='some'; choose 'error' or 'union'"):
+        mcpca.tl.transform(panel, "patient", model=fitted, missing_features="some")

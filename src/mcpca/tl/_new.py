@@ -15,6 +15,7 @@ from .._data.anndata_rows import (
     check_target,
     contexts_of_obs,
     labels_of_obs,
+    layer_matrix,
 )
 from .._data.annotations import annotations_of_obs
 from .._data.dask_graph import computed
@@ -43,6 +44,7 @@ def loadings_for(
     corrected: bool = True,
     batch: str | list[str] | None = None,
     covariates: str | list[str] | None = None,
+    missing_features: str = "error",
 ) -> Any:
     """Return the loadings of new contexts on MCPCs that were fitted to other data.
 
@@ -67,6 +69,10 @@ def loadings_for(
         a fit without noise.
     batch, covariates : str or list of str, optional
         Columns of ``adata.obs``, as for ``mcpca.tl.mcpca``: removed within each new context.
+    missing_features : {"error", "union"}
+        Features of the fit that ``adata`` lacks are an error, or left out with a warning that says what it costs:
+        loadings are then those of least squares on the features that are there. See ``missing`` of
+        ``MCPCA.loadings_for``.
 
     Returns
     -------
@@ -82,7 +88,8 @@ def loadings_for(
     """
     check_anndata(adata)
     pd = require("pandas", EXTRA)
-    fitted, source, *_ = _fit_and_rows(model, key, adata, layer, centred=False)
+    new = _fit_and_rows(model, key, adata, layer, centred=False, missing_features=missing_features)
+    fitted = new.fitted
     if context_key is None:
         why = "without context_key all rows are one context"
         refuse_without_effect("min_samples", min_samples, 2, why, "drop it, or pass context_key")
@@ -94,9 +101,17 @@ def loadings_for(
         # single: new rows may all be of one context, where ``tl.mcpca`` asks for two.
         contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing, single=True)
         contexts.warn_of_dropped(min_samples)
-    rows = contexts.with_rows(FeatureSpace(source, None, None, None, False, None))
-    rows = annotations_of_obs(adata, batch=batch, covariates=covariates).attach(rows)
-    B = fitted.loadings_for(rows, corrected=corrected)
+    if missing_features == "union":
+        for name, value in (("batch", batch), ("covariates", covariates)):
+            refuse_without_effect(name, value, None, "features are missing", "drop one of the two")
+        chosen = contexts.codes >= 0
+        B = fitted.loadings_for(
+            new.source[chosen], contexts.names[contexts.codes[chosen]], corrected=corrected, missing="union"
+        )
+    else:
+        rows = contexts.with_rows(FeatureSpace(new.source, None, None, None, False, None))
+        rows = annotations_of_obs(adata, batch=batch, covariates=covariates).attach(rows)
+        B = fitted.loadings_for(rows, corrected=corrected)
     table = pd.DataFrame(B, index=contexts.names.astype(object), columns=component_names(fitted))
     table.attrs["loadings"] = fitted_model(fitted).loadings_in_words(corrected)
     return table
@@ -115,6 +130,7 @@ def transform(
     missing: str = "error",
     batch: str | list[str] | None = None,
     covariates: str | list[str] | None = None,
+    missing_features: str = "error",
     copy: bool = False,
 ) -> Any:
     """Store the scores of new rows on MCPCs that were fitted to other data.
@@ -143,6 +159,9 @@ def transform(
     batch, covariates : str or list of str, optional
         Columns of ``adata.obs`` with what the fit removed, for scores without it; see ``MCPCA.transform``. Covariates
         go by name. Needs ``context_key``.
+    missing_features : {"error", "union"}
+        Features of the fit that ``adata`` lacks are an error, or left out with a warning that says what it costs; see
+        ``missing`` of ``MCPCA.transform``.
     copy : bool
         Leave ``adata`` unchanged and return a copy with the scores.
 
@@ -178,11 +197,15 @@ def transform(
         why = "without context_key rows have no contexts"
         refuse_without_effect("missing", missing, "error", why, "drop it, or pass context_key")
     is_own = isinstance(center, str) and center == "own"
-    fitted, source, layer, obsm = _fit_and_rows(model, key, adata, layer, centred=not is_own)
+    fitted, source, layer, obsm = _fit_and_rows(
+        model, key, adata, layer, centred=not is_own, missing_features=missing_features
+    )
     labels, unlabelled = None, None
     if context_key is not None:
         labels, unlabelled = _labels(adata, context_key, missing, fitted, is_own, posterior)
     nuisance = _nuisance(adata, fitted, batch, covariates)
+    if missing_features == "union":
+        nuisance["missing"] = "union"
     scores = np.array(computed(fitted.transform(source, labels, center=center, posterior=posterior, **nuisance)))
     if unlabelled is not None:
         scores[unlabelled] = np.nan
@@ -250,11 +273,17 @@ class _NewRows(NamedTuple):
     obsm: str | None
 
 
-def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centred: bool) -> _NewRows:
+def _fit_and_rows(
+    model: Any, key: str, adata: Any, layer: str | None, *, centred: bool, missing_features: str
+) -> _NewRows:
     """Return the fitted model of an AnnData, or the model itself, and the rows of ``adata`` in the space of its fit.
 
-    ``centred``: whether rows are to be compared with means of the fit, see ``rows_on_components``.
+    ``centred``: whether rows are to be compared with means of the fit, see ``rows_on_components``. If features may be
+    missing, the rows are an AnnData, whose features the model finds by name itself.
     """
+    if missing_features not in ("error", "union"):
+        raise ValueError(f"missing_features={missing_features!r}; choose 'error' or 'union'.")
+    find = features_by_name if missing_features == "error" else _as_named
     if is_anndata(model):
         stored = stored_fit(model, key)
         fitted: MCPCA = read_model(MCPCA, model, key)
@@ -263,9 +292,10 @@ def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centre
         layer = params.get("layer") if layer is None else layer
         # In ``var`` features have names to go by; entries of ``obsm`` need their axes.
         if params.get("obsm") is None:
-            return _NewRows(
-                fitted, features_by_name(adata, layer, [str(name) for name in stored["features"]]), layer, None
-            )
+            return _NewRows(fitted, find(adata, layer, [str(name) for name in stored["features"]]), layer, None)
+        refuse_without_effect(
+            "missing_features", missing_features, "error", "the fit is on principal components", "drop it"
+        )
         A = np.asarray(stored["components"])
         source = rows_on_components(adata, params["obsm"], layer, model, key, A, centred=centred)
         return _NewRows(fitted, source, layer, params["obsm"])
@@ -278,4 +308,12 @@ def _fit_and_rows(model: Any, key: str, adata: Any, layer: str | None, *, centre
             "model has no names of features to find those of adata by; pass the AnnData with the fit, or the rows "
             "themselves to the method of the model."
         )
-    return _NewRows(model, features_by_name(adata, layer, [str(name) for name in names]), layer, None)
+    return _NewRows(model, find(adata, layer, [str(name) for name in names]), layer, None)
+
+
+def _as_named(adata: Any, layer: str | None, names: list[str]) -> Any:
+    """Return an AnnData with a layer as its matrix, in which features are found by name."""
+    matrix, _ = layer_matrix(adata, layer)
+    if layer is None:
+        return adata
+    return type(adata)(matrix, obs=adata.obs[[]], var=adata.var[[]])
