@@ -46,6 +46,7 @@ COLUMNS = [
     "projection similarity",
     "loading similarity",
     "context consistency",
+    "context agreement",
     "held-out log-likelihood",
     "BIC",
 ]

@@ -13,7 +13,7 @@ Two things that resamples cannot see, or see too large, are dealt with here:
   that were cross-fitted, rows are drawn without replacement instead: by the delete-d jackknife, ``n / (n - m) - 1``
   times the variance over subsamples of m rows estimates that over samples of n.
 
-Resamples of g groups vary by (g - 1) / g of what samples do. For the thousands of rows that is nothing, for groups it is
+Resamples of g groups vary by (g - 1) / g of what samples do. For hundreds of rows that is nothing; for groups it is
 corrected, and intervals are by Student's t with g - 1 degrees of freedom.
 """
 
@@ -148,10 +148,8 @@ def resample(
     rng = as_generator(random_state)
     streams = rng.spawn(n)
     is_cross_fitted = corrected and model.attenuation is not None
-    if design is None:
-        draw = _subsample if is_cross_fitted else _resample
-    else:
-        draw = _subsample_groups if is_cross_fitted else draw_groups
+    draws = (_resample, _subsample) if design is None else (draw_groups, _subsample_groups)
+    draw = draws[int(is_cross_fitted)]
     # NaN marks resamples that could not be fitted.
     loadings = np.full((n, *B.shape), np.nan)
     angles = np.full((n, A.shape[1]), np.nan)

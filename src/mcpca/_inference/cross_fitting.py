@@ -352,7 +352,10 @@ def _loadings(
 
 def _of_the_whole(tangents: Array, share: float, B: Array, s: Array) -> Array:
     """Return ``tan^2`` (r,) of axes that are fitted to all rows and not to a ``share`` of them."""
-    signal = (B**2).sum(axis=0) / np.maximum((B * s[:, None]).sum(axis=0), np.finfo(float).tiny)
+    squares = (B**2).sum(axis=0)
+    # Without noise axes are exact; the bound only keeps the ratio finite.
+    noise = np.maximum((B * s[:, None]).sum(axis=0), _LEAST_NOISE * squares)
+    signal = squares / np.maximum(noise, np.finfo(float).tiny)
     return np.asarray(share * tangents * (1 + signal) / (1 + signal + tangents * (1 - share)))
 
 

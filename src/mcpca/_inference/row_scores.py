@@ -75,8 +75,8 @@ def read_rows_of_fit(
 class RowReader:
     """Rows of a fit, read in the order of each context's rows.
 
-    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) and the factors of the nuisance, which is taken
-    out of the rows, are theirs.
+    ``gaussian`` is that of the rows times ``2^-e``, and ``means`` (k, p) and the factors of the nuisance, which is
+    taken out of the rows, are theirs.
     """
 
     contexts: Contexts

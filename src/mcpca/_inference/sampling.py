@@ -324,7 +324,7 @@ def _n_ways(component: Array) -> int:
     """Return the number of different splits into halves with equal numbers of units, up to one, in each component."""
     counts = np.bincount(component[component >= 0])
     # Python's integers: there may be astronomically many.
-    return prod(comb(n, n // 2) * (1 + n % 2) for n in counts[counts > 0].tolist()) // 2
+    return int(prod(comb(n, n // 2) * (1 + n % 2) for n in counts[counts > 0].tolist()) // 2)
 
 
 def _all_sides(component: Array) -> Iterator[Array]:

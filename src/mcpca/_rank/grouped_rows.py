@@ -11,14 +11,14 @@ context of its own: structure is what features have in common more than by chanc
 the means of groups. ``GroupedRows`` has these matrices, and the rows whose signs are drawn:
 
 * within groups, the contrasts of each row with the mean of those before it, ``sqrt(j / (j + 1)) (x_j - mean_j)`` for
-  j = 1..n_g - 1. They are uncorrelated if rows are independent, and their scatter is the one above: there are no more of
-  them than degrees of freedom, which random signs would restore.
+  j = 1..n_g - 1. They are uncorrelated if rows are independent, and their scatter is the one above. There are as many
+  of them as degrees of freedom, of which random signs then restore none.
 * between groups, ``sqrt(n_g) (m_g - m)``, where a group has the same signs in all contexts that it is in. A donor's
   shift is often the same there, and would otherwise look like an axis that contexts share.
 
 Nuisance (batch, covariates) is taken out of the rows first. With N (n_i, g_i) the indicators of groups and Q (n_i, d) a
-basis of the constant and the nuisance, both orthonormal, means of groups keep ``g_i - |Q^T N|^2`` degrees of freedom: g_i
-- 1 without nuisance, and none if the batch is the group.
+basis of the constant and the nuisance, both orthonormal, means of groups keep ``g_i - |Q^T N|^2`` degrees of freedom:
+``g_i - 1`` without nuisance, and none if the batch is the group.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ it destroys correlations between features. The rows with signs are centred again
 A direction that exists in one context only may drown in the noise of all the others. At the end the top eigenvalues of
 the single contexts are therefore tested as well, the largest of them against the largest under the null.
 
-If rows are in groups, the k contexts are the 2 k parts of ``grouped_rows`` throughout: covariances within groups, and of
-the means of groups. Single contexts are then compared by the top eigenvalue over its mean under the null, since parts
-with few degrees of freedom have a larger one.
+If rows are in groups, the k contexts are the 2 k parts of ``grouped_rows`` throughout: covariances within groups, and
+of the means of groups. A part with f < m degrees of freedom has the eigenvalues m / f in f directions, whatever the
+rows are: of noise, ``f (m / f)^2 = m^2 / f`` in the spread, where many rows have about m. It counts f / m times as
+much, or few donors would hide all else. Single contexts are compared by the top eigenvalue over its mean under the
+null.
 """
 
 from __future__ import annotations
@@ -84,9 +86,10 @@ class Level:
 class ResidualTest:
     """The noise test of one data set. Levels are computed on demand and cached.
 
-    ``contexts`` holds the rows, and their groups if they have some; without rows (None) the null is Gaussian. The answer at a rank depends only on ``seed``
-    and that rank, not on the order of calls or on ``workers``. Memory O(p^2) and two copies of a context's rows for
-    every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in doubtful cases, and O(k p^3).
+    ``contexts`` holds the rows, and their groups if they have some; without rows (None) the null is Gaussian. The
+    answer at a rank depends only on ``seed`` and that rank, not on the order of calls or on ``workers``. Memory O(p^2)
+    and two copies of a context's rows for every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in
+    doubtful cases, and O(k p^3).
 
     Attributes
     ----------
@@ -127,7 +130,7 @@ class ResidualTest:
         self._progress = Search(report, "noise test", self._most_draws(2 * p.bit_length() + 2))
         # Left singular vectors of the flattening [S_1 ... S_k] are eigenvectors of sum_i S_i^2; each S_i is scaled to
         # unit variance and weighted by its degrees of freedom, as in the spread.
-        weighted = data.total_square(lambda i: np.sqrt(data.freedom[i]) * data.scaled(i))
+        weighted = data.total_square(lambda i: np.sqrt(self._weight(i, p)) * data.scaled(i))
         eigenvalues, V = np.linalg.eigh(weighted)
         self.V = np.ascontiguousarray(V[:, ::-1])
         largest = eigenvalues[-1]
@@ -187,7 +190,7 @@ class ResidualTest:
         signs = np.random.default_rng((self.seed, 0, 2)).choice([-1.0, 1.0], p)
 
         def planted_square(Z: Array, i: int) -> Array:
-            return square(_deviation(with_planted_factor(Z, signs), self.data.freedom[i]))
+            return square(_deviation(with_planted_factor(Z, signs), self._weight(i, p)))
 
         # Sums over contexts for each draw: the k covariances of a draw are never held together.
         totals = np.zeros((_DRAWS, p, p))
@@ -235,7 +238,8 @@ class ResidualTest:
 
     def _single_tops(self, r: int, Q: Array, draws: range) -> Array:
         """Return the top eigenvalues of single contexts in each of ``draws``, (contexts, draws)."""
-        null = self._over_null(r, Q, draws, lambda Z, i: np.array(_top_eigenvalue(_deviation(Z, self.data.freedom[i]))))
+        m = Q.shape[1]
+        null = self._over_null(r, Q, draws, lambda Z, i: np.array(_top_eigenvalue(_deviation(Z, self._weight(i, m)))))
         return np.stack(list(null))
 
     def _single_level(self, top: float, null: Array, m: int) -> Level:
@@ -250,7 +254,12 @@ class ResidualTest:
 
     def _residual(self, Q: Array, i: int) -> Array:
         """Return ``sqrt(n_i) (Z_i m / tr Z_i - I)``, ``Z_i = Q^T S_i Q``."""
-        return _deviation(Q.T @ self.data.scaled(i) @ Q, float(self.data.freedom[i]))
+        return _deviation(Q.T @ self.data.scaled(i) @ Q, self._weight(i, Q.shape[1]))
+
+    def _weight(self, i: int, m: int) -> float:
+        """Return the weight of a context in the spread: its degrees of freedom, less for few of a part of groups."""
+        freedom = float(self.data.freedom[i])
+        return freedom if self.data is self.whole else freedom * min(1.0, freedom / m)
 
     def _top_residual(self, Q: Array, i: int) -> float:
         return _top_eigenvalue(self._residual(Q, i))
@@ -323,7 +332,7 @@ class ResidualTest:
     def _spreads(self, r: int, Q: Array, draws: range) -> list[float]:
         m = Q.shape[1]
         totals = np.zeros((len(draws), m, m))
-        for squares in self._over_null(r, Q, draws, lambda Z, i: square(_deviation(Z, self.data.freedom[i]))):
+        for squares in self._over_null(r, Q, draws, lambda Z, i: square(_deviation(Z, self._weight(i, m)))):
             totals += squares
         return [_top_eigenvalue(total) for total in totals]
 

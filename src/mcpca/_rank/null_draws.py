@@ -8,8 +8,8 @@ entry by a random sign (Hong, Sheng and Dobriban, 2020). Two cases differ from t
   drawn: that preserves the number of samples and the total variance of every context and destroys everything else.
 * Without rows, their Gaussian counterpart with the same variances is drawn: a Wishart matrix, by Bartlett's
   decomposition, from p^2 instead of n p random numbers.
-* Rows in groups are two kinds of noise, each with signs and covariances of its own (``grouped_rows``): contexts are then
-  the 2 k parts there.
+* Rows in groups are two kinds of noise, each with signs and covariances of its own (``grouped_rows``): contexts are
+  then the 2 k parts there.
 
 For Gaussian white noise and n_i >> m no draw would be needed: the ``sqrt(n_i) (Z_i - I)`` are then Wigner matrices, and
 the spread is about ``m (sqrt(k) + 1)^2``, the edge of a Marchenko-Pastur law. Only the tests use this: real noise has
@@ -219,7 +219,7 @@ def _mean_of(rows: Array) -> Array:
 
 def _n_signs(Q: Array, rotation: Array | None) -> int:
     """Return how many signs a row has: one for each feature, or for each rotated direction."""
-    return Q.shape[0] if rotation is None else Q.shape[1]
+    return int(Q.shape[0] if rotation is None else Q.shape[1])
 
 
 def with_planted_factor(Z: Array, signs: Array) -> Array:

@@ -223,6 +223,8 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
         how += " they have too few rows to be compared."
     else:
         how += f" best here, mean |cos| {beside(agreement, threshold, 3)}; more than {threshold:g} is required."
+    if what == "groups":
+        how += " Where groups differ more than axes do, batch= with the same labels removes their differences."
     note = UncertainRankWarning(f"Rank {rank}: {how} Treat its axes as a proposal; n_components=... sets a rank.")
     words = [f"Rank {rank}: {_above(test, above)} {how}"]
     return Recommendation(rank, "at odds", words, above, curves, notes=[note])

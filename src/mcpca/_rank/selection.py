@@ -182,7 +182,7 @@ class RankSelection(Shown):
 def _halves_to_json(found: Replicability | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    content = {"threshold": found.threshold} | _to_lists({"cosines": found.cosines})
+    content: dict[str, Any] = {"threshold": found.threshold} | _to_lists({"cosines": found.cosines})
     # What is not said is the usual: rows.
     if found.by != "rows":
         content |= {"by": found.by, "n_ways": found.n_ways, "left_out": [str(name) for name in found.left_out]}

@@ -237,8 +237,8 @@ def _reliability_by(sure: Replicability | Bootstrap | Precision, j: int) -> str:
         # With enough digits that a mean just above the threshold does not read as equal to it.
         mean = beside(sure.agreement[j], sure.threshold)
         spread = f", sd {sure.spread[j]:.2f} over {n_splits} splits" if n_splits > 1 else ""
-        bound = f"more than {sure.threshold:g} is required"
-        return f"it {again} in halves of the {sure.by} (mean |cos| {mean}{spread}; {bound})"
+        required = f"more than {sure.threshold:g} is required"
+        return f"it {again} in halves of the {sure.by} (mean |cos| {mean}{spread}; {required})"
     if isinstance(sure, Bootstrap):
         return f"{100 * sure.confidence:g}% of resamples stay within {sure.angle_bounds[j]:.0f} degrees of it"
     return f"expected to be {sure.angles[j]:.1f} degrees from the truth, if the Gaussian model holds"

@@ -58,12 +58,13 @@ def check_fit(params: dict[str, Any]) -> None:
         )
     if params["robust"] and params["checkpoint"] is not None:
         raise without_effect("--checkpoint", "a robust fit keeps no progress in files; drop one of the two")
-    if params["groups"] and params["rank"] is not None and not params["cross_fit"]:
-        # Errors in the report are by groups; they are those of a likelihood.
-        if params["solver"] != "ml" or params["report"] is False:
-            raise without_effect(
-                "--groups", "the rank is given, and nothing else splits rows; drop it, or pass --rank auto, --cross-fit"
-            )
+    # Errors in the report are by groups; they are those of a likelihood.
+    reports_errors = params["solver"] == "ml" and params["report"] is not False
+    by_groups = params["rank"] is None or params["cross_fit"] or reports_errors
+    if params["groups"] and not by_groups:
+        raise without_effect(
+            "--groups", "the rank is given, and nothing else splits rows; drop it, or pass --rank auto or --cross-fit"
+        )
     if params["robust"] and params["cross_fit"]:
         raise click.UsageError(
             "--cross-fit cannot be combined with --robust: loadings in unseen rows are variances, which bad rows spoil."

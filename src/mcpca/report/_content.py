@@ -87,12 +87,13 @@ def _intervals(B: Array, errors: Precision | Bootstrap | None) -> dict[str, Any]
         lower = errors.lower
         upper = errors.upper
         level = errors.confidence
-        source = f"{len(errors.angles)} bootstrap resamples of the rows"
+        source = f"{len(errors.angles)} bootstrap resamples of the {'rows' if errors.n_groups is None else 'groups'}"
     else:
         # Not simply plus and minus: loadings are variances, and end at 0.
         lower, upper = errors.intervals(B, _CONFIDENCE)
         level = _CONFIDENCE
-        by_rows = "sandwich standard errors, by the spread of the rows"
+        of_what = "of the rows" if errors.n_groups is None else "between groups of rows"
+        by_rows = f"sandwich standard errors, by the spread {of_what}"
         source = by_rows if errors.kind == "sandwich" else "Fisher's information of the fitted Gaussian model"
     return {"lower": rounded(lower), "upper": rounded(upper), "words": f"{level:.0%} intervals from {source}"}
 

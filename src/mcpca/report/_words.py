@@ -150,7 +150,7 @@ def _identifiability(fit: Fitted) -> list[dict[str, str]]:
 
 
 def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[str, str]]:
-    """Report whether the MCPCs come back in halves of the rows, or of what was split."""
+    """Report whether the MCPCs come back in halves of the rows, of groups or of contexts."""
     if replicability is None:
         text = (
             "Whether the MCPCs come back in other rows was not computed; pass the result of model.replicability(X, y) "
@@ -163,6 +163,7 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
     not_replicated = [f"{name} ({beside(mean, threshold)})" for name, replicates, mean in results if not replicates]
     what = replicability.in_words(" MCPCs")
     text = f"{replicability.by.capitalize()} were split into halves at random, and both were fitted: {what}."
+    text = " ".join([text, *replicability.notes()])
     if not not_replicated:
         return [_finding("good", "All MCPCs replicate", f"{text} All do on average.")]
     text += f" Not on average (mean |cos|, more than {threshold:g} is required): {listed(not_replicated)}."
