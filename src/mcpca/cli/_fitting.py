@@ -347,8 +347,8 @@ def _print_results(
     if model.nuisance_ is not None:
         removed = model.nuisance_
         console.say(
-            f"Removed within contexts: {removed.what}, {removed.shares.min():.0%} to {removed.shares.max():.0%} of their "
-            "variance (nuisance_share in diagnostics)."
+            f"Removed within contexts: {removed.what}, {removed.shares.min():.0%} to {removed.shares.max():.0%} of "
+            "their variance (nuisance_share in diagnostics)."
         )
     console.say(f"\n{loadings_text(model)}\n")
     console.say(f"Wrote {out}: {', '.join(files)}")
