@@ -30,6 +30,7 @@ from .tables import Reading, TableData, UnusableFileError, read_data, write_tabl
 from .tables.duplicates import check_duplicates
 from .tables.kinds import file_kind
 from .tables.reading import doubtful_names, load_moments, no_context_error, stem_of
+from .tables.row_annotations import with_computed_columns
 from .tables.writing import matrix_columns
 
 
@@ -143,7 +144,7 @@ def run_moments(paths: tuple[Path, ...], reading: Reading, out: Path, force: boo
         raise UnusableFileError(paths[0], "holds moments already; mcpca merge puts several together.")
     with console.phase("moments"), library_errors(data.files[0]):
         # The source is read in blocks: rows that do not fit into memory are no obstacle.
-        moments = ContextMoments().update(data.source, data.labels, **data.nuisance)
+        moments = ContextMoments().update(data.source, data.labels, **with_computed_columns(data.nuisance))
     if data.feature_names is not None:
         moments.feature_names = np.array(data.feature_names)
     # With n <= p rows their span, and with a few of them the rows themselves, can be read off the scatter.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._data.annotations import is_formula
-from ..._data.formulas import formula_variables
+from ..._data.formulas import check_plain, design_of_formula, formula_variables
 from ..._utils.types import Array
 from .labels import Labels, crossed_labels
 
@@ -52,3 +52,18 @@ def _values(labels: Labels) -> Array:
     except ValueError:
         return _texts(labels)
     return np.array([*numbers, np.nan])[labels.codes]
+
+
+def with_computed_columns(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """Return annotations with the columns of a formula in its place, for moments, which keep no formula."""
+    covariates = annotations.get("covariates")
+    if not isinstance(covariates, tuple):
+        return dict(annotations)
+    formula, values = covariates
+    # Rows without a value are left to the estimator, whose error names them.
+    missing = {name: column for name, column in values.items() if any(v is None or v != v for v in column.tolist())}
+    if missing:
+        return {**annotations, "covariates": missing}
+    check_plain(formula, "covariates")
+    design = design_of_formula(formula, values, "covariates")
+    return {**annotations, "covariates": dict(zip(design.columns, design.matrix.T, strict=True))}
