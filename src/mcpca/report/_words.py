@@ -193,8 +193,8 @@ def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]
         most = int(np.argmax(removed.shares))
         text = (
             f"Covariances are without {removed.what}, which took {removed.shares.min():.1%} to "
-            f"{removed.shares.max():.1%} of a context's variance, most in {_cut(fit.contexts[most])}. Scores on this page "
-            "contain it."
+            f"{removed.shares.max():.1%} of a context's variance, most in {_cut(fit.contexts[most])}. Scores on this "
+            "page contain it."
         )
         results.append(_finding("note", "Nuisance removed", text))
     # One MCPC has no other to be correlated with.
