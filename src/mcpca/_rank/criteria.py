@@ -171,7 +171,7 @@ class Halves:
         self._key = _CONTEXTS_KEY if by == "contexts" else _HALVES_KEY
         self._left_out: set[Any] = set()
         n_splits = min(n_splits, self.halving.n_splits)
-        progress = Search(sweep.report, "halves", 2 * n_splits)
+        progress = Search(sweep.report, "halves of contexts" if by == "contexts" else "halves", 2 * n_splits)
         self.splits = [self._split(i, sweep, progress) for i in range(n_splits)]
         self.more: list[list[SampleFits]] = []
 
