@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._data.annotations import is_formula
+from ..._data.covariates import is_formula
 from ..._data.formulas import check_plain, design_of_formula, formula_variables
 from ..._utils.types import Array
 from .labels import Labels, crossed_labels
