@@ -241,3 +241,39 @@ def test_rows_without_some_features_of_the_fit(layer):
     assert np.corrcoef(loadings.to_numpy().ravel(), model.corrected_loadings_.ravel())[0, 1] > 0.95
     with pytest.raises(ValueError, match="missing_features='some'; choose 'error' or 'union'"):
         mcpca.tl.transform(panel, "patient", model=fitted, missing_features="some")
+
+
+def test_contexts_that_lack_genes(tmp_path):
+    truth = make_contexts(8, 20, 3, n_samples=120, noise=0.3, density=0.7, random_state=0)
+    rng = np.random.default_rng(0)
+    genes = np.array([f"gene {j:02d}" for j in range(20)])
+    panels = []
+    for i in range(8):
+        kept = np.sort(rng.choice(20, 16, replace=False))
+        rows = truth.X[truth.y == i][:, kept]
+        obs = pd.DataFrame({"patient": [f"p{i}"] * len(rows)}, index=[f"{i}-{t}" for t in range(len(rows))])
+        panels.append(ad.AnnData(rows, obs=obs, var=pd.DataFrame(index=genes[kept])))
+    cells = ad.concat(panels, join="outer")
+    with pytest.raises(ValueError, match="NaN"):
+        mcpca.tl.mcpca(cells, "patient", n_comps=3, solver="ml")
+    with pytest.warns(mcpca.exceptions.MissingFeaturesWarning):
+        mcpca.tl.mcpca(cells, "patient", n_comps=3, solver="ml", missing_features="union")
+    A = pd.DataFrame(cells.varm["MCPCs"], index=cells.var_names).loc[genes].to_numpy()
+    assert mcpca.ascore(truth.components, A) > 0.97
+    cells.write(tmp_path / "cells.h5ad")
+    model = mcpca.tl.model(ad.read_h5ad(tmp_path / "cells.h5ad"))
+    assert model.missing == "union"
+    with pytest.warns(mcpca.exceptions.MissingFeaturesWarning):
+        scores = model.transform(cells.X, cells.obs["patient"].to_numpy())
+    np.testing.assert_allclose(scores, cells.obsm["X_mcpca"], atol=1e-12)
+
+
+def test_rows_without_a_context_are_not_missing_features():
+    truth = make_contexts(4, 12, 2, n_samples=60, noise=0.3, random_state=0)
+    obs = pd.DataFrame({"patient": truth.y.astype(str)}, index=[f"cell {i}" for i in range(len(truth.y))])
+    obs.loc[obs.index[:3], "patient"] = None
+    cells = ad.AnnData(truth.X, obs=obs)
+    with pytest.warns(mcpca.DroppedContextsWarning):
+        mcpca.tl.mcpca(cells, "patient", n_comps=2, missing="drop")
+    assert cells.uns["mcpca"]["params"]["missing"] == "drop"
+    assert mcpca.tl.model(cells).missing == "error"

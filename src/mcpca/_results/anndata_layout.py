@@ -340,7 +340,8 @@ def noise_of_stored(stored: dict[str, Any]) -> str | None:
     # In older versions only a likelihood had noise, and "isotropic" was the default of all solvers.
     if "corrected_loadings" not in stored and not SOLVERS[solver].models_noise:
         return None
-    return resolved_noise(solver, stored["params"].get("noise"), str(stored["params"].get("missing", "error")))
+    missing = str(stored["params"].get("missing_features") or "error")
+    return resolved_noise(solver, stored["params"].get("noise"), missing)
 
 
 def read_model(cls: Any, adata: Any, key: str) -> Any:
@@ -406,4 +407,9 @@ def _parameters(cls: Any, params: Any) -> dict[str, Any]:
     known = {name: params.get(name) for name in cls().get_params(deep=False) if name != "verbose"}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in known.items()}
     # A fit that was stored before there was a choice was not robust.
-    return plain | {"n_components": params.get("n_comps"), "robust": bool(params.get("robust", False))}
+    # "missing" of ``tl.mcpca`` is about rows without a context.
+    return plain | {
+        "n_components": params.get("n_comps"),
+        "robust": bool(params.get("robust", False)),
+        "missing": str(params.get("missing_features") or "error"),
+    }

@@ -49,6 +49,7 @@ def mcpca(
     random_state: Any = NOT_GIVEN,
     min_samples: int = 10,
     missing: str = "error",
+    missing_features: str = "error",
     center: str = "overall",
     groups: str | list[str] | None = None,
     batch: str | list[str] | None = None,
@@ -90,6 +91,10 @@ def mcpca(
         scores.
     missing : {"error", "drop"}
         Whether rows without a context are an error or are left out of the fit.
+    missing_features : {"error", "union", "em", "pairwise"}
+        What to do where values are NaN: the parameter ``missing`` of ``MCPCA``. "union" is for genes that whole
+        contexts lack, as ``anndata.concat(..., join="outer")`` leaves them; it needs ``solver="lsq"`` or "ml". Rows
+        then have scores from the genes that they have, about the mean of their context.
     center : {"overall", "context"}
         Mean subtracted from the rows before scores are computed. "overall": that of all fitted rows, so that
         differences between contexts stay visible, and every row has scores. "context": that of the row's own context;
@@ -146,7 +151,9 @@ def mcpca(
     random_state = one_random_state(rng, random_state, 0)
     if center not in ("overall", "context"):
         raise ValueError(f"center={center!r}; choose 'overall' or 'context'.")
-    fitted = _unfitted(n_comps, solver, random_state, parameters)
+    fitted = _unfitted(n_comps, solver, random_state, parameters, missing_features)
+    if missing_features != "error" and center == "overall":
+        center = "context"  # an overall mean of features that some contexts lack would not be comparable
     space = space_of(adata, layer, obsm, mask_var)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
@@ -258,15 +265,17 @@ def model(adata: Any, key: str = "mcpca") -> MCPCA:
     return fitted
 
 
-def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str, Any]) -> MCPCA:
+def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str, Any], missing_features: str) -> MCPCA:
     """Return a model with these parameters, whose ``random_state`` is an integer: only that can be stored."""
     # n_comps, solver and random_state are arguments of their own.
-    known = sorted(set(MCPCA().get_params(deep=False)) - {"n_components", "solver", "random_state"})
+    own = {"n_components", "solver", "random_state", "missing"}
+    known = sorted(set(MCPCA().get_params(deep=False)) - own)
     for name in parameters:
         if name not in known:
             raise TypeError(f"mcpca.tl.mcpca() has no parameter {name!r}; {nearest(name, known)}")
     # A Generator cannot be stored: one number is drawn from it, and that repeats the run.
-    return MCPCA(n_comps, solver=solver, random_state=as_seed(random_state), **parameters)
+    seed = as_seed(random_state)
+    return MCPCA(n_comps, solver=solver, random_state=seed, missing=missing_features, **parameters)
 
 
 def _weights(weights: Any, contexts: ObsContexts) -> Array:
@@ -286,6 +295,14 @@ def _scores(
     By context they are those about the overall mean less an offset for each context, ``pinv(A) (mean_i - mean)``: no
     second pass over the rows. Nuisance is an offset for each row.
     """
+    if fitted.missing != "error":
+        is_fitted = contexts.codes >= 0
+        scores = np.full((len(is_fitted), fitted.n_components_), np.nan)
+        rows = np.flatnonzero(is_fitted)
+        scores[rows] = fitted.transform(
+            space.source.gather(rows), contexts.names[contexts.codes[rows]], missing="union"
+        )
+        return scores
     scores = np.asarray(computed(fitted.transform(space.source, center="overall")))
     if fitted.nuisance_ is not None:
         assert annotations is not None
@@ -318,6 +335,7 @@ def _params(
     """Return the arguments of ``mcpca`` as they are stored, in forms that an AnnData file can hold."""
     of_model = fitted.get_params(deep=False)
     del of_model["n_components"]  # stored as n_comps
+    missing_features = of_model.pop("missing")  # "missing" is about rows without a context here
     del of_model["verbose"]  # has no effect on results
     # A range or tuple is nothing that a file can hold.
     if of_model["rank_range"] is not None:
@@ -334,6 +352,7 @@ def _params(
         "key_added": key_added,
         "min_samples": int(min_samples),
         "missing": missing,
+        "missing_features": missing_features,
         "center": center,
         **of_model,
         "version": version("mcpca"),
