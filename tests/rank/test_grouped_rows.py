@@ -74,6 +74,23 @@ def test_shifts_that_hide_axes_are_removed_as_batches():
     assert (found.rank, found.outcome) == (3, "agreed")
 
 
+def test_how_much_groups_differ_is_said_where_it_may_hide_axes():
+    for shift, expected in ((0.0, 0.0), (0.3, 0.08), (0.8, 0.37)):
+        X, y, donors = donor_rows(3, shift, strength=0.01, k=6, donors=20, n=30)
+        contexts, moments = grouped(X, y, groups=donors)
+        test = ResidualTest(moments, contexts, "auto", 0, 1)
+        # Of noise with variance 1 and next to no axes, shift^2 / (shift^2 + 1).
+        assert test.share_of_groups == pytest.approx(expected, abs=0.03)
+        contexts, moments = grouped(X, y)
+        assert ResidualTest(moments, contexts, "auto", 0, 1).share_of_groups == 0
+    X, y, donors = donor_rows(0, 0.8, strength=20.0)
+    found = select_rank(X, y, groups=donors, criteria=(), random_state=0)
+    assert found.outcome == "agreed"
+    assert "Differences between groups are" in found.reason
+    X, y, donors = donor_rows(0, 0.1, strength=20.0)
+    assert "Differences between" not in select_rank(X, y, groups=donors, criteria=(), random_state=0).reason
+
+
 def test_a_model_chooses_the_same_rank():
     X, y, donors = donor_rows(2, 0.3, strength=6.0)
     model = MCPCA(random_state=0).fit(X, y, groups=donors)

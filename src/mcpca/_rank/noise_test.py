@@ -169,6 +169,25 @@ class ResidualTest:
             self.levels[r] = _level(r, spread, null)
         return self.levels[r]
 
+    @property
+    def share_of_groups(self) -> float:
+        """The share of variance that differences between groups have, in the median context; 0 without groups.
+
+        By mean squares between and within groups, of which the former exceed the latter by the number of rows in a
+        group times the variance of its mean.
+        """
+        if self.data is self.whole:
+            return 0.0
+        k = len(self.whole.size)
+        within = self.data.size[:k]
+        between = self.data.size[k:]
+        groups = self.data.freedom[k:] + 1
+        rows = (self.data.freedom[:k] + groups) / groups
+        of_means = np.maximum(between - within, 0) / rows
+        total = of_means + within
+        several = (groups > 1.5) & (total > 0)
+        return float(np.median(of_means[several] / total[several])) if several.any() else 0.0
+
     def directions_above_noise(self) -> int:
         """Return the smallest rank after which nothing is left, in all contexts together or in a single one."""
         self.together = self._in_all_contexts()

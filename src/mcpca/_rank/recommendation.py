@@ -29,6 +29,8 @@ from .rank_data import RankData
 # Rows of all contexts together beyond which "nothing above noise" is taken at its word. Up to here it is believed only
 # if the test would have seen a planted factor (``has_power``), which takes ten more draws.
 _ROWS_WITH_POWER = 100
+# Share of variance between groups above which readers are told of it: axes with less are likely to be hidden.
+_LARGE_SHARE_OF_GROUPS = 0.1
 DECIDED_BY_HALVES = ("agreed", "at odds")  # outcomes for which components of halves were compared
 
 
@@ -174,6 +176,12 @@ def _test_and_search(
     if above:
         curves.search([int(r) for r in grid if r <= above], threshold, patient=candidates is not None)
     draft = _decide(test, above, curves, threshold, conclusive)
+    share = test.share_of_groups
+    if draft.outcome == "agreed" and share > _LARGE_SHARE_OF_GROUPS:
+        draft.last.append(
+            f"Differences between groups are {share:.0%} of the variance in the median context, and may hide axes; "
+            "batch= with the same labels removes them."
+        )
     if criteria:
         # A curve needs more ranks than a decision.
         if candidates is not None:
