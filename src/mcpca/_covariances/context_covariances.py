@@ -16,7 +16,7 @@ import numpy as np
 
 from .._data import context_sums
 from .._data.annotations import take_annotations
-from .._data.contexts import Contexts, read_contexts
+from .._data.contexts import Contexts
 from .._data.scatter import add_centred, add_outer, keeps_digits
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, contexts_in_words
@@ -93,8 +93,7 @@ def context_covariances(
     cost no accuracy. float32 rows give float32 covariances (half the memory, about six digits), with means summed in
     float64.
     """
-    annotated = take_annotations(X, y, batch=batch, covariates=covariates)
-    contexts = annotated.attach(read_contexts(annotated.X, annotated.y))
+    contexts = take_annotations(X, y, batch=batch, covariates=covariates).contexts()
     check_nuisance(contexts)
     contexts, e = in_range(contexts)
     with reporting(verbose, "covariances") as report:

@@ -20,7 +20,7 @@ import numpy as np
 
 from .._data.annotations import take_annotations
 from .._data.columns import positions_of
-from .._data.contexts import Contexts, read_contexts
+from .._data.contexts import Contexts
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.label_kinds import checked_names, names_to_json
 from .._data.labels import name_array, sorted_names
@@ -340,9 +340,9 @@ def reduced(moments: ContextMoments, *, check: bool = True) -> Reduced:
 
 def moments_of(X: Any, y: Any, report: Report, *, batch: Any = None, covariates: Any = None) -> ContextMoments:
     """Return the moments of rows, in any form that ``MCPCA.fit`` takes."""
-    annotated = take_annotations(X, y, batch=batch, covariates=covariates)
     # A single row has a mean and a scatter of 0. Only ``covariances`` needs a second one, and more chunks may come.
-    return moments_of_contexts(annotated.attach(read_contexts(annotated.X, annotated.y, min_samples=1)), report)
+    annotated = take_annotations(X, y, batch=batch, covariates=covariates)
+    return moments_of_contexts(annotated.contexts(min_samples=1), report)
 
 
 def moments_of_contexts(contexts: Contexts, report: Report) -> ContextMoments:

@@ -28,6 +28,7 @@ import numpy as np
 import scipy.sparse
 
 from .._data.contexts import Contexts
+from .._data.labels import as_numbers
 from .._data.projection import transposed_product
 from .._data.row_designs import NuisanceDesign, NuisanceTerms
 from .._utils.parallel import each, n_workers
@@ -308,7 +309,7 @@ def _products(
         yield slice(int(bounds[i]), int(bounds[i + 1])), value
     for members in by_file.values():
         source = contexts.sources[members[0]]
-        rows = [_numbers(contexts.rows[i]) for i in members]
+        rows = [as_numbers(contexts.rows[i]) for i in members]
         # Columns of contexts that are not in this file are empty.
         W = _in_order([columns[i] for i in members], rows, source.shape[0])
         key = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in members])
@@ -324,7 +325,3 @@ def _in_order(columns: list[Any], rows: list[Array], n: int | None = None) -> An
     # Row j of the stack goes to row numbers[j]; rows without a context stay empty.
     to = scipy.sparse.csr_array((np.ones(len(numbers)), (numbers, np.arange(len(numbers)))), shape=(n, len(numbers)))
     return scipy.sparse.csr_array(to @ stacked)
-
-
-def _numbers(rows: slice | Array) -> Array:
-    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows

@@ -22,6 +22,7 @@ from sklearn import get_config
 
 from .._data.blocks import Room
 from .._data.contexts import Contexts
+from .._data.labels import as_numbers
 from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array
 
@@ -179,11 +180,7 @@ def _joined(rows: list[slice | Array]) -> slice | Array:
     slices = [part for part in rows if isinstance(part, slice)]
     if len(slices) == len(rows) and all(a.stop == b.start for a, b in pairwise(slices)):
         return slice(slices[0].start, slices[-1].stop)
-    return np.concatenate([_numbers(part) for part in rows])
-
-
-def _numbers(rows: slice | Array) -> Array:
-    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    return np.concatenate([as_numbers(part) for part in rows])
 
 
 def _split(block: Any, codes: Array) -> list[Piece]:
@@ -217,7 +214,7 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
             # Read in the order of the file, which is fastest; pieces then pick the rows of their contexts. Rows that a
             # resampled context has twice are read once.
             rows = np.unique(rows)
-            places = [np.searchsorted(rows, _numbers(part)) for part in numbers]
+            places = [np.searchsorted(rows, as_numbers(part)) for part in numbers]
         source = contexts.sources[chosen[0]]
         # Only these sources can gather into a given buffer.
         block = as_source(source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows), "X")

@@ -17,16 +17,19 @@ import numpy as np
 from .._utils.types import Array
 from .._utils.wording import quoted
 from .alignment import in_row_order
-from .contexts import Contexts, NamedBlocks, named_blocks
-from .covariates import joined_labels, read_covariates, row_names, table_of
+from .contexts import Contexts, NamedBlocks, named_blocks, read_contexts
+from .covariates import joined_labels, read_covariates, row_names
 from .dask_graph import computed
 from .detect import InputKind, input_kind
 from .labels import (
     Coded,
+    are_names,
+    as_numbers,
     cross_labels,
     label_columns,
     read_labels,
     rows_by_context,
+    table_of,
     take_labels,
     without_columns,
 )
@@ -120,8 +123,7 @@ class Annotations:
         # One matrix is one source; separate contexts are a source each, in their order.
         starts = dict(zip(map(id, sources), np.cumsum([0, *(source.shape[0] for source in sources)]), strict=False))
         return [
-            starts[id(source)] + (np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
-            for source, rows in zip(contexts.sources, contexts.rows, strict=True)
+            starts[id(source)] + as_numbers(rows) for source, rows in zip(contexts.sources, contexts.rows, strict=True)
         ]
 
 
@@ -135,6 +137,10 @@ class AnnotatedRows(NamedTuple):
     def attach(self, contexts: Contexts) -> Contexts:
         """Return the contexts read from X and y with their annotations."""
         return contexts if self.annotations is None else self.annotations.attach(contexts)
+
+    def contexts(self, min_samples: int = 2) -> Contexts:
+        """Read the contexts, as ``read_contexts`` does, with their annotations."""
+        return self.attach(read_contexts(self.X, self.y, min_samples=min_samples))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -195,8 +201,7 @@ def annotations_of_obs(adata: Any, *, groups: Any = None, batch: Any = None, cov
     Names only, since these are stored with a fit.
     """
     for argument, value in (("groups", groups), ("batch", batch), ("covariates", covariates)):
-        is_names = isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)
-        if value is not None and not isinstance(value, str) and not is_names:
+        if value is not None and not isinstance(value, str) and not are_names(value):
             raise TypeError(
                 f"{argument} is a {type(value).__name__}; pass the name of a column of adata.obs, or a list of names."
             )
@@ -209,8 +214,7 @@ def by_block(value: Any, named: NamedBlocks | None, argument: str) -> list[Any]:
         return [value]
     names = named.names.tolist()
     # Names of columns hold for every block; a list with an entry for each block is not one of names.
-    is_names = isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)
-    if isinstance(value, str) or (is_names and len(value) != len(names)):
+    if isinstance(value, str) or (are_names(value) and len(value) != len(names)):
         return [value] * len(names)
     if isinstance(value, Mapping) and set(value) == set(names):
         return [value[name] for name in names]

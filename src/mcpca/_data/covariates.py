@@ -19,7 +19,7 @@ from .alignment import column_names, in_row_order, row_index
 from .dask_graph import computed
 from .detect import InputKind
 from .formulas import check_plain, formula_variables
-from .labels import Coded, check_column_names, read_labels, sorted_names
+from .labels import Coded, are_names, check_column_names, read_labels, sorted_names, table_of
 from .row_designs import Coding
 
 # What only formulas have in them; a name of a column that has some of these is looked up first.
@@ -43,11 +43,6 @@ def read_covariates(
     formula = _formula(parts[0], said[0], coding)
     tables = [_variables(*part, one, formula, taken, coding) for part, one in zip(parts, said, strict=True)]
     return Covariates(_coded_variables(tables, coding), formula)
-
-
-def table_of(X: Any, kind: InputKind) -> tuple[Any, str]:
-    """Return the table whose columns may be named, X or ``obs``, and what errors call it."""
-    return (X.obs, "adata.obs") if kind is InputKind.ANNDATA else (X, "X")
 
 
 def row_names(X: Any, kind: InputKind, rows: Array) -> list[Any]:
@@ -121,10 +116,7 @@ def _columns(
         names = check_column_names(names, known, "covariates", "the table", "in the formula")
         return {name: in_row_order(X, table[name], kind, "covariates") for name in names}
     table, where = table_of(X, kind)
-    is_names = isinstance(value, str) or (
-        isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)
-    )
-    if is_names:
+    if isinstance(value, str) or are_names(value):
         if formula is not None and isinstance(value, str):
             names = list(formula_variables(formula, "covariates"))
         else:

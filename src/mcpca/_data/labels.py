@@ -45,10 +45,10 @@ def label_columns(X: Any, y: Any, kind: InputKind | None = None, argument: str =
     A string is the name of a column. A list of strings is several of them, unless it has an entry for every row or
     none of them is a column: then they are labels. ``argument`` is what errors call them.
     """
-    if not isinstance(y, str) and not (isinstance(y, (list, tuple)) and y and all(isinstance(v, str) for v in y)):
+    if not isinstance(y, str) and not are_names(y):
         return []
     kind = input_kind(X) if kind is None else kind
-    table, where = (X.obs, "adata.obs") if kind is InputKind.ANNDATA else (X, "X")
+    table, where = table_of(X, kind)
     columns = column_names(table)
     if isinstance(y, str):
         if columns is None and kind in (InputKind.SEQUENCE, InputKind.MAPPING):
@@ -58,6 +58,16 @@ def label_columns(X: Any, y: Any, kind: InputKind | None = None, argument: str =
     if columns is None or len(set(y) & set(columns)) == 0 or len(y) == len(table):
         return []
     return check_column_names(list(y), columns, argument, where, "or the labels themselves")
+
+
+def are_names(value: Any) -> bool:
+    """Whether a value is a list or tuple of text, as several names of columns are."""
+    return isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, str) for v in value)
+
+
+def table_of(X: Any, kind: InputKind) -> tuple[Any, str]:
+    """Return the table whose columns may be named, X or ``obs``, and what errors call it."""
+    return (X.obs, "adata.obs") if kind is InputKind.ANNDATA else (X, "X")
 
 
 def check_column_names(
@@ -94,7 +104,7 @@ def take_labels(X: Any, y: Any, kind: InputKind | None = None) -> tuple[Any, Any
     names = label_columns(X, y, kind)
     if not names:
         return X, in_row_order(X, y, kind)
-    table = X.obs if kind is InputKind.ANNDATA else X
+    table, _ = table_of(X, kind)
     if len(names) == 1:
         labels = table[names[0]]
     # Which combinations occur is known only from the labels of all columns, and those are on the workers.
@@ -250,6 +260,11 @@ def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
         return [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
     # A stable sort keeps the rows of a context in the order of the matrix, which reads from disk depend on.
     return list(np.split(np.argsort(codes, kind="stable"), ends[:-1]))
+
+
+def as_numbers(rows: slice | Array) -> Array:
+    """Return rows of a context, which ``rows_by_context`` may have as a slice, as numbers."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
 def name_array(names: Sequence[Any]) -> Array:

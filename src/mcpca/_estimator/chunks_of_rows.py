@@ -13,7 +13,6 @@ import numpy as np
 
 from .._covariances.moments import ContextMoments, moments_of_contexts
 from .._data.annotations import take_annotations
-from .._data.contexts import read_contexts
 from .._data.labels import label_columns
 from .._model.new_rows import check_n_features
 from .._utils.types import Report
@@ -58,8 +57,7 @@ def add_chunk(
     # A copy, so that the moments of the estimator stay as they were if the chunk or the fit fails.
     moments = copy.copy(before) if before is not None else ContextMoments()
     # A shallow copy is enough, because adding replaces arrays and changes none in place.
-    contexts = annotated.attach(read_contexts(X, annotated.y, min_samples=1))
-    moments._add(moments_of_contexts(contexts, report), allow_duplicates)
+    moments._add(moments_of_contexts(annotated.contexts(min_samples=1), report), allow_duplicates)
     label_names = remembered_columns(X, columns)
     return AddedChunk(moments, label_names, _fit_if_possible(parameters, moments, label_names, report))
 

@@ -166,9 +166,9 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
     nuisance = header.get("nuisance")
     if nuisance is not None:
         sizes["m"] = len(arrays["nuisance_cell_contexts"])
-        columns = len(nuisance["columns"])
+    # Apart from the sizes that must not be 0: there may be batches alone.
+    lengths = sizes if nuisance is None else sizes | {"c": len(nuisance["columns"])}
     for name, values in arrays.items():
-        lengths = sizes if nuisance is None else sizes | {"c": columns}
         shapes = [tuple(lengths[letter] for letter in letters) for letters in _SHAPES.get(name, "").split()]
         if shapes and values.shape not in shapes:
             raise ValueError(f"{name} has shape {values.shape} where {' or '.join(map(str, shapes))} is needed")
