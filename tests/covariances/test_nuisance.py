@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse
 import sklearn
 
-from mcpca import MCPCA, NuisanceWarning, ascore
+from mcpca import MCPCA, NuisanceWarning, ascore, context_covariances, select_rank
 from mcpca._covariances import fit_data
 from mcpca._covariances.nuisance_bases import context_basis
 from mcpca.datasets import make_contexts
@@ -283,3 +283,28 @@ def test_rows_far_from_finite_are_named(rows):
     bad[7, 3] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         MCPCA(R).fit(bad, y, batch=batch)
+
+
+def test_every_door_checks_nuisance(rows):
+    X, y, batch, Z = rows
+    model = MCPCA(R, random_state=0).fit(X, y)
+    collinear = np.column_stack([Z, Z @ [1, 2]])
+    for call in (
+        lambda: select_rank(X, y, covariates=collinear),
+        lambda: model.loadings_for(X, y, covariates=collinear),
+        lambda: model.score(X, y, covariates=collinear),
+        lambda: context_covariances(X, y, covariates=collinear),
+    ):
+        with pytest.raises(ValueError, match="are collinear within contexts"):
+            call()
+    with pytest.raises(ValueError, match="batch has no effect, because it is about rows, and covariances have none"):
+        model.loadings_for(np.stack([np.eye(P)] * 2), batch=batch)
+
+
+def test_one_context_in_a_list_is_a_list_of_loadings(rows):
+    X, y, batch, _ = rows
+    model = MCPCA(R, random_state=0).fit(X, y)
+    one = y == 3
+    assert model.loadings_for([X[one]]).shape == (1, R)
+    assert model.loadings_for([X[one]], batch=[batch[one]]).shape == (1, R)
+    assert model.loadings_for(X[one], batch=batch[one]).shape == (R,)

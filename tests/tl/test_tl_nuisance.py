@@ -99,3 +99,12 @@ def test_groups_are_remembered_and_split_together(cells, tmp_path):
     assert stored["by"] == "groups" == result.by
     assert mcpca.tl.replicability(cells, n_splits=2, by="rows", rng=0).by == "rows"
     assert mcpca.tl.bootstrap(cells, n=4, rng=0).angles.shape == (4, 3)
+
+
+def test_nuisance_is_checked_and_never_left_out_silently(cells):
+    mcpca.tl.mcpca(cells, "patient", n_comps=3)
+    cells.obs["twice"] = 2 * cells.obs["depth"]
+    with pytest.raises(ValueError, match="'depth', 'twice' are collinear"):
+        mcpca.tl.loadings_for(cells, "patient", model=cells, covariates=["depth", "twice"])
+    with pytest.raises(ValueError, match="batch with missing='union': nuisance is removed from complete rows"):
+        mcpca.tl.mcpca(cells, "patient", n_comps=3, solver="ml", missing_features="union", batch="batch")

@@ -24,7 +24,7 @@ from .._covariances.stack import as_stack
 from .._covariances.subspace import compress
 from .._data.contexts import Contexts
 from .._data.labels import label_columns
-from .._data.union import read_union
+from .._data.union import read_union, refuse_nuisance
 from .._linalg.canonical import canonical_order
 from .._model.decomposition import check_data_rank, check_tolerance, check_weights
 from .._model.dominance import dominant_feature
@@ -57,6 +57,8 @@ def fit_incomplete(parameters: Parameters, X: Any, y: Any, checkpoint: Any, repo
     )
     columns = label_columns(X, y)
     contexts = read_union(X, y, missing)
+    if contexts.nuisance is not None:  # rows that were read before bring it with them
+        refuse_nuisance(missing, "batch" if contexts.nuisance.has_batch else None, contexts.nuisance.columns or None)
     k = len(contexts.names)
     p = contexts.n_features
     assert parameters.n_components is not None  # checked with the parameters

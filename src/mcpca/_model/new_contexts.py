@@ -26,6 +26,7 @@ from .._data.contexts import Contexts, named_blocks, read_contexts
 from .._data.detect import is_dask
 from .._solvers.floor import outside_is_empty, own_floor
 from .._solvers.loadings import solve_loadings
+from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import to_host
 from .._utils.types import Array, Report
 from .facets import measure
@@ -112,28 +113,26 @@ def _covariances_of(
 ) -> _ScaledCovariances:
     """Return the covariances behind the argument of ``loadings_for``: rows, a covariance, or a stack of them."""
     X = to_host(X)
-    if batch is not None or covariates is not None:
-        # Only rows have a batch, so there is no covariance to be recognised.
-        contexts = read_new_contexts(model, X, y, min_samples=2, batch=batch, covariates=covariates)
-        check_nuisance(contexts)
-        data = without_basis(contexts, model.n_components, report)
-        single = y is None and not contexts.by_name and len(contexts.names) == 1
-        return _ScaledCovariances(data.covariances, data.exponent, single)
+    nuisance = {"batch": batch, "covariates": covariates}
     # Rows are never 3-D, so this form needs no guess.
     if isinstance(X, np.ndarray) and X.ndim == 3:
+        for name, value in nuisance.items():
+            refuse_without_effect(name, value, None, "it is about rows, and covariances have none", "drop it")
         S = check_covariances(X, "X")
         check_n_features(S.shape[1], model.n_features)
         S, e = stack_in_range(S)
         return _ScaledCovariances(CovarianceStack(S), e, single=False)
     single = y is None and not isinstance(X, Contexts) and named_blocks(X) is None
-    if not single:
-        contexts = read_new_contexts(model, X, y, min_samples=2)
+    # Only rows have a batch, so there is then no covariance to be recognised.
+    if not single or batch is not None or covariates is not None:
+        contexts = read_new_contexts(model, X, y, min_samples=2, **nuisance)
     else:
         rows = check_new_rows(model, square_in_order(X, model.feature_names))
         if _is_covariance(rows, model.n_features):
             S, e = stack_in_range(check_covariances(rows[None], "X"))
             return _ScaledCovariances(CovarianceStack(S), e, single=True)
         contexts = read_new_contexts(model, rows, None, min_samples=2) if is_dask(rows) else read_contexts(rows)
+    check_nuisance(contexts)
     # A is given, so no leading subspace has to be found.
     data = without_basis(contexts, model.n_components, report)
     return _ScaledCovariances(data.covariances, data.exponent, single)

@@ -18,10 +18,10 @@ import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
 from .._covariances.fit_data import FitData, fit_data_of_covariances, without_basis
+from .._covariances.nuisance import check_nuisance
 from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_counts, check_covariances
 from .._data.annotations import take_annotations
-from .._data.contexts import read_contexts
 from .._inference.replication import Replicability
 from .._inference.sampling import checked_groups
 from .._model.decomposition import decompose_checked
@@ -326,8 +326,8 @@ def _select(
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
         # No basis yet: the search makes one for all rows and one for every half.
-        annotated = take_annotations(X, y, **annotations)
-        contexts = checked_groups(annotated.attach(read_contexts(annotated.X, annotated.y)))
+        contexts = checked_groups(take_annotations(X, y, **annotations).contexts())
+        check_nuisance(contexts)
         whole = without_basis(contexts, None, report)
     assert whole.counts is not None
     # From here on the same steps as in ``automatic_rank``, hence the same rank for the same data and seed.
