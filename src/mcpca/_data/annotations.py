@@ -90,7 +90,7 @@ class Annotations:
             ),
             self.formula,
         )
-        n = next(iter(self.lengths().values()))
+        n = next(iter(self._lengths().values()))
         numbers, columns = coding.columns_of(self.codes(), n)
         strata = np.zeros(n, dtype=np.intp) if self.batch is None else self.batch.codes
         levels = np.array([None], dtype=object) if self.batch is None else self.batch.categories
@@ -102,7 +102,13 @@ class Annotations:
         """Return numbers (n,), or the codes (n,) of factors, by variable."""
         return {name: v.codes if isinstance(v, Coded) else v for name, v in (self.variables or {}).items()}
 
-    def lengths(self) -> dict[str, int]:
+    def check_lengths(self, n: int) -> None:
+        """Raise unless there is one value of each argument for each of n rows."""
+        for argument, length in self._lengths().items():
+            if length != n:
+                raise ValueError(f"{argument} has {length} values and X has {n} rows; pass one for each row.")
+
+    def _lengths(self) -> dict[str, int]:
         """Return how many values there are of each argument, by the name that errors give it."""
         lengths = {name: len(coded.codes) for name, coded in (("groups", self.groups), ("batch", self.batch)) if coded}
         for name, values in (self.variables or {}).items():
@@ -113,9 +119,7 @@ class Annotations:
         """Return the rows of each context, as numbers among all rows of X or of its blocks."""
         sources = list({id(source): source for source in contexts.sources}.values())
         n = sum(source.shape[0] for source in sources)
-        for argument, length in self.lengths().items():
-            if length != n:
-                raise ValueError(f"{argument} has {length} values and X has {n} rows; pass one for each row.")
+        self.check_lengths(n)
         if contexts.engine is not None:
             codes = contexts.engine.context_codes()
             labelled = np.flatnonzero(codes >= 0)  # rows without a context have -1

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._covariances.fit_data import FitData
 from .._data.annotations import Annotations
+from .._data.labels import rows_by_context
 from .._data.row_designs import Coding, NuisanceTerms
 from .._utils.array_api import to_host
 from .._utils.printing import Shown
@@ -67,7 +68,11 @@ class RemovedNuisance(Shown):
     @property
     def has_batch(self) -> bool:
         """Whether batches were removed."""
-        return not (len(self.levels) == 1 and self.levels[0] is None)
+        return self._terms.has_batch
+
+    @property
+    def _terms(self) -> NuisanceTerms:
+        return NuisanceTerms(self.levels, self.columns, self.coding)
 
     @property
     def what(self) -> str:
@@ -89,20 +94,16 @@ class RemovedNuisance(Shown):
         """Return the nuisance in the scores of rows (n, r), whose ``contexts`` (n,) are positions among the fitted."""
         n = len(contexts)
         self.check_complete(annotations.batch is not None, annotations.variables is not None)
-        lengths = annotations.lengths()
-        for argument, length in lengths.items():
-            if length != n:
-                raise ValueError(f"{argument} has {length} values and X has {n} rows; pass one for each row.")
+        annotations.check_lengths(n)
         strata = np.zeros(n, dtype=np.intp) if annotations.batch is None else self._strata(annotations)
         cells = self._cells(contexts, strata)
         out = self.shifts[cells].astype(np.float64)
         if self.columns:
             Z, _ = self.coding.columns_of(annotations.codes(), n)
             Z = Z - self.centres[cells]
-            # By context, since each has its own slopes.
-            for i in np.unique(contexts).tolist():
-                members = contexts == i
-                out[members] += Z[members] @ self.slopes[i]
+            # By context, since each has its own slopes; rows are sorted once, and not looked for in every context.
+            for members, slopes in zip(rows_by_context(contexts, len(self.slopes)), self.slopes, strict=True):
+                out[members] += Z[members] @ slopes
         return out
 
     def check_complete(self, batch: bool, covariates: bool) -> None:
@@ -152,8 +153,7 @@ class RemovedNuisance(Shown):
     def to_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays by name, and JSON."""
         arrays = {f"nuisance_{name}": getattr(self, name) for name in _ARRAYS}
-        header = NuisanceTerms(self.levels, self.columns, self.coding).to_json()
-        return arrays, header
+        return arrays, self._terms.to_json()
 
     @classmethod
     def from_state(cls, arrays: dict[str, Array], header: dict[str, Any], contexts: Array) -> RemovedNuisance:
