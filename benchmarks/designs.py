@@ -50,6 +50,8 @@ class Design:
 
 DESIGNS = {
     "base": Design(),
+    "weak": Design(noise_sd=1.2),
+    "noise by feature": Design(by_feature=True),
     "skewed": Design(tails="skewed"),
     "unequal n": Design(rows=(100, 1000)),
     "noise by context": Design(noise_sd=(0.3, 1.2)),
