@@ -46,6 +46,7 @@ from .._utils.progress import reporting
 from .._utils.types import Array
 from .chunks_of_rows import add_chunk
 from .fitting import Fit, feature_names, fit_covariances, fit_moments, fit_rows
+from .keeping import chosen_components, fit_kept, read_for_keeping
 from .parameters import RANK_RULE_DEFAULTS, Parameters
 from .persistence import SavedModel, load_model, save_model
 
@@ -62,7 +63,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     Parameters
     ----------
-    n_components : int or None
+    n_components : int, None or "replicating"
         Rank r, 1 <= r <= n_features. None chooses the rank as ``select_rank`` does, and raises
         ``NothingAboveNoiseError`` if nothing rises above the noise. Contexts with fewer than 4 rows are left out of the
         choice (``SmallContextsWarning``). If there are too few rows to tell anything from noise, the rank is 1; if
@@ -172,6 +173,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         With ``robust=True``: those of the rows, from 1 (heavy tails) to 1000, or infinite if rows are Gaussian.
     nuisance_ : RemovedNuisance or None
         What ``batch`` and ``covariates`` took out: the share of each context's variance, and their part in scores.
+    kept_of_ : int or None
+        The rank of the fit that the MCPCs were kept from (``n_components="replicating"``, ``keep``); None if it has no
+        others.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (n_features,)
@@ -202,7 +206,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | str | None = None,
         *,
         solver: str = "mspm",
         orthogonal: bool = False,
@@ -395,6 +399,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.degrees_of_freedom_ = model.degrees_of_freedom
         self.attenuation_ = model.attenuation
         self.nuisance_ = model.nuisance
+        self.kept_of_ = model.kept_of
         # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
@@ -946,10 +951,53 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 covariates=covariates,
             )
 
+    def keep(
+        self,
+        which: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        batch: Any = None,
+        covariates: Any = None,
+        verbose: Any = None,
+    ) -> Self:
+        """Return a model of some of the MCPCs, with loadings fitted again; this one stays as it is.
+
+        Axes stay what they are, beside which others were found; their loadings are those that they have without them.
+
+        Parameters
+        ----------
+        which : {"replicating", "recommended"}, array of bool (r,), or indices
+            The MCPCs to keep. In words: those that ``rank_choice_`` calls so, of a rank that was chosen.
+        X, y, batch, covariates
+            Those that the model was fitted with.
+        verbose
+            As in ``MCPCA``.
+
+        Returns
+        -------
+        MCPCA
+            In decreasing order of total variance, as always. Its ``kept_of_`` is the rank of this model: ``bootstrap``
+            and ``replicability`` fit as many MCPCs and look for the kept ones among them.
+
+        Notes
+        -----
+        Takes about two passes over the rows, and no fit.
+        """
+        model = fitted_model(self)
+        indices = chosen_components(which, model.n_components, self.rank_choice_)
+        parameters = self._checked_parameters()
+        contexts = read_for_keeping(model, parameters, X, y, batch=batch, covariates=covariates)
+        with reporting(verbose, "loadings") as report:
+            fit = fit_kept(parameters, model, indices, contexts, self.rank_choice_, report)
+        kept = type(self)(**{**self.get_params(deep=False), **RANK_RULE_DEFAULTS, "n_components": len(indices)})
+        return kept._finish(fit)
+
     def _unfitted(self) -> Self:
         """Return an unfitted model with the same parameters and the rank found here, without progress or cross-fits."""
-        # With a given rank, options of the choice are refused unless they are at their defaults.
-        rank = {**RANK_RULE_DEFAULTS, "n_components": self.n_components_}
+        # With a given rank, options of the choice are refused unless they are at their defaults. MCPCs that were kept
+        # are looked for among as many as they were found with.
+        rank = {**RANK_RULE_DEFAULTS, "n_components": self.kept_of_ or self.n_components_}
         return type(self)(**{**self.get_params(deep=False), **rank, "verbose": False, "cross_fit": 0})
 
     # Files
@@ -996,6 +1044,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         degrees_of_freedom=estimator.degrees_of_freedom_,
         attenuation=estimator.attenuation_,
         nuisance=estimator.nuisance_,
+        kept_of=estimator.kept_of_,
     )
 
 

@@ -6,7 +6,7 @@ scikit-learn wants ``__init__`` to store parameters and do nothing else; every k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import numpy as np
 from .._solvers import SOLVERS, check_solver, resolved_noise
 from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.progress import check_verbose
+
+REPLICATING = "replicating"
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Parameters:
     given rank, unless they are at their defaults.
     """
 
-    n_components: int | None
+    n_components: int | str | None
     solver: str
     orthogonal: bool
     noise: str | None
@@ -39,9 +41,16 @@ class Parameters:
     rank_range: Any = None
     n_seed_pairs: int = 5
     cos_sim_threshold: float = 0.8
+    # Not an argument: which MCPCs of a chosen rank are kept, for ``n_components="replicating"``; None keeps all.
+    keep: str | None = None
 
     def checked(self) -> Parameters:
-        """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""
+        """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another.
+
+        ``n_components="replicating"`` becomes a rank to be chosen, None, of which some MCPCs are to be kept.
+        """
+        if isinstance(self.n_components, str):
+            return replace(self, n_components=None, keep=_checked_keep(self)).checked()
         check_solver(self.solver, self.orthogonal, self.noise)
         check_verbose(self.verbose)
         if not isinstance(self.robust, (bool, np.bool_)):
@@ -84,6 +93,27 @@ class Parameters:
                 f"cross_fit={self.cross_fit} fits parts of the rows, and {what} cannot be divided into parts; pass the "
                 "rows to fit, or cross_fit=0."
             )
+
+
+def _checked_keep(parameters: Parameters) -> str:
+    """Return which MCPCs are kept, for ``n_components`` in words; raise if that is unknown or cannot be known."""
+    word = str(parameters.n_components)
+    if word != REPLICATING:
+        raise ValueError(
+            f"n_components={word!r} is unknown; pass a number, None for a rank that is chosen, or {REPLICATING!r} for "
+            "those of its MCPCs that come back."
+        )
+    if parameters.rank_range is not None:
+        raise ValueError(
+            f"n_components={word!r} with rank_range={parameters.rank_range!r}: the paper's rule compares seeds, and "
+            "does not say which MCPCs come back in other rows. Drop rank_range, or pass n_components=None."
+        )
+    if parameters.cross_fit:
+        raise ValueError(
+            f"n_components={word!r} with cross_fit={parameters.cross_fit}: parts of the rows are fitted with a rank, "
+            "and not with some MCPCs of one. Pass cross_fit=0, or a number."
+        )
+    return word
 
 
 # What ``missing`` may be, and the solvers that each way has.

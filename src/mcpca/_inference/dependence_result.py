@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,6 +83,12 @@ class ContextDependence(Shown):
     def n_dependent(self) -> int:
         """How many MCPCs differ between contexts."""
         return int(self.dependent.sum())
+
+    def of_components(self, which: Array) -> ContextDependence:
+        """Return what was found of the MCPCs for which ``which`` (r,) is true; the whole stays that of all of them."""
+        names = ("p_values", "statistics", "null_means", "agreement")
+        some = {name: getattr(self, name)[which] for name in names}
+        return replace(self, **some, variances=self.variances[:, which])
 
     @property
     def dispersion(self) -> Array:
