@@ -68,19 +68,22 @@ def spread_of_noise(m: int, weights: Array, freedom: Array, sizes: list[Array]) 
         w = float(np.mean(weights[members]))
         t = np.concatenate([sizes[i] for i in members])
         table = _square_table(g, *_represented(t))
+        second = g * float(np.mean(t**2))
         # The mean of D^2 is its second cumulant, g E t^2, and so is that of the class; weights and g may vary in it.
         variance = float(np.sum(weights[members] * m / freedom[members]))
         square = float(np.mean(t**2))
         bulk += variance * square
         # Measured sizes vary by chance, too, by 2 / m of their square for Gaussian rows.
         total += variance * (1 + 1 / m - 2 / m**2 if len(t) == len(members) else square - 1 / m)
-        tables.append((len(members), w, table))
+        tables.append((len(members), w, second, table))
     # s of all classes on one grid: each table has G(x^2) / w descending in x.
-    largest = min(float(table[0][0]) / w for _, w, table in tables)
+    largest = min(float(G[0]) / w for _, w, _, (G, _) in tables)
     s = largest * np.geomspace(1, 1e-3, 4 * _GRID)
     z = 1 / s
-    for count, w, (G, squares) in tables:
+    for count, w, second, (G, squares) in tables:
         inverse = np.exp(np.interp(np.log(s * w), np.log(G[::-1]), np.log(squares[::-1])))
+        # Far outside, 1 / G = x^2 - E D^2.
+        inverse = np.where(s * w < G[-1], 1 / (s * w) + second, inverse)
         z = z + count * (w * inverse - 1 / s)
     edge, scale = _edge_and_scale(s, z, m)
     finite = total / bulk
@@ -127,6 +130,8 @@ def _classes(weights: Array, ratios: Array) -> list[Array]:
 def _represented(t: Array) -> tuple[Array, Array]:
     """Return few values and their shares for sizes ``t``, finer where they are large; their mean is 1."""
     t = np.sort(np.asarray(t, dtype=np.float64))
+    if t[0] == t[-1]:
+        return np.ones(1), np.ones(1)
     if len(t) > _SIZES:
         # Cuts at n - n^0, ..., n - n: the largest ones alone, the others in ever wider blocks.
         cuts = np.unique(len(t) - np.round(np.geomspace(1, len(t), _SIZES)).astype(int))

@@ -57,9 +57,13 @@ _SHARE_OF_MISFIT = 0.5
 _SCREE_DRAWS = 10
 _FAR_FROM_NULL = 2.0  # a spread this many times above a null that is only roughly known is above it
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
-_DEEP = 48  # directions that are removed at most for that first look
+_DEEP = 64  # directions that are removed at most for that first look
+_CLEAN = 0.5  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
 _UNEQUAL_NOISE = 0.2  # differences of log t_i from which on the sizes of noise are estimated once more
 _REFITS = 2
+_LEFT_FOR_NOISE = 0.8  # of all directions may be removed where the sizes of noise are estimated
+_LEAST_LEFT = 0.1  # share of a feature outside the directions, from which on its noise is estimated from there
+_NOT_NOISE = 20.0  # a mean eigenvalue that exceeds the law's so many times is not that of noise of any kind
 _ROUNDS = 8  # of search and draws
 _MOST_SHARED = 20
 _LEAST_FREEDOM = 3.0  # of contexts that take part
@@ -268,7 +272,12 @@ class ResidualTest:
         if self._is_empty(0):
             self.level(0)
             return min(self.data_rank, 1) if self.p == 1 else 0
-        self._first_look()
+        deep = min(_DEEP, self.p // 2, self.data_rank // 2)
+        if self._misfit(deep) > _CLEAN and 3 * self.p // 4 <= min(_DEEP + self.p // 4, 3 * self.data_rank // 4):
+            deep = 3 * self.p // 4
+        if self._misfit(deep) < _CLEAN:
+            self._refit_noise(deep)
+        self._first_look(deep)
         together = self._in_all_contexts()
         for _ in range(_REFITS):
             if not self._refit_noise(together):
@@ -284,12 +293,11 @@ class ResidualTest:
     def _largest(self) -> int:
         return min(self.p - 1, self.data_rank)
 
-    def _first_look(self) -> None:
+    def _first_look(self, deep: int) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
         if self.null.contexts is None:
             return
-        deep = min(_DEEP, self.p // 2, self.data_rank // 2)
-        if self.null.isotropic or self._misfit(deep) > _HEAVY - 1:
+        if self.null.isotropic or _HEAVY - 1 < self._misfit(deep) < _NOT_NOISE:
             self._measure_sizes(deep)
 
     def _measure_sizes(self, r: int) -> None:
@@ -299,22 +307,48 @@ class ResidualTest:
         self.levels.clear()
 
     def _refit_noise(self, r: int) -> bool:
-        """Estimate the sizes of noise outside r directions; return whether they differ from those in use."""
-        if self._is_empty(r):
+        """Estimate the sizes of noise outside r directions; return whether they differ from those in use.
+
+        Unique variances, ``1 / (S^-1)_jj``, exceed those of noise where axes take much of a feature, which matters if
+        r is not small beside p. Noise of variances u_j leaves ``sum_l P_jl^2 u_l`` of feature j outside V.
+        """
+        if self._is_empty(r) or r > _LEFT_FOR_NOISE * self.p:
             return False
         t = self.sums.sizes(r)
-        if not (t > 0).all() or np.ptp(np.log(t)) < _UNEQUAL_NOISE:
+        if not (t > 0).all():
+            return False
+        features, misfit = self._refitted_features(r)
+        if np.ptp(np.log(t)) < _UNEQUAL_NOISE and not misfit:
             return False
         contexts = self._scale.contexts.copy()
         contexts[self.data.varying] *= t
-        self._scale = replace(self._scale, contexts=contexts)
-        self.data.size = contexts
+        self._scale = replace(self._scale, contexts=contexts, features=self._scale.features * features)
+        self.data.rescale(self._scale)
         self._sums = None
         self.levels.clear()
         self._drawn.clear()
         if len(self._sizes[0]) > 1:
             self._measure_sizes(r)
         return True
+
+    def _refitted_features(self, r: int) -> tuple[Array, bool]:
+        """Return factors of the scales of features by what is outside r directions, and whether these matter."""
+        ones = np.ones(self.p)
+        if self.null.isotropic:
+            return ones, False
+        V = self.V[:, :r]
+        squared = (np.eye(self.p) - V @ V.T) ** 2
+        known = np.sqrt(np.diag(squared)) > _LEAST_LEFT
+        if known.sum() < 2:
+            return ones, False
+        left = np.diag(self.sums.residual(r).pooled)[known] - squared[np.ix_(known, ~known)].sum(axis=1)
+        ratio = np.ones(self.p)
+        ratio[known] = np.clip(np.linalg.solve(squared[np.ix_(known, known)], left), 0.05, 20)
+        # The same deviation in all contexts adds its square times all rows to the spread.
+        f = float(self.data.freedom[self.data.varying].sum())
+        deviation = float(np.std(ratio))
+        matters = f * deviation**2 > max(4 * 2.0, self._law(r).sd)
+        return (np.sqrt(ratio) if matters else ones), matters
 
     def _in_all_contexts(self) -> int:
         """Return the smallest rank after which the spread is that of noise.
@@ -389,7 +423,7 @@ class ResidualTest:
         gaussian = top_of_noise(m, float(f.sum()), np.ones(1))
         excess = (value - law.mean) / law.sd
         # The mean squared deviation is m / f for Gaussian noise, and more for rows of unequal sizes.
-        rest = float(np.sum(pooled**2)) - value**2 - (m - 1)
+        rest = float(np.sum(pooled**2)) - value**2 - m + 2 * value - 1
         expected = (m - 1) * (m / float(f.sum())) * (float(np.mean(np.concatenate(self._sizes) ** 2)) if heavy else 1.0)
         misfit = rest / max(expected, 1e-300) - 1
         open_within = _OPEN_BY_LAW + _SHARE_OF_MISFIT * abs(misfit) * (law.mean - 1) / law.sd

@@ -69,6 +69,12 @@ class ScaledMoments:
         self.workers = workers
         self._inverse = 1 / self.features
 
+    def rescale(self, scale: NoiseScale) -> None:
+        """Take other scales of features and contexts."""
+        self.features = scale.features
+        self.size = scale.contexts
+        self._inverse = 1 / self.features
+
     def scaled(self, i: int) -> Array:
         """Return the covariance of context i in units of noise."""
         S = self.S[i].astype(np.float64)

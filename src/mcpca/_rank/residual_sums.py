@@ -22,7 +22,7 @@ from .null_draws import ScaledMoments, projected, square
 
 # Up to here all eigenvectors are found at once; above, some leading ones by Lanczos until more are needed.
 _SMALL = 450
-_LEADING = 48
+_LEADING = 64
 _KRYLOV_BLOCKS = 6
 _TOL = 1e-3
 _KEPT = 12  # residuals, and partial sums for them, that are kept: three p x p matrices each
@@ -51,7 +51,7 @@ class ResidualSums:
         self.traces = np.array([float(np.trace(data.scaled(i))) for i in data.varying])
         self._own: Array | None = None
         self.V = np.empty((self.p, 0))
-        self._products = np.empty((0, len(weights), self.p))  # S_i v_c of each column c
+        self._products: list[tuple[int, Array]] = []  # from column c on, (S_i v_c)^T, (k', columns, p)
         self._variances = np.empty((0, len(weights)))  # v_c^T S_i v_c
         self._removed: dict[int, Array] = {}  # sum_i w_i (S_i V)(S_i V)^T of so many columns
         self._known: dict[int, Residual] = {}
@@ -89,7 +89,7 @@ class ResidualSums:
         v = v - self.V[:, :r] @ (self.V[:, :r].T @ v)
         v /= np.linalg.norm(v)
         self.V = self.V[:, :r]
-        self._products = self._products[:r]
+        self._products = [(start, of[:, : r - start]) for start, of in self._products if start < r]
         self._variances = self._variances[:r]
         self._known = {known: residual for known, residual in self._known.items() if known <= r}
         self._removed = {known: total for known, total in self._removed.items() if known <= r}
@@ -107,11 +107,14 @@ class ResidualSums:
     def _add(self, columns: Array) -> None:
         columns = np.ascontiguousarray(columns)
         S = self.data
-        # One product for each context, (p, c), in threads.
-        products = np.stack(list(S.each_varying(lambda i: S.scaled(i) @ columns)))
+        # One product for each context, (c, p), in threads.
+        rows = np.ascontiguousarray(columns.T)
+        products = np.empty((len(self.weights), *rows.shape))
+        for j, product in enumerate(S.each_varying(lambda i: rows @ S.scaled(i))):
+            products[j] = product
+        self._products.append((self.V.shape[1], products))
         self.V = np.hstack([self.V, columns])
-        self._products = np.concatenate([self._products, products.transpose(2, 0, 1)])
-        self._variances = np.concatenate([self._variances, np.einsum("kpc,pc->ck", products, columns)])
+        self._variances = np.concatenate([self._variances, np.einsum("kcp,cp->ck", products, rows)])
 
     def sizes(self, r: int) -> Array:
         """Return ``t_i`` (k',)."""
@@ -141,8 +144,11 @@ class ResidualSums:
         known = max((n for n in self._removed if n <= r), default=0)
         total = self._removed.get(known, np.zeros((self.p, self.p)))
         if known < r:
-            new = self._products[known:r] * np.sqrt(self.weights)[None, :, None]
-            total = total + square(new.reshape(-1, self.p))
+            roots = np.sqrt(self.weights)[:, None, None]
+            for start, of in self._products:
+                some = of[:, max(known - start, 0) : max(r - start, 0)]
+                if some.shape[1]:
+                    total = total + square((roots * some).reshape(-1, self.p))
             if len(self._removed) > _KEPT:
                 del self._removed[max(self._removed)]
             self._removed[r] = total
