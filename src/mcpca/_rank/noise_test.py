@@ -44,18 +44,16 @@ from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_pla
 from .residual_sums import Residual, ResidualSums
 from .single_contexts import single_directions
 
-# A spread above noise exceeds the null's mean by more than this many of its standard deviations. The search tests
-# several levels and statistics, so the conventional 2 or 3 would be too lenient.
-STANDARD_DEVIATIONS = 5.0
+# A spread above noise exceeds the null's mean by more than this many of its standard deviations. Top eigenvalues have
+# long tails, 3 chances in 10,000 beyond 4, and the search tests several levels and statistics.
+STANDARD_DEVIATIONS = 4.0
 # Draws of the null at a level, in stages, and for each stage within how many standard deviations of the bound the
 # decision is open, so that the next stage follows. Before the first draw there is the closed form.
-_DRAWS = (4, 12, 40)
-_OPEN_AFTER = (2.5, 1.0)
+_DRAWS = (2, 8, 40)
+_OPEN_AFTER = (6.0, 1.5)
 _OPEN_BY_LAW = 2.0
-# Of a mean eigenvalue that is not the law's, this share may come out as an error of the law's top eigenvalue.
-_SHARE_OF_MISFIT = 0.5
+_FITS = 0.03  # mean eigenvalue over the law's, less one, up to which the law is taken at its word
 _SCREE_DRAWS = 10
-_FAR_FROM_NULL = 2.0  # a spread this many times above a null that is only roughly known is above it
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
 _DEEP = 64  # directions that are removed at most for that first look
 _CLEAN = 0.5  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
@@ -160,7 +158,8 @@ class ResidualTest:
         self.null = NullDraws(self.data, moments.means, contexts, isotropic, seed, grouped)
         self.levels: dict[int, Level] = {}
         self._drawn: dict[int, _Drawn] = {}
-        self._sizes = gaussian_sizes(len(self.data.varying))
+        self._sizes: dict[int, list[Array]] | None = None  # of rows, by level; None for equal ones
+        self._fits = True
         self._sums: ResidualSums | None = None
         self.together = 0
         self.shared = 0
@@ -224,8 +223,10 @@ class ResidualTest:
         used = np.flatnonzero(t > 0)
         f = self.data.freedom[self.data.varying][used]
         w = (self.sums.weights * t**2)[used] / self._unit(r)
-        sizes = [self._sizes[j] for j in used]
-        return spread_of_noise(self.p - r, w, f, gaussian_sizes(len(used)) if gaussian else sizes)
+        if gaussian or self._sizes is None:
+            return spread_of_noise(self.p - r, w, f, gaussian_sizes(len(used)))
+        sizes = self._sizes_at(r)
+        return spread_of_noise(self.p - r, w, f, [sizes[j] for j in used])
 
     def _null(self, r: int) -> TopOfNoise:
         law = self._law(r)
@@ -248,14 +249,18 @@ class ResidualTest:
         if r in self._drawn:
             n = len(self._drawn[r].spreads)
             return n < _DRAWS[-1] and distance < _OPEN_AFTER[0 if n < _DRAWS[1] else 1]
-        if self.null.isotropic and self.null.grouped is None:
-            return distance < _OPEN_BY_LAW
-        misfit = self._misfit(r)
-        if level.spread > _FAR_FROM_NULL * level.null_mean * max(1.0, 1 + misfit):
-            return False
+        return not self._trusts_law or distance < _OPEN_BY_LAW
+
+    @property
+    def _trusts_law(self) -> bool:
+        """Whether noise is what the law describes, by its mean eigenvalue where all axes are gone."""
         if self.null.grouped is not None:
-            return True
-        return distance < _OPEN_BY_LAW + _SHARE_OF_MISFIT * abs(misfit) * level.null_mean / level.null_sd
+            return False
+        return self.null.isotropic or (not self._heavy and self._fits)
+
+    @property
+    def _heavy(self) -> bool:
+        return self._sizes is not None
 
     def _misfit(self, r: int) -> float:
         """Return by how much the mean eigenvalue, but for the top one, exceeds the law's, as a share of it."""
@@ -285,7 +290,7 @@ class ResidualTest:
             together = self._in_all_contexts()
         self.shared = self._in_the_pool(together)
         self.together = together + self.shared
-        single = single_directions(self.sums, self.null, self._sizes, self.together, self._largest - self.together)
+        single = single_directions(self.sums, self.null, self._sizes_at(self.together), self.together, self._largest - self.together)
         self._progress.finish()
         return self.together + single
 
@@ -295,16 +300,21 @@ class ResidualTest:
 
     def _first_look(self, deep: int) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
-        if self.null.contexts is None:
-            return
-        if self.null.isotropic or _HEAVY - 1 < self._misfit(deep) < _NOT_NOISE:
-            self._measure_sizes(deep)
+        if self.null.contexts is not None and (
+            self.null.isotropic or _HEAVY - 1 < self._misfit(deep) < _NOT_NOISE
+        ):
+            self._sizes = {}
+            self.levels.clear()
 
-    def _measure_sizes(self, r: int) -> None:
-        V = self.V[:, :r]
-        lengths = self.data.each_varying(lambda i: self.null.lengths(V, i))
-        self._sizes = [x / x.mean() if x.any() else np.ones(1) for x in lengths]
-        self.levels.clear()
+    def _sizes_at(self, r: int) -> list[Array]:
+        """Return the squared lengths of the rows of each context outside r directions, over their mean."""
+        if self._sizes is None:
+            return gaussian_sizes(len(self.data.varying))
+        if r not in self._sizes:
+            V = self.V[:, :r]
+            lengths = self.data.each_varying(lambda i: self.null.lengths(V, i))
+            self._sizes[r] = [x / x.mean() if x.any() else np.ones(1) for x in lengths]
+        return self._sizes[r]
 
     def _refit_noise(self, r: int) -> bool:
         """Estimate the sizes of noise outside r directions; return whether they differ from those in use.
@@ -327,8 +337,8 @@ class ResidualTest:
         self._sums = None
         self.levels.clear()
         self._drawn.clear()
-        if len(self._sizes[0]) > 1:
-            self._measure_sizes(r)
+        if self._sizes is not None:
+            self._sizes = {}
         return True
 
     def _refitted_features(self, r: int) -> tuple[Array, bool]:
@@ -358,8 +368,7 @@ class ResidualTest:
         """
         rank = self._search(lambda r: self._known_level(r).above_noise)
         for _ in range(_ROUNDS):
-            if not self._is_empty(rank) and len(self._sizes[0]) > 1 and rank not in self._drawn:
-                self._measure_sizes(rank)
+            self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS
             n_drawn = sum(len(drawn.spreads) for drawn in self._drawn.values())
             self.level(rank)
             if rank:
@@ -418,20 +427,13 @@ class ResidualTest:
         used = self.data.varying
         f = self.data.freedom[used]
         m = self.p - r
-        heavy = len(self._sizes[0]) > 1
-        law = top_of_noise(m, float(f.sum()), np.concatenate(self._sizes) if heavy else np.ones(1))
+        sizes = np.concatenate(self._sizes_at(r)) if self._heavy else np.ones(1)
+        law = top_of_noise(m, float(f.sum()), sizes)
         gaussian = top_of_noise(m, float(f.sum()), np.ones(1))
         excess = (value - law.mean) / law.sd
-        # The mean squared deviation is m / f for Gaussian noise, and more for rows of unequal sizes.
-        rest = float(np.sum(pooled**2)) - value**2 - m + 2 * value - 1
-        expected = (m - 1) * (m / float(f.sum())) * (float(np.mean(np.concatenate(self._sizes) ** 2)) if heavy else 1.0)
-        misfit = rest / max(expected, 1e-300) - 1
-        open_within = _OPEN_BY_LAW + _SHARE_OF_MISFIT * abs(misfit) * (law.mean - 1) / law.sd
-        if self.null.grouped is not None:
-            open_within = np.inf
-        elif self.null.isotropic:
-            open_within = _OPEN_BY_LAW
-        if abs(excess - STANDARD_DEVIATIONS) >= open_within:
+        # Well below is well below for any noise; what is above, or near, has to be above draws.
+        near = abs(excess - STANDARD_DEVIATIONS) < _OPEN_BY_LAW
+        if excess < 0 or (self._trusts_law and not near):
             return excess, direction
         for stage in range(len(_DRAWS)):
             drawn = self._drawn.get(r)

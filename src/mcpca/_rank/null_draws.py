@@ -36,6 +36,7 @@ _PLANTED_SHARE = 0.1  # of every feature's variance, held by the factor that the
 # Largest |correlation| between pooled features that is taken for rounding, which only a PCA of these rows leaves.
 _UNCORRELATED = 1e-6
 _UNCORRELATED_FLOAT32 = 1e-4
+_LEAST_LEFT = 0.1  # share of a feature outside removed directions below which it is not scaled up any further
 
 
 class ScaledMoments:
@@ -225,9 +226,10 @@ class NullDraws:
             squares = np.einsum("nm,nm->m", rows, rows)
             rows *= np.sqrt(squares.mean() / np.maximum(squares, np.finfo(np.float32).tiny))
         elif V.shape[1]:
-            # Signs go to the entries of (x - mean) P, in features.
+            # Signs go to the entries of (x - mean) P, in features, which have the share P_jj of their noise there.
             removed = V.astype(np.float32)
             rows -= (rows @ removed) @ removed.T
+            rows /= np.sqrt(share_left(V)).astype(np.float32)
         squares = np.einsum("nm,nm->m", rows, rows).astype(np.float64)
         opposite = -rows
         for signs in all_signs:
@@ -245,10 +247,15 @@ class NullDraws:
             yield from (_wishart(n, p - r, stream) for stream in streams)
             return
         # Variances of the residual rows in features, clipped as rounding may leave -1e-17.
-        sd = np.sqrt(np.maximum(np.diag(projected(self.data.scaled(i), V)), 0))
+        sd = np.sqrt(np.maximum(np.diag(projected(self.data.scaled(i), V)), 0) / share_left(V))
         for stream in streams:
             # Rows D^(1/2) g with standard normal g: their scatter is D^(1/2) W D^(1/2) with W Wishart.
             yield projected(sd[:, None] * _wishart(n, p, stream) * sd, V)
+
+
+def share_left(V: Array) -> Array:
+    """Return ``P_jj = 1 - |V_j|^2`` (p,), the share of white noise in a feature outside V; not less than a tenth."""
+    return np.asarray(np.maximum(1 - np.einsum("pr,pr->p", V, V), _LEAST_LEFT))
 
 
 def projected(M: Array, V: Array) -> Array:

@@ -33,7 +33,7 @@ _DRAWS = 12  # of the null of a context that was picked
 _LOOKED_AT = 6  # contexts with the largest eigenvalues for which rows are drawn
 _MOST = 20  # directions that are taken out at most
 _CHANCE = 1e-3  # that the largest of k contexts of noise is picked
-_LEAST_SDS = 5.0
+_LEAST_SDS = 4.0
 
 
 def single_directions(sums: ResidualSums, null: NullDraws, sizes: list[Array], r: int, most: int) -> int:
@@ -80,7 +80,7 @@ def single_directions(sums: ResidualSums, null: NullDraws, sizes: list[Array], r
 def standard_deviations(k: int) -> float:
     """Return by how many standard deviations the largest of k contexts has to exceed the mean of noise.
 
-    Five, or more where a thousandth of chance for all k asks for that: the tail of Tracy and Widom's law is about
+    Four, or more where a thousandth of chance for all k asks for that: the tail of Tracy and Widom's law is about
     ``exp(-2/3 s^(3/2)) / (4 sqrt(pi) s^(3/4))``.
     """
 
