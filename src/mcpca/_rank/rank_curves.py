@@ -181,7 +181,7 @@ class Curves:
         # One fit is enough if all directions above noise replicate. Without rows the noise test decides alone.
         if self.halves is None or informative or largest <= _DENSE_END:
             self.fit_at([largest])
-            if self.halves is None or self.agreement(largest) > threshold:
+            if self.halves is None or self._settled_agreement(largest, threshold) > threshold:
                 return
         if patient:
             self.fit_at(ranks)
@@ -284,7 +284,8 @@ class Curves:
         """Fit halves of the contexts; without a column if there are too few of them."""
         assert self.contexts is not None
         try:
-            self.by_contexts = Halves(self.contexts, self.n_splits, self.sweep, "contexts")
+            # Two at least: contexts that happen to lack an axis tell little of others.
+            self.by_contexts = Halves(self.contexts, max(self.n_splits, 2), self.sweep, "contexts")
         except ValueError as error:
             self.not_by_contexts = str(error)
             return
