@@ -59,10 +59,10 @@ _DEEP = 64  # directions that are removed at most for that first look
 _CLEAN = 0.5  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
 _UNEQUAL_NOISE = 0.2  # differences of log t_i from which on the sizes of noise are estimated once more
 _REFITS = 2
+_BEYOND_CHANCE = 1.5  # standard deviation of the sizes of features over that of chance, from which on it is real
 _LEFT_FOR_NOISE = 0.8  # of all directions may be removed where the sizes of noise are estimated
 _LEAST_LEFT = 0.1  # share of a feature outside the directions, from which on its noise is estimated from there
 _NOT_NOISE = 20.0  # a mean eigenvalue that exceeds the law's so many times is not that of noise of any kind
-_ROUNDS = 8  # of search and draws
 _MOST_SHARED = 20
 _LEAST_FREEDOM = 3.0  # of contexts that take part
 _SMALL_MATRIX = 200  # up to here all eigenvalues are found, beyond it the top one by Lanczos
@@ -281,7 +281,7 @@ class ResidualTest:
         if self._misfit(deep) > _CLEAN and 3 * self.p // 4 <= min(_DEEP + self.p // 4, 3 * self.data_rank // 4):
             deep = 3 * self.p // 4
         if self._misfit(deep) < _CLEAN:
-            self._refit_noise(deep)
+            self._refit_noise(deep, refined=False)
         self._first_look(deep)
         together = self._in_all_contexts()
         for _ in range(_REFITS):
@@ -316,7 +316,7 @@ class ResidualTest:
             self._sizes[r] = [x / x.mean() if x.any() else np.ones(1) for x in lengths]
         return self._sizes[r]
 
-    def _refit_noise(self, r: int) -> bool:
+    def _refit_noise(self, r: int, *, refined: bool = True) -> bool:
         """Estimate the sizes of noise outside r directions; return whether they differ from those in use.
 
         Unique variances, ``1 / (S^-1)_jj``, exceed those of noise where axes take much of a feature, which matters if
@@ -327,7 +327,7 @@ class ResidualTest:
         t = self.sums.sizes(r)
         if not (t > 0).all():
             return False
-        features, misfit = self._refitted_features(r)
+        features, misfit = self._refitted_features(r, refined)
         if np.ptp(np.log(t)) < _UNEQUAL_NOISE and not misfit:
             return False
         contexts = self._scale.contexts.copy()
@@ -341,7 +341,7 @@ class ResidualTest:
             self._sizes = {}
         return True
 
-    def _refitted_features(self, r: int) -> tuple[Array, bool]:
+    def _refitted_features(self, r: int, refined: bool) -> tuple[Array, bool]:
         """Return factors of the scales of features by what is outside r directions, and whether these matter."""
         ones = np.ones(self.p)
         if self.null.isotropic:
@@ -354,31 +354,23 @@ class ResidualTest:
         left = np.diag(self.sums.residual(r).pooled)[known] - squared[np.ix_(known, ~known)].sum(axis=1)
         ratio = np.ones(self.p)
         ratio[known] = np.clip(np.linalg.solve(squared[np.ix_(known, known)], left), 0.05, 20)
-        # The same deviation in all contexts adds its square times all rows to the spread.
+        # The same deviation in all contexts adds its square times all rows to the spread, and more to what is pooled.
         f = float(self.data.freedom[self.data.varying].sum())
         deviation = float(np.std(ratio))
-        matters = f * deviation**2 > max(4 * 2.0, self._law(r).sd)
+        chance = np.sqrt(2 / f) / float(np.sqrt(np.diag(squared)).mean())
+        matters = deviation > _BEYOND_CHANCE * chance and (refined or f * deviation**2 > self._law(r).sd)
         return (np.sqrt(ratio) if matters else ones), matters
 
     def _in_all_contexts(self) -> int:
         """Return the smallest rank after which the spread is that of noise.
 
-        By doubling and halving with the null as it is known; then draws, if need be, at that rank and the one before,
-        which change what is known of the null; and again, until nothing changes.
+        By the closed form; if what is left there is not noise as it describes it, once more with draws at each level.
         """
         rank = self._search(lambda r: self._known_level(r).above_noise)
-        for _ in range(_ROUNDS):
-            self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS
-            n_drawn = sum(len(drawn.spreads) for drawn in self._drawn.values())
-            self.level(rank)
-            if rank:
-                self.level(rank - 1)
-            if sum(len(drawn.spreads) for drawn in self._drawn.values()) == n_drawn:
-                break
-            for r in [r for r in self.levels if r not in self._drawn]:
-                self.levels[r] = self._level(r)
-            rank = self._search(lambda r: self._known_level(r).above_noise)
-        # Throughout, whatever the draws made of it: the smallest rank from here that is not above noise.
+        self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS
+        if not self._trusts_law:
+            return self._search(lambda r: self.level(r).above_noise)
+        # By the law alone but where it is close, there with draws.
         while rank < self._largest and self.level(rank).above_noise:
             rank += 1
         while rank and not self.level(rank - 1).above_noise:
@@ -472,7 +464,7 @@ class ResidualTest:
                 return np.zeros((2, *Z.shape))
             # At the size that the context has in the data, which counts in its weight.
             D = (np.sqrt(w[i]) * t[i]) * (Z / size - P)
-            return np.stack([square(D), freedom[i] / size * Z])
+            return np.stack([square(D.astype(np.float32)), (freedom[i] / size * Z).astype(np.float32)])
 
         totals = np.zeros((len(draws), 2, *P.shape))
         for drawn in self._over_null(V, draws, sums):

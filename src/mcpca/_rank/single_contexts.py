@@ -32,7 +32,8 @@ _NUMBERS = 2**20  # of covariances in a batch
 _DRAWS = 12  # of the null of a context that was picked
 _LOOKED_AT = 6  # contexts with the largest eigenvalues for which rows are drawn
 _MOST = 20  # directions that are taken out at most
-_CHANCE = 1e-3  # that the largest of k contexts of noise is picked
+_LARGEST_RELATIVE_SD = 0.15  # of a top eigenvalue less 1, from a law for rows of very unequal sizes
+_CHANCE = 3e-3  # that the largest of k contexts of noise is picked
 _LEAST_SDS = 4.0
 
 
@@ -80,7 +81,7 @@ def single_directions(sums: ResidualSums, null: NullDraws, sizes: list[Array], r
 def standard_deviations(k: int) -> float:
     """Return by how many standard deviations the largest of k contexts has to exceed the mean of noise.
 
-    Four, or more where a thousandth of chance for all k asks for that: the tail of Tracy and Widom's law is about
+    Four, or more where a chance of three in a thousand for all k asks for that: the tail of Tracy and Widom's law is about
     ``exp(-2/3 s^(3/2)) / (4 sqrt(pi) s^(3/4))``.
     """
 
@@ -109,9 +110,11 @@ def _drawn_excess(null: NullDraws, V: Array, i: int, value: float, law: TopOfNoi
     m = V.shape[0] - V.shape[1]
     drawn = next(null.over(V, range(_DRAWS), lambda Z, _: np.linalg.eigvalsh(Z)[-1] * m / np.trace(Z), [i]))
     mean = float(np.mean(drawn))
-    # Of few draws; Gaussian rows would vary by this much of the mean's distance from 1.
-    sd = max(float(np.std(drawn, ddof=1)), min(law.sd / max(law.mean - 1, 1e-300), 0.1) * (mean - 1) * 0.5)
-    return (value - mean) / max(sd, np.finfo(float).tiny)
+    # The draws are few, so that their variance is averaged with that of the law, which counts as half as many.
+    expected = min(law.sd / max(law.mean - 1, 1e-300), _LARGEST_RELATIVE_SD) * (mean - 1)
+    weight = _DRAWS / 2
+    sd = np.sqrt(((_DRAWS - 1) * float(np.var(drawn, ddof=1)) + weight * expected**2) / (_DRAWS - 1 + weight))
+    return (value - mean) / max(float(sd), np.finfo(float).tiny)
 
 
 def _ritz_values(sums: ResidualSums, laws: list[TopOfNoise], bound: float, r: int) -> Array:
