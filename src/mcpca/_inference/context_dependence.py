@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._covariances.moments import ContextMoments
 from .._covariances.nuisance_bases import context_bases
 from .._data.contexts import Contexts
 from .._data.projection import projected_rows
@@ -58,6 +59,16 @@ class FittedHalves(NamedTuple):
     first: Contexts
     second: Contexts
     axes: tuple[Array, Array]
+
+
+def refuse_without_rows(X: Any) -> None:
+    """Raise if X is covariances or moments."""
+    if X is None or isinstance(X, ContextMoments) or getattr(X, "ndim", 2) == 3:
+        what = "X is None" if X is None else "X holds covariances or moments"
+        raise ValueError(
+            f"context_dependence() permutes rows over contexts, and {what}, without rows; pass the rows. Without them, "
+            "standard_errors() says how far loadings can be told apart."
+        )
 
 
 def judged_contexts(contexts: Contexts) -> tuple[Contexts, tuple[Any, ...]]:
@@ -269,18 +280,16 @@ def context_dependence_of_fit(
     groups: Any = None,
     batch: Any = None,
     covariates: Any = None,
-    workers: int | None = None,
+    n_jobs: Any = None,
 ) -> ContextDependence:
     """Test the MCPCs of a fitted model; see ``MCPCA.context_dependence``. ``unfitted`` is fitted to halves."""
     n_splits = check_integer(n_splits, "n_splits", 1)
     n_permutations = check_integer(
         n_permutations, "n_permutations", 19, way_out="With fewer, no p-value is below 0.05."
     )
-    if X is None:
-        raise ValueError(
-            "context_dependence() permutes rows over contexts, and X is None; covariances alone cannot be permuted. "
-            "Pass the rows, or for covariances compare loadings with their standard_errors()."
-        )
+    if n_jobs is not None and n_jobs != -1:
+        check_integer(n_jobs, "n_jobs", 1, way_out="None or -1 uses all cores.")
+    refuse_without_rows(X)
     model.refuse_missing("context_dependence()", "Fit rows without missing features, or fill the missing values.")
     contexts = checked_groups(read_fitted_contexts(model, X, y, groups=groups, batch=batch, covariates=covariates))
     A = np.asarray(to_host(model.components), dtype=np.float64)
@@ -297,5 +306,5 @@ def context_dependence_of_fit(
         n_permutations=n_permutations,
         rng=as_generator(random_state),
         report=report,
-        workers=workers,
+        workers=None if n_jobs in (None, -1) else int(n_jobs),
     )
