@@ -362,8 +362,6 @@ def _print_results(
             f"They explain {summary['variance_explained']:.0%}{estimated} of the squared covariance; scores are "
             f"correlated by {summary['score_correlation']:.2f} within contexts."
         )
-    if test is not None:
-        console.say(words_of_test(model, test))
     if model.nuisance_ is not None:
         removed = model.nuisance_
         console.say(
@@ -371,6 +369,8 @@ def _print_results(
             "their variance (nuisance_share in diagnostics)."
         )
     console.say(f"\n{loadings_text(model)}\n")
+    if test is not None:
+        console.say(words_of_test(model, test))
     console.say(f"Wrote {out}: {', '.join(files)}")
     if "report.html" in files:
         console.say(f"Open {out / 'report.html'} in a browser.")

@@ -52,7 +52,7 @@ def plot_context_dependence(source: Any, *, key: str = "mcpca", ax: Axes | None 
     k, r = v.shape
     ax = axes_or_new(ax, (6.2, min(max(0.32 * r, 1.0), 9) + 0.9))
     band = np.sqrt(result.null_means / (result.n_samples - 1).sum())
-    ax.barh(range(r), 2 * band, left=1 - band, height=0.8, color=BAND, label="permuted labels (sd)")
+    ax.barh(range(r), 2 * band, left=1 - band, height=0.8, color=BAND)
     ax.axvline(1, color=_GREY, linewidth=0.8)
     size = _AREA * np.maximum(result.n_samples / result.n_samples.max(), _SMALLEST)
     # The same place in every row, so that a context can be followed down the picture.
@@ -88,7 +88,7 @@ def plot_context_dependence(source: Any, *, key: str = "mcpca", ax: Axes | None 
     put_row_names(ax, [mcpc_name(j) for j in range(r)])
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
-    ax.set_xlabel("variance in a context over its mean of all contexts", fontsize=FONT_SIZE)
+    ax.set_xlabel("variance in a context over its mean (grey: standard deviation by chance)", fontsize=FONT_SIZE)
     # The sum is said in the title: single rows do not show it.
     ax.set_title(f"{result.in_words().split(';')[0]} (p = {result.p_value:.2g})", fontsize=FONT_SIZE, loc="left")
     ax.spines[["top", "right", "left"]].set_visible(False)
