@@ -9,8 +9,10 @@ from . import plotting as pl
 from . import tl
 from ._covariances.context_covariances import ContextCovariances, context_covariances
 from ._covariances.moments import ContextMoments
+from ._estimator.context_dependence import context_dependence
 from ._estimator.mcpca import MCPCA
 from ._inference.bootstrap import Bootstrap
+from ._inference.dependence_result import ContextDependence
 from ._inference.planning import cramer_rao_bound
 from ._inference.precision import Precision
 from ._inference.presence import Presence
@@ -49,6 +51,7 @@ __all__ = [
     "Bootstrap",
     "CommonComponents",
     "ContextCovariances",
+    "ContextDependence",
     "ContextMoments",
     "Decomposition",
     "DominantFeatureWarning",
@@ -79,6 +82,7 @@ __all__ = [
     "choose_rank",
     "common_principal_components",
     "context_covariances",
+    "context_dependence",
     "cramer_rao_bound",
     "datasets",
     "decompose",

@@ -790,6 +790,32 @@ def test_warnings_are_lines_in_words_of_the_command(tmp_path, capsys, rng):
     ]
 
 
+def test_whether_mcpcs_are_of_the_contexts(fitted, inputs, tmp_path, capsys):
+    X, y = planted()
+    expected = library().context_dependence(X, y, random_state=0)
+    table = read(fitted / "context_dependence.csv")
+    np.testing.assert_array_equal(table["p"], expected.p_values)
+    np.testing.assert_array_equal(table["dependent"], expected.dependent)
+    stored = mcpca.ContextDependence.from_json((fitted / "context_dependence.json").read_text())
+    np.testing.assert_array_equal(stored.variances, expected.variances)
+    summary = json.loads((fitted / "diagnostics.json").read_text())["context_dependence"]
+    assert summary["outcome"] == expected.outcome
+    assert summary["summary"] == str(expected)
+    # Not asked for, not done.
+    out = tmp_path / "without"
+    command = ["fit", str(inputs / "plain.csv"), *CSV, "-r", "2", "-o", str(out), "--no-context-test", "--no-report"]
+    assert main([*command, "-q"]) == 0
+    assert not (out / "context_dependence.csv").exists()
+    assert json.loads((out / "diagnostics.json").read_text())["context_dependence"] is None
+    # What cannot be tested is a note, and the fit goes on.
+    few = frame().groupby("group").head(3)
+    few.to_csv(tmp_path / "few.csv", index=False)
+    capsys.readouterr()
+    command = ["fit", str(tmp_path / "few.csv"), *CSV, "-r", "1", "-o", str(tmp_path / "few"), "--no-report"]
+    assert main(command) == 0
+    assert "not tested whether MCPCs differ between contexts" in capsys.readouterr().err
+
+
 def test_hostile_names_stay_on_their_lines(tmp_path, capsys):
     names = {"c0": "a\nb\x1b[31m", "c1": "=cmd()", "c2": "x" * 500, "c3": '"quoted", <script>'}
     table = frame().assign(group=[names[name] for name in planted()[1]])

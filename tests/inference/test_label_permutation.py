@@ -9,6 +9,7 @@ from mcpca._inference.label_permutation import (
     LabelTest,
     dispersion,
     dispersion_beyond_scale,
+    over_splits,
     tail_of_sum,
     units_of_groups,
     units_of_rows,
@@ -27,8 +28,8 @@ def centred(Z, y):
 
 
 def slow_variances(Z, y, k):
-    """v_ij by its definition: variances of each version about their mean, averaged, over their mean by freedom."""
-    v = np.stack([Z[y == i].var(axis=0, ddof=1).mean(axis=0) for i in range(k)])
+    """v_ij by its definition: variances about the mean of the context, over their own mean by freedom."""
+    v = np.stack([Z[y == i].var(axis=0, ddof=1) for i in range(k)])
     freedom = np.bincount(y, minlength=k) - 1
     return v / (freedom @ v / freedom.sum()), freedom
 
@@ -41,7 +42,7 @@ def slow_dispersion(Z, y, k):
 def test_observed_variances_are_those_of_the_definition():
     rng = np.random.default_rng(0)
     contexts, y = contexts_with([4, 9, 30])
-    Z = centred(rng.standard_normal((43, 2, 3)) * [1, 2, 3], y)
+    Z = centred(rng.standard_normal((43, 3)) * [1, 2, 3], y)
     test = LabelTest.of(Z, y, units_of_rows(contexts, rng), 3)
     v, freedom = test.variances(test.observed)
     expected, expected_freedom = slow_variances(Z, y, 3)
@@ -54,13 +55,13 @@ def test_permuted_statistics_are_those_of_moved_rows():
     rng = np.random.default_rng(1)
     contexts, y = contexts_with([4, 7, 12])
     n = np.array([4, 7, 12])
-    Z = centred(rng.standard_normal((23, 2, 3)), y)
+    Z = centred(rng.standard_normal((23, 3)), y)
     test = LabelTest.of(Z, y, units_of_rows(contexts, rng), 3)
     fast = test.permuted(dispersion, 5, np.random.default_rng(7), 1, silent)
     # The same stream: rows, enlarged by what centring took, are moved to the places of contexts.
     stream = np.random.default_rng(7).spawn(1)[0]
     orders = stream.permuted(np.tile(np.arange(23), (5, 1)), axis=1)
-    enlarged = Z * np.sqrt(n / (n - 1))[y][:, None, None]
+    enlarged = Z * np.sqrt(n / (n - 1))[y][:, None]
     slow = [slow_dispersion(enlarged[order], y, 3) for order in orders]
     np.testing.assert_allclose(fast, slow, rtol=1e-10)
 
@@ -68,7 +69,7 @@ def test_permuted_statistics_are_those_of_moved_rows():
 def test_threads_and_batches_do_not_change_the_answer(monkeypatch):
     rng = np.random.default_rng(2)
     contexts, y = contexts_with([20, 30])
-    test = LabelTest.of(centred(rng.standard_normal((50, 1, 2)), y), y, units_of_rows(contexts, rng), 2)
+    test = LabelTest.of(centred(rng.standard_normal((50, 2)), y), y, units_of_rows(contexts, rng), 2)
     monkeypatch.setattr(label_permutation, "_BATCH_LABELS", 500)
     one = test.permuted(dispersion, 35, np.random.default_rng(0), 1, silent)
     two = test.permuted(dispersion, 35, np.random.default_rng(0), 2, silent)
@@ -86,7 +87,7 @@ def test_blocks_of_rows_keep_the_sizes_of_contexts(monkeypatch):
     assert set(size.tolist()) == {1, 4}
     # Blocks are of one context each.
     assert all(len(set(y[units.of_rows == u])) == 1 for u in range(len(size)))
-    Z = centred(rng.standard_normal((32, 1, 2)), y)
+    Z = centred(rng.standard_normal((32, 2)), y)
     test = LabelTest.of(Z, y, units, 3)
     seen = []
     test.permuted(lambda v, freedom: seen.append(freedom) or v[..., 0, :], 20, rng, 1, silent)
@@ -110,7 +111,7 @@ def test_nested_groups_trade_contexts_and_crossed_ones_stay_within():
     assert not units.is_drawn.any()
     # Each permutation leaves every context one cell of each group: sums of a mark of the group do not change.
     mark = np.choose(crossed, [1.0, 10.0, 100.0])
-    test = LabelTest.of(np.sqrt(mark)[:, None, None], y, units, 2)
+    test = LabelTest.of(np.sqrt(mark)[:, None], y, units, 2)
     seen = []
     test.permuted(lambda v, freedom: seen.append(v) or v[..., 0, :], 50, np.random.default_rng(0), 1, silent)
     np.testing.assert_allclose(np.concatenate(seen), 1.0)
@@ -119,7 +120,7 @@ def test_nested_groups_trade_contexts_and_crossed_ones_stay_within():
 def test_one_group_in_each_context_says_nothing():
     rng = np.random.default_rng(4)
     contexts, y = contexts_with([20, 20, 20], groups=np.repeat(np.arange(3), 20))
-    Z = centred(rng.standard_normal((60, 1, 2)) * np.array([1.0, 3.0, 9.0])[y][:, None, None], y)
+    Z = centred(rng.standard_normal((60, 2)) * np.array([1.0, 3.0, 9.0])[y][:, None], y)
     test = LabelTest.of(Z, y, units_of_groups(contexts), 3)
     null = test.permuted(dispersion, 99, rng, 1, silent)
     observed = dispersion(*test.variances(test.observed))
@@ -131,8 +132,8 @@ def test_one_group_in_each_context_says_nothing():
 def test_beyond_scale_ignores_one_factor_a_context():
     rng = np.random.default_rng(5)
     contexts, y = contexts_with([30, 40, 50])
-    Z = centred(rng.standard_normal((120, 1, 3)), y)
-    factor = np.array([1.0, 5.0, 0.1])[y][:, None, None]
+    Z = centred(rng.standard_normal((120, 3)), y)
+    factor = np.array([1.0, 5.0, 0.1])[y][:, None]
     units = units_of_rows(contexts, rng)
     plain = LabelTest.of(Z, y, units, 3)
     scaled = LabelTest.of(Z * factor, y, units, 3).without_scale()
@@ -148,3 +149,17 @@ def test_tails_count_ties_and_the_data_themselves():
     assert upper_tail(np.array(9.0), null[:, 0]) == pytest.approx(0.25)
     # An axis that no permutation changes has no say.
     assert tail_of_sum(np.array([9.0, 5.0]), null) == pytest.approx(0.25)
+
+
+def test_splits_that_agree_keep_their_p_value_and_others_lose():
+    np.testing.assert_allclose(over_splits(np.array([[0.01, 0.2], [0.01, 0.2]])), [0.01, 0.2])
+    np.testing.assert_allclose(over_splits(np.array([0.011, 0.989])), 0.5)
+    assert over_splits(np.array([1.0, 1.0])) == 1.0
+    assert 0.3 < over_splits(np.array([0.001, 1.0])) < 0.5
+    # Never below its level, for scores that depend on each other in any degree: the variance of their mean is below 1.
+    rng = np.random.default_rng(0)
+    from scipy.special import ndtr
+
+    for shared in (0.0, 0.5, 0.9):
+        z = np.sqrt(shared) * rng.standard_normal(20_000) + np.sqrt(1 - shared) * rng.standard_normal((4, 20_000))
+        assert np.mean(over_splits(ndtr(z)) <= 0.05) < 0.053

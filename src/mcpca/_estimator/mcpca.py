@@ -16,7 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._covariances.moments import ContextMoments
 from .._inference.bootstrap import Bootstrap, resample
+from .._inference.context_dependence import context_dependence_of_fit
 from .._inference.cross_fitting import warn_of_inflation
+from .._inference.dependence_result import PERMUTATIONS, SPLITS, ContextDependence
 from .._inference.precision import Precision, standard_errors_of
 from .._inference.presence import Presence, presence_tests
 from .._inference.replication import REPLICATES, Replicability, replicate
@@ -992,6 +994,80 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             fit = fit_kept(parameters, model, indices, contexts, self.rank_choice_, report)
         kept = type(self)(**{**self.get_params(deep=False), **RANK_RULE_DEFAULTS, "n_components": len(indices)})
         return kept._finish(fit)
+
+    def context_dependence(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+        n_splits: int = SPLITS,
+        n_permutations: int = PERMUTATIONS,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: Any = None,
+    ) -> ContextDependence:
+        """Test which MCPCs differ between contexts, and which are in all contexts alike.
+
+        Axes that are in all contexts alike are what PCA of the pooled rows, centred by context, finds as well; and axes
+        that were fitted to contexts without any difference look as if there were some. So axes are fitted to one half
+        of the rows of each context, their variances in each context are taken from the other half, and how far these
+        differ between contexts is compared with the same number for rows that are permuted over contexts.
+
+        Parameters
+        ----------
+        X, y
+            The rows that the model was fitted on. Contexts with fewer than 4 rows take no part, and the result names
+            them.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``. Halves are then halves of the groups, and rows of a group
+            are permuted together: a group that is in several contexts trades them among these, and one that is in a
+            single context trades it with other such groups. Differences between single donors are then no evidence of
+            differences between contexts. Contexts with a single group take no part.
+        batch, covariates : optional
+            Those that the model was fitted with.
+        n_splits : int
+            Number of random splits into halves, over which squares of scores are averaged.
+        n_permutations : int
+            Number of permutations, at least 19; no p-value is below ``1 / (n_permutations + 1)``.
+        random_state : int, Generator, RandomState or None
+            Determines splits and permutations. The answer does not depend on the number of threads.
+        n_jobs : int, optional
+            Number of threads for permutations; None and -1 use as many as BLAS may use.
+        verbose : None, bool or callable
+            Progress, as in ``MCPCA``.
+
+        Returns
+        -------
+        ContextDependence
+            ``p_value`` of the whole, ``p_values`` and ``q_values`` of MCPCs in the order of ``components_``, which are
+            ``dependent``, and what that says in words.
+
+        Notes
+        -----
+        Means of contexts do not matter: rows are centred by context. Their overall scale does, because it is a
+        difference between covariances; ``outcome`` is "scale" if that is all. Takes ``2 n_splits`` fits to half of the
+        rows, one product of the rows with their axes, and O(n r n_splits) for a permutation, without a fit. Memory
+        O(n r n_splits).
+        """
+        model = fitted_model(self)
+        with reporting(verbose, "halves") as report:
+            return context_dependence_of_fit(
+                model,
+                self._unfitted(),
+                X,
+                y,
+                n_splits,
+                n_permutations,
+                random_state,
+                report,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+                n_jobs=n_jobs,
+            )
 
     def _unfitted(self) -> Self:
         """Return an unfitted model with the same parameters and the rank found here, without progress or cross-fits."""

@@ -4,8 +4,8 @@ Axes that are fitted to rows look as if they differed between the contexts of th
 what the fit looks for. So rows are split into halves, within contexts or by groups. A row x of one half has its scores
 on the axes of the other, ``z = W (x - m_i)``, W the pseudoinverse of these axes and m_i the mean of the row's context.
 ``label_permutation`` asks whether the variances of z differ between contexts more than they would with permuted labels.
-Splits are averaged before that, so that each row has one square for each axis, and a permutation costs O(n r) however
-many fits there were.
+Both halves of a split are judged together, each on the axes of the other. There is a test for each split, by the same
+permutations; what comes out depends on the split, and p-values are those of the mean normal score over splits.
 
 Axes of halves are matched with those of the model; what is said of MCPC j is said of its matches.
 
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._covariances.moments import ContextMoments
 from .._covariances.nuisance_bases import context_bases
 from .._data.contexts import Contexts
 from .._data.projection import projected_rows
@@ -41,6 +42,7 @@ from .label_permutation import (
     LabelTest,
     dispersion,
     dispersion_beyond_scale,
+    over_splits,
     tail_of_sum,
     units_of_groups,
     units_of_rows,
@@ -58,6 +60,16 @@ class FittedHalves(NamedTuple):
     first: Contexts
     second: Contexts
     axes: tuple[Array, Array]
+
+
+def refuse_without_rows(X: Any) -> None:
+    """Raise if X is covariances or moments."""
+    if X is None or isinstance(X, ContextMoments) or getattr(X, "ndim", 2) == 3:
+        what = "X is None" if X is None else "X holds covariances or moments"
+        raise ValueError(
+            f"context_dependence() permutes rows over contexts, and {what}, without rows; pass the rows. Without them, "
+            "standard_errors() says how far loadings can be told apart."
+        )
 
 
 def judged_contexts(contexts: Contexts) -> tuple[Contexts, tuple[Any, ...]]:
@@ -155,6 +167,8 @@ def dependence_of(
             "groups; pass smaller groups, or drop groups."
         )
     k = len(contexts.names)
+    S = len(fitted)
+    r = A.shape[1]
     Z = _scores(contexts, [[matched for matched, _ in pair] for pair in axes], sides)
     units = units_of_rows(contexts, test_rng) if contexts.groups is None else units_of_groups(contexts)
     test = LabelTest.of(Z, np.repeat(np.arange(k), contexts.n_samples), units, k)
@@ -163,20 +177,18 @@ def dependence_of(
     observed = dispersion(variances, freedom)
     first, second = test_rng.spawn(2)
     null = test.permuted(dispersion, n_permutations, first, workers, report)
-    p_value = tail_of_sum(observed, null)
+    p_value = _whole(observed, null, S)
     beyond = float("nan")
-    if p_value <= LEVEL and A.shape[1] > 1:
+    if p_value <= LEVEL and r > 1:
         scaled = test.without_scale()
         relative = dispersion_beyond_scale(*scaled.variances(scaled.observed))
-        beyond = tail_of_sum(
-            relative, scaled.permuted(dispersion_beyond_scale, n_permutations, second, workers, silent)
-        )
+        beyond = _whole(relative, scaled.permuted(dispersion_beyond_scale, n_permutations, second, workers, silent), S)
     return ContextDependence(
         p_value,
-        upper_tail(observed, null),
-        observed,
-        null.mean(axis=0),
-        variances,
+        over_splits(upper_tail(observed, null).reshape(S, r)),
+        observed.reshape(S, r).mean(axis=0),
+        null.mean(axis=0).reshape(S, r).mean(axis=0),
+        variances.reshape(k, S, r).mean(axis=1),
         contexts.names,
         contexts.n_samples,
         np.mean([cosines for pair in axes for _, cosines in pair], axis=0),
@@ -188,6 +200,12 @@ def dependence_of(
     )
 
 
+def _whole(observed: Array, null: Array, n_splits: int) -> float:
+    """Return the p-value of all axes together, from statistics (s r,) and their null (n, s r)."""
+    parts = np.split(np.arange(len(observed)), n_splits)
+    return float(over_splits(np.array([tail_of_sum(observed[part], null[:, part]) for part in parts])))
+
+
 def _matched(half: Array, A: Array) -> tuple[Array, Array]:
     """Return the axes of a half in the order of A, and their |cos|."""
     matching = match_components(half, A)
@@ -195,7 +213,7 @@ def _matched(half: Array, A: Array) -> tuple[Array, Array]:
 
 
 def _sides(contexts: Contexts, fitted: Sequence[FittedHalves]) -> tuple[Array, list[Array]]:
-    """Return which contexts are in some split (k,), and for each its rows' sides (n_i, s): 0, 1, or -1 for neither."""
+    """Return which contexts are in all splits (k,), and for each its rows' sides (n_i, s): 0, 1, or -1 for neither."""
     sides = [np.full((n, len(fitted)), -1, dtype=np.int8) for n in contexts.n_samples.tolist()]
     place = {name: i for i, name in enumerate(contexts.names.tolist())}
     for s, split in enumerate(fitted):
@@ -203,7 +221,7 @@ def _sides(contexts: Contexts, fitted: Sequence[FittedHalves]) -> tuple[Array, l
             for name, rows in zip(half.names.tolist(), half.rows, strict=True):
                 if name in place:
                     sides[place[name]][np.isin(_numbers(contexts.rows[place[name]]), _numbers(rows)), s] = side
-    return np.array([bool((of_context >= 0).any()) for of_context in sides]), sides
+    return np.array([bool((of_context >= 0).any(axis=0).all()) for of_context in sides]), sides
 
 
 def _numbers(rows: slice | Array) -> Array:
@@ -211,10 +229,9 @@ def _numbers(rows: slice | Array) -> Array:
 
 
 def _scores(contexts: Contexts, axes: Sequence[Sequence[Array]], sides: Sequence[Array]) -> Array:
-    """Return scores (n, s, r) of rows on the axes of the half that they are not in, centred and with mean square 1.
+    """Return scores (n, s r) of rows on the axes of the half that they are not in, centred and with mean square 1.
 
-    ``axes[s][h]`` (p, r) are those of half h of split s. Rows that are in neither half of a split are 0 there, and
-    their other scores are larger by as much.
+    ``axes[s][h]`` (p, r) are those of half h of split s.
     """
     S = len(axes)
     # (p, s 2 r): scores on all axes by one product, of which each row keeps those of the half that it is not in.
@@ -239,9 +256,7 @@ def _scores(contexts: Contexts, axes: Sequence[Sequence[Array]], sides: Sequence
             scores = bases[i].residual(scores) * np.sqrt((n - 1) / max(n - 1 - bases[i].rank, 1))
         both = scores.reshape(n, S, 2, -1)
         # A row of half 0 has its scores on the axes of half 1, and the reverse.
-        chosen = np.where(of_context[:, :, None] == 0, both[:, :, 1], both[:, :, 0])
-        known = of_context >= 0
-        parts.append(np.where(known[:, :, None], chosen, 0.0) * np.sqrt(S / known.sum(axis=1))[:, None, None])
+        parts.append(np.where(of_context[:, :, None] == 0, both[:, :, 1], both[:, :, 0]))
     Z = np.concatenate(parts)
     side = np.concatenate(list(sides))
     for s in range(S):
@@ -253,7 +268,7 @@ def _scores(contexts: Contexts, axes: Sequence[Sequence[Array]], sides: Sequence
             of_half = of_half / np.where(size > 0, size, 1.0)
             root = np.sqrt(np.mean(of_half**2, axis=0))
             Z[members, s] = of_half / np.where(root > 0, root, 1.0)
-    return Z
+    return Z.reshape(len(Z), -1)
 
 
 def context_dependence_of_fit(
@@ -269,18 +284,16 @@ def context_dependence_of_fit(
     groups: Any = None,
     batch: Any = None,
     covariates: Any = None,
-    workers: int | None = None,
+    n_jobs: Any = None,
 ) -> ContextDependence:
     """Test the MCPCs of a fitted model; see ``MCPCA.context_dependence``. ``unfitted`` is fitted to halves."""
     n_splits = check_integer(n_splits, "n_splits", 1)
     n_permutations = check_integer(
         n_permutations, "n_permutations", 19, way_out="With fewer, no p-value is below 0.05."
     )
-    if X is None:
-        raise ValueError(
-            "context_dependence() permutes rows over contexts, and X is None; covariances alone cannot be permuted. "
-            "Pass the rows, or for covariances compare loadings with their standard_errors()."
-        )
+    if n_jobs is not None and n_jobs != -1:
+        check_integer(n_jobs, "n_jobs", 1, way_out="None or -1 uses all cores.")
+    refuse_without_rows(X)
     model.refuse_missing("context_dependence()", "Fit rows without missing features, or fill the missing values.")
     contexts = checked_groups(read_fitted_contexts(model, X, y, groups=groups, batch=batch, covariates=covariates))
     A = np.asarray(to_host(model.components), dtype=np.float64)
@@ -297,5 +310,5 @@ def context_dependence_of_fit(
         n_permutations=n_permutations,
         rng=as_generator(random_state),
         report=report,
-        workers=workers,
+        workers=None if n_jobs in (None, -1) else int(n_jobs),
     )

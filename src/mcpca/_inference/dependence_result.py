@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy.stats import false_discovery_control
@@ -191,7 +191,7 @@ class ContextDependence(Shown):
         # Late, because Matplotlib is an extra.
         from ..plotting import plot_context_dependence
 
-        return plot_context_dependence(self)
+        return cast("Figure", plot_context_dependence(self).figure)
 
     def to_json(self) -> str:
         """Return everything as JSON text; unknown values are null."""

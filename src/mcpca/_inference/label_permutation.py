@@ -1,9 +1,8 @@
 """Do variances differ between contexts more than labels that mean nothing would make them? Permutations of labels.
 
-Rows n have scores ``z_nsj`` on r axes j, in s versions (axes of different halves of the rows), centred within their
-context and with a mean square of 1. The variance of axis j in context i, over versions alike,
+Rows n have scores ``z_nj`` on m axes j, centred within their context. The variance of axis j in context i,
 
-    v_ij = mean_s [sum_n z^2 - (sum_n z)^2 / n_i] / (n_i - 1),    n in context i,
+    v_ij = [sum_n z^2 - (sum_n z)^2 / n_i] / (n_i - 1),    n in context i,
 
 is compared with its mean over contexts: ``T_j = sum_i (n_i - 1) (v_ij / v_j - 1)^2``. Under the null, rows are
 exchangeable between contexts up to their means, and labels are permuted. Two details keep small contexts from looking
@@ -16,7 +15,7 @@ What is permuted are *units*: rows, or rows that stay together (those of a donor
 need only the number, the sums of z and the sums of squares. A unit's squares have a part within it and that of its
 mean; only the mean lost something by centring, so only that part is enlarged. Units trade places within strata.
 
-Cost of a permutation O(u r s) for u units, as one product of a sparse matrix of labels with the (u, 1 + r + r s) sums.
+Cost of a permutation O(u m) for u units, as one product of a sparse matrix of labels with the (u, 1 + 2 m) sums.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
+from scipy.special import ndtr, ndtri
 
 from .._data.contexts import Contexts
 from .._utils.parallel import each
@@ -36,6 +36,7 @@ from .sampling import GroupDesign
 # Rows beyond this are permuted in blocks of a few, which is exact as well (fewer of all permutations are looked at).
 _MOST_UNITS = 20_000
 _TURNS = 12  # between scales of contexts and means of axes: the error falls by some powers of ten
+_LARGEST_P = 0.99
 _BATCH_LABELS = 2**19  # labels in one product: some megabytes of indices
 
 
@@ -92,49 +93,44 @@ def units_of_groups(contexts: Contexts) -> Units:
 
 @dataclass(frozen=True)
 class LabelTest:
-    """Sums of units that are permuted over k contexts; ``sums`` (u, 1 + r + r s) has counts, squares and sums of z.
+    """Sums of units that are permuted over k contexts; ``sums`` (u, 1 + 2 m) has counts, squares and sums of z.
 
-    ``observed`` (k, 1 + r + r s) are the sums of the contexts as they are. ``labels`` (u,) are contexts of the units,
-    which stand in the order of their strata.
+    ``observed`` (k, 1 + 2 m) are the sums of the contexts as they are. ``labels`` (u,) are contexts of the units, which
+    stand in the order of their strata.
     """
 
     sums: Array
     labels: Array
     strata: Array
     observed: Array
-    r: int
 
     @classmethod
     def of(cls, Z: Array, contexts: Array, units: Units, k: int) -> LabelTest:
-        """Add up scores Z (n, s, r), centred by context; ``contexts`` (n,) are positions among k."""
-        n, _, r = Z.shape
+        """Add up scores Z (n, m), centred by context; ``contexts`` (n,) are positions among k."""
+        n, m = Z.shape
         u = len(units.strata)
-        flat = Z.reshape(n, -1)
-        rows = np.hstack([np.ones((n, 1)), np.mean(Z**2, axis=1), flat])
+        rows = np.hstack([np.ones((n, 1)), Z**2, Z])
         observed = _indicator(contexts, k) @ rows
-        sums = rows if u == n else _indicator(units.of_rows, u) @ rows
+        sums = _indicator(units.of_rows, u) @ rows
         labels = np.empty(u, dtype=np.intp)
         labels[units.of_rows] = contexts
-        if u == n:
-            order = np.argsort(units.of_rows)
-            sums = sums[order]
-        counts = sums[:, 0]
+        counts = sums[:, :1]
         # 1 - sum (n_u / n_i)^2 is what is left of the squares of means of units; one unit alone has none.
-        shares = np.bincount(labels, (counts / observed[labels, 0]) ** 2, minlength=k)
+        shares = np.bincount(labels, ((counts / observed[labels, :1]) ** 2)[:, 0], minlength=k)
         left = np.where(shares < 1, 1 - shares, 1.0)[labels]
         factor = np.where(units.is_drawn, 1 / left, 1.0)[:, None]
-        of_means = np.mean(sums[:, 1 + r :].reshape(u, -1, r) ** 2, axis=1) / counts[:, None]
-        sums[:, 1 : 1 + r] += (factor - 1) * of_means
-        sums[:, 1 + r :] *= np.sqrt(factor)
+        sums[:, 1 : 1 + m] += (factor - 1) * sums[:, 1 + m :] ** 2 / counts
+        sums[:, 1 + m :] *= np.sqrt(factor)
         by_stratum = np.argsort(units.strata, kind="stable")
-        return cls(sums[by_stratum], labels[by_stratum], units.strata[by_stratum], observed, r)
+        return cls(sums[by_stratum], labels[by_stratum], units.strata[by_stratum], observed)
 
-    def variances(self, totals: Array) -> tuple[Array, Array]:
-        """Return v (..., k, r) with a mean of 1 over contexts, and n_i - 1 (..., k), from sums of contexts."""
+    @staticmethod
+    def variances(totals: Array) -> tuple[Array, Array]:
+        """Return v (..., k, m) with a mean of 1 over contexts, and n_i - 1 (..., k), from sums of contexts."""
+        m = totals.shape[-1] // 2
         counts = totals[..., :1]
-        of_means = totals[..., 1 + self.r :].reshape(*totals.shape[:-1], -1, self.r)
         freedom = np.maximum(counts - 1, 0)
-        squares = totals[..., 1 : 1 + self.r] - np.mean(of_means**2, axis=-2) / np.maximum(counts, 1)
+        squares = totals[..., 1 : 1 + m] - totals[..., 1 + m :] ** 2 / np.maximum(counts, 1)
         # Rounding may leave what vanishes below 0.
         squares = np.where(freedom > 0, np.maximum(squares, 0), 0.0)
         mean = squares.sum(axis=-2, keepdims=True) / freedom.sum(axis=-2, keepdims=True)
@@ -145,11 +141,9 @@ class LabelTest:
     def without_scale(self) -> LabelTest:
         """Return the test of rows divided by the overall scale of their context; see ``without_common_scale``."""
         _, scale = without_common_scale(*self.variances(self.observed))
-        power = np.concatenate([[0.0], np.ones(self.r), np.full(self.sums.shape[1] - 1 - self.r, 0.5)])
+        power = np.repeat([0.0, 1.0, 0.5], [1, *2 * [self.sums.shape[1] // 2]])
         by_context = scale**-power
-        return LabelTest(
-            self.sums * by_context[self.labels], self.labels, self.strata, self.observed * by_context, self.r
-        )
+        return LabelTest(self.sums * by_context[self.labels], self.labels, self.strata, self.observed * by_context)
 
     def permuted(
         self, statistic: Callable[[Array, Array], Array], n: int, rng: np.random.Generator, workers: int, report: Report
@@ -193,12 +187,12 @@ def _indicator(codes: Array, m: int) -> scipy.sparse.csr_array:
 
 
 def dispersion(v: Array, freedom: Array) -> Array:
-    """Return ``T_j = sum_i (n_i - 1) (v_ij - 1)^2`` (..., r)."""
+    """Return ``T_j = sum_i (n_i - 1) (v_ij - 1)^2`` (..., m)."""
     return np.asarray((freedom[..., None] * (v - 1) ** 2).sum(axis=-2))
 
 
 def without_common_scale(v: Array, freedom: Array) -> tuple[Array, Array]:
-    """Return ``v_ij / (c_i m_j)`` (..., k, r) and c (..., k, 1): one factor a context and one an axis taken out.
+    """Return ``v_ij / (c_i m_j)`` (..., k, m) and c (..., k, 1): one factor a context and one an axis taken out.
 
     The mean over axes is then 1 in every context, and the mean over contexts, by freedom, for every axis. Found by
     turns, which converge fast where v is near such a product; the number of turns is fixed, so that cost is.
@@ -228,10 +222,22 @@ def upper_tail(observed: Array, null: Array) -> Array:
 
 
 def tail_of_sum(observed: Array, null: Array) -> float:
-    """Return the p-value of the sum over axes of statistics (r,), in standard deviations of their null (n, r)."""
+    """Return the p-value of the sum over axes of statistics (m,), in standard deviations of their null (n, m)."""
     spread = null.std(axis=0)
     varies = spread > 1e-9 * np.abs(null).max(axis=0, initial=0)
     if not varies.any():
         return 1.0
     weights = 1 / spread[varies]
     return float(upper_tail(observed[varies] @ weights, null[:, varies] @ weights))
+
+
+def over_splits(p: Array) -> Array:
+    """Return one p-value from those of several tests of the same rows (s, ...): that of their mean normal score.
+
+    The mean of standard normal scores has a variance of at most 1, however they depend on each other, and is compared
+    with 1: the more splits agree, the less is lost by that.
+    """
+    # A p-value of 1, of which one permutation in n leads to one, would alone decide by a score of minus infinity.
+    mean = ndtr(ndtri(np.minimum(p, _LARGEST_P)).mean(axis=0))
+    # Where all are the same, rounding of scores must not move them.
+    return np.asarray(np.clip(mean, p.min(axis=0), p.max(axis=0)))

@@ -30,8 +30,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
   - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
     on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found;
-  - "replicability", "bootstrap" and "associations", where they were computed: see ``anndata_inference``. A new fit
-    under the same key removes them.
+  - "replicability", "context_dependence", "bootstrap" and "associations", where they were computed: see
+    ``anndata_inference``. A new fit under the same key removes them.
 
 All of it survives ``write_h5ad`` and ``write_zarr``.
 """

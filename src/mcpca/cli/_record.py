@@ -47,6 +47,7 @@ class FitOptions:
     scores: bool = True
     report: bool | None = None
     picture: bool = True
+    context_test: bool = True
     title: str | None = None
 
     def to_json(self) -> dict[str, Any]:
