@@ -3,7 +3,7 @@
 python benchmarks/shrunk_covariances.py [--data DIR] [--planted] [--solver ml] [--splits 4] [--first 0] [--only NAME ...]
 
 The rows of each context are split into random halves. The model is fitted to one, all covariances are found from it,
-and judged on the other; then the other way round. Small data (fewer than 500 rows) are split eight times as often.
+and judged on the other; then the other way round. Small data (fewer than 500 rows) are split 25 times as often.
 
 * error: ``sum_i ||S_i' - C_i||_F^2 / sum_i ||S_i'||_F^2``, S_i' of the other half. Sampling alone puts a floor under it.
 * negative log-likelihood of the rows of the other half, Gaussian, per row and feature, about means of the first half.
@@ -32,7 +32,7 @@ from run import as_markdown
 from solver_guide import planted_problems
 
 SMALL = 500
-REPEATS = 8
+REPEATS = 25
 PARTS = ("own", "pooled", "model", "identity")
 PAIRS = {"own + pooled": (0.5, 0.5, 0, 0), "own + model": (0.5, 0, 0.5, 0)}
 
@@ -111,7 +111,7 @@ def main() -> int:
     parser.add_argument("--data", metavar="DIR", help="folder with the real data, one sub-folder per source")
     parser.add_argument("--planted", action="store_true", help="planted problems too")
     parser.add_argument("--solver", default="ml", help="of the model")
-    parser.add_argument("--splits", type=int, default=4, help="random halves (small data: 8 times as many)")
+    parser.add_argument("--splits", type=int, default=4, help="random halves (small data: 25 times as many)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first split")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these data sets or planted problems only")
     args = parser.parse_args()
