@@ -1,17 +1,18 @@
 """Covariances of contexts against those of unseen rows: ``MCPCA.covariances(X, y)``, its parts, and peers.
 
-python benchmarks/shrunk_covariances.py [--data DIR] [--planted] [--solver ml] [--splits 4] [--first 0] [--only NAME ...]
+python benchmarks/shrunk_covariances.py [--data DIR] [--planted] [--solver ml] [--splits 4] [--first 0] [--only NAME]
 
 The rows of each context are split into random halves. The model is fitted to one, all covariances are found from it,
 and judged on the other; then the other way round. Small data (fewer than 500 rows) are split 25 times as often.
 
-* error: ``sum_i ||S_i' - C_i||_F^2 / sum_i ||S_i'||_F^2``, S_i' of the other half. Sampling alone puts a floor under it.
+* error: ``sum_i ||S_i' - C_i||_F^2 / sum_i ||S_i'||_F^2``, S_i' of the other half. Sampling puts a floor under it.
 * negative log-likelihood of the rows of the other half, Gaussian, per row and feature, about means of the first half.
 * rows of the other half that are given to a wrong context by quadratic discriminants, with priors by numbers of rows.
 
-Own, pooled, model and identity are the four parts; "best pair" is the better of own and pooled, own and model, half each.
-Ledoit and Wolf's estimate and OAS are scikit-learn's, for each context by itself. "below" says whether the mixture has
-less error than each of its parts on average, and by how many standard errors over splits than the best of them.
+Own, pooled, model and identity are the four parts; "best pair" is the better of own and pooled, own and model, half
+of each. Ledoit and Wolf's estimate and OAS are scikit-learn's, for each context by itself. "below" says whether the
+mixture has less error than each of its parts on average, which of them is next, and by how many standard errors over
+splits; splits share rows, so that this is a reading aid and not a test.
 
 Weights were tuned on splits of seeds 100 to 103 (800 to 831 for small data); seeds below 100 have had no part in it.
 """
@@ -75,7 +76,7 @@ def judged(X: np.ndarray, y: np.ndarray, new: np.ndarray, labels: np.ndarray, r:
         model = MCPCA(r, solver=solver, random_state=0).fit(X, y)
         mixture = model.covariances(X, y, random_state=seed)
     names = model.contexts_
-    weights = {part: row for part, row in zip(PARTS, np.eye(4), strict=True)} | PAIRS
+    weights = dict(zip(PARTS, np.eye(4), strict=True)) | PAIRS
     estimates = {name: np.asarray(model.covariances(X, y, shrink=row)) for name, row in weights.items()}
     estimates |= {"Ledoit-Wolf": peer(ledoit_wolf, X, y, names), "OAS": peer(oas, X, y, names)}
     estimates["mixture"] = np.asarray(mixture)
@@ -123,9 +124,7 @@ def main() -> int:
         for seed in range(args.first, args.first + splits):
             X, y = draw(seed)
             first = halves(y, seed)
-            both = [
-                judged(X[side], y[side], X[~side], y[~side], r, args.solver, seed) for side in (first, ~first)
-            ]
+            both = [judged(X[side], y[side], X[~side], y[~side], r, args.solver, seed) for side in (first, ~first)]
             # The two directions of a split are one number: they have the same rows.
             runs.append({key: np.mean([run[key] for run in both], axis=0) for key in both[0]})
         means = {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}

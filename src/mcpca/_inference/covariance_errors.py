@@ -28,6 +28,7 @@ import numpy as np
 
 from .._covariances.context_covariances import covariances_of
 from .._covariances.nuisance import NuisanceFactors
+from .._covariances.nuisance_bases import context_bases
 from .._covariances.scaling import scaled_rows
 from .._covariances.stack import CovarianceStack
 from .._data.contexts import Contexts
@@ -61,12 +62,11 @@ def sampling_errors(
     else:
         sums, units = _by_groups(contexts, S * (freedom / n)[:, None, None], means, factors, e, report)
     # At least 1: a context has two degrees of freedom or more, unless nuisance has taken nearly all of its rows.
-    return np.maximum(sums, 0) * units / (np.maximum(units - 1, 1) * freedom * np.maximum(freedom - 1, 1))
+    divisors = np.maximum(units - 1, 1) * freedom * np.maximum(freedom - 1, 1)
+    return np.asarray(np.maximum(sums, 0) * units / divisors)
 
 
-def _fourth_powers(
-    contexts: Contexts, means: Array, factors: NuisanceFactors | None, e: int, report: Report
-) -> Array:
+def _fourth_powers(contexts: Contexts, means: Array, factors: NuisanceFactors | None, e: int, report: Report) -> Array:
     """Return ``sum_t |z_t|^4`` (k,)."""
     p = contexts.n_features
     # Only squared lengths are wanted, and no scores.
@@ -75,11 +75,11 @@ def _fourth_powers(
     total = np.zeros(len(contexts.names))
     n_rows = int(contexts.n_samples.sum())
     done = 0
-    columns = None if factors is None else [basis.columns() for basis in factors.bases]
+    columns = _nuisance_columns(contexts)
     for i, start, block in row_pieces(contexts, e):
         n = block.shape[0]
         explained = None
-        if factors is not None and columns is not None:
+        if factors is not None:
             explained = (columns[i][start : start + n], factors.of(i))
         lengths = scores_of(block, means[i], no_directions, scale, explained)[1]
         total[i] += lengths @ lengths
@@ -97,10 +97,11 @@ def _by_groups(
     k, p, _ = M.shape
     total = np.zeros(k)
     units = np.zeros(k)
+    columns = _nuisance_columns(contexts)
     for i in range(k):
         Z = np.ldexp(contexts.dense_block(i).astype(np.float64), -e) - means[i]
         if factors is not None:
-            Z -= factors.bases[i].columns() @ factors.of(i)
+            Z -= columns[i] @ factors.of(i)
         codes = groups.codes[i]
         order = np.argsort(codes, kind="stable")
         starts = np.unique(codes[order], return_index=True)[1]
@@ -118,6 +119,11 @@ def _by_groups(
         units[i] = len(sizes)
         report("rows", i + 1, k)
     return total, units
+
+
+def _nuisance_columns(contexts: Contexts) -> list[Any]:
+    """Return for each context the columns C (n_i, m_i) of its nuisance, which explains ``C F`` of its rows."""
+    return [] if contexts.nuisance is None else [basis.columns() for basis in context_bases(contexts.nuisance)]
 
 
 def overlap_with_model(
@@ -140,9 +146,7 @@ def overlap_with_model(
                 f"shrink='auto' fits halves of the {halving.by}, and one cannot be fitted: {error} Or pass weights, "
                 "such as shrink={'own': 0.5, 'pooled': 0.5}."
             ) from error
-        return ModelCovariances.of(
-            fitted.components_, fitted.corrected_loadings_, fitted.noise_variance_, noise, e
-        )
+        return ModelCovariances.of(fitted.components_, fitted.corrected_loadings_, fitted.noise_variance_, noise, e)
 
     models = refit_in_threads(fit_half, 2, "halves", report)
     first, second = (covariances_of(scaled_rows(half, e), silent).covariances for half in halves)

@@ -147,9 +147,7 @@ def shrunk_covariances(
         refuse_without_effect(
             "shrink", shrink, None, "there are no rows to weigh against the model", "pass X, or drop it"
         )
-        refuse_without_effect(
-            "random_state", random_state, None, "there are no rows to split", "pass X, or drop it"
-        )
+        refuse_without_effect("random_state", random_state, None, "there are no rows to split", "pass X, or drop it")
         return covariances_of_model(model)
     k = len(model.contexts)
     automatic = shrink is None or (isinstance(shrink, str) and shrink == "auto")

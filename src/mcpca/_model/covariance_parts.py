@@ -109,7 +109,7 @@ class CovarianceParts:
     @property
     def mean_variances(self) -> Array:
         """The mean variance of a feature (k,), by which the identity is multiplied."""
-        return CovarianceStack(self.own).traces() / self.own.shape[1]
+        return np.asarray(CovarianceStack(self.own).traces() / self.own.shape[1])
 
     def gram(self) -> Array:
         """Return the inner products (k, 4, 4) of the ``PARTS`` of every context. Cost O(k p^2 r), no p x p array."""
