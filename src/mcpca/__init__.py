@@ -17,6 +17,7 @@ from ._inference.planning import cramer_rao_bound
 from ._inference.precision import Precision
 from ._inference.presence import Presence
 from ._inference.replication import Replicability
+from ._inference.shrunk_covariances import ShrunkCovariances
 from ._linalg.canonical import Matching, ascore, match_components
 from ._model.common_components import CommonComponents, common_principal_components
 from ._model.decomposition import Decomposition, decompose
@@ -74,6 +75,7 @@ __all__ = [
     "RawCountsWarning",
     "RemovedNuisance",
     "Replicability",
+    "ShrunkCovariances",
     "SmallContextsWarning",
     "UncertainRankWarning",
     "analysis",

@@ -22,6 +22,7 @@ from .._inference.dependence_result import PERMUTATIONS, SPLITS, ContextDependen
 from .._inference.precision import Precision, standard_errors_of
 from .._inference.presence import Presence, presence_tests
 from .._inference.replication import REPLICATES, Replicability, replicate
+from .._inference.shrunk_covariances import ShrunkCovariances, shrunk_covariances
 from .._model import facet_measures
 from .._model.dominance import warn_of_dominance
 from .._model.facets import Facets
@@ -644,6 +645,74 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             if takes_missing(model, None, batch=batch, covariates=covariates):
                 return score_of_present(model, X, y, metric, report)
             return predictive_score(model, X, y, metric, report, batch=batch, covariates=covariates)
+
+    # Covariances
+
+    def covariances(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        shrink: Any = None,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+        random_state: Any = None,
+    ) -> ShrunkCovariances:
+        """Return a covariance for each context: the model's, or with rows the best mixture of it with theirs.
+
+        The model has rank r and noise, which is for comparing contexts. Where a covariance itself is needed, as for
+        Mahalanobis distances, discriminants or portfolios, ``covariances(X, y)`` is closer to that of new rows than the
+        context's own covariance, the pooled one, the model or the identity: it is a weighted sum of these four, with
+        weights for each context. They are those of least squared error, in closed form: the errors of own covariances
+        are known from fourth moments of the rows, and how far the model follows them is measured in two halves of the
+        rows.
+
+        Parameters
+        ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes, at least 4 in every context. Without,
+            covariances are those of the model, ``A diag(b_i) A^T`` with corrected loadings, plus noise.
+        shrink : {"auto"}, dict or array-like (4,) or (k, 4), optional
+            Weights of the context's own covariance, the pooled one, the model and the identity times the context's mean
+            variance: ``{"own": 0.5, "model": 0.5}``, or an array in this order. "auto", the default where rows are
+            given, finds them for each context; they are not negative and add up to 1. For given weights rows may be
+            others than those of the fit, but with its contexts.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``: halves and errors are then by groups. Every context needs
+            two.
+        batch, covariates : optional
+            Those that the model was fitted with: what they explain is removed from the rows.
+        random_state : int, Generator, RandomState or None
+            Determines the split into halves.
+
+        Returns
+        -------
+        ShrunkCovariances
+            ``covariances`` (k, p, p) in the order of ``contexts_``, and the ``weights`` (k, 4).
+
+        Notes
+        -----
+        Weights found take one fit to each half of the rows, about as long as ``fit``, then two passes over the rows and
+        O(k p^2 r); memory two stacks (k, p, p). Covariances of rows are about the mean of their context. They are as
+        they are also where the model is robust: outlying rows count in full.
+        """
+        model = fitted_model(self)
+        # Halves are fitted as this model was, also if its loadings were cross-fitted.
+        unfitted = self._unfitted().set_params(cross_fit=self.cross_fit)
+        with reporting(self.verbose, "covariances") as report:
+            return shrunk_covariances(
+                model,
+                unfitted,
+                X,
+                y,
+                shrink,
+                random_state,
+                report,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+            )
 
     # Quality
 
