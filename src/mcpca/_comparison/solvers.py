@@ -150,7 +150,7 @@ def compare_solvers(
             report,
             judged_by=judged_by,
             tol=_TOL,
-            with_likelihood=True,
+            in_full=True,
             n_jobs=None if n_jobs == -1 else n_jobs,
         )
     return in_units(compared, e)

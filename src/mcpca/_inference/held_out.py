@@ -5,8 +5,9 @@ diagonals only, so they are left aside: with ``off(M)`` the matrix without its d
 
     off-diagonal error = sum_i ||off(S_i - M_i)||^2 / sum_i ||off(S_i)||^2.
 
-Halves are independent given the truth C_i, so the expected numerator is ``sum_i ||off(C_i - M_i)||^2`` plus the sampling
-variance of ``off(S_i)``, which is the same for every model: differences between models are those of their errors.
+Halves are independent given the truth C_i, so the expected numerator is ``sum_i ||off(C_i - M_i)||^2`` plus the
+sampling variance of ``off(S_i)``, which is the same for every model: differences between models are those of their
+errors.
 
 This asks for features as they were measured. **After a PCA** the pooled covariance is diagonal. What contexts share is
 then *on* the diagonals, where this error does not look: a model that takes them for noise of each feature loses

@@ -275,7 +275,7 @@ def judge(
     judged_by: str,
     tol: float,
     weights: Mapping[Any, float] | None = None,
-    with_likelihood: bool = False,
+    in_full: bool = False,
     n_jobs: int | None = None,
 ) -> SolverComparison:
     """Fit each candidate to both halves of random splits, and judge each fit on the other half.
@@ -290,8 +290,8 @@ def judge(
         ``OFF_DIAGONAL`` or ``ANISOTROPIC``, by which the best is chosen.
     weights
         Of contexts, by name.
-    with_likelihood : bool
-        Whether to measure log-likelihoods, which takes O(k p^3) for each fit.
+    in_full : bool
+        Whether to measure log-likelihoods, which takes O(k p^3) for each fit, and time, which differs from run to run.
     n_jobs : int, optional
         Splits at a time; as many as BLAS has threads if None.
 
@@ -312,7 +312,7 @@ def judge(
         failed = {}
         for j, candidate in enumerate(candidates):
             try:
-                measured = _both_ways(candidate, halves, seeds[i], weights, with_likelihood)
+                measured = _both_ways(candidate, halves, seeds[i], weights, in_full)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                 failed[candidate.name] = str(error)
                 continue
@@ -324,8 +324,8 @@ def judge(
     values = {name: np.stack([found[name] for found, _ in splits], axis=1) for name in _COLUMNS}
     # Of several splits the first, so that the answer does not depend on which thread came first.
     failures = {name: why for _, failed in reversed(splits) for name, why in failed.items()}
-    if not with_likelihood:
-        del values[LOG_LIKELIHOOD]
+    if not in_full:
+        del values[LOG_LIKELIHOOD], values[SECONDS]
     names = tuple(candidate.name for candidate in candidates)
     kinds = tuple(candidate.kind for candidate in candidates)
     best = _best(values[judged_by], candidates, failures, halving.by)
@@ -350,7 +350,7 @@ def _both_ways(
     halves: list[Half],
     seeds: list[int],
     weights: Mapping[Any, float] | None,
-    with_likelihood: bool,
+    in_full: bool,
 ) -> dict[str, float]:
     """Return the measures of a candidate in one split."""
     predictions = []
@@ -365,7 +365,7 @@ def _both_ways(
     for fitted, other, prediction in zip(halves, halves[::-1], predictions, strict=True):
         w = None if weights is None else np.array([weights[name] for name in other.names.tolist()])
         measured.append(errors(other, prediction, w))
-        if with_likelihood:
+        if in_full:
             measured[-1][LOG_LIKELIHOOD] = log_likelihood(fitted, other, prediction)
     found = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
     first, second = (prediction.axes for prediction in predictions)
@@ -376,9 +376,7 @@ def _both_ways(
 
 def _best(values: Array, candidates: Sequence[Candidate], failures: Mapping[str, str], by: str) -> int:
     """Return the index of the solver with the lowest mean error; the first of several that are alike."""
-    means = [
-        values[i].mean() if candidate.kind == "solver" else np.nan for i, candidate in enumerate(candidates)
-    ]
+    means = [values[i].mean() if candidate.kind == "solver" else np.nan for i, candidate in enumerate(candidates)]
     if np.isnan(means).all():
         why = next((failures[c.name] for c in candidates if c.name in failures), "")
         raise ValueError(
@@ -405,9 +403,12 @@ def _reason(values: Array, candidates: Sequence[Candidate], best: int, judged_by
     second = others[0]
     within = [candidates[i].name for i in others if not _is_clear(values[i] - values[best])]
     if n < 2:
-        return f"{said}; {candidates[second].name} has {means[second]:.3f}, and one split does not say how sure that is."
+        return (
+            f"{said}; {candidates[second].name} has {means[second]:.3f}, and one split does not say how sure that is."
+        )
     if not within:
-        return f"{said}; the next, {candidates[second].name}, has {means[second]:.3f}, more than two standard errors above."
+        next_ = f"the next, {candidates[second].name}, has {means[second]:.3f}"
+        return f"{said}; {next_}, more than two standard errors above."
     return f"{said}; within two standard errors of it: {listed(within, NAMED)}."
 
 

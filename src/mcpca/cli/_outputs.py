@@ -27,6 +27,7 @@ RESULT_TABLES = (
     "diagnostics",
     "scree",
     "rank",
+    "solvers",
     "noise",
 )
 # All that a folder of results can hold: a folder with anything else in it is never replaced.

@@ -21,7 +21,7 @@ _ROW_HEIGHT = 0.24
 _AROUND = 1.15  # inches for the text above and the numbers below
 _CHARACTER = 0.5  # width in font sizes, on average
 # Filled for what can be recommended, hollow for the rest: the two differ in black and white as well.
-_LOOKS = {
+_LOOKS: dict[str, dict[str, Any]] = {
     "solver": {"marker": "o", "color": BLUE, "markerfacecolor": BLUE},
     "baseline": {"marker": "s", "color": "0.35", "markerfacecolor": "white"},
     "naive": {"marker": "D", "color": "0.55", "markerfacecolor": "white"},
@@ -59,7 +59,7 @@ def plot_solver_comparison(source: Any, *, ax: Figure | None = None) -> Figure:
     names = [comparison.names[i] for i in order]
     if ax is None:
         size = (width_of(names) + _PANEL_WIDTH * len(measures), _AROUND + _ROW_HEIGHT * len(order))
-        figure = require("matplotlib.pyplot", "plot").figure(figsize=size, layout="constrained")
+        figure: Figure = require("matplotlib.pyplot", "plot").figure(figsize=size, layout="constrained")
     else:
         figure = ax
         figure.set_layout_engine("constrained")
@@ -110,7 +110,12 @@ def _draw(panel: Axes, comparison: SolverComparison, measure: str, order: list[i
             panel.plot(end, y, markersize=5, clip_on=False, **look)
             side = "right" if sign > 0 else "left"
             panel.annotate(
-                f"{means[i]:.3g}", (end, y), (-7 * sign, 0), ha=side, textcoords="offset points", va="center",
+                f"{means[i]:.3g}",
+                (end, y),
+                (-7 * sign, 0),
+                ha=side,
+                textcoords="offset points",
+                va="center",
                 fontsize=FONT_SIZE - 2,
             )
         elif np.isfinite(means[i]):
