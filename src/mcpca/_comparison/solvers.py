@@ -14,7 +14,7 @@ from .._covariances.scaling import in_range
 from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays
-from .._inference.held_out import ANISOTROPIC, OFF_DIAGONAL, Half, Prediction, SharedAxes, are_principal_axes
+from .._inference.held_out import Half, Prediction, SharedAxes, deciding_error
 from .._inference.replication import check_halves
 from .._inference.sampling import checked_groups
 from .._inference.solver_comparison import Candidate, SolverComparison, in_units, judge
@@ -138,9 +138,8 @@ def compare_solvers(
         candidates = _distinct(of_solvers(choices, r, tol=_TOL, max_iter=_MAX_ITER, weights=None))
         candidates += [_baseline(name, r) for name in methods]
         candidates += [_naive(name, r) for name in NAIVE]
-        whole = without_basis(contexts, r, silent)
-        judged_by = ANISOTROPIC if are_principal_axes(whole) else OFF_DIAGONAL
-        del whole  # a stack of covariances
+        # The covariances of all rows are needed for this only.
+        judged_by = deciding_error(without_basis(contexts.without_annotations(), r, silent))
         compared = judge(
             contexts,
             r,

@@ -18,7 +18,7 @@ import numpy as np
 
 from .._covariances.fit_data import FitData
 from .._data.contexts import Contexts
-from .._inference.held_out import ANISOTROPIC, OFF_DIAGONAL, are_principal_axes
+from .._inference.held_out import OFF_DIAGONAL, deciding_error
 from .._inference.replication import check_halves
 from .._inference.solver_comparison import SolverComparison, judge, solver_candidates
 from .._solvers import SOLVERS, check_solver
@@ -52,13 +52,13 @@ def choose_solver(
     """
     data = data.on_host()
     assert data.contexts is not None  # refused before
-    principal = are_principal_axes(data)
+    judged_by = deciding_error(data)
     by_name = None if weights is None else dict(zip(data.names.tolist(), weights.tolist(), strict=True))
     comparison = judge(
         data.contexts,
         r,
         solver_candidates(
-            _choices(parameters, by_feature=not principal),
+            _choices(parameters, by_feature=judged_by == OFF_DIAGONAL),
             r,
             tol=parameters.tol,
             max_iter=parameters.max_iter,
@@ -67,7 +67,7 @@ def choose_solver(
         _SPLITS,
         rng,
         report,
-        judged_by=ANISOTROPIC if principal else OFF_DIAGONAL,
+        judged_by=judged_by,
         tol=parameters.tol,
         weights=by_name,
     )

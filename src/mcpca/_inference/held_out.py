@@ -16,9 +16,8 @@ there is a multiple of the identity: with ``dev(M) = M - tr(M)/p I``,
 
     error beside isotropic noise = sum_i ||dev(S_i - M_i)||^2 / sum_i ||dev(S_i)||^2.
 
-Both leave out the span of what noise can be, all diagonals or the identity alone. ``are_principal_axes`` says which of
-them is meant: whether nearly all that tells the covariance of all rows from a multiple of the identity is on its
-diagonal.
+Both leave out the span of what noise can be, all diagonals or the identity alone. ``deciding_error`` says which of them
+is meant, by whether features correlate less than chance allows.
 
 For ``M_i = A diag(b_i) A^T`` no p x p matrix is needed: ``<S_i, M_i> = sum_j b_ij a_j^T S_i a_j`` and
 ``||M_i||^2 = b_i^T (A^T A)^2 b_i`` (entrywise square), so that rows on disk are judged by passes.
@@ -38,21 +37,22 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from .._covariances.checkpoint import Checkpoint
-from .._covariances.fit_data import FitData, fit_data_of_rows
+from .._covariances.fit_data import FitData, fit_data_of_rows, without_basis
 from .._covariances.subspace import Core, compress
 from .._data.contexts import Contexts
 from .._utils.array_api import to_host
 from .._utils.progress import silent
 from .._utils.types import Array
 
-# Share of what is not a multiple of the identity that is off the diagonal, below which features count as principal
-# axes. 0 for axes of the rows themselves; below 0.1 where a tenth to half of the rows were dropped after the PCA; 0.12
-# and more for features that were measured (benchmarks/auto_solver.py prints both).
-_PRINCIPAL_SHARE = 0.1
+# Mean squared correlation of features, in units of what chance gives, below which they are principal axes: 0 for those
+# of the rows themselves, 0.6 where every second row was dropped after the PCA, 1.4 and more for measured features
+# (benchmarks/auto_solver.py prints them).
+_BELOW_CHANCE = 0.9
 # Least noise of a feature in the log-likelihood, as a share of its variance in an average context: without it a
 # feature that does not vary in one half of a context would decide.
 _LEAST_NOISE = 0.01
 _MOST_AXES = 2000
+_ROUNDING = 1000.0  # of standard deviations, in units of the precision of the rows
 _LEAST_OF_ALL = 1e-6  # the same for features that vary nowhere, of the mean variance of features
 
 OFF_DIAGONAL = "off-diagonal error"
@@ -61,6 +61,8 @@ ANISOTROPIC = "error beside isotropic noise"
 
 class Half:
     """The covariances of one half, with what every model is judged by; all numbers are in the units of the rows.
+
+    Fourth powers of these have to be in range (``_covariances.scaling.in_range``).
 
     Attributes
     ----------
@@ -244,8 +246,23 @@ def log_likelihood(fitted: Half, other: Half, prediction: Prediction) -> float:
     return float(np.average(each, weights=other.counts))
 
 
-def are_principal_axes(data: FitData) -> bool:
-    """Whether features are principal axes of all rows, or nearly: see the module.
+def deciding_error(data: FitData) -> str:
+    """Return the error that is meant for these features: see the module. ``data`` have rows.
+
+    Principal axes are uncorrelated over all rows. Features that were measured are correlated, by chance if by nothing
+    else: squared correlations of n independent rows have the mean ``1 / (n - 1)``. Less than that, on average over all
+    pairs, is what only a PCA of these rows leaves, or of these and some more. Correlations have no unit, and neither
+    has the answer.
+    """
+    if data.nuisance is not None:
+        # A PCA was of rows that had the nuisance in them.
+        assert data.contexts is not None
+        data = without_basis(data.contexts.without_annotations(), None, silent)
+    return ANISOTROPIC if _are_principal_axes(data) else OFF_DIAGONAL
+
+
+def _are_principal_axes(data: FitData) -> bool:
+    """Whether features correlate less than by chance.
 
     Cost one sum of covariances; more than 2,000 features are taken for measured ones, since O(p^2) memory may be too
     much where rows are read by passes.
@@ -254,13 +271,19 @@ def are_principal_axes(data: FitData) -> bool:
     if p < 2 or p > _MOST_AXES or data.counts is None:
         return False
     n = data.counts
-    T = np.ldexp(data.covariances.pooled((n - 1.0) / n.sum()).astype(np.float64), 2 * data.exponent)
+    T = data.covariances.pooled(n - 1.0).astype(np.float64)
     # Axes were found about one mean of all rows; within contexts alone they are correlated.
     if data.means is not None:
-        means = to_host(data.means).astype(np.float64)
-        centred = np.sqrt(n / n.sum())[:, None] * (means - np.average(means, axis=0, weights=n))
+        # Means are in the units of the user, whose squares may be out of range.
+        means = np.ldexp(to_host(data.means).astype(np.float64), -data.exponent)
+        centred = np.sqrt(n)[:, None] * (means - np.average(means, axis=0, weights=n))
         T = T + centred.T @ centred
-    variances = np.diag(T)
-    off = float((T**2).sum() - (variances**2).sum())
-    spread = float(((variances - variances.mean()) ** 2).sum())
-    return off <= _PRINCIPAL_SHARE * (off + spread)
+    # Axes without variance are rounding, whose correlations mean nothing.
+    rounding = (_ROUNDING * float(np.finfo(data.covariances.dtype).eps)) ** 2
+    varying = np.diag(T) > rounding * np.diag(T).max()
+    T = T[np.ix_(varying, varying)]
+    scale = 1 / np.sqrt(np.diag(T))
+    R = scale[:, None] * T * scale
+    pairs = len(R) * (len(R) - 1)
+    squares = float((R**2).sum() - (np.diag(R) ** 2).sum())
+    return squares < _BELOW_CHANCE * pairs / max(float(n.sum()) - 1, 1)
