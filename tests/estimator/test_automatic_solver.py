@@ -189,7 +189,7 @@ def test_what_it_does_not_go_with_is_refused_by_name(data):
     ):
         with pytest.raises(ValueError, match=r"solver='auto' fits halves of the rows, and .* cannot be divided"):
             fit()
-    with pytest.raises(ValueError, match="solver='auto' with robust=True: .* Name a solver"):
+    with pytest.raises(ValueError, match=r"solver='auto' with robust=True: .* Name a solver"):
         clone(auto).set_params(robust=True).fit(X, y)
     for missing in ("union", "em", "pairwise"):
         with pytest.raises(ValueError, match=f"solver='auto' with missing='{missing}': .* Name a solver"):
@@ -197,14 +197,14 @@ def test_what_it_does_not_go_with_is_refused_by_name(data):
     with pytest.raises(ValueError, match="orthogonal=True with noise='scaled'"):
         clone(auto).set_params(orthogonal=True, noise="scaled").fit(X, y)
     few = np.flatnonzero((y != 0) | (np.arange(len(y)) < 3))
-    with pytest.raises(ValueError, match="fewer than 4 rows.*name a solver in place of 'auto'"):
+    with pytest.raises(ValueError, match=r"fewer than 4 rows.*name a solver in place of 'auto'"):
         auto.fit(X[few], y[few])
     assert not hasattr(auto, "components_")
 
 
 def test_a_rank_that_halves_do_not_have_is_an_error(rng):
     X = [rng.standard_normal((4, 9)) for _ in range(2)]
-    with pytest.raises(ValueError, match="No solver could be fitted to halves of the rows .*numerical rank"):
+    with pytest.raises(ValueError, match=r"No solver could be fitted to halves of the rows .*numerical rank"):
         MCPCA(6, solver="auto", random_state=0).fit(X)
 
 

@@ -28,6 +28,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 _FAR = 5.0  # times the distance of the third quartile from the best: candidates beyond it are not drawn to scale
 _KEPT = 1.6  # of that distance that the axis shows
+_MANY_TIMES = 20.0  # between the shortest and the longest time, from which on the axis is logarithmic
 _BETTER = {"log-likelihood": "more is better", "agreement of halves": "more is better"}
 
 
@@ -132,8 +133,9 @@ def _draw(panel: Axes, comparison: SolverComparison, measure: str, order: list[i
     panel.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         panel.spines[side].set_visible(False)
-    if measure == SECONDS and shown.min() > 0:
+    if measure == SECONDS and shown.max() > _MANY_TIMES * shown.min() > 0:
         panel.set_xscale("log")
+        panel.xaxis.set_minor_formatter(require("matplotlib.ticker", "plot").NullFormatter())
         return
     if end is not None:
         best = sign * (sign * shown).min()
@@ -145,7 +147,7 @@ def _end_of_axis(values: Any, *, more_is_better: bool) -> float | None:
     """Return where to cut the axis if one candidate in four or fewer are so far out that the others would coincide."""
     sign = -1 if more_is_better else 1
     gaps = sign * values - (sign * values).min()
-    most = float(np.quantile(gaps, 0.75))
+    most = float(np.quantile(gaps, 0.75, method="lower"))
     if most <= 0 or gaps.max() <= _FAR * most:
         return None
     return float(sign * ((sign * values).min() + _KEPT * most))
