@@ -2,19 +2,16 @@
 
 python benchmarks/solver_guide.py [--data DIR] [--planted] [--solvers NAME ...] [--splits 5] [--only NAME ...]
 
-The rows of each context are split into random halves; each half is fitted and judged on the other one. Columns:
+The rows of each context are split into random halves; each half is fitted and judged on the other one, by the judge of
+``mcpca.compare_solvers`` (``_inference/held_out.py`` has the formulas). "auto" chooses within the half that it is
+given. Columns:
 
-* training, held-out error: ``sum_i ||S_i - A diag(b_i) A^T||_F^2 / sum_i ||S_i||_F^2``, S_i of the half that was
-  fitted, and of the other. Sampling alone puts a floor under the second: the table of the data has the errors of the
-  fitted half's covariances themselves, of their average, and of the first r principal axes of that average, with
-  loadings by non-negative least squares.
-* held-out error + s: of ``A diag(b_i) A^T + s_i I`` with the s_i >= 0 that suit the fitted half best. Loadings of a
-  solver that models noise do not contain the noise; this compares them with those that do.
-* held-out log-lik.: mean Gaussian log-likelihood per row and feature under ``A diag(b_i) A^T + s_i I``. s_i is the
-  solver's own noise; for a solver that has none, the variance that the fitted half has outside the span of A, per
-  dimension. With r = p there is no outside, a small constant stands in, and a loading of 0 is punished by its size.
-* log-lik., refitted s: s_i maximises the likelihood of the fitted half, A and B given. One rule for all solvers, so
-  that it compares A and B only.
+* training, held-out error: ``sum_i ||S_i - A diag(b_i) A^T||_F^2 / sum_i ||S_i||_F^2`` with loadings as fitted, S_i of
+  the half that was fitted, and of the other.
+* off-diagonal error, error beside isotropic noise: the same with loadings without noise, but for the diagonals, or but
+  for a multiple of the identity. The table of the data has those of naive covariances. Features that were reduced by
+  PCA are judged by the second.
+* log-likelihood: mean per row and feature, with the variances of the fitted half, by one rule for all.
 * agreement: mean |cos| of the matched components of the two halves. At ranks r/2 and 3r/2 it and the held-out error say
   what happens when the rank is chosen too low or too high.
 * 1 - Ascore: distance from the truth, for planted problems.
@@ -28,6 +25,7 @@ import platform
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,34 +37,40 @@ from sklearn.exceptions import ConvergenceWarning
 
 import mcpca
 import real_data
-from mcpca import (
-    ContextCovariances,
-    IdentifiabilityWarning,
-    ascore,
-    context_covariances,
-    decompose,
-    match_components,
-    nonnegative_loadings,
+from mcpca import MCPCA, IdentifiabilityWarning, ascore, match_components
+from mcpca._comparison.naive import NAIVE
+from mcpca._covariances.fit_data import without_basis
+from mcpca._data.contexts import read_contexts
+from mcpca._inference.held_out import (
+    ANISOTROPIC,
+    OFF_DIAGONAL,
+    Half,
+    SharedAxes,
+    deciding_error,
+    errors,
+    log_likelihood,
 )
-from mcpca._model.gaussian import GaussianModel
+from mcpca._inference.sampling import split_rows
+from mcpca._utils.progress import silent
 from mcpca.datasets import make_contexts
 from run import as_markdown
 
-FLOOR = 1e-3  # of the mean variance of a feature: the least noise given to a solver that has none of its own
-TINY = 1e-6  # the same where likelihood or a solver decides
+TOL = 1e-7
 SOLVERS = {
     "mspm": {"solver": "mspm"},
     "lsq": {"solver": "lsq"},
     "ml": {"solver": "ml"},
     "ml-pooled": {"solver": "ml", "noise": "pooled"},
     "ml-diagonal": {"solver": "ml", "noise": "diagonal"},
+    "ml-scaled": {"solver": "ml", "noise": "scaled"},
+    "auto": {"solver": "auto"},
 }
 # What the summary ranks solvers by, and whether more of it is better.
 JUDGES = {
     "held-out error": False,
-    "held-out error + s": False,
-    "held-out log-lik.": True,
-    "log-lik., refitted s": True,
+    OFF_DIAGONAL: False,
+    ANISOTROPIC: False,
+    "log-likelihood": True,
     "agreement": True,
 }
 
@@ -136,92 +140,40 @@ def planted_problems() -> list[Problem]:
     ]
 
 
-def halves(X: np.ndarray, y: np.ndarray, seed: int) -> list[ContextCovariances]:
-    """Covariances of two random halves of every context."""
-    rng = np.random.default_rng([seed, 2])
-    first = np.zeros(len(y), dtype=bool)
-    for name in np.unique(y):
-        rows = rng.permutation(np.flatnonzero(y == name))
-        if len(rows) < 4:
-            raise ValueError(f"Context {name!r} has {len(rows)} rows; two halves need 4.")
-        first[rows[: len(rows) // 2]] = True
-    return [context_covariances(X[half], y[half]) for half in (first, ~first)]
+def halves(X: np.ndarray, y: np.ndarray, seed: int, r: int) -> list[Half]:
+    """Return two random halves of every context."""
+    contexts = read_contexts(X, y)
+    if contexts.n_samples.min() < 4:
+        raise ValueError(f"A context has {contexts.n_samples.min()} rows; two halves need 4.")
+    return [Half(part, r, TOL) for part in split_rows(contexts, 0.5, np.random.default_rng([seed, 2]))]
 
 
-def fit(data: ContextCovariances, r: int, solver: str) -> tuple[mcpca.Decomposition, float]:
-    """Return the decomposition and the seconds it took."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # counted
+def fit(half: Half, r: int, solver: str) -> tuple[MCPCA, bool, float]:
+    """Return the model, whether it converged, and the seconds it took."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ConvergenceWarning)
         warnings.simplefilter("ignore", IdentifiabilityWarning)
         start = time.perf_counter()
-        result = decompose(data.covariances, r, n_samples=data.n_samples, random_state=0, **SOLVERS[solver])
-        return result, time.perf_counter() - start
+        model = MCPCA(r, random_state=0, verbose=False, **SOLVERS[solver]).fit(half.rows)
+        seconds = time.perf_counter() - start
+    return model, not caught, seconds
 
 
 def error(S: np.ndarray, model: np.ndarray) -> float:
     return float(((S - model) ** 2).sum() / (S**2).sum())
 
 
-def covariances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    return (A * B[:, None, :]) @ A.T
-
-
-def mean_variances(S: np.ndarray) -> np.ndarray:
-    return np.trace(S, axis1=1, axis2=2) / S.shape[1]
-
-
-def outside_noise(S: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Variance outside the span of A per dimension (k,), at least a small share of the mean variance."""
-    p, r = A.shape
-    least = FLOOR * mean_variances(S)
-    if r == p:
-        return least
-    Q = np.linalg.qr(A)[0]
-    inside = np.einsum("pj,kpq,qj->k", Q, S, Q, optimize=True)
-    return np.maximum((np.trace(S, axis1=1, axis2=2) - inside) / (p - r), least)
-
-
-class Gaussian:
-    """``N(0, M_i + s_i I)`` for any s_i, from one eigendecomposition ``M_i = V diag(m) V^T`` of each context."""
-
-    def __init__(self, M: np.ndarray) -> None:
-        m, self.vectors = np.linalg.eigh(M)
-        self.m = np.maximum(m, 0)
-
-    def log_likelihoods(self, S: np.ndarray, s: np.ndarray) -> np.ndarray:
-        """Per row and feature, of rows with covariances S (k, p, p), for each of n values s (k, n)."""
-        d = np.einsum("kpj,kpq,kqj->kj", self.vectors, S, self.vectors, optimize=True)
-        v = self.m[:, None, :] + s[:, :, None]
-        return -0.5 * (np.log(2 * np.pi * v) + d[:, None, :] / v).mean(axis=2)
-
-    def best_noise(self, S: np.ndarray) -> np.ndarray:
-        """Return the s_i (k,) of highest likelihood for S, to 2%: the likelihood is flat there."""
-        grid = np.geomspace(TINY, 2, 400) * mean_variances(S)[:, None]
-        return np.take_along_axis(grid, self.log_likelihoods(S, grid).argmax(axis=1)[:, None], axis=1)[:, 0]
-
-
-def judge(fitted: ContextCovariances, other: ContextCovariances, result: mcpca.Decomposition) -> dict[str, float]:
-    """Measure a decomposition of one half on both."""
-    S = fitted.covariances
-    A = result.components
-    B = result.loadings
-    M = covariances(A, B)
-    gaussian = Gaussian(M)
-    noise = outside_noise(S, A) if result.noise is None else result.noise
-    choices = [noise if len(noise) == len(S) else mean_variances(S), gaussian.best_noise(S)]
-    each = gaussian.log_likelihoods(other.covariances, np.stack(choices, axis=1))
-    given, refitted = np.average(each, axis=0, weights=other.n_samples)
-    if len(noise) != len(S):  # by feature
-        model = GaussianModel(A, B, noise, True)
-        densities = model.log_likelihoods(model.likelihood(other.covariances, other.n_samples))
-        given = float(np.average(densities, weights=other.n_samples)) / len(A)
-    constant = np.maximum(mean_variances(S - M), 0)
+def judge(fitted: Half, other: Half, model: MCPCA) -> dict[str, float]:
+    """Measure a model of one half on both."""
+    A = model.components_
+    as_fitted = SharedAxes(A, model.loadings_).matrices()
+    without_noise = SharedAxes(A, model.corrected_loadings_)
     return {
-        "training error": error(S, M),
-        "held-out error": error(other.covariances, M),
-        "held-out error + s": error(other.covariances, M + constant[:, None, None] * np.eye(len(A))),
-        "held-out log-lik.": given,
-        "log-lik., refitted s": refitted,
+        "training error": error(fitted.array, as_fitted),
+        "held-out error": error(other.array, as_fitted),
+        **errors(other, without_noise),
+        "log-likelihood": log_likelihood(fitted, other, without_noise),
     }
 
 
@@ -231,17 +183,9 @@ def ranks(r: int, p: int) -> dict[str, int]:
     return {label: value for label, value in candidates.items() if not label or value != r}
 
 
-def yardsticks(fitted: ContextCovariances, other: ContextCovariances, r: int) -> dict[str, float]:
+def yardsticks(fitted: Half, other: Half, r: int, judged_by: str) -> dict[str, float]:
     """Held-out errors that need no solver."""
-    S = fitted.covariances
-    average = np.average(S, axis=0, weights=fitted.n_samples)
-    axes = np.linalg.eigh(average)[1][:, -r:]
-    models = {
-        "error of S_i": S,
-        "error of the average": average,
-        "error of its PCA": covariances(axes, nonnegative_loadings(S, axes)),
-    }
-    return {name: error(other.covariances, model) for name, model in models.items()}
+    return {name: errors(other, predict(fitted, r))[judged_by] for name, predict in NAIVE.items()}
 
 
 def measure(problem: Problem, solvers: list[str], splits: int, log: Callable[[str], None]) -> tuple[dict, list[dict]]:
@@ -250,41 +194,46 @@ def measure(problem: Problem, solvers: list[str], splits: int, log: Callable[[st
     references = []
     for split in range(splits * problem.repeat):
         X, y, truth = problem.draw(split)
-        pair = halves(X, y, split)
-        references += [yardsticks(*pair, problem.rank), yardsticks(*pair[::-1], problem.rank)]
+        pair = halves(X, y, split, problem.rank)
+        judged_by = deciding_error(without_basis(read_contexts(X, y), problem.rank, silent))
+        references += [yardsticks(*order, problem.rank, judged_by) for order in (pair, pair[::-1])]
         for solver in solvers:
             run = {"data": problem.name, "solver": solver, "split": split}
             run |= {"fits": 0, "not converged": 0, "failures": []}
             runs.append(run)
-            for label, r in ranks(problem.rank, X.shape[1]).items():
+            # A choice at other ranks would take as long again, and say no more of the solver.
+            at = {"": problem.rank} if solver == "auto" else ranks(problem.rank, X.shape[1])
+            for label, r in at.items():
                 try:
                     _measure_rank(run, pair, r, label, truth)
                 except (ValueError, np.linalg.LinAlgError) as exception:  # the rest is still worth having
                     run["failures"].append(f"r = {r}: {type(exception).__name__}: {exception}")
                     log(f"{problem.name}  split {split}  {solver}: {run['failures'][-1]}")
-        latest = [f"{run['solver']} {run['held-out error']:.4f}" for run in runs[-len(solvers) :] if "agreement" in run]
-        log(f"{problem.name}  split {split}: held-out error {', '.join(latest)}")
+        latest = [f"{run['solver']} {run[OFF_DIAGONAL]:.4f}" for run in runs[-len(solvers) :] if "agreement" in run]
+        log(f"{problem.name}  split {split}: {OFF_DIAGONAL} {', '.join(latest)}")
     counts = np.unique(y, return_counts=True)[1]
     about = {"data": problem.name, "p, k, r": f"{X.shape[1]}, {len(counts)}, {problem.rank}"}
     about |= {"rows a context": f"{counts.min()}-{counts.max()}", "splits": splits * problem.repeat}
     about |= {name: float(np.mean([row[name] for row in references])) for name in references[0]}
-    return about | {"note": problem.note}, runs
+    return about | {"judged by": judged_by, "note": problem.note}, runs
 
 
-def _measure_rank(run: dict, pair: list[ContextCovariances], r: int, label: str, truth: np.ndarray | None) -> None:
+def _measure_rank(run: dict, pair: list[Half], r: int, label: str, truth: np.ndarray | None) -> None:
     fits = [fit(half, r, run["solver"]) for half in pair]
-    results = [result for result, _ in fits]
+    models = [model for model, _, _ in fits]
     run["fits"] += 2
-    run["not converged"] += sum(not result.converged for result in results)
-    agreement = float(match_components(results[0].components, results[1].components).cosines.mean())
-    judged = [judge(pair[i], pair[1 - i], results[i]) for i in (0, 1)]
+    run["not converged"] += sum(not converged for _, converged, _ in fits)
+    agreement = float(match_components(models[0].components_, models[1].components_).cosines.mean())
+    judged = [judge(pair[i], pair[1 - i], models[i]) for i in (0, 1)]
     means = {key: float(np.mean([row[key] for row in judged])) for key in judged[0]}
     if label:
         run["held-out error" + label], run["agreement" + label] = means["held-out error"], agreement
         return
-    run.update(means, agreement=agreement, seconds=float(np.mean([taken for _, taken in fits])))
+    run.update(means, agreement=agreement, seconds=float(np.mean([taken for _, _, taken in fits])))
+    if run["solver"] == "auto":
+        run["chosen"] = [model.solver_choice_.best for model in models]
     if truth is not None:
-        run["1 - Ascore"] = float(np.mean([1 - ascore(result.components, truth) for result in results]))
+        run["1 - Ascore"] = float(np.mean([1 - ascore(model.components_, truth) for model in models]))
 
 
 COLUMNS = ("training error", *JUDGES, "held-out error at r/2", "held-out error at 3r/2")
@@ -305,6 +254,8 @@ def table(runs: list[dict]) -> list[dict]:
         failed = sum(len(run["failures"]) for run in mine)
         row["not converged"] = f"{sum(run['not converged'] for run in mine)} of {fits}"
         row["not converged"] += f", {failed} failed" if failed else ""
+        chosen = Counter(choice for run in mine for choice in run.get("chosen", ()))
+        row["chosen"] = ", ".join(f"{choice} {n}" for choice, n in chosen.most_common()) or None
         row["seconds"] = np.mean([run["seconds"] for run in mine if "seconds" in run] or [np.nan])
         rows.append(row)
     return rows
@@ -345,7 +296,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", metavar="DIR", help="folder with the real data, one sub-folder per source")
     parser.add_argument("--planted", action="store_true", help="planted problems too")
-    parser.add_argument("--solvers", nargs="+", default=["mspm", "lsq", "ml", "ml-diagonal"], choices=SOLVERS)
+    parser.add_argument("--solvers", nargs="+", default=["mspm", "lsq", "ml", "ml-scaled", "auto"], choices=SOLVERS)
     parser.add_argument("--splits", type=int, default=5, help="random halves (planted problems 4, small data 10 times)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these data sets or planted problems only")
     parser.add_argument("--output", default="benchmark-output", type=Path)

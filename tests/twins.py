@@ -168,3 +168,19 @@ def shrunk_weights(G, v, shares, overlap, common=0.7):
         )
         weights.append(best.x)
     return np.array(weights)
+
+
+def held_out_errors(S, M, weights):
+    """Both errors of predictions M (k, p, p) for covariances S, entry by entry: off the diagonal, and off identity."""
+    p = S.shape[1]
+    off, deviatoric = ([0.0, 0.0], [0.0, 0.0])
+    for S_i, M_i, w in zip(S, M, weights, strict=True):
+        for a in range(p):
+            for b in range(p):
+                if a != b:
+                    off[0] += w * (S_i[a, b] - M_i[a, b]) ** 2
+                    off[1] += w * S_i[a, b] ** 2
+        R = S_i - M_i
+        deviatoric[0] += w * np.linalg.norm(R - np.trace(R) / p * np.eye(p)) ** 2
+        deviatoric[1] += w * np.linalg.norm(S_i - np.trace(S_i) / p * np.eye(p)) ** 2
+    return off[0] / off[1], deviatoric[0] / deviatoric[1]

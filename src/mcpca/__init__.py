@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import plotting as pl
 from . import tl
+from ._comparison.solvers import compare_solvers
 from ._covariances.context_covariances import ContextCovariances, context_covariances
 from ._covariances.moments import ContextMoments
 from ._estimator.context_dependence import context_dependence
@@ -18,6 +19,7 @@ from ._inference.precision import Precision
 from ._inference.presence import Presence
 from ._inference.replication import Replicability
 from ._inference.shrunk_covariances import ShrunkCovariances
+from ._inference.solver_comparison import SolverComparison
 from ._linalg.canonical import Matching, ascore, match_components
 from ._model.common_components import CommonComponents, common_principal_components
 from ._model.decomposition import Decomposition, decompose
@@ -77,12 +79,14 @@ __all__ = [
     "Replicability",
     "ShrunkCovariances",
     "SmallContextsWarning",
+    "SolverComparison",
     "UncertainRankWarning",
     "analysis",
     "ascore",
     "baselines",
     "choose_rank",
     "common_principal_components",
+    "compare_solvers",
     "context_covariances",
     "context_dependence",
     "cramer_rao_bound",

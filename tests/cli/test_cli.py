@@ -921,3 +921,30 @@ def test_without_arrow_the_extra_is_named(monkeypatch, inputs, tmp_path, capsys)
     monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
     assert main(["fit", str(inputs / "plain.csv"), *CSV, "-o", str(tmp_path / "out")]) == 2
     assert 'pip install "mcpca[cli]"' in capsys.readouterr().err
+
+
+def test_a_solver_can_be_chosen(inputs, tmp_path, capsys):
+    out = tmp_path / "auto"
+    options = ["--rank", "2", "--solver", "auto", "--groups", "cell", "--out", str(out), "--no-report"]
+    assert main(["fit", str(inputs / "plain.csv"), *CSV[:2], *options]) == 0
+    X, y = planted()
+    model = MCPCA(R, solver="auto", random_state=0).fit(X, y)
+    loaded = MCPCA.load(out / "model.mcpca")
+    np.testing.assert_array_equal(loaded.components_, model.components_)
+    assert (loaded.solver, loaded.solver_, loaded.noise_) == ("auto", model.solver_, model.noise_)
+    summary = json.loads((out / "diagnostics.json").read_text())
+    assert (summary["solver"], summary["noise"]) == (model.solver_, model.noise_)
+    assert summary["solver_reason"] == model.solver_choice_.reason
+    assert f"Solver: {model.solver_choice_.reason}" in capsys.readouterr().out
+    table = read(out / "solvers.csv")
+    assert table.index[0] == model.solver_choice_.best
+    np.testing.assert_array_equal(table, model.solver_choice_.table.drop(columns="kind"))
+    again = tmp_path / "again"
+    assert main(["repeat", str(out / "run.json"), "--out", str(again)]) == 0
+    assert "The same numbers" in capsys.readouterr().out
+
+
+def test_a_given_solver_is_said_to_be_given(fitted):
+    summary = json.loads((fitted / "diagnostics.json").read_text())
+    assert (summary["solver"], summary["noise"], summary["solver_reason"]) == ("mspm", None, "given")
+    assert not (fitted / "solvers.csv").exists()

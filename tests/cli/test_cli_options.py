@@ -69,6 +69,12 @@ REFUSED = [
         "--robust weighs single rows, and moments do not have them; pass the rows",
     ),
     (["fit", "{}/m.moments", "--cross-fit", "2"], 2, "--cross-fit 2 fits parts of the rows, and moments do not have"),
+    (
+        ["fit", "{}/plain.csv", *CSV, "--robust", "--solver", "auto"],
+        2,
+        "--solver auto cannot be combined with --robust",
+    ),
+    (["fit", "{}/m.moments", "--solver", "auto"], 2, "--solver auto fits halves of the rows, and moments do not have"),
     (["fit", "{}/plain.csv", *CSV, "--robust", "--cross-fit", "2"], 2, "--cross-fit cannot be combined with --robust"),
     (["fit", "{}/plain.csv", *CSV, "--robust", "--checkpoint", "OUT/x"], 2, "a robust fit keeps no progress in files"),
     (["fit", "{}/m.moments", "--center", "context"], 2, "--center context has no effect: moments have no rows"),

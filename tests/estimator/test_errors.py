@@ -90,7 +90,7 @@ CASES = {
     "duplicate names": (lambda X: MCPCA(2).fit(pd.Series([X, X], index=["a", "a"])), r"more than once: \['a'\]"),
     "solver": (
         lambda X: MCPCA(2, solver="magic").fit(X),
-        r"solver='magic' is unknown; choose one of \['lsq', 'ml', 'mspm'\]",
+        r"solver='magic' is unknown; choose one of \['auto', 'lsq', 'ml', 'mspm'\]",
     ),
     "random_state": (lambda X: MCPCA(2, random_state=1.5).fit(X), "random_state=1.5 is a float; pass an integer"),
     "random_state < 0": (lambda X: MCPCA(2, random_state=-1).fit(X), "random_state=-1 is negative"),

@@ -10,6 +10,7 @@ import pytest
 from pictures import BASELINE, LARGEST, TOLERANCE, check_picture, picture_distance, plain_style, save_picture
 from planted_maps import CONTEXTS, B, planted_model
 from test_ranks import selection
+from test_solver_comparison import comparison
 
 from mcpca.analysis import differential_variance
 from mcpca.plotting import (
@@ -21,6 +22,7 @@ from mcpca.plotting import (
     plot_rank_heatmap,
     plot_rank_selection,
     plot_scree,
+    plot_solver_comparison,
     plot_variance_explained,
 )
 
@@ -105,6 +107,7 @@ PICTURES = {
     "component_images": lambda m: plot_component_images(m, (6, 6), ax=five_axes()),
     "rank_heatmap": lambda m: plot_rank_heatmap(pairs(m), "projection similarity", ax=axes()),
     "rank_selection": lambda m: plot_rank_selection(pairs(m)),
+    "solver_comparison": lambda m: plot_solver_comparison(comparison(m.loadings_), ax=plt.figure(figsize=(7, 3))),
 }
 
 

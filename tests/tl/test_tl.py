@@ -691,3 +691,27 @@ def test_neighbours_and_umap_of_scanpy(adata, monkeypatch):
     Z = adata.obsm["X_mcpca"]
     near = np.argsort(((Z - Z[0]) ** 2).sum(axis=1))[1:5]
     assert set(near) <= set(np.flatnonzero(distances[0]))
+
+
+@pytest.mark.parametrize("suffix", ["", "h5ad"])
+def test_a_chosen_solver_is_stored_and_comes_back(adata, tmp_path, suffix):
+    mcpca.tl.mcpca(adata, "patient", n_comps=R, solver="auto")
+    twin = MCPCA(R, solver="auto", random_state=0).fit(adata, "patient")
+    if suffix:
+        adata.write_h5ad(tmp_path / "fit.h5ad")
+        adata = ad.read_h5ad(tmp_path / "fit.h5ad")
+    model = mcpca.tl.model(adata)
+    assert (model.solver, model.solver_, model.noise_) == ("auto", twin.solver_, twin.noise_)
+    assert model.solver_choice_.to_json() == twin.solver_choice_.to_json()
+    stored = adata.uns["mcpca"]["solver"]
+    assert (stored["solver"], stored["noise"], stored["reason"]) == (
+        twin.solver_,
+        twin.noise_ or "none",
+        twin.solver_choice_.reason,
+    )
+    assert stored["table"].index[0] == twin.solver_choice_.best
+    assert fitted(adata, "mcpca").noise == twin.noise_
+    # Another fit under this key leaves nothing of the choice.
+    mcpca.tl.mcpca(adata, "patient", n_comps=R)
+    assert "solver" not in adata.uns["mcpca"]
+    assert mcpca.tl.model(adata).solver_choice_ is None

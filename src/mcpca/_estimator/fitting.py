@@ -32,6 +32,7 @@ from .._data.labels import label_columns, name_array
 from .._data.union import refuse_nuisance
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._inference.sampling import checked_groups
+from .._inference.solver_comparison import SolverComparison
 from .._model.decomposition import (
     Decomposition,
     check_tolerance,
@@ -55,16 +56,18 @@ from .._utils.array_api import like, to_host
 from .._utils.progress import silent
 from .._utils.types import Array, Report
 from ..exceptions import NoStableRankError
+from .automatic_solver import check_automatic, choose_solver
 from .parameters import REPLICATING, Parameters
 from .robust import robust_rows
 
 
 class Fit(NamedTuple):
-    """A fitted model, the evidence behind its rank if that was chosen, and the feature that dominates it, if any."""
+    """A fitted model, the feature that dominates it, if any, and the evidence behind what was chosen: rank, solver."""
 
     model: FittedModel
     rank_choice: RankSelection | RankChoice | None
     dominance: Dominance | None
+    solver_choice: SolverComparison | None = None
 
 
 class Features(NamedTuple):
@@ -78,7 +81,8 @@ def fit_rows(
     parameters: Parameters, X: Any, y: Any, checkpoint: Any, report: Report, *, groups: Any, batch: Any, covariates: Any
 ) -> Fit:
     """Fit rows in any of the forms that ``MCPCA.fit`` documents."""
-    if not parameters.cross_fit and (parameters.n_components is not None or parameters.rank_range is not None):
+    splits_rows = parameters.cross_fit or parameters.is_automatic
+    if not splits_rows and (parameters.n_components is not None or parameters.rank_range is not None):
         given = "the rank is given" if parameters.n_components is not None else "the paper's rule splits no rows"
         refuse_without_effect(
             "groups",
@@ -105,6 +109,8 @@ def fit_rows(
         check_rank(parameters.n_components, contexts.n_features)
     features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
     tol = check_tolerance(parameters.tol)
+    if parameters.is_automatic:
+        check_automatic(contexts)
     if parameters.cross_fit:
         check_cross_fit(contexts, parameters.cross_fit, parameters.n_components)
     if parameters.robust:
@@ -138,6 +144,8 @@ def _cross_fitted(
     check_cross_fit(contexts, parameters.cross_fit, model.n_components)  # of a rank that was chosen
     rng = as_generator(seed if parameters.random_state is None else parameters.random_state)
     once = replace(parameters, n_components=model.n_components, cross_fit=0)
+    if parameters.is_automatic:
+        once = replace(once, solver=model.solver, noise=model.noise)
 
     def refit(part: Contexts, stream: np.random.Generator) -> FittedModel:
         data = fit_data_of_rows(part, model.n_components, check_tolerance(once.tol), silent, Checkpoint(None, {}))
@@ -224,6 +232,13 @@ def fit_to(
         choice = _chosen_rank(parameters, data, rng, report)
     rank = parameters.n_components if choice is None else choice.rank
     assert rank is not None
+    solver_choice = None
+    if parameters.is_automatic:
+        parameters, solver_choice = choose_solver(parameters, data, int(rank), weights, rng, report)
+        # The rank was chosen for the power method; halves have to be fitted as the model is.
+        if choice is not None and parameters.solver != "mspm" and parameters.rank_range is None:
+            choice = _chosen_rank(parameters, data, rng, report)
+            rank = choice.rank
     result, measures = decompose_checked(
         data.covariances,
         int(rank),
@@ -253,7 +268,7 @@ def fit_to(
     # Shares of variance have no unit, so scaled covariances will do.
     dominance = dominant_feature(result.components, data.covariances.variances)
     model = model_in_units(parameters, data, features, result, measures)
-    return Fit(replace(model, kept_of=kept_of), rank_choice, dominance)
+    return Fit(replace(model, kept_of=kept_of), rank_choice, dominance, solver_choice)
 
 
 def _replicating(choice: RankSelection) -> Array:
@@ -294,6 +309,7 @@ def kept_of_fit(
 
 def _chosen_rank(parameters: Parameters, data: FitData, rng: np.random.Generator, report: Report) -> AutomaticRank:
     """Choose the rank for these data, by ``select_rank`` or the paper's rule."""
+    parameters = parameters.for_rank()
     weights = None
     if parameters.context_weights is not None:
         values = check_weights(parameters.context_weights, data.names)

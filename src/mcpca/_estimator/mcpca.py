@@ -7,6 +7,7 @@ attributes. ``fitting`` fits, ``parameters`` checks parameters, ``persistence`` 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from .._inference.precision import Precision, standard_errors_of
 from .._inference.presence import Presence, presence_tests
 from .._inference.replication import REPLICATES, Replicability, replicate
 from .._inference.shrunk_covariances import ShrunkCovariances, shrunk_covariances
+from .._inference.solver_comparison import SolverComparison
 from .._model import facet_measures
 from .._model.dominance import warn_of_dominance
 from .._model.facets import Facets
@@ -41,7 +43,6 @@ from .._model.scores import for_each_context, rows_from_scores, scores
 from .._model.unequal_noise import warn_of_unequal_noise
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._solvers import resolved_noise
 from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import is_device_array, to_host
 from .._utils.component_names import component_names
@@ -73,10 +74,15 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         halves of the rows agree at no rank, it is the one at which they agree best. Both come with an
         ``UncertainRankWarning``. With ``rank_range`` the paper's rule, ``choose_rank``, is used instead. Covariances
         without ``n_samples`` need ``rank_range`` or a rank.
-    solver : {"mspm", "lsq", "ml"}
+    solver : {"mspm", "lsq", "ml", "auto"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
-        ``docs/solvers.md`` explains when to prefer which.
+        ``docs/solvers.md`` explains when to prefer which. "auto" takes the one with the lowest error of off-diagonal
+        covariances in rows that it was not fitted to, among "mspm", "lsq", and "ml" with isotropic and with scaled
+        noise (``noise`` and ``orthogonal`` that are given hold for all); see ``compare_solvers``, which also has the
+        error for features that are principal components. ``solver_choice_`` is the evidence. It needs rows, at least 4
+        in every context, not on Dask, and takes 12 to 16 fits of half of the rows besides, some 20 to 60 times the time
+        of "mspm". A rank that is not given is chosen first, with "mspm". Not with ``robust`` or ``missing``.
     orthogonal : bool
         Make the MCPCs orthonormal: by least squares with "mspm" and "lsq", by likelihood with "ml".
     noise : {"auto", "isotropic", "pooled", "diagonal", "scaled", None}
@@ -151,6 +157,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         The rank.
     rank_choice_ : RankSelection, RankChoice or None
         The evidence behind a rank that was chosen by ``select_rank`` or by ``choose_rank``; None for a given rank.
+    solver_, noise_ : str, str or None
+        The solver of the fit, and the noise in its model; None if loadings contain it.
+    solver_choice_ : SolverComparison or None
+        The evidence behind a solver that was chosen (``solver="auto"``); None for a given one.
     contexts_ : ndarray (k,)
         Names of the contexts, in the order of the rows of ``loadings_``.
     means_ : ndarray (k, n_features) or None
@@ -369,7 +379,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """Set the fitted attributes, and warn of what makes the fit doubtful."""
         # Published first: the names of MCPCs in warnings need a fitted model, and it is there even if warnings are
         # errors.
-        self._publish(fit.model, fit.rank_choice)
+        self._publish(fit.model, fit.rank_choice, fit.solver_choice)
         model = fit.model
         names = component_names(self)
         warn_if_proportional(to_host(model.loadings), names, orthogonal=model.orthogonal, n_features=model.n_features)
@@ -377,7 +387,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         warn_of_unequal_noise(model, names)
         return self
 
-    def _publish(self, model: FittedModel, rank_choice: RankSelection | RankChoice | None) -> None:
+    def _publish(
+        self,
+        model: FittedModel,
+        rank_choice: RankSelection | RankChoice | None,
+        solver_choice: SolverComparison | None,
+    ) -> None:
         """Set all fitted attributes, and remove those of an earlier fit that this one does not have."""
         # Attributes such as ``feature_names_in_`` are not set by every fit, and an old one must not outlive its fit.
         fitted_before = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
@@ -391,6 +406,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.projection_ = model.projection
         self.n_components_ = model.n_components
         self.rank_choice_ = rank_choice
+        self.solver_ = model.solver
+        self.noise_ = model.noise
+        self.solver_choice_ = solver_choice
         self.contexts_ = model.contexts
         self.means_ = model.means
         self.n_samples_per_context_ = model.n_samples
@@ -1057,11 +1075,13 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         """
         model = fitted_model(self)
         indices = chosen_components(which, model.n_components, self.rank_choice_)
-        parameters = self._checked_parameters()
+        # A solver that was chosen stays.
+        parameters = replace(self._checked_parameters(), solver=self.solver_, noise=self.noise_)
         contexts = read_for_keeping(model, parameters, X, y, batch=batch, covariates=covariates)
         with reporting(verbose, "loadings") as report:
             fit = fit_kept(parameters, model, indices, contexts, self.rank_choice_, report)
-        kept = type(self)(**{**self.get_params(deep=False), **RANK_RULE_DEFAULTS, "n_components": len(indices)})
+        kept = type(self)(**{**self._unfitted().get_params(deep=False), "n_components": len(indices)})
+        kept.verbose = self.verbose
         return kept._finish(fit)
 
     def context_dependence(
@@ -1143,7 +1163,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         # With a given rank, options of the choice are refused unless they are at their defaults. MCPCs that were kept
         # are looked for among as many as they were found with.
         rank = {**RANK_RULE_DEFAULTS, "n_components": self.kept_of_ or self.n_components_}
-        return type(self)(**{**self.get_params(deep=False), **rank, "verbose": False, "cross_fit": 0})
+        # A solver that was chosen is not chosen again in resamples and halves.
+        chosen = {} if self.solver_choice_ is None else {"solver": self.solver_, "noise": self.noise_}
+        return type(self)(**{**self.get_params(deep=False), **rank, **chosen, "verbose": False, "cross_fit": 0})
 
     # Files
 
@@ -1182,8 +1204,8 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         # These two attributes exist only if the data had names, or columns of labels.
         feature_names=getattr(estimator, "feature_names_in_", None),
         label_columns=tuple(getattr(estimator, "label_columns_", ())),
-        solver=estimator.solver,
-        noise=resolved_noise(estimator.solver, estimator.noise, estimator.missing),
+        solver=estimator.solver_,
+        noise=estimator.noise_,
         orthogonal=bool(estimator.orthogonal),
         missing=estimator.missing,
         degrees_of_freedom=estimator.degrees_of_freedom_,
@@ -1196,7 +1218,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
 def saved_model(estimator: MCPCA) -> SavedModel:
     """Return everything about a fitted estimator that files and AnnData keep."""
     model = fitted_model(estimator)
-    return SavedModel(estimator.get_params(deep=False), model, estimator.rank_choice_)
+    return SavedModel(estimator.get_params(deep=False), model, estimator.rank_choice_, estimator.solver_choice_)
 
 
 def restored(cls: type[Estimator], saved: SavedModel, *, check: bool = False) -> Estimator:
@@ -1207,7 +1229,7 @@ def restored(cls: type[Estimator], saved: SavedModel, *, check: bool = False) ->
     known = cls().get_params(deep=False)
     estimator = cls(**{name: value for name, value in saved.parameters.items() if name in known})
     # No warnings here: those of the fit were issued when it was made.
-    estimator._publish(saved.model, saved.rank_choice)
+    estimator._publish(saved.model, saved.rank_choice, saved.solver_choice)
     if check:
         estimator._checked_parameters()
     return estimator

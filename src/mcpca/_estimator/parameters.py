@@ -16,6 +16,8 @@ from .._utils.arguments import as_generator, check_integer, refuse_without_effec
 from .._utils.progress import check_verbose
 
 REPLICATING = "replicating"
+# The solver that stands for a choice among solvers.
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,11 @@ class Parameters:
         """
         if isinstance(self.n_components, str):
             return replace(self, n_components=None, keep=_checked_keep(self)).checked()
-        check_solver(self.solver, self.orthogonal, self.noise)
+        if self.is_automatic:
+            self._check_automatic()
+        else:
+            _check_named(self.solver)
+            check_solver(self.solver, self.orthogonal, self.noise)
         check_verbose(self.verbose)
         if not isinstance(self.robust, (bool, np.bool_)):
             raise ValueError(f"robust={self.robust!r} is a {type(self.robust).__name__}; pass True or False.")
@@ -76,8 +82,37 @@ class Parameters:
             as_generator(self.random_state)
         return self
 
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the solver is to be chosen."""
+        return isinstance(self.solver, str) and self.solver == AUTO
+
+    def _check_automatic(self) -> None:
+        """Raise if options do not go with a solver that is chosen."""
+        # Whatever is chosen, the options have to go with it: they are those of a likelihood as well.
+        check_solver("ml", self.orthogonal, self.noise)
+        if self.robust:
+            raise ValueError(
+                "solver='auto' with robust=True: rows are weighted by the fit of one solver, and bad rows would decide "
+                "on which. Name a solver, or pass robust=False."
+            )
+        if self.missing != "error":
+            raise ValueError(
+                f"solver='auto' with missing={self.missing!r}: solvers are compared on complete rows. Name a solver; "
+                "mcpca.compare_solvers on complete rows helps to choose."
+            )
+
+    def for_rank(self) -> Parameters:
+        """Return the parameters by which a rank is chosen: by the default solver, if the solver is chosen after it."""
+        return replace(self, solver="mspm", noise="auto") if self.is_automatic else self
+
     def refuse_options_of_rows(self, what: str) -> None:
         """Raise if an option needs the rows, and the fit is of ``what`` (plural), which does not have them."""
+        if self.is_automatic:
+            raise ValueError(
+                f"solver='auto' fits halves of the rows, and {what} cannot be divided into halves; pass the rows to "
+                f"fit, or name a solver, one of {sorted(SOLVERS)}."
+            )
         if self.missing != "error":
             raise ValueError(
                 f"missing={self.missing!r} looks for missing values among rows, and {what} no longer have them; pass "
@@ -114,6 +149,12 @@ def _checked_keep(parameters: Parameters) -> str:
             "and not with some MCPCs of one. Pass cross_fit=0, or a number."
         )
     return word
+
+
+def _check_named(solver: object) -> None:
+    """Raise if there is no such solver; "auto" is one of the answers."""
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise ValueError(f"solver={solver!r} is unknown; choose one of {sorted([*SOLVERS, AUTO])}.")
 
 
 # What ``missing`` may be, and the solvers that each way has.

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._data.label_kinds import checked_names, labels_from_json, labels_to_json, names_to_json
 from .._data.labels import name_array
+from .._inference.solver_comparison import SolverComparison
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._model.removed_nuisance import RemovedNuisance
@@ -86,11 +87,12 @@ _INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_rank
 
 
 class SavedModel(NamedTuple):
-    """The content of a file: parameters of the constructor, the fitted model, and the evidence behind its rank."""
+    """The content of a file: parameters of the constructor, the fitted model, and the evidence behind choices."""
 
     parameters: dict[str, Any]
     model: FittedModel
     rank_choice: RankSelection | RankChoice | None
+    solver_choice: SolverComparison | None = None
 
 
 def save_model(saved: SavedModel, path: Any) -> None:
@@ -109,6 +111,7 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         "contexts": names_to_json(model.contexts),
         "feature_names": names_to_json(model.feature_names),
         "label_columns": list(model.label_columns) or None,
+        "solver": model.solver,
         "noise": model.noise,
         "n_iter": model.n_iter,
         "n_passes": model.n_passes,
@@ -124,6 +127,8 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
     if model.nuisance is not None:
         of_nuisance, header["nuisance"] = model.nuisance.to_state()
         arrays |= of_nuisance
+    if saved.solver_choice is not None:
+        header["solver_choice"] = saved.solver_choice.to_json()
     choice = saved.rank_choice
     # A selection is JSON throughout; the paper's rule has a few arrays and a few values.
     if isinstance(choice, RankSelection):
@@ -210,7 +215,10 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
     if "score_covariances" in arrays:
         moments = (arrays["score_covariances"], arrays["variance_outside"])
     required: dict[str, Any] = {field: arrays.get(name) for name, field in _ARRAYS.items()}
-    solver = parameters.get("solver", "mspm")
+    # Files of versions without a choice of the solver have it in the parameters only.
+    solver = header.get("solver", parameters.get("solver", "mspm"))
+    if solver not in SOLVERS:
+        raise ValueError(f"solver is {str(solver)[:40]!r}")
     noise = header.get("noise")
     if "noise" not in header:
         # Files of versions in which only a likelihood had noise: "isotropic" was the default of all solvers.
@@ -236,7 +244,9 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         nuisance=_nuisance(arrays, header),
         kept_of=None if header.get("kept_of") is None else int(header["kept_of"]),
     )
-    return SavedModel(parameters, model, _rank_choice(arrays, header))
+    compared = header.get("solver_choice")
+    comparison = None if compared is None else SolverComparison.from_json(compared)
+    return SavedModel(parameters, model, _rank_choice(arrays, header), comparison)
 
 
 def _nuisance(arrays: dict[str, Array], header: dict[str, Any]) -> RemovedNuisance | None:

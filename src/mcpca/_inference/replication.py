@@ -206,14 +206,19 @@ def by_context(unfitted: Any, contexts: Contexts) -> Any:
     return type(unfitted)(**{**unfitted.get_params(), "context_weights": weights})
 
 
-def refit_in_threads(refit_one: Callable[[int], _Fit], n: int, stage: str, report: Report) -> list[_Fit]:
-    """Return ``refit_one(i)`` for i = 0..n-1, in order; as many at a time as BLAS has threads, and without warnings."""
+def refit_in_threads(
+    refit_one: Callable[[int], _Fit], n: int, stage: str, report: Report, workers: int | None = None
+) -> list[_Fit]:
+    """Return ``refit_one(i)`` for i = 0..n-1, in order and without warnings.
+
+    As many at a time as there are ``workers``, or as BLAS has threads.
+    """
     results = []
     # Around all threads, not within them: ``catch_warnings`` acts on the whole process.
     with warnings.catch_warnings():
         # Single refits may not converge or have nearly proportional loadings: how far they differ says that already.
         warnings.simplefilter("ignore")
-        for result in each(refit_one, range(n), n_workers()):
+        for result in each(refit_one, range(n), workers or n_workers()):
             results.append(result)
             report(stage, len(results), n)
     return results

@@ -30,6 +30,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
   - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
     on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found;
+  - "solver", where the solver was chosen: "solver", "noise", "reason", "table" (DataFrame, one row per candidate), and
+    "json", which ``SolverComparison.from_json`` reads;
   - "replicability", "context_dependence", "bootstrap" and "associations", where they were computed: see
     ``anndata_inference``. A new fit under the same key removes them.
 
@@ -177,6 +179,8 @@ def write_fit(
     elif hasattr(before, "keys") and "rank" in before and _same_data(before["rank"].get("data", {}), data):
         # tl.rank, then tl.mcpca with the rank it found: the choice stays with the fit it was made for.
         content["rank"] = before["rank"]
+    if model.solver_choice_ is not None:
+        content["solver"] = _solver_content(model)
     # Code -1, rows that were not fitted, becomes a missing category.
     labels = pd.Categorical.from_codes(contexts.codes, categories=names)
     adata.obsm[keys.scores] = scores
@@ -245,6 +249,18 @@ def _content(
         # scanpy stores zeros for genes that its PCA left out.
         content["pca_features"] = var_names[(space.axes != 0).any(axis=1)]
     return content
+
+
+def _solver_content(model: Any) -> dict[str, Any]:
+    """Return the dict that stores a choice of solver; noise that loadings contain is stored as "none"."""
+    choice = model.solver_choice_
+    return {
+        "solver": model.solver_,
+        "noise": model.noise_ or "none",
+        "reason": choice.reason,
+        "table": choice.table,
+        "json": choice.to_json(),
+    }
 
 
 def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[str, Any]:
@@ -336,6 +352,9 @@ def features_are_lost(n: int, lost: Sequence[str]) -> ValueError:
 
 def noise_of_stored(stored: dict[str, Any]) -> str | None:
     """Return the model of noise behind the stored loadings; None if the noise is in them."""
+    if "solver" in stored:
+        noise = str(stored["solver"]["noise"])
+        return None if noise == "none" else noise
     solver = str(stored["params"].get("solver", "mspm"))
     # In older versions only a likelihood had noise, and "isotropic" was the default of all solvers.
     if "corrected_loadings" not in stored and not SOLVERS[solver].models_noise:
@@ -371,6 +390,8 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
     if "corrected_loadings" in stored:
         arrays["corrected_loadings_"] = stored["corrected_loadings"].to_numpy()
         header["noise"] = noise_of_stored(stored)
+    if "solver" in stored:
+        header |= {"solver": str(stored["solver"]["solver"]), "solver_choice": str(stored["solver"]["json"])}
     nuisance = stored.get("nuisance")
     if nuisance is not None:
         header["nuisance"] = json.loads(str(nuisance["json"]))

@@ -130,7 +130,7 @@ def _examine_model(path: Path) -> Findings:
     model = open_model(path)
     k, r = model.loadings_.shape
     facts = [
-        f"a fitted model: {r} MCPCs, {k} contexts, {model.n_features_in_:,} features, solver {model.solver}",
+        f"a fitted model: {r} MCPCs, {k} contexts, {model.n_features_in_:,} features, solver {model.solver_}",
         f"contexts: {quoted_names(model.contexts_.tolist(), _SHOWN_NAMES)}",
         "Use it with mcpca transform, mcpca loadings and mcpca report.",
     ]

@@ -101,7 +101,10 @@ def run_fit(
         if options.report is not False and missing is None:
             with console.phase("report"):
                 write_model_report(model, folder / "report.html", data, run, options.title, test)
-        run["results"] = {name: summary[name] for name in ("rank", "rank_reason", "contexts", "features", "rows")}
+        run["results"] = {
+            name: summary[name]
+            for name in ("rank", "rank_reason", "solver", "solver_reason", "contexts", "features", "rows")
+        }
         # Of all files but run.json itself, which is written last: a folder that has one is complete.
         run["outputs"] = {path.name: checksum(path)["sha256"] for path in sorted(folder.iterdir())}
         run["warnings"] = console.warnings
@@ -156,7 +159,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         data = read_data(options.data, options.reading, report=console.progress)
     print_about(data, console)
     if data.labels is None:
-        check_moments(options.center, checkpoint, options.robust, options.cross_fit)
+        check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver)
     # Said in terms of the option; the library would speak of n_components.
     if options.rank is not None and options.rank > data.n_features:
         raise click.BadParameter(
@@ -178,7 +181,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         if data.labels is None:
             model.fit(data.X)
         else:
-            annotations = data.annotations if options.rank is None or options.cross_fit else data.nuisance
+            splits_rows = options.rank is None or options.cross_fit or options.solver == "auto"
+            annotations = data.annotations if splits_rows else data.nuisance
             model.fit(data.source, data.labels, checkpoint=checkpoint, **annotations)
     model.verbose = None  # the saved model must not hold this console
     # Set after the fit: the estimator was given bare arrays, which have no names it could have taken over.
@@ -355,6 +359,8 @@ def _print_results(
     sizes = f"{summary['contexts']:,} contexts, {summary['rows']:,} rows, {summary['features']:,} features"
     reason = summary["rank_reason"] if model.rank_choice_ else ""
     console.say(f"{sizes} ({data.format})\n{counted(model.n_components_, 'MCPC')}. {reason}".rstrip())
+    if model.solver_choice_ is not None:
+        console.say(f"Solver: {model.solver_choice_.reason}")
     if summary["variance_explained"] is not None:
         error = summary["variance_explained_error"]
         estimated = f" (an estimate, +- {error:.1%}: covariances were not formed)" if error else ""

@@ -44,9 +44,9 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
         },
     }
     # Noise by context is a column of the diagnostics; by feature it is one column, or one for each context.
-    if model.noise == "diagonal":
+    if model.noise_ == "diagonal":
         tables["noise"] = {"feature": features, "variance": to_host(model.noise_variance_)}
-    elif model.noise == "scaled":
+    elif model.noise_ == "scaled":
         contexts = [str(name) for name in model.contexts_]
         tables["noise"] = matrix_columns("feature", features, to_host(model.noise_variance_).T, contexts)
     choice = model.rank_choice_
@@ -55,6 +55,12 @@ def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
         tables["rank"] = {"rank": choice.ranks, **choice.columns}
     elif choice is not None:
         tables["rank"] = {"rank": choice.ranks, "seed stability": choice.mean_scores}
+    compared = model.solver_choice_
+    if compared is not None:
+        means, errors = compared.means, compared.standard_errors
+        tables["solvers"] = {"solver": [compared.names[i] for i in compared.order]}
+        for name in means:
+            tables["solvers"] |= {name: means[name][compared.order], f"{name}, s.e.": errors[name][compared.order]}
     return tables
 
 
@@ -99,6 +105,9 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
     return {
         "rank": model.n_components_,
         "rank_reason": "given" if choice is None else choice.reason,
+        "solver": model.solver_,
+        "noise": model.noise_,
+        "solver_reason": "given" if model.solver_choice_ is None else model.solver_choice_.reason,
         "contexts": len(model.contexts_),
         "features": model.n_features_in_,
         "rows": None if model.n_samples_per_context_ is None else int(model.n_samples_per_context_.sum()),

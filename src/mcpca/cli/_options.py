@@ -164,7 +164,7 @@ _MODEL_OPTIONS = (
     click.option("-r", "--rank", type=RankType(), default="auto", show_default=True, help="Number of MCPCs."),
     click.option(
         "--solver",
-        type=click.Choice(list(SOLVERS)),
+        type=click.Choice([*SOLVERS, "auto"]),
         default="mspm",
         show_default=True,
         help="See docs/solvers.md.",

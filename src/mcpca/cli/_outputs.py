@@ -27,6 +27,7 @@ RESULT_TABLES = (
     "diagnostics",
     "scree",
     "rank",
+    "solvers",
     "noise",
     "context_dependence",
 )

@@ -51,16 +51,22 @@ def check_fit(params: dict[str, Any]) -> None:
     # Written so that NaN is refused too.
     if not params["tol"] > 0:
         raise click.BadParameter(f"{params['tol']} is not above 0.", param_hint="--tol")
-    if params["noise"] in ("diagonal", "scaled") and params["orthogonal"] and params["solver"] == "ml":
+    if params["noise"] in ("diagonal", "scaled") and params["orthogonal"] and params["solver"] in ("ml", "auto"):
         raise click.UsageError(
-            f"--orthogonal cannot be combined with --noise {params['noise']} and --solver ml: axes do not stay "
+            f"--orthogonal cannot be combined with --noise {params['noise']} and --solver {params['solver']}: axes do "
+            "not stay "
             "orthogonal when features are divided by their noise; choose --noise isotropic or pooled."
+        )
+    if params["solver"] == "auto" and params["robust"]:
+        raise click.UsageError(
+            "--solver auto cannot be combined with --robust: rows are weighted by the fit of one solver; name it."
         )
     if params["robust"] and params["checkpoint"] is not None:
         raise without_effect("--checkpoint", "a robust fit keeps no progress in files; drop one of the two")
     # Errors in the report are by groups; they are those of a likelihood.
     reports_errors = params["solver"] == "ml" and params["report"] is not False
     by_groups = params["rank"] is None or params["cross_fit"] or reports_errors or params["context_test"]
+    by_groups = by_groups or params["solver"] == "auto"
     if params["groups"] and not by_groups:
         raise without_effect(
             "--groups",
@@ -79,8 +85,12 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
 
 
-def check_moments(center: str, checkpoint: Path | None, robust: bool, cross_fit: int) -> None:
+def check_moments(center: str, checkpoint: Path | None, robust: bool, cross_fit: int, solver: str) -> None:
     """Raise if an option of a fit is about rows and there are only moments."""
+    if solver == "auto":
+        raise click.UsageError(
+            "--solver auto fits halves of the rows, and moments do not have them; pass the rows, or name a solver."
+        )
     if center != "overall":
         raise without_effect(f"--center {center}", "moments have no rows, and so no scores to centre; drop it")
     if checkpoint is not None:

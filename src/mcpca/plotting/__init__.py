@@ -20,6 +20,7 @@ from ._plane import plot_plane
 from ._ranks import plot_rank_heatmap, plot_rank_selection
 from ._scores import plot_scores
 from ._scree import plot_scree
+from ._solvers import plot_solver_comparison
 from ._tree import plot_context_tree
 from ._trends import plot_trends
 
@@ -36,6 +37,7 @@ __all__ = [
     "plot_rank_selection",
     "plot_scores",
     "plot_scree",
+    "plot_solver_comparison",
     "plot_top_features",
     "plot_trends",
     "plot_variance_explained",

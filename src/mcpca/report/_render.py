@@ -85,7 +85,7 @@ def render(
     selection = model.rank_choice_ if selection is None else selection
     # The replicability of a rank selection is that of the MCPCs of MCPCA(rank) with default settings, column by column:
     # those of another solver, of orthogonal MCPCs or of weighted contexts are others.
-    is_default = model.solver == "mspm" and not model.orthogonal and model.context_weights is None
+    is_default = model.solver_ == "mspm" and not model.orthogonal and model.context_weights is None
     if replicability is None and isinstance(selection, RankSelection) and selection.rank == r and is_default:
         replicability = selection.replicability
     _check_result("selection", selection, (RankSelection, RankChoice), (k, r))

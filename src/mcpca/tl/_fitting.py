@@ -80,7 +80,7 @@ def mcpca(
         all features otherwise; None is all features.
     key_added : str
         Name for the results, see below.
-    solver : {"mspm", "lsq", "ml"}
+    solver : {"mspm", "lsq", "ml", "auto"}
         As for ``MCPCA``.
     rng : int, Generator, SeedSequence, BitGenerator or None
         Determines every random number; by default 0. The seed used is stored with the parameters as an integer.
