@@ -17,13 +17,13 @@ from collections.abc import Callable
 from time import process_time
 
 import numpy as np
-from designs import DESIGNS, draw
-from problems import SHAPES
 
+from designs import DESIGNS, draw
 from mcpca import MCPCA
 from mcpca._covariances.context_covariances import covariances_of
 from mcpca._data.contexts import read_contexts
 from mcpca._rank.noise_test import ResidualTest
+from problems import SHAPES
 
 FIRST_SEED = 1000
 PLANTED = ("base", "weak", "row t5", "noise by context", "noise by feature", "unequal n")
@@ -141,11 +141,16 @@ def shared(data_sets: int, first: int) -> None:
             ours.append(test_of(X, y, seed).directions_above_noise())
             pooled.append(parallel_analysis(X, y, rng))
         exact = [sum(found == 1 for found in of) for of in (ours, pooled)]
-        print(f"| {strength:g} | {data_sets} | {exact[0]} (most: {max(ours)}) | {exact[1]} (most: {max(pooled)}) |", flush=True)
+        print(
+            f"| {strength:g} | {data_sets} | {exact[0]} (most: {max(ours)}) | {exact[1]} (most: {max(pooled)}) |",
+            flush=True,
+        )
 
 
 def time() -> None:
-    print("\nTime on one processor over that of one fit:\n\n| shape | p, k, r | found | test / fit |\n|---|---|---|---|")
+    print(
+        "\nTime on one processor over that of one fit:\n\n| shape | p, k, r | found | test / fit |\n|---|---|---|---|"
+    )
     for shape in SHAPES:
         data = shape.draw(FIRST_SEED)
         fits = []

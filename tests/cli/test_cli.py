@@ -699,7 +699,7 @@ def test_nothing_and_wrong_arguments_end_with_2(capsys, tmp_path):
     for arguments, message in (
         (["fti"], "mcpca: No such command 'fti'"),
         (["fit"], "mcpca: Missing argument 'DATA...'. See: mcpca fit --help"),
-        (["fit", "x.csv", "--rank", "0"], "'0' is neither 'auto' nor a whole number from 1 on"),
+        (["fit", "x.csv", "--rank", "0"], "'0' is neither 'auto', 'replicating' nor a whole number from 1 on"),
         (["fit", "x.csv", "--solver", "sumed"], f"'sumed' is not one of {', '.join(map(repr, SOLVERS))}"),
         (["fit", "x.csv", "--colour"], "No such option"),
         (["fit", "x.csv", "--delimiter", "ab"], "'ab' is not one character"),

@@ -164,14 +164,14 @@ def test_what_cannot_be_kept(data, which, message):
 
 
 def test_fits_that_nothing_can_be_kept_of(data):
-    with pytest.raises(ValueError, match="n_components='most' is unknown; pass a number, None .* or 'replicating'"):
+    with pytest.raises(ValueError, match=r"n_components='most' is unknown; pass a number, None .* or 'replicating'"):
         MCPCA("most").fit(data.X, data.y)
     with pytest.raises(ValueError, match="the paper's rule compares seeds, and does not say which MCPCs come back"):
         MCPCA("replicating", rank_range=range(1, 4)).fit(data.X, data.y)
-    with pytest.raises(ValueError, match="n_components='replicating' with cross_fit=2: .* Pass cross_fit=0, or a number"):
+    with pytest.raises(ValueError, match=r"with cross_fit=2: .* Pass cross_fit=0, or a number"):
         MCPCA("replicating", cross_fit=2).fit(data.X, data.y)
     S = np.stack([np.cov(data.X[data.y == c], rowvar=False) for c in np.unique(data.y)])
-    with pytest.raises(NoStableRankError, match="which were not compared here.* Pass the rows in memory, or a number"):
+    with pytest.raises(NoStableRankError, match=r"which were not compared here.* Pass the rows in memory, or a number"):
         MCPCA("replicating", random_state=0).fit_covariances(S, n_samples=150)
     robust = MCPCA(2, robust=True, random_state=0).fit(data.X, data.y)
     with pytest.raises(ValueError, match="this is a model of robust=True; fit without it or pass n_components="):

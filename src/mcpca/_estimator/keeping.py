@@ -96,10 +96,9 @@ def fit_kept(
     )
     result, measures, indices = kept_of_fit(parameters, data, before, which, weights)
     kept = model_in_units(parameters, data, Features(model.feature_names, model.label_columns), result, measures)
-    if isinstance(choice, RankSelection) and choice.evidence is not None:
-        choice = choice.kept(indices)
-    else:
-        choice = None
+    # The paper's rule says nothing of single MCPCs.
+    has_evidence = isinstance(choice, RankSelection) and choice.evidence is not None
+    choice = choice.kept(indices) if has_evidence else None  # type: ignore[union-attr]
     dominance = dominant_feature(result.components, data.covariances.variances)
     kept_of = model.n_components if model.kept_of is None else model.kept_of
     return Fit(replace(kept, n_passes=model.n_passes, kept_of=kept_of), choice, dominance)

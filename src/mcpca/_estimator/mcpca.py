@@ -73,7 +73,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         choice (``SmallContextsWarning``). If there are too few rows to tell anything from noise, the rank is 1; if
         halves of the rows agree at no rank, it is the one at which they agree best. Both come with an
         ``UncertainRankWarning``. With ``rank_range`` the paper's rule, ``choose_rank``, is used instead. Covariances
-        without ``n_samples`` need ``rank_range`` or a rank.
+        without ``n_samples`` need ``rank_range`` or a rank. "replicating" keeps those MCPCs of the chosen rank that
+        come back in halves of the rows, mean ``|cos|`` above 0.9, with loadings fitted again without the others.
     solver : {"mspm", "lsq", "ml", "auto"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in

@@ -28,7 +28,7 @@ class Parameters:
     given rank, unless they are at their defaults.
     """
 
-    n_components: int | str | None
+    n_components: int | None
     solver: str
     orthogonal: bool
     noise: str | None
@@ -51,7 +51,8 @@ class Parameters:
 
         ``n_components="replicating"`` becomes a rank to be chosen, None, of which some MCPCs are to be kept.
         """
-        if isinstance(self.n_components, str):
+        given: Any = self.n_components
+        if isinstance(given, str):
             return replace(self, n_components=None, keep=_checked_keep(self)).checked()
         if self.is_automatic:
             self._check_automatic()

@@ -45,7 +45,7 @@ def automatic_rank(
     rng: np.random.Generator,
     report: Report,
 ) -> AutomaticRank:
-    """Choose the rank of a model fitted by ``method`` as ``select_rank`` does, or by the paper's rule from candidates."""
+    """Choose the rank for models fitted by ``method`` as ``select_rank`` does, or by the paper's rule."""
     if rank_range is not None:
         # The paper's rule reads covariances only: no rows, no counts, and no question of noise.
         choice, core = choose_rank_checked(

@@ -123,7 +123,8 @@ class Halves:
         for first, second in self.splits:
             fits = (first.fits.get(r), second.fits.get(r))
             if fits[0] is not None and fits[1] is not None:
-                assert first.contexts is not None and second.contexts is not None
+                assert first.contexts is not None
+                assert second.contexts is not None
                 found.append(FittedHalves(first.contexts, second.contexts, (fits[0].A, fits[1].A)))
         return found
 

@@ -290,7 +290,9 @@ class ResidualTest:
             together = self._in_all_contexts()
         self.shared = self._in_the_pool(together)
         self.together = together + self.shared
-        single = single_directions(self.sums, self.null, self._sizes_at(self.together), self.together, self._largest - self.together)
+        single = single_directions(
+            self.sums, self.null, self._sizes_at(self.together), self.together, self._largest - self.together
+        )
         self._progress.finish()
         return self.together + single
 
@@ -300,9 +302,7 @@ class ResidualTest:
 
     def _first_look(self, deep: int) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
-        if self.null.contexts is not None and (
-            self.null.isotropic or _HEAVY - 1 < self._misfit(deep) < _NOT_NOISE
-        ):
+        if self.null.contexts is not None and (self.null.isotropic or _HEAVY - 1 < self._misfit(deep) < _NOT_NOISE):
             self._sizes = {}
             self.levels.clear()
 

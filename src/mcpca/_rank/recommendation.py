@@ -95,10 +95,7 @@ def recommend(
     rng: np.random.Generator,
     report: Report,
 ) -> Recommendation:
-    """Choose a rank for validated ``data`` and models fitted by ``method``; the parameters are those of ``select_rank``.
-
-    The number of candidates, their fits and the draws of the noise test are bounded as ``select_rank`` says.
-    """
+    """Choose a rank for validated ``data``, for models fitted by ``method``; the others are those of ``select_rank``."""
     S = data.moments.covariances
     n = data.moments.n_samples
     p = S.shape[1]
@@ -195,8 +192,9 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
         ]
         return Recommendation(rank, "above noise", words, above, curves)
     what = curves.halves.halving.by
-    rank = curves.largest_agreeing(allowed, threshold)
-    if rank is not None:
+    agreeing = curves.largest_agreeing(allowed, threshold)
+    if agreeing is not None:
+        rank = agreeing
         curves.settle_components(rank, threshold)
         how = f"Halves of the {what} agree on the components,"
         if rank < above:

@@ -29,9 +29,10 @@ from .._model.decomposition import check_weights, decompose_checked
 from .._solvers import check_solver
 from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
 from .._utils.array_api import to_host
+from .._utils.component_names import mcpc_name
 from .._utils.optional import require
 from .._utils.parallel import n_workers
-from .._utils.printing import NAMED, Shown, around, counted, mcpc_name, mcpcs, span
+from .._utils.printing import NAMED, Shown, around, counted, mcpcs, span
 from .._utils.progress import reporting, silent
 from .._utils.types import Array, Report
 from .._utils.wording import listed

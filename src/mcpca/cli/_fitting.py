@@ -161,7 +161,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     if data.labels is None:
         check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver)
     # Said in terms of the option; the library would speak of n_components.
-    if options.rank is not None and options.rank > data.n_features:
+    if isinstance(options.rank, int) and options.rank > data.n_features:
         raise click.BadParameter(
             f"{options.rank} exceeds the number of features, {data.n_features}.", param_hint="--rank"
         )
@@ -181,7 +181,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         if data.labels is None:
             model.fit(data.X)
         else:
-            splits_rows = options.rank is None or options.cross_fit or options.solver == "auto"
+            splits_rows = not isinstance(options.rank, int) or options.cross_fit or options.solver == "auto"
             annotations = data.annotations if splits_rows else data.nuisance
             model.fit(data.source, data.labels, checkpoint=checkpoint, **annotations)
     model.verbose = None  # the saved model must not hold this console

@@ -33,7 +33,7 @@ class FitOptions:
 
     data: tuple[Path, ...]
     reading: Reading
-    rank: int | None = None
+    rank: int | str | None = None
     solver: str = "mspm"
     orthogonal: bool = False
     noise: str | None = "auto"
