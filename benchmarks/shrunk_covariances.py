@@ -15,7 +15,7 @@ mixture has less error than each of its parts on average, which of them is next,
 splits; splits share rows, so that this is a reading aid and not a test.
 
 The rule (which parts, weights that add up to 1, how far contexts are drawn together) was chosen with ``solver="ml"`` on
-other random halves of the same real data, 2 to 4 splits of each and 16 to 32 of small ones; planted problems had no part.
+other random halves of the same real data, 2 to 4 splits of each and 16 to 32 of small ones; planted ones had no part.
 """
 
 from __future__ import annotations
