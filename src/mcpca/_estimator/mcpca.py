@@ -712,8 +712,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Notes
         -----
-        Weights found take one fit to each half of the rows, about as long as ``fit``, then two passes over the rows and
-        O(k p^2 r); memory two stacks (k, p, p). Covariances of rows are about the mean of their context. They are as
+        Weights found take one fit to each half of the rows, two passes over all of them and O(k p^2 r): as long as two
+        or three fits. Memory two stacks (k, p, p). Covariances of rows are about the mean of their context. They are as
         they are also where the model is robust: outlying rows count in full.
         """
         model = fitted_model(self)

@@ -131,7 +131,7 @@ def overlap_with_model(
 ) -> float:
     """Return the share of the sampling error of covariances that the model has too, from one split into halves.
 
-    Halves are of the groups if rows have some. ``unfitted`` is fitted to both: about the cost of one fit to all rows.
+    Halves are of the groups if rows have some. ``unfitted`` is fitted to both.
     Contexts count by their errors relative to the size of their covariance. Memory two stacks (k, p, p).
     """
     halving = Halves(contexts, "auto", 1, rng)
