@@ -83,11 +83,13 @@ def render(
     k, r = fit.loadings.shape
     # None again if the rank was given.
     selection = model.rank_choice_ if selection is None else selection
-    # The replicability of a rank selection is that of the MCPCs of MCPCA(rank) with default settings, column by column:
-    # those of another solver, of orthogonal MCPCs or of weighted contexts are others.
+    # The evidence of the model's own choice is of its MCPCs, column by column. That of another selection is of the MCPCs
+    # of MCPCA(rank) with default settings: those of another solver, orthogonal or of weighted contexts are others.
     is_default = model.solver_ == "mspm" and not model.orthogonal and model.context_weights is None
-    if replicability is None and isinstance(selection, RankSelection) and selection.rank == r and is_default:
-        replicability = selection.replicability
+    is_own = selection is model.rank_choice_
+    if isinstance(selection, RankSelection) and selection.rank == r and (is_own or is_default):
+        replicability = selection.replicability if replicability is None else replicability
+        context_dependence = selection.dependence if context_dependence is None else context_dependence
     _check_result("selection", selection, (RankSelection, RankChoice), (k, r))
     _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
     _check_result("replicability", replicability, (Replicability,), (k, r))
