@@ -1,5 +1,6 @@
 """The commands give what the library gives, with names; their words, and exit codes that mean something."""
 
+import importlib.util
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from reading_reports import content
 from table_files import FEATURES, frame, planted, write_all, write_folder
 
 import mcpca
@@ -807,6 +809,11 @@ def test_whether_mcpcs_are_of_the_contexts(fitted, inputs, tmp_path, capsys):
     assert main([*command, "-q"]) == 0
     assert not (out / "context_dependence.csv").exists()
     assert json.loads((out / "diagnostics.json").read_text())["context_dependence"] is None
+    # The report of a model finds it beside the model.
+    if importlib.util.find_spec("plotly") is not None:
+        assert main(["report", str(fitted), "-o", str(tmp_path / "page.html"), "-q"]) == 0
+        shown = content((tmp_path / "page.html").read_text(encoding="utf-8"))["ofMcpcs"]["dependence"]
+        assert shown["dependent"] == expected.dependent.tolist()
     # What cannot be tested is a note, and the fit goes on.
     few = frame().groupby("group").head(3)
     few.to_csv(tmp_path / "few.csv", index=False)

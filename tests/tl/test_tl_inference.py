@@ -158,6 +158,8 @@ def test_context_dependence_is_that_of_the_model(adata):
 
 @pytest.mark.parametrize("form", ["h5ad", "zarr"])
 def test_context_dependence_comes_back_from_files_and_is_shown(adata, tmp_path, form):
+    if form == "zarr":
+        pytest.importorskip("zarr")
     found = mcpca.tl.context_dependence(adata, n_splits=1, n_permutations=39)
     path = tmp_path / f"cells.{form}"
     getattr(adata, f"write_{form}")(path)

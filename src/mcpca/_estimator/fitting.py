@@ -89,7 +89,7 @@ def fit_rows(
             groups,
             None,
             f"{given}, and nothing else of a fit splits rows",
-            "drop it, and pass it to replicability, bootstrap, standard_errors and presence",
+            "drop it, and pass it to replicability, context_dependence, bootstrap, standard_errors and presence",
         )
     if parameters.missing != "error":
         from .missing import fit_incomplete  # here, because that module imports this one

@@ -51,6 +51,7 @@ from .label_permutation import (
 from .replication import by_context, refit, refit_in_threads
 from .sampling import MIN_ROWS, Halves, checked_groups
 
+_SCALE_PERMUTATIONS = 199  # at most: what comes out is only compared with the level
 FitHalf = Callable[[Contexts, np.random.Generator], Array]
 
 
@@ -182,7 +183,8 @@ def dependence_of(
     if p_value <= LEVEL and r > 1:
         scaled = test.without_scale()
         relative = dispersion_beyond_scale(*scaled.variances(scaled.observed))
-        beyond = _whole(relative, scaled.permuted(dispersion_beyond_scale, n_permutations, second, workers, silent), S)
+        n = min(n_permutations, _SCALE_PERMUTATIONS)
+        beyond = _whole(relative, scaled.permuted(dispersion_beyond_scale, n, second, workers, silent), S)
     return ContextDependence(
         p_value,
         over_splits(upper_tail(observed, null).reshape(S, r)),

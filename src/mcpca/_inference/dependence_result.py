@@ -156,7 +156,7 @@ class ContextDependence(Shown):
         if outcome == "scale":
             words.append(
                 "Contexts differ by their overall scale only: one factor a context explains the differences of all "
-                f"axes ({_p(self.p_value_beyond_scale, self.n_permutations)} for more than that), so pooled PCA of "
+                f"axes (p = {self.p_value_beyond_scale:.2g} for more than that), so pooled PCA of "
                 "rows divided by the scale of their context would do."
             )
         elif outcome == "diffuse":
