@@ -45,7 +45,7 @@ from .._utils.progress import silent
 from .._utils.types import Array
 
 # Mean squared correlation of features, in units of what chance gives, below which they are principal axes: 0 for those
-# of the rows themselves, 0.6 where every second row was dropped after the PCA, 1.4 and more for measured features
+# of the rows themselves, 0.6 where every second row was dropped after the PCA, 1.3 and more for measured features
 # (benchmarks/auto_solver.py prints them).
 _BELOW_CHANCE = 0.9
 # Least noise of a feature in the log-likelihood, as a share of its variance in an average context: without it a
@@ -251,7 +251,7 @@ def deciding_error(data: FitData) -> str:
 
     Principal axes are uncorrelated over all rows. Features that were measured are correlated, by chance if by nothing
     else: squared correlations of n independent rows have the mean ``1 / (n - 1)``. Less than that, on average over all
-    pairs, is what only a PCA of these rows leaves, or of these and some more. Correlations have no unit, and neither
+    pairs, is what only a PCA of these rows leaves, or of these and some others. Correlations have no unit, and neither
     has the answer.
     """
     if data.nuisance is not None:
