@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import rankdata
 
-from .._covariances.context_covariances import ContextCovariances
-from .._covariances.stack import CovarianceStack
+from .._covariances.interface import Covariances
 from .._covariances.subspace import Core
 from .._data.contexts import Contexts
 from .._inference import sampling
@@ -46,35 +45,31 @@ def seed_stability(core: Core, n_seed_pairs: int, ranks: Sequence[int], sweep: S
     return np.array(sweep.over(sweep.stage("seeds", ranks), mean_score, ranks, core))
 
 
-def bayesian_information(
-    moments: ContextCovariances, core: Core, ranks: Sequence[int], sweep: Sweep, progress: Search
-) -> Array:
+def bayesian_information(whole: SampleFits, ranks: Sequence[int], progress: Search) -> Array:
     """Return BIC (m,): ``(r (p + k - 1) + k) log n - 2 log L``, for r components and k noise variances.
 
     ``r (p + k - 1)`` is the dimension of the model: unit columns of A, and B (the paper's Proposition).
     """
-    S = CovarianceStack(moments.covariances)
-    n = moments.n_samples
+    S = whole.covariances()
+    n = whole.n_samples
     k = S.n_contexts
     p = S.n_features
 
     def criterion(r: int) -> float:
-        model = maximum_likelihood(moments, core, r, sweep)
+        model = maximum_likelihood(S, n, whole, r)
         log_likelihood = n @ model.log_likelihoods(model.likelihood(S, n))
         # Columns of A have unit length, p - 1 parameters each, and k loadings each; then k noise variances.
         n_parameters = r * (p + k - 1) + k
         return float(n_parameters * np.log(n.sum()) - 2 * log_likelihood)
 
-    return np.array(sweep.over(progress, criterion, ranks, core))
+    return np.array(whole.sweep.over(progress, criterion, ranks, whole.core))
 
 
-def maximum_likelihood(moments: ContextCovariances, core: Core, r: int, sweep: Sweep) -> GaussianModel:
-    """Fit ``solver="ml"`` with isotropic noise, to the accuracy of the sweep."""
-    S = CovarianceStack(moments.covariances)
+def maximum_likelihood(S: Covariances, n: Array, fits: SampleFits, r: int) -> GaussianModel:
+    """Fit ``solver="ml"`` with isotropic noise to the covariances ``S`` of ``fits``, to the accuracy of a sweep."""
     # Contexts weigh by their rows, as in MCPCA(solver="ml").
-    freedom = moments.n_samples - 1.0
-    settings = Settings(sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, silent, freedom)
-    solution = get_solver("ml", False, S.n_contexts)(S, core, r, settings)
+    settings = Settings(fits.sweep.generator(r), _LIKELIHOOD_TOL, _LIKELIHOOD_STEPS, silent, n - 1.0)
+    solution = get_solver("ml", False, S.n_contexts)(S, fits.core, r, settings)
     assert solution.loadings is not None
     assert solution.noise is not None
     return GaussianModel(solution.components, solution.loadings, solution.noise)

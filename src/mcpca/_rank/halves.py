@@ -7,13 +7,11 @@ The first splits are fitted at all ranks that are examined, more of them only wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .._covariances.context_covariances import ContextCovariances
-from .._covariances.stack import CovarianceStack
+from .._covariances.interface import Covariances
 from .._data.contexts import Contexts
 from .._inference import sampling
 from .._inference.context_dependence import FittedHalves
@@ -28,6 +26,8 @@ from .sample_fits import FitAtRank, SampleFits, Sweep
 _HALVES_KEY = 1
 _CONTEXTS_KEY = 3
 _ORDER_KEY = 4
+# Numbers in the bases and cores of all splits that are kept for other ranks, 256 MB.
+_KEPT_NUMBERS = 2**25
 MOST_SPLITS = 20  # that the choice of a rank takes, unless more are asked for
 
 Pair = tuple[FitAtRank | None, FitAtRank | None]
@@ -49,8 +49,9 @@ class Halves:
         n_splits = min(n_splits, self.halving.n_splits)
         progress = Search(sweep.report, "halves of contexts" if by == "contexts" else "halves", 2 * n_splits)
         self.splits = [self._split(i, sweep, progress) for i in range(n_splits)]
-        # Fits of other splits by rank: a half itself, with its basis, is not kept.
+        # Fits of other splits by rank. The halves themselves, with their bases, are kept while these are small.
         self._more: dict[int, list[Pair]] = {}
+        self._kept: dict[int, list[SampleFits]] = {}
         self._cosines: dict[int, list[Array]] = {}
 
     def _split(self, i: int, sweep: Sweep, progress: Search) -> list[SampleFits]:
@@ -71,17 +72,18 @@ class Halves:
 
     def fit_more(self, r: int, n_splits: int) -> bool:
         """Bring the number of splits at rank ``r`` up to ``n_splits``; return whether that added any."""
-        # Each more split costs two stacks of covariances and two bases: only a rank in question gets them.
+        # Each more split costs covariances and a basis of both halves: only a rank in question gets them.
         more = self._more.setdefault(r, [])
         have = len(self.splits) + len(more)
         wanted = range(have, min(n_splits, self.halving.n_splits))
-        # A half and its fit; a basis for this one rank is enough.
         progress = Search(self.sweep.report, f"{n_splits} splits at rank {r}", 2 * len(wanted) * (r + 1))
         for i in wanted:
-            parts = self._split(i, replace(self.sweep, largest=r), progress)
+            parts = self._kept.get(i) or self._split(i, self.sweep, progress)
             for part in parts:
                 part.fit([r], progress)
             more.append((parts[0].fits[r], parts[1].fits[r]))
+            if sum(part.size for part in parts) * MOST_SPLITS <= _KEPT_NUMBERS:
+                self._kept[i] = parts
         progress.finish()
         return len(wanted) > 0
 
@@ -143,28 +145,23 @@ class Halves:
                 errors.append(1 - float(gain) / other.squared_norm)
         return float(np.mean(errors))
 
-    def held_out_likelihoods(self, ranks: Sequence[int], sweep: Sweep, progress: Search) -> Array:
+    def held_out_likelihoods(self, ranks: Sequence[int], progress: Search) -> Array:
         """Return the mean log-density (m,) of a row of the first split's other half, about the mean of its context."""
         # Only one split: three fits of solver="ml" at each rank cost more than everything else together. Covariances of
-        # halves were released, and are computed again once for all ranks.
+        # halves that were released are computed again once for all ranks.
         first, second = self.splits[0]
-        moments = (first.moments(), second.moments())
+        S = (first.covariances(), second.covariances())
         curves = [
-            _likelihoods_in_other_half(first, *moments, ranks, sweep, progress),
-            _likelihoods_in_other_half(second, *moments[::-1], ranks, sweep, progress),
+            _likelihoods_in_other_half(first, second, *S, ranks, progress),
+            _likelihoods_in_other_half(second, first, *S[::-1], ranks, progress),
         ]
         return np.asarray(np.mean(curves, axis=0))
 
 
 def _likelihoods_in_other_half(
-    half: SampleFits,
-    fitted: ContextCovariances,
-    other: ContextCovariances,
-    ranks: Sequence[int],
-    sweep: Sweep,
-    progress: Search,
+    half: SampleFits, other: SampleFits, S: Covariances, S_other: Covariances, ranks: Sequence[int], progress: Search
 ) -> list[Any]:
-    """Return the mean log-density of a row of ``other`` under models of the covariances ``fitted`` of ``half``."""
+    """Return the mean log-density of a row of ``other`` under models of ``half``, for the covariances of both."""
     n = other.n_samples
 
     def mean_log_density(r: int) -> float:
@@ -172,8 +169,7 @@ def _likelihoods_in_other_half(
             return np.nan
         # The covariances of the other half are about its own means: the criterion judges covariances, and leaves means
         # aside.
-        model = maximum_likelihood(fitted, half.core, r, sweep)
-        likelihood = model.likelihood(CovarianceStack(other.covariances), n)
-        return float(np.average(model.log_likelihoods(likelihood), weights=n))
+        model = maximum_likelihood(S, half.n_samples, half, r)
+        return float(np.average(model.log_likelihoods(model.likelihood(S_other, n)), weights=n))
 
-    return sweep.over(progress, mean_log_density, ranks, half.core)
+    return half.sweep.over(progress, mean_log_density, ranks, half.core)

@@ -81,19 +81,22 @@ class Curves:
 
     ``grid`` are the ranks that may be examined, ``ranks`` those that were. ``columns`` holds one array (m,) per
     criterion that was requested, ``pairwise`` those with a value for each pair of ranks (m, m), and ``scree`` the
-    singular values with their band (p,).
+    singular values with their band (p,). ``moments`` is None where the stack would be too large, and ``halves`` are
+    given if they were needed before.
     """
 
     def __init__(
         self,
         contexts: Contexts | None,
-        moments: ContextCovariances,
+        moments: ContextCovariances | None,
         test: ResidualTest,
         sweep: Sweep,
         n_splits: int,
         grid: Array,
+        halves: Halves | None = None,
     ) -> None:
         self.contexts = contexts
+        self._first_halves = halves
         self.moments = moments
         self.test = test
         self.sweep = sweep
@@ -114,6 +117,8 @@ class Curves:
     @cached_property
     def halves(self) -> Halves | None:
         """Fits of random halves of the rows; None without rows."""
+        if self._first_halves is not None:
+            return self._first_halves
         return None if self.contexts is None else Halves(self.contexts, self.n_splits, self.sweep)
 
     @cached_property
@@ -238,7 +243,9 @@ class Curves:
     def settle_components(self, r: int, threshold: float) -> None:
         """Add splits at rank ``r`` until it is clear which components come back, or there are as many as we take."""
         assert self.halves is not None
-        for n_splits in _SPLITS_OF_COMPONENTS:
+        # By passes over the rows splits cost most.
+        enough = _SPLITS_OF_COMPONENTS if self.moments is not None else _SPLITS_OF_RANKS
+        for n_splits in enough:
             unordered = self.halves.unordered(r)
             # With every pair above in every split no order could leave a component in doubt.
             if np.isnan(unordered).any() or (len(unordered) > 1 and unordered.min() > REPLICATES):
@@ -258,7 +265,8 @@ class Curves:
         sweep = self.sweep
         whole = self.whole
         whole.fit(ranks, self.progress)
-        if "scree" in criteria:
+        # Without a stack the test is one of directions of a half, whose scree is not that of the data.
+        if "scree" in criteria and self.moments is not None:
             self.scree = _scree(*self.test.with_levels_at(ranks, sweep.report))
             # Rank r is judged by singular value r, at index r - 1.
             self.columns |= {name: values[np.array(ranks) - 1] for name, values in self.scree.items()}
@@ -277,8 +285,8 @@ class Curves:
             # Three fits of solver="ml" at each rank: both halves of the first split, and all rows.
             progress = sweep.stage("likelihood", ranks, 1 if self.halves is None else 3)
             if self.halves is not None:
-                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep, progress)
-            self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep, progress)
+                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, progress)
+            self.columns["BIC"] = bayesian_information(whole, ranks, progress)
 
     def _add_contexts(self, ranks: list[int]) -> None:
         """Fit halves of the contexts; without a column if there are too few of them."""

@@ -20,6 +20,8 @@ from .._utils.user_warnings import warn
 from .._utils.wording import beside, listed
 from ..exceptions import SmallContextsWarning, UncertainRankWarning
 from .evidence import Evidence
+from .halves import Halves
+from .leading_directions import LARGEST_RANK, in_directions, noise_directions
 from .noise_test import STANDARD_DEVIATIONS, ResidualTest
 from .paper_rule import check_ranks, check_within_data
 from .rank_curves import Curves, default_ranks, thinned
@@ -96,13 +98,12 @@ def recommend(
     report: Report,
 ) -> Recommendation:
     """Choose a rank for validated ``data``, for models fitted by ``method``; the others are those of ``select_rank``."""
-    S = data.moments.covariances
-    n = data.moments.n_samples
-    p = S.shape[1]
+    n = data.n_samples
+    p = data.n_features
     candidates = None if ranks is None else check_ranks(ranks, p, "ranks")
     # One draw whatever follows: the caller's generator then moves on equally far for every outcome.
     seed = int(rng.integers(2**62))
-    if not S.any():
+    if not data.varies:
         raise ValueError(
             "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
         )
@@ -118,7 +119,7 @@ def recommend(
         notes = [SmallContextsWarning(text)]
     # The fit keeps all contexts; only the tests go without the small ones.
     tested = data.subset(large_enough)
-    if not len(large_enough) or not tested.moments.covariances.any():
+    if not len(large_enough) or not tested.varies:
         return _cannot_tell("no context has enough rows to be tested.", threshold, data, last, notes)
     # Threads go over contexts and ranks: BLAS threads on top of them would compete for the same cores.
     sweep = Sweep(1, seed, workers or n_workers(), report, method)
@@ -137,23 +138,33 @@ def _test_and_search(
     threshold: float,
     sweep: Sweep,
 ) -> Recommendation:
-    moments = data.moments
-    contexts = data.contexts
+    halves = None
+    moments, contexts = data.moments, data.contexts
+    if moments is None:
+        assert contexts is not None
+        # Halves first: the test looks at the rows of one along directions of the other.
+        sweep = replace(sweep, largest=min(LARGEST_RANK, data.n_features - 1))
+        halves = Halves(contexts, n_splits, sweep)
+        first, second = halves.splits[0]
+        assert second.contexts is not None
+        moments, contexts = in_directions(second.contexts, noise_directions(first))
+        null = "isotropic"
     test = ResidualTest(moments, contexts, null, sweep.seed, sweep.workers, sweep.report)
     above = test.directions_above_noise()
     # In order of cost: the power of the test takes draws, and matters only if nothing was found in few rows.
-    conclusive = above > 0 or int(moments.n_samples.sum()) > _ROWS_WITH_POWER or test.has_power()
+    conclusive = above > 0 or int(data.n_samples.sum()) > _ROWS_WITH_POWER or test.has_power()
     if candidates is None:
-        grid = default_ranks(above, test.data_rank, moments.n_samples)
+        grid = default_ranks(above, test.data_rank, data.n_samples)
+        grid = grid if halves is None else grid[grid <= sweep.largest]
         all_beyond = False
     else:
-        check_within_data(candidates, test.data_rank, "ranks")
+        check_within_data(candidates, test.data_rank if halves is None else sweep.largest, "ranks")
         # No rank beyond ``above`` is recommended: where all candidates are, ``above`` itself takes part.
         all_beyond = 0 < above < int(candidates[0])
         grid = np.concatenate([[above], candidates]) if all_beyond else candidates
     # The basis is made for the largest rank that may be asked for, so it is known before the first fit.
-    sweep = replace(sweep, largest=int(grid[-1]))
-    curves = Curves(contexts, moments, test, sweep, n_splits, grid)
+    sweep = sweep if halves is not None else replace(sweep, largest=int(grid[-1]))
+    curves = Curves(data.contexts, data.moments, test, sweep, n_splits, grid, halves)
     if above:
         curves.search([int(r) for r in grid if r <= above], threshold, patient=candidates is not None)
     draft = _decide(test, above, curves, threshold, conclusive)
@@ -264,7 +275,7 @@ def _on_some_features(data: RankData, p: int) -> list[str]:
 
 def _too_small(data: RankData, n: Array) -> str:
     small = np.flatnonzero(n < MIN_ROWS)
-    names = data.moments.contexts.tolist()
+    names = data.names.tolist()
     small_contexts = listed([f"{names[i]!r} ({n[i]})" for i in small])
     return (
         f"{len(small)} of {len(n)} contexts have fewer than {MIN_ROWS} rows, too few for a say in the choice of the "

@@ -131,22 +131,30 @@ class SampleFits:
         self.squared_norm = float(S.squared_norms().sum())
         is_large = given is None and isinstance(S, CovarianceStack) and S.values.size > _KEPT_NUMBERS
         # A core that is the stack itself is not released by going without it.
-        self.products = self._by_rows() if is_large and self.core.basis is not None else S
-        if is_large:
+        self._is_released = is_large and self.core.basis is not None
+        self.products = self._by_rows() if self._is_released else S
+        if self._is_released:
             _ = self.core.tensor  # from the stack, while it is there
         self.fits: dict[int, FitAtRank | None] = {}
 
-    def moments(self) -> ContextCovariances:
-        """Return the covariances, computed anew if they were not given."""
-        if self._given is not None:
-            return self._given
-        assert self.contexts is not None
-        return covariances_of(self.contexts, silent)
+    @property
+    def size(self) -> int:
+        """How many numbers are held for further fits: those of the core, and of covariances that were not released."""
+        S = self.products
+        tensor = self.core.tensor.size
+        return tensor + (int(S.values.size) if isinstance(S, CovarianceStack) else 0)
+
+    def covariances(self) -> Covariances:
+        """Return the covariances for many products: formed anew if they were released."""
+        return self._covariances() if self._is_released else self.products
 
     def _covariances(self) -> Covariances:
         largest = self.sweep.largest
-        if self._given is not None or self.contexts is None or not by_passes(self.contexts, largest):
-            return CovarianceStack(self.moments().covariances)
+        if self._given is not None:
+            return CovarianceStack(self._given.covariances)
+        assert self.contexts is not None
+        if not by_passes(self.contexts, largest):
+            return CovarianceStack(covariances_of(self.contexts, silent).covariances)
         passes = Passes(silent, Checkpoint(None, {}), _BASIS_TOL)
         sketch = max(largest + eigenbasis.SPARE, -(-width(largest, len(self.contexts.names)) // 2))
         return StreamedCovariances.of(self.contexts, sketch, passes)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._covariances.checkpoint import Checkpoint
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.fit_data import FitData, fit_data_of_covariances, without_basis
+from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows, without_basis
+from .._covariances.interface import Covariances
 from .._covariances.nuisance import check_nuisance
 from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_counts, check_covariances
@@ -416,7 +418,7 @@ def _select(
         weights = check_weights(context_weights, whole.names)
         method = replace(method, weights=dict(zip(whole.names.tolist(), weights.tolist(), strict=True)))
     # From here on the same steps as in ``automatic_rank``, hence the same rank for the same data and seed.
-    data = rank_data(whole, whole.counts, report)
+    data = rank_data(whole, whole.counts)
     recommendation = recommend(data, method=method, rng=rng, report=report, **options)
     recommendation.issue_warnings()
     # What comes back is reported for the model that the user will fit, which need not be the sweep's less exact one.
@@ -425,9 +427,8 @@ def _select(
     if recommendation.decided_by_halves and data.of_features is None:
         A = _model_of_all_rows(data, recommendation.rank, method, random_state, int(rng.integers(2**62)))
     # Rows were scaled by a power of two to keep squares in range; results are in the unit of the data.
-    n_rows = int(data.moments.n_samples.sum())
-    p = data.moments.covariances.shape[1]
-    return selection_from(recommendation, A).times_power(whole.exponent, n_rows, p)
+    n_rows = int(data.n_samples.sum())
+    return selection_from(recommendation, A).times_power(whole.exponent, n_rows, data.n_features)
 
 
 def _read_covariances(X: Array, y: Any, n_samples: Any, options: dict[str, Any]) -> FitData:
@@ -523,17 +524,21 @@ def _model_of_all_rows(data: RankData, r: int, method: Method, random_state: Any
     """Return the components of the ``MCPCA`` of rank r that the user would fit with this ``random_state``."""
     # An integer seed gives the very model that the user will fit; other random states have moved on by then.
     rng = np.random.default_rng(random_state if isinstance(random_state, (int, np.integer)) else seed)
-    moments = data.moments
+    if data.moments is not None:
+        S: Covariances = CovarianceStack(data.moments.covariances)
+    else:
+        assert data.contexts is not None
+        S = fit_data_of_rows(data.contexts, r, _MODEL_TOL, silent, Checkpoint(None, {})).covariances
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they concern whoever fits this model
         model, _ = decompose_checked(
-            CovarianceStack(moments.covariances),
+            S,
             r,
             solver=method.solver,
             orthogonal=method.orthogonal,
             noise=method.noise,
-            counts=moments.n_samples,
-            weights=None if method.weights is None else method.of_contexts(moments.contexts),
+            counts=data.n_samples,
+            weights=None if method.weights is None else method.of_contexts(data.names),
             rng=rng,
             report=silent,
             tol=_MODEL_TOL,
