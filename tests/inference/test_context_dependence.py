@@ -154,7 +154,7 @@ def test_scores_are_those_on_the_axes_of_the_other_half(differing):
 
     (split,) = core.fit_halves(contexts, fit, 1, np.random.default_rng(0), silent)
     _, sides = core._sides(contexts, [split])
-    Z = core._scores(contexts, [list(split.axes)], sides)
+    Z = core._scores(contexts, [[np.linalg.pinv(half).T for half in split.axes]], sides)
     side = np.concatenate(sides)[:, 0]
     assert sorted(np.unique(side).tolist()) == [0, 1]
     rows = np.concatenate([X[y == i] - X[y == i].mean(axis=0) for i in range(6)])
@@ -183,6 +183,9 @@ def test_the_core_takes_halves_that_were_fitted(differing):
     two = core.dependence_of(contexts, model.components_, halves, rng=np.random.default_rng(5), **options)
     np.testing.assert_array_equal(one.p_values, two.p_values)
     np.testing.assert_array_equal(one.statistics, two.statistics)
+    # Some of the model's axes: what is said of them stays, since halves are looked at on all of theirs.
+    some = core.dependence_of(contexts, model.components_[:, 1:], halves, rng=np.random.default_rng(5), **options)
+    np.testing.assert_allclose(some.statistics, one.statistics[1:], rtol=1e-9)
     # Another order of the model's axes is another order of the answer.
     back = core.dependence_of(contexts, model.components_[:, ::-1], halves, rng=np.random.default_rng(5), **options)
     np.testing.assert_allclose(back.statistics, one.statistics[::-1], rtol=1e-9)

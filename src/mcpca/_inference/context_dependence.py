@@ -156,7 +156,7 @@ def dependence_of(
     test_rng = rng.spawn(1)[0]
     fitted = fit_halves(contexts, halves, n_splits, rng, report) if callable(halves) else list(halves)
     A = np.asarray(components, dtype=np.float64)
-    axes = [[_matched(half, A) for half in split.axes] for split in fitted]
+    matched = [[_matched(half, A) for half in split.axes] for split in fitted]
     taken, sides = _sides(contexts, fitted)
     if not taken.all():
         left_out = (*left_out, *contexts.names[~taken].tolist())
@@ -170,7 +170,7 @@ def dependence_of(
     k = len(contexts.names)
     S = len(fitted)
     r = A.shape[1]
-    Z = _scores(contexts, [[matched for matched, _ in pair] for pair in axes], sides)
+    Z = _scores(contexts, [[directions for directions, _ in pair] for pair in matched], sides)
     units = units_of_rows(contexts, test_rng) if contexts.groups is None else units_of_groups(contexts)
     test = LabelTest.of(Z, np.repeat(np.arange(k), contexts.n_samples), units, k)
     workers = n_workers() if workers is None else workers
@@ -193,7 +193,7 @@ def dependence_of(
         variances.reshape(k, S, r).mean(axis=1),
         contexts.names,
         contexts.n_samples,
-        np.mean([cosines for pair in axes for _, cosines in pair], axis=0),
+        np.mean([cosines for pair in matched for _, cosines in pair], axis=0),
         beyond,
         len(fitted),
         n_permutations,
@@ -209,9 +209,12 @@ def _whole(observed: Array, null: Array, n_splits: int) -> float:
 
 
 def _matched(half: Array, A: Array) -> tuple[Array, Array]:
-    """Return the axes of a half in the order of A, and their |cos|."""
+    """Return directions (p, r) that give the scores on those axes of a half which match A, and their |cos|.
+
+    They are those of all axes of the half, so that what others have of a row is taken off.
+    """
     matching = match_components(half, A)
-    return matching.apply(half), matching.cosines
+    return np.linalg.pinv(half).T[:, matching.indices], matching.cosines
 
 
 def _sides(contexts: Contexts, fitted: Sequence[FittedHalves]) -> tuple[Array, list[Array]]:
@@ -230,25 +233,25 @@ def _numbers(rows: slice | Array) -> Array:
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
-def _scores(contexts: Contexts, axes: Sequence[Sequence[Array]], sides: Sequence[Array]) -> Array:
+def _scores(contexts: Contexts, directions: Sequence[Sequence[Array]], sides: Sequence[Array]) -> Array:
     """Return scores (n, s r) of rows on the axes of the half that they are not in, centred and with mean square 1.
 
-    ``axes[s][h]`` (p, r) are those of half h of split s.
+    ``directions[s][h]`` (p, r) are those of half h of split s.
     """
-    S = len(axes)
+    S = len(directions)
     # (p, s 2 r): scores on all axes by one product, of which each row keeps those of the half that it is not in.
-    directions = np.hstack([np.linalg.pinv(half).T for pair in axes for half in pair])
+    side_by_side = np.hstack([half for pair in directions for half in pair])
     bases = None if contexts.nuisance is None else context_bases(contexts.nuisance)
     whole: dict[int, Array] = {}
     parts: list[Array] = []
     for i, of_context in enumerate(sides):
         source = contexts.sources[i]
         if source.in_memory:
-            scores = np.asarray(contexts.block(i) @ directions)
+            scores = np.asarray(contexts.block(i) @ side_by_side)
         else:
             # Files are read once, in order, for all their contexts.
             if id(source) not in whole:
-                whole[id(source)] = projected_rows(source, directions)
+                whole[id(source)] = projected_rows(source, side_by_side)
             scores = whole[id(source)][contexts.rows[i]]
         if not np.isfinite(scores).all():
             contexts.check_finite(i)
