@@ -273,6 +273,8 @@ def _run(model: Any, run: Mapping[str, Any]) -> list[list[str]]:
     # verbose has no effect on results.
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "verbose"}
     table += [[f"parameter {name}", _text(value)] for name, value in parameters.items()]
+    if model.solver_choice_ is not None:
+        table.append(["solver chosen", model.solver_choice_.reason])
     table.append(["iterations", str(model.n_iter_)])
     if model.n_passes_ is not None:
         table.append(["passes over the rows", str(model.n_passes_)])
