@@ -1,11 +1,12 @@
-"""How many directions does the noise test find, in noise of many kinds and beside planted axes?
+"""Claims: the noise test finds nothing in noise of many kinds, and planted axes, in the time of a few fits.
 
-    python benchmarks/noise_test.py [--only noise planted shared time] [--data-sets 40]
+python benchmarks/noise_test.py [--only noise planted shared time] [--data-sets 40]
 
 Noise: 40 data sets of each kind, with seeds from 1000 on; what counts is how often there is no direction above noise.
-Planted: 5 axes, designs of ``designs.py``, seeds 1000 to 1019. Shared: noise and one axis that all 12 contexts have with
-the same variance, up to a little above what pooled PCA could find at all, sqrt(p / n) (Baik, Ben Arous and Peche); beside
-it, what parallel analysis of the pooled rows finds. Time: the test over one fit, on the seven shapes of ``problems.py``.
+Planted: 5 axes, designs of ``designs.py``, seeds 1000 to 1019. Shared: noise and one axis that all 12 contexts have
+with the same variance, from what pooled PCA could find at all, sqrt(p / n) (Baik, Ben Arous and Peche), to three times
+that; beside it, what parallel analysis of the pooled rows finds. Time: the test over one fit, on the seven shapes of
+``problems.py``.
 Seeds below 1000 were used to build the test, and none from there on.
 """
 
@@ -27,7 +28,7 @@ from problems import SHAPES
 
 FIRST_SEED = 1000
 PLANTED = ("base", "weak", "row t5", "noise by context", "noise by feature", "unequal n")
-SHARED = (0.0, 1.1, 1.3, 1.6, 2.0)  # variance of the shared axis over the pooled threshold
+SHARED = (0.0, 1.3, 1.6, 2.0, 2.5, 3.0)  # variance of the shared axis over the pooled threshold
 Rows = tuple[np.ndarray, np.ndarray]
 
 

@@ -6,14 +6,14 @@ mean 1 the sizes of rows: all 1 (nearly) for Gaussian noise, unequal where whole
     y(h) = 1 / h + R(h),   R(h) = mean_l t_l / (1 - g t_l h),
 
 is the inverse of the Cauchy transform of the eigenvalues of W (Marchenko and Pastur), and W has its edges where y' = 0.
-The noise test looks at ``L = sum_i w_i (W_i - I)^2``. Squares have ``G(x^2) = (G_D(x) - G_D(-x)) / (2 x)``, R-transforms
-of free matrices add up, and so the top edge of L is
+The noise test looks at ``L = sum_i w_i (W_i - I)^2``. Squares have ``G(x^2) = (G_D(x) - G_D(-x)) / (2 x)``, and
+R-transforms of free matrices add up, so the top edge of L is
 
     min over s of  z(s) = 1 / s + sum_i (z_i(s) - 1 / s),   z_i the inverse Cauchy transform of ``w_i (W_i - I)^2``.
 
-For f >> m this is ``m (sqrt(k) + 1)^2`` for weights f_i. A top eigenvalue is an edge plus ``(z'' / 2)^(1/3) m^(-2/3)`` times
-a variable of Tracy and Widom (mean -1.21, standard deviation 1.27), at an edge times ``1 + 1 / m - 2 / m^2``: W has so
-much more variance than the limit. Over 1 to 50 contexts of 6 to 200 features, with more rows than features or fewer,
+For f >> m this is ``m (sqrt(k) + 1)^2`` for weights f_i. A top eigenvalue is an edge plus ``(z'' / 2)^(1/3) m^(-2/3)``
+times a variable of Tracy and Widom (mean -1.21, standard deviation 1.27), at an edge times ``1 + 1 / m - 2 / m^2``: W
+has so much more variance than the limit. Over 1 to 50 contexts of 6 to 200 features, with more rows than features or fewer,
 simulated means are within half a standard deviation of this, and standard deviations within a quarter of themselves.
 """
 
@@ -31,6 +31,7 @@ _GRID = 240  # points of the parameter at which laws are tabulated
 _STEPS = 60  # of bisections: to the last digit
 _CLASSES = 12  # contexts of similar weight and size are taken together: at most so many classes
 _SIZES = 48  # values by which the sizes of the rows of a class are represented
+_VERY_LARGE = 1e8
 _LEAST_SCALE = 1e-3  # of the edge: a law whose curvature is not resolved has at least this scale
 
 
@@ -160,18 +161,26 @@ def _right_end(g: float, t: Array, share: Array) -> float:
     return low
 
 
+def _left_end(g: float, t: Array, share: Array) -> float:
+    """Return the u = -h at which y is the left edge, ``u^2 mean g t^2 / (1 + g t u)^2 = 1``; or a very large one."""
+    low, high = 0.0, _VERY_LARGE / g
+    if high * high * float(share @ (g * t**2 / (1 + g * t * high) ** 2)) < 1:
+        return high  # W is singular, and has no left edge above 0
+    for _ in range(3 * _STEPS):
+        # Geometric steps: the end may be anywhere.
+        u = np.sqrt(max(low, 1e-6) * high)
+        beyond = u * u * float(share @ (g * t**2 / (1 + g * t * u) ** 2)) > 1
+        low, high = (low, u) if beyond else (u, high)
+    return high
+
+
 def _square_table(g: float, t: Array, share: Array) -> tuple[Array, Array]:
     """Return ``G(x^2)`` of ``(W - I)^2`` and ``x^2``, from the edge outwards: G descends."""
     h = _right_end(g, t, share) * np.geomspace(1, 1e-3, _GRID)
     x = _inverse(h, g, t, share) - 1
-    # -G_D(-x) = u > 0 with  x = 1 + 1 / u - mean t / (1 + g t u), which falls in u.
+    # -G_D(-x) = u > 0 with  x = 1 + 1 / u - mean t / (1 + g t u), which falls in u up to the left edge of W.
     low = np.zeros(_GRID)
-    high = np.full(_GRID, 1.0)
-    for _ in range(2 * _STEPS):
-        still = _left(high, g, t, share) > x
-        if not still.any():
-            break
-        high = np.where(still, 2 * high, high)
+    high = np.full(_GRID, _left_end(g, t, share))
     for _ in range(_STEPS):
         u = (low + high) / 2
         above = _left(u, g, t, share) > x

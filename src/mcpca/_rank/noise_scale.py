@@ -48,7 +48,7 @@ def noise_scale(S: Array, freedom: Array, *, equal_features: bool) -> NoiseScale
 
     With ``equal_features`` these are left as they are: principal components have no noise of their own to divide by.
     """
-    k, p, _ = S.shape
+    p = S.shape[1]
     sizes = np.einsum("kpp->k", S).astype(np.float64) / p
     varying = sizes > 0
     if not varying.any():

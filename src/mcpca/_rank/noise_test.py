@@ -1,10 +1,10 @@
-"""Is anything left above noise after r components? The residual, compared with noise in closed form and by random signs.
+"""Is anything left above noise after r components? The residual, against noise in closed form and with random signs.
 
 ``recommend`` asks this first: the answer, the number of directions above noise, is the largest rank it may recommend.
 ``rank_curves`` asks again for the criterion "scree" and for ranks that the search skipped.
 
 Features are divided by their unique standard deviations, contexts by the size of their noise (``noise_scale``). Let
-P project on what is outside the top r of the flattening, m directions, ``Z_i = P S_i P`` and ``t_i = tr Z_i / m``. Noise
+P project on what is outside the top r of the flattening, m directions, ``Z_i = P S_i P``, ``t_i = tr Z_i / m``. Noise
 that is the same in all directions would make ``Z_i`` a multiple of P, so
 
     spread(r) = the top eigenvalue of  sum_i w_i (Z_i / t_i - P)^2,   w_i = f_i min(1, f_i / m) t_i^2 for f_i = n_i - 1,
@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from .._covariances.context_covariances import ContextCovariances
 from .._data.contexts import Contexts
@@ -39,9 +38,9 @@ from .._utils.progress import Search, silent
 from .._utils.types import Array, Report
 from .grouped_rows import GroupedRows
 from .noise_law import TopOfNoise, gaussian_sizes, spread_of_noise, top_of_noise
-from .noise_scale import NoiseScale, noise_scale
+from .noise_scale import noise_scale
 from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_planted_factor
-from .residual_sums import Residual, ResidualSums
+from .residual_sums import ResidualSums, top_pair
 from .single_contexts import single_directions
 
 # A spread above noise exceeds the null's mean by more than this many of its standard deviations. Top eigenvalues have
@@ -55,18 +54,17 @@ _OPEN_BY_LAW = 2.0
 _FITS = 0.03  # mean eigenvalue over the law's, less one, up to which the law is taken at its word
 _SCREE_DRAWS = 10
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
-_DEEP = 64  # directions that are removed at most for that first look
+_DEEP = 48  # directions that are removed at most for that first look
 _CLEAN = 0.5  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
 _UNEQUAL_NOISE = 0.2  # differences of log t_i from which on the sizes of noise are estimated once more
 _REFITS = 2
+_CLEAR = 5.0  # a spread so many times that of noise is not one of features with more noise than others
 _BEYOND_CHANCE = 1.5  # standard deviation of the sizes of features over that of chance, from which on it is real
 _LEFT_FOR_NOISE = 0.8  # of all directions may be removed where the sizes of noise are estimated
 _LEAST_LEFT = 0.1  # share of a feature outside the directions, from which on its noise is estimated from there
 _NOT_NOISE = 20.0  # a mean eigenvalue that exceeds the law's so many times is not that of noise of any kind
 _MOST_SHARED = 20
 _LEAST_FREEDOM = 3.0  # of contexts that take part
-_SMALL_MATRIX = 200  # up to here all eigenvalues are found, beyond it the top one by Lanczos
-_EIGENVALUE_TOL = 1e-4
 _LEAST_RELATIVE_SD = 0.01  # of the null's mean: guards against draws that happen to be nearly equal
 
 
@@ -160,6 +158,7 @@ class ResidualTest:
         self._drawn: dict[int, _Drawn] = {}
         self._sizes: dict[int, list[Array]] | None = None  # of rows, by level; None for equal ones
         self._fits = True
+        self._laws: dict[tuple[int, bool], TopOfNoise] = {}
         self._sums: ResidualSums | None = None
         self.together = 0
         self.shared = 0
@@ -210,7 +209,7 @@ class ResidualTest:
 
     def _spread(self, r: int) -> float:
         known = self.levels.get(r)
-        return known.spread if known is not None else _top_eigenvalue(self.sums.residual(r).spread) / self._unit(r)
+        return known.spread if known is not None else self.sums.residual(r).top()[0] / self._unit(r)
 
     def _unit(self, r: int) -> float:
         """Return the mean t_i^2, which makes spreads of different levels comparable."""
@@ -219,11 +218,18 @@ class ResidualTest:
         return max(float(w @ t**2 / w.sum()), np.finfo(float).tiny)
 
     def _law(self, r: int, *, gaussian: bool = False) -> TopOfNoise:
+        gaussian = gaussian or not self._heavy
+        key = r, gaussian
+        if key not in self._laws:
+            self._laws[key] = self._new_law(r, gaussian)
+        return self._laws[key]
+
+    def _new_law(self, r: int, gaussian: bool) -> TopOfNoise:
         t = self.sums.sizes(r)
         used = np.flatnonzero(t > 0)
         f = self.data.freedom[self.data.varying][used]
         w = (self.sums.weights * t**2)[used] / self._unit(r)
-        if gaussian or self._sizes is None:
+        if gaussian:
             return spread_of_noise(self.p - r, w, f, gaussian_sizes(len(used)))
         sizes = self._sizes_at(r)
         return spread_of_noise(self.p - r, w, f, [sizes[j] for j in used])
@@ -264,11 +270,14 @@ class ResidualTest:
 
     def _misfit(self, r: int) -> float:
         """Return by how much the mean eigenvalue, but for the top one, exceeds the law's, as a share of it."""
-        residual = self.sums.residual(r).spread
         m = self.p - r
-        unit = self._unit(r)
-        rest = (float(np.trace(residual)) / unit - self._spread(r)) / max(m - 1, 1)
-        return rest / self._law(r).bulk - 1
+        law = self._law(r)
+        rest = self.sums.residual(r).trace() / self._unit(r) - self._spread(r)
+        return float(rest / max(m * law.bulk - law.mean, np.finfo(float).tiny) - 1)
+
+    def _chance_of_bulk(self, r: int) -> float:
+        """Return the standard deviation of the mean eigenvalue of Gaussian noise, as a share: of k m^2 / 2 terms."""
+        return float(2 / ((self.p - r) * np.sqrt(len(self.data.varying))))
 
     # The search
 
@@ -287,18 +296,21 @@ class ResidualTest:
         for _ in range(_REFITS):
             if not self._refit_noise(together):
                 break
-            together = self._in_all_contexts()
+            together = self._in_all_contexts(together)
+        while together and self._is_explained(together - 1):
+            together -= 1
         self.shared = self._in_the_pool(together)
         self.together = together + self.shared
+        self._forget_beyond(self.together)
         single = single_directions(
             self.sums, self.null, self._sizes_at(self.together), self.together, self._largest - self.together
         )
         self._progress.finish()
-        return self.together + single
+        return int(self.together + single)
 
     @property
     def _largest(self) -> int:
-        return min(self.p - 1, self.data_rank)
+        return int(min(self.p - 1, self.data_rank))
 
     def _first_look(self, deep: int) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
@@ -336,10 +348,27 @@ class ResidualTest:
         self.data.rescale(self._scale)
         self._sums = None
         self.levels.clear()
+        self._laws.clear()
         self._drawn.clear()
         if self._sizes is not None:
             self._sizes = {}
         return True
+
+    def _is_explained(self, r: int) -> bool:
+        """Whether nothing is left after ``r`` directions once the sizes of noise are those outside of these.
+
+        A feature with more noise than others is a direction that makes itself: it is removed, and its noise then
+        estimated without it. Asked only where the last direction is weak. If there is something left, all stays.
+        """
+        if self._known_level(r).spread > _CLEAR * self._known_level(r).null_mean:
+            return False
+        before = self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes
+        self.levels, self._laws, self._drawn = {}, {}, {}
+        if self._refit_noise(r) and not self.level(r).above_noise:
+            return True
+        self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes = before
+        self.data.rescale(self._scale)
+        return False
 
     def _refitted_features(self, r: int, refined: bool) -> tuple[Array, bool]:
         """Return factors of the scales of features by what is outside r directions, and whether these matter."""
@@ -351,7 +380,7 @@ class ResidualTest:
         known = np.sqrt(np.diag(squared)) > _LEAST_LEFT
         if known.sum() < 2:
             return ones, False
-        left = np.diag(self.sums.residual(r).pooled)[known] - squared[np.ix_(known, ~known)].sum(axis=1)
+        left = np.diag(self.sums.pooled(r).matrix())[known] - squared[np.ix_(known, ~known)].sum(axis=1)
         ratio = np.ones(self.p)
         ratio[known] = np.clip(np.linalg.solve(squared[np.ix_(known, known)], left), 0.05, 20)
         # The same deviation in all contexts adds its square times all rows to the spread, and more to what is pooled.
@@ -361,13 +390,19 @@ class ResidualTest:
         matters = deviation > _BEYOND_CHANCE * chance and (refined or f * deviation**2 > self._law(r).sd)
         return (np.sqrt(ratio) if matters else ones), matters
 
-    def _in_all_contexts(self) -> int:
+    def _in_all_contexts(self, guess: int | None = None) -> int:
         """Return the smallest rank after which the spread is that of noise.
 
         By the closed form; if what is left there is not noise as it describes it, once more with draws at each level.
         """
-        rank = self._search(lambda r: self._known_level(r).above_noise)
-        self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS
+
+        def above(r: int) -> bool:
+            return self._known_level(r).above_noise
+
+        # Other scales rarely change the answer.
+        confirmed = guess is not None and not above(guess) and (guess == 0 or above(guess - 1))
+        rank = guess if guess is not None and confirmed else self._search(above)
+        self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS + 2 * self._chance_of_bulk(rank)
         if not self._trusts_law:
             return self._search(lambda r: self.level(r).above_noise)
         # By the law alone but where it is close, there with draws.
@@ -406,16 +441,21 @@ class ResidualTest:
             if excess <= STANDARD_DEVIATIONS:
                 break
             self.sums.insert(rank, direction)
-            for known in [known for known in self.levels if known > rank]:
-                del self.levels[known]
-            self._drawn = {known: drawn for known, drawn in self._drawn.items() if known <= rank}
+            self._forget_beyond(rank)
             found += 1
         return found
 
+    def _forget_beyond(self, rank: int) -> None:
+        """Forget levels of more than ``rank`` directions: those behind are others now."""
+        self.levels = {r: level for r, level in self.levels.items() if r <= rank}
+        self._drawn = {r: drawn for r, drawn in self._drawn.items() if r <= rank}
+        self._laws = {key: law for key, law in self._laws.items() if key[0] <= rank}
+        if self._sizes is not None:
+            self._sizes = {r: sizes for r, sizes in self._sizes.items() if r <= rank}
+
     def _shared_excess(self, r: int) -> tuple[float, Array]:
         """Return by how many standard deviations the pooled covariance exceeds noise, and its top eigenvector."""
-        pooled = self.sums.residual(r).pooled
-        value, direction = _top_pair(pooled)
+        value, direction = self.sums.pooled(r).top()
         used = self.data.varying
         f = self.data.freedom[used]
         m = self.p - r
@@ -581,22 +621,5 @@ def _excess_bound(values: Array) -> float:
     return mean + STANDARD_DEVIATIONS * max(float(values.std(ddof=1)), _LEAST_RELATIVE_SD * mean)
 
 
-def _top_pair(Z: Array) -> tuple[float, Array]:
-    """Return the top eigenvalue of a symmetric matrix, and its eigenvector."""
-    if len(Z) > _SMALL_MATRIX:
-        start = np.random.default_rng(0).standard_normal(len(Z))
-        try:
-            values, vectors = eigsh(Z, 1, which="LA", v0=start, tol=_EIGENVALUE_TOL)
-        except ArpackNoConvergence:
-            pass
-        else:
-            return float(values[0]), np.asarray(vectors[:, 0])
-    values, vectors = np.linalg.eigh(Z)
-    return float(values[-1]), np.asarray(vectors[:, -1])
-
-
 def _top_eigenvalue(Z: Array) -> float:
-    return float(np.linalg.eigvalsh(Z)[-1]) if len(Z) <= _SMALL_MATRIX else _top_pair(Z)[0]
-
-
-__all__ = ["STANDARD_DEVIATIONS", "Level", "NoiseScale", "Residual", "ResidualTest"]
+    return top_pair(Z)[0]

@@ -81,7 +81,7 @@ class ScaledMoments:
         S = self.S[i].astype(np.float64)
         S *= self._inverse[:, None] / self.size[i]
         S *= self._inverse
-        return S
+        return np.asarray(S)
 
     def combined(self, weights: Array) -> Array:
         """Return ``sum_i weights_i S_i`` (p, p) in units of noise, over the contexts that vary; ``weights`` (k',)."""
@@ -176,7 +176,7 @@ class NullDraws:
             rows = grouped.rows_within(i) if i < k else grouped.rows_between(i - k)[0]
         rows = rows / (self.data.features * np.sqrt(self.data.size[i]))
         along = rows @ V
-        return np.maximum(np.einsum("np,np->n", rows, rows) - np.einsum("nr,nr->n", along, along), 0)
+        return np.asarray(np.maximum(np.einsum("np,np->n", rows, rows) - np.einsum("nr,nr->n", along, along), 0))
 
     def _grouped_scatters(
         self,

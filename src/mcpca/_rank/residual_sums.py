@@ -1,7 +1,7 @@
 """What covariances hold outside r directions, for any r, from sums that are formed once.
 
 Let V (p, r) be orthonormal, ``P = I - V V^T`` and ``Z_i = P S_i P`` (m = p - r directions), ``t_i = tr Z_i / m``. The
-noise test wants the matrix ``L_r = sum_i w_i (Z_i - t_i P)^2`` at many r. Since ``Z_i^2 = P S_i^2 P - P S_i V V^T S_i P``,
+noise test wants the matrix ``L_r = sum_i w_i (Z_i - t_i P)^2`` at many r. As ``Z_i^2 = P S_i^2 P - P S_i V V^T S_i P``,
 
     L_r = P ( sum_i w_i S_i^2 - sum_i w_i (S_i V)(S_i V)^T - 2 sum_i w_i t_i S_i + sum_i w_i t_i^2 I ) P:
 
@@ -12,9 +12,10 @@ vectors of the flattening with the contexts weighted; directions found in other 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from .._linalg.eigenbasis import top_eigenvectors
 from .._utils.types import Array
@@ -22,18 +23,54 @@ from .null_draws import ScaledMoments, projected, square
 
 # Up to here all eigenvectors are found at once; above, some leading ones by Lanczos until more are needed.
 _SMALL = 450
-_LEADING = 64
-_KRYLOV_BLOCKS = 6
+_LEADING = 48
+_KRYLOV_BLOCKS = 5
 _TOL = 1e-3
-_KEPT = 12  # residuals, and partial sums for them, that are kept: three p x p matrices each
+_SMALL_MATRIX = 200  # up to here all eigenvalues are found, beyond it the top one by Lanczos
+_EIGENVALUE_TOL = 1e-4
+_KEPT = 12  # residuals, and partial sums for them, that are kept: a p x p matrix each
 
 
 class Residual(NamedTuple):
-    """``L_r`` (p, p), the ``t_i`` of the contexts that vary (k',), and ``sum_i f_i Z_i / t_i / sum_i f_i`` (p, p)."""
+    """``P M P`` for a symmetric M (p, p) and ``P = I - V V^T``, without forming it where p is large."""
 
-    spread: Array
-    sizes: Array
-    pooled: Array
+    inner: Array
+    V: Array
+
+    def matrix(self) -> Array:
+        """Return ``P M P``; cost O(p^2 r)."""
+        return projected(self.inner, self.V)
+
+    def trace(self) -> float:
+        """Return ``tr P M P``."""
+        return float(np.trace(self.inner) - np.sum(self.V * (self.inner @ self.V)))
+
+    def top(self) -> tuple[float, Array]:
+        """Return the top eigenvalue and its eigenvector; M has to be positive semi-definite outside V."""
+        p = len(self.inner)
+        if p <= _SMALL_MATRIX:
+            return top_pair(self.matrix())
+        V = self.V
+
+        def times(x: Array) -> Array:
+            x = x.ravel()
+            y = self.inner @ (x - V @ (V.T @ x))
+            return np.asarray(y - V @ (V.T @ y))
+
+        return top_pair(LinearOperator((p, p), matvec=times, dtype=np.float64))
+
+
+def top_pair(Z: Any) -> tuple[float, Array]:
+    """Return the top eigenvalue of a symmetric matrix, or operator, and its eigenvector; by Lanczos if it is large."""
+    if Z.shape[0] <= _SMALL_MATRIX:
+        values, vectors = np.linalg.eigh(Z)
+        return float(values[-1]), np.asarray(vectors[:, -1])
+    start = np.random.default_rng(0).standard_normal(Z.shape[0])
+    try:
+        values, vectors = eigsh(Z, 1, which="LA", v0=start, tol=_EIGENVALUE_TOL)
+    except ArpackNoConvergence:
+        values, vectors = np.linalg.eigh(Z @ np.eye(Z.shape[0]))
+    return float(values[-1]), np.asarray(vectors[:, -1])
 
 
 class ResidualSums:
@@ -48,7 +85,7 @@ class ResidualSums:
         self.p = data.S.shape[1]
         self.index = {int(i): j for j, i in enumerate(data.varying)}
         self.squares = data.total_square(lambda i: np.sqrt(weights[self.index[i]]) * data.scaled(i))
-        self.traces = np.array([float(np.trace(data.scaled(i))) for i in data.varying])
+        self.traces = np.array([float(np.trace(data.scaled(i))) for i in data.varying.tolist()])
         self._own: Array | None = None
         self.V = np.empty((self.p, 0))
         self._products: list[tuple[int, Array]] = []  # from column c on, (S_i v_c)^T, (k', columns, p)
@@ -122,22 +159,25 @@ class ResidualSums:
         return np.asarray(np.maximum(self.traces - self._variances[:r].sum(axis=0), 0) / (self.p - r))
 
     def residual(self, r: int) -> Residual:
-        """Return the residual outside the first ``r`` columns of V; the last few are kept."""
-        if r in self._known:
-            return self._known[r]
+        """Return ``L_r`` for the first ``r`` columns of V; the last few are kept."""
+        if r not in self._known:
+            t = self.sizes(r)
+            w = self.weights
+            inner = self.data.combined(-2 * w * t)
+            inner += self.squares
+            inner -= self._removed_by(r)
+            inner[np.arange(self.p), np.arange(self.p)] += float(w @ t**2)
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[r] = Residual(inner, self.V[:, :r])
+        return self._known[r]
+
+    def pooled(self, r: int) -> Residual:
+        """Return ``sum_i f_i Z_i / t_i / sum_i f_i`` for the first ``r`` columns of V; cost O(k p^2)."""
         t = self.sizes(r)
-        w = self.weights
-        V = self.V[:, :r]
-        inner = self.squares - self._removed_by(r)
-        inner = inner - 2 * self.data.combined(w * t)
-        inner[np.arange(self.p), np.arange(self.p)] += float(w @ t**2)
         f = self.data.freedom[self.data.varying]
         safe = np.where(t > 0, t, np.inf)
-        pooled = self.data.combined(f / safe) / f[t > 0].sum() if (t > 0).any() else np.zeros_like(inner)
-        if len(self._known) >= _KEPT:
-            self._known.clear()
-        self._known[r] = Residual(projected(inner, V), t, projected(pooled, V))
-        return self._known[r]
+        return Residual(self.data.combined(f / safe / max(f[t > 0].sum(), 1.0)), self.V[:, :r])
 
     def _removed_by(self, r: int) -> Array:
         """Return ``sum_i w_i (S_i V)(S_i V)^T`` for r columns, from what is known of fewer."""

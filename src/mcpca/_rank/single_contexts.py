@@ -7,7 +7,7 @@ a few random columns X are multiplied by a Chebyshev polynomial of the matrix,
 
     T_{j+1} = 2 C T_j - T_{j-1},   C = (Z_i / t_i - c) / e,
 
-with c and e such that noise lies in [-1, 1]: there polynomials stay below 1, and an eigenvalue ``1 + d`` of C grows like
+with c and e such that noise lies in [-1, 1]: there polynomials stay below 1, and an eigenvalue ``1 + d`` of C grows as
 ``cosh(j arccosh(1 + d))``. The degree is such that the smallest eigenvalue that would count outgrows noise by far. The
 largest Rayleigh quotient in the span of the columns then tells the contexts to look at: O(k p^2) an iteration, all
 contexts in one batch. For these few the eigenvalue is found and compared with draws of that context alone.
@@ -29,7 +29,7 @@ _COLUMNS = 6
 _ENERGY = 50.0  # of an eigenvalue that counts over that of all noise, in the columns
 _MOST_DEGREE = 40
 _NUMBERS = 2**20  # of covariances in a batch
-_DRAWS = 12  # of the null of a context that was picked
+_DRAWS = 24  # of the null of a context that was picked
 _LOOKED_AT = 6  # contexts with the largest eigenvalues for which rows are drawn
 _MOST = 20  # directions that are taken out at most
 _LARGEST_RELATIVE_SD = 0.15  # of a top eigenvalue less 1, from a law for rows of very unequal sizes
@@ -67,8 +67,9 @@ def single_directions(sums: ResidualSums, null: NullDraws, sizes: list[Array], r
             excess[j] = (values[-1] - laws[j].mean) / laws[j].sd
             if excess[j] > bound and (best is None or excess[j] > best[0]):
                 drawn = _drawn_excess(null, sums.V[:, :rank], i, float(values[-1]), laws[j])
-                excess[j] = min(excess[j], drawn)
-                if drawn > bound and (best is None or drawn > best[0]):
+                excess[j] = excess[j] if drawn > _LEAST_SDS else -np.inf
+                # Beyond the law by what k contexts ask for, and beyond draws of this one by what one asks for.
+                if drawn > _LEAST_SDS and (best is None or drawn > best[0]):
                     best = drawn, vectors[:, -1]
         if best is None:
             break
@@ -81,7 +82,7 @@ def single_directions(sums: ResidualSums, null: NullDraws, sizes: list[Array], r
 def standard_deviations(k: int) -> float:
     """Return by how many standard deviations the largest of k contexts has to exceed the mean of noise.
 
-    Four, or more where a chance of three in a thousand for all k asks for that: the tail of Tracy and Widom's law is about
+    Four, or more where a chance of three in a thousand for all k asks for that: the tail of Tracy and Widom is about
     ``exp(-2/3 s^(3/2)) / (4 sqrt(pi) s^(3/4))``.
     """
 
