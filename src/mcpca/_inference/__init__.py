@@ -8,8 +8,8 @@
   refitting that ``bootstrap`` and the choice of the rank (``_rank``) share.
 - ``context_dependence``: whether axes differ between contexts or are in all alike, by ``label_permutation`` of rows in
   one half on axes of the other; ``dependence_result`` is the answer.
-- ``held_out``: what a model of one half of the rows says of the other half; ``solver_comparison``: which solver does best
-  there.
+- ``held_out``: what a model of one half of the rows says of the other half; ``solver_comparison``: which solver does
+  best there.
 
 The first two need a Gaussian model with noise (``solver="ml"``); the others need the rows and work with any solver.
 """

@@ -90,9 +90,8 @@ class Evidence:
         n, r = halves.cosines.shape
         if np.isnan(halves.cosines).any():
             return [_sentence(halves.in_words()), *halves.notes()]
-        words = [
-            f"{self._how_many()}, mean |cos| between halves of the {halves.by} > {self.threshold:g} in {counted(n, 'split')}"
-        ]
+        bound = f"> {self.threshold:g} in {counted(n, 'split')}"
+        words = [f"{self._how_many()}, mean |cos| between halves of the {halves.by} {bound}"]
         kept = self.recommended
         if 0 < kept.sum() < r:
             words[0] += f": {listed_mcpcs(kept)}"

@@ -217,7 +217,7 @@ class Curves:
     def _settled_agreement(self, r: int, threshold: float) -> float:
         """Return the mean |cos| at rank ``r`` from as many splits as it takes to tell it from the threshold."""
         assert self.halves is not None
-        for n_splits in _SPLITS_OF_RANKS:
+        for n_splits in self._enough(_SPLITS_OF_RANKS):
             # (splits,), one mean over components for each split; NaN where a half has too few rows for this rank.
             means = self.halves.unordered(r).mean(axis=1)
             if np.isnan(means).any():
@@ -227,6 +227,10 @@ class Curves:
                 break
             self.halves.fit_more(r, n_splits)
         return self.agreement(r)
+
+    def _enough(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Return how many splits to try in turn: by passes over many rows each takes long, and says as much as ten."""
+        return numbers if self.moments is not None else numbers[:1]
 
     def _spread_of_means(self) -> float:
         """Return the standard deviation over splits of a mean |cos|, from all ranks: of one, few splits say little."""
@@ -243,9 +247,7 @@ class Curves:
     def settle_components(self, r: int, threshold: float) -> None:
         """Add splits at rank ``r`` until it is clear which components come back, or there are as many as we take."""
         assert self.halves is not None
-        # By passes over the rows splits cost most.
-        enough = _SPLITS_OF_COMPONENTS if self.moments is not None else _SPLITS_OF_RANKS
-        for n_splits in enough:
+        for n_splits in self._enough(_SPLITS_OF_COMPONENTS):
             unordered = self.halves.unordered(r)
             # With every pair above in every split no order could leave a component in doubt.
             if np.isnan(unordered).any() or (len(unordered) > 1 and unordered.min() > REPLICATES):

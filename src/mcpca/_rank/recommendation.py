@@ -97,7 +97,7 @@ def recommend(
     rng: np.random.Generator,
     report: Report,
 ) -> Recommendation:
-    """Choose a rank for validated ``data``, for models fitted by ``method``; the others are those of ``select_rank``."""
+    """Choose a rank for validated ``data``, for models fitted by ``method``; all else is that of ``select_rank``."""
     n = data.n_samples
     p = data.n_features
     candidates = None if ranks is None else check_ranks(ranks, p, "ranks")

@@ -32,7 +32,7 @@ from .._utils.types import Array, Report
 
 # Fits of the sweep are less exact than those of MCPCA: cosines are needed to three digits only. Tolerance and steps.
 _ACCURACY = {"mspm": (1e-4, 30), "lsq": (1e-5, 60), "ml": (1e-6, 100)}
-_BASIS_TOL = 1e-3  # of the leading directions of rows that are read in passes
+_BASIS_TOL = 1e-2  # of the leading directions of rows that are read in passes: far below what halves differ by
 # Numbers in a stack of a sample that is kept for its fits, 32 MB. Larger ones are released once the basis is known, and
 # the few products that a fit needs are passes over the rows.
 _KEPT_NUMBERS = 2**22

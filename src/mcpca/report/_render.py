@@ -83,8 +83,8 @@ def render(
     k, r = fit.loadings.shape
     # None again if the rank was given.
     selection = model.rank_choice_ if selection is None else selection
-    # The evidence of the model's own choice is of its MCPCs, column by column. That of another selection is of the MCPCs
-    # of MCPCA(rank) with default settings: those of another solver, orthogonal or of weighted contexts are others.
+    # The evidence of the model's own choice is of its MCPCs, column by column. That of another selection is of those of
+    # MCPCA(rank) with default settings: MCPCs of another solver, orthogonal or of weighted contexts are others.
     is_default = model.solver_ == "mspm" and not model.orthogonal and model.context_weights is None
     is_own = selection is model.rank_choice_
     if isinstance(selection, RankSelection) and selection.rank == r and (is_own or is_default):
