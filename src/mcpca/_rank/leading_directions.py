@@ -28,21 +28,29 @@ from .._utils.types import Array
 from .sample_fits import SampleFits
 
 # The largest rank that is looked at, and so the width of the bases: every pass multiplies the rows by as many columns.
-LARGEST_RANK = 30
+_LARGEST_RANK = 30
 # Least variance that is left to a feature, as a share of its own: with none at all it would be all of a direction.
 _LEAST_LEFT = 1e-2
+
+
+def largest_rank(p: int) -> int:
+    """Return the largest rank that is looked at: outside of half of all directions noise can still be seen."""
+    return max(1, min(_LARGEST_RANK, p // 2))
 
 
 def noise_directions(half: SampleFits) -> Array:
     """Return ``D W`` (p, q) with D = diag(psi)^(-1/2): rows times this are z. Takes two passes over the half."""
     S = half.products
-    U = half.core.directions
+    # Cores may hold more of them, up to all, and what is outside tells the noise.
+    U = half.core.directions[:, : half.sweep.largest]
     weights = half.n_samples - 1.0
     weights = weights / weights.sum()
     variances = weights @ S.variances()
     C = np.tensordot(weights, project(S, U), axes=1)
-    # diag(U C U^T) is what the directions explain of each feature.
-    left = np.maximum(variances - np.einsum("pq,qr,pr->p", U, C, U, optimize=True), _LEAST_LEFT * variances)
+    # diag(U C U^T) is what the directions explain of each feature: of its noise, too, the share diag(U U^T).
+    left = variances - np.einsum("pq,qr,pr->p", U, C, U, optimize=True)
+    left /= np.maximum(1 - np.einsum("pq,pq->p", U, U), _LEAST_LEFT)
+    left = np.maximum(left, _LEAST_LEFT * variances)
     # A feature that never varies has no part in any direction.
     scale = np.divide(1, np.sqrt(left), out=np.zeros_like(left), where=left > 0)
     return np.asarray(scale[:, None] * orthonormal(scale[:, None] * U))

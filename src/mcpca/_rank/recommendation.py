@@ -21,7 +21,7 @@ from .._utils.wording import beside, listed
 from ..exceptions import SmallContextsWarning, UncertainRankWarning
 from .evidence import Evidence
 from .halves import Halves
-from .leading_directions import LARGEST_RANK, in_directions, noise_directions
+from .leading_directions import in_directions, largest_rank, noise_directions
 from .noise_test import STANDARD_DEVIATIONS, ResidualTest
 from .paper_rule import check_ranks, check_within_data
 from .rank_curves import Curves, default_ranks, thinned
@@ -143,7 +143,7 @@ def _test_and_search(
     if moments is None:
         assert contexts is not None
         # Halves first: the test looks at the rows of one along directions of the other.
-        sweep = replace(sweep, largest=min(LARGEST_RANK, data.n_features - 1))
+        sweep = replace(sweep, largest=largest_rank(data.n_features))
         halves = Halves(contexts, n_splits, sweep)
         first, second = halves.splits[0]
         assert second.contexts is not None
