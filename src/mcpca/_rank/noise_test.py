@@ -58,6 +58,7 @@ _DEEP = 48  # directions that are removed at most for that first look
 _CLEAN = 0.5  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
 _UNEQUAL_NOISE = 0.2  # differences of log t_i from which on the sizes of noise are estimated once more
 _REFITS = 2
+_FEW_ROWS_CLEAR = 20.0  # a spread so many times that of noise is not one of single rows
 _CLEAR = 5.0  # a spread so many times that of noise is not one of features with more noise than others
 _BEYOND_CHANCE = 1.5  # standard deviation of the sizes of features over that of chance, from which on it is real
 _LEFT_FOR_NOISE = 0.8  # of all directions may be removed where the sizes of noise are estimated
@@ -403,6 +404,8 @@ class ResidualTest:
         confirmed = guess is not None and not above(guess) and (guess == 0 or above(guess - 1))
         rank = guess if guess is not None and confirmed else self._search(above)
         self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS + 2 * self._chance_of_bulk(rank)
+        if self._trusts_law and rank and self._rests_on_few_rows(rank - 1):
+            self._fits = False
         if not self._trusts_law:
             return self._search(lambda r: self.level(r).above_noise)
         # By the law alone but where it is close, there with draws.
@@ -411,6 +414,25 @@ class ResidualTest:
         while rank and not self.level(rank - 1).above_noise:
             rank -= 1
         return rank
+
+    def _rests_on_few_rows(self, r: int) -> bool:
+        """Whether direction ``r`` is one of single rows: without the largest of each context half of it is gone.
+
+        Asked only where the direction is weak. The law knows of no outliers; draws keep them.
+        """
+        level = self._known_level(r)
+        if self.null.contexts is None or level.spread > _FEW_ROWS_CLEAR * level.null_mean:
+            return False
+        self.sums.grow(r + 1)
+        v = self.V[:, r]
+        t = self.sums.sizes(r)
+        f = self.data.freedom[self.data.varying]
+        squares = [
+            (x.sum(), x.sum() - x.max()) for x in self.data.each_varying(lambda i: self.null.squares_along(v, i))
+        ]
+        variances = np.array(squares) / (f * np.where(t > 0, t, np.inf))[:, None]
+        whole, without = self.sums.weights @ np.maximum(variances - 1, 0) ** 2
+        return bool(without < whole / 2)
 
     def _known_level(self, r: int) -> Level:
         if r not in self.levels:
