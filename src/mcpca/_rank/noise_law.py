@@ -13,7 +13,7 @@ R-transforms of free matrices add up, so the top edge of L is
 
 For f >> m this is ``m (sqrt(k) + 1)^2`` for weights f_i. A top eigenvalue is an edge plus ``(z'' / 2)^(1/3) m^(-2/3)``
 times a variable of Tracy and Widom (mean -1.21, standard deviation 1.27), at an edge times ``1 + 1 / m - 2 / m^2``: W
-has so much more variance than the limit. Over 1 to 50 contexts of 6 to 200 features, with more rows than features or fewer,
+has so much more variance than the limit. Over 1 to 50 contexts of 6 to 200 features, with more or fewer rows,
 simulated means are within half a standard deviation of this, and standard deviations within a quarter of themselves.
 """
 

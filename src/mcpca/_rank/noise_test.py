@@ -40,7 +40,7 @@ from .grouped_rows import GroupedRows
 from .noise_law import TopOfNoise, gaussian_sizes, spread_of_noise, top_of_noise
 from .noise_scale import noise_scale
 from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_planted_factor
-from .residual_sums import ResidualSums, top_pair
+from .residual_sums import LEADING, SMALL, ResidualSums, top_pair
 from .single_contexts import single_directions
 
 # A spread above noise exceeds the null's mean by more than this many of its standard deviations. Top eigenvalues have
@@ -54,10 +54,12 @@ _OPEN_BY_LAW = 2.0
 _FITS = 0.03  # mean eigenvalue over the law's, less one, up to which the law is taken at its word
 _SCREE_DRAWS = 10
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
-_DEEP = 48  # directions that are removed at most for that first look
-_CLEAN = 0.5  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
+_DEEP = 64  # directions that are removed at most for that first look
+_DEEPER = 256  # features up to which more are removed if that is not enough
+_CLEAN = 0.1  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
 _UNEQUAL_NOISE = 0.2  # differences of log t_i from which on the sizes of noise are estimated once more
 _REFITS = 2
+_FEW_ROWS_CLEAR = 20.0  # a spread so many times that of noise is not one of single rows
 _CLEAR = 5.0  # a spread so many times that of noise is not one of features with more noise than others
 _BEYOND_CHANCE = 1.5  # standard deviation of the sizes of features over that of chance, from which on it is real
 _LEFT_FOR_NOISE = 0.8  # of all directions may be removed where the sizes of noise are estimated
@@ -286,10 +288,8 @@ class ResidualTest:
         if self._is_empty(0):
             self.level(0)
             return min(self.data_rank, 1) if self.p == 1 else 0
-        deep = min(_DEEP, self.p // 2, self.data_rank // 2)
-        if self._misfit(deep) > _CLEAN and 3 * self.p // 4 <= min(_DEEP + self.p // 4, 3 * self.data_rank // 4):
-            deep = 3 * self.p // 4
-        if self._misfit(deep) < _CLEAN:
+        deep = self._where_noise_is_left()
+        if abs(self._misfit(deep)) < _CLEAN:
             self._refit_noise(deep, refined=False)
         self._first_look(deep)
         together = self._in_all_contexts()
@@ -297,8 +297,7 @@ class ResidualTest:
             if not self._refit_noise(together):
                 break
             together = self._in_all_contexts(together)
-        while together and self._is_explained(together - 1):
-            together -= 1
+        together = self._with_noise_of_its_own(together)
         self.shared = self._in_the_pool(together)
         self.together = together + self.shared
         self._forget_beyond(self.together)
@@ -311,6 +310,13 @@ class ResidualTest:
     @property
     def _largest(self) -> int:
         return int(min(self.p - 1, self.data_rank))
+
+    def _where_noise_is_left(self) -> int:
+        """Return a rank well beyond all axes, if there is one: half of all directions, at most ``_DEEP``, or more."""
+        deep = min(_DEEP if self.p <= SMALL else LEADING, self.p // 2, self.data_rank // 2)
+        deeper = min(3 * self.p // 4, 3 * self.data_rank // 4)
+        is_deep_enough = self.p > _DEEPER or abs(self._misfit(deep)) < _CLEAN
+        return deep if is_deep_enough or abs(self._misfit(deeper)) > _CLEAN else deeper
 
     def _first_look(self, deep: int) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
@@ -353,6 +359,22 @@ class ResidualTest:
         if self._sizes is not None:
             self._sizes = {}
         return True
+
+    def _with_noise_of_its_own(self, rank: int) -> int:
+        """Return the rank once weak directions were asked whether they are there with the noise outside fewer of them.
+
+        First whether all that are weak could go, then half of them, then the last.
+        """
+        while rank:
+            first = self._search(
+                lambda r: r < rank and self._known_level(r).spread > _CLEAR * self._known_level(r).null_mean
+            )
+            tries = sorted({first, (first + rank) // 2, rank - 1} - {rank})
+            explained = next((r for r in tries if r < rank and self._is_explained(r)), None)
+            if explained is None:
+                break
+            rank = explained
+        return rank
 
     def _is_explained(self, r: int) -> bool:
         """Whether nothing is left after ``r`` directions once the sizes of noise are those outside of these.
@@ -403,6 +425,8 @@ class ResidualTest:
         confirmed = guess is not None and not above(guess) and (guess == 0 or above(guess - 1))
         rank = guess if guess is not None and confirmed else self._search(above)
         self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS + 2 * self._chance_of_bulk(rank)
+        if self._trusts_law and rank and self._rests_on_few_rows(rank - 1):
+            self._fits = False
         if not self._trusts_law:
             return self._search(lambda r: self.level(r).above_noise)
         # By the law alone but where it is close, there with draws.
@@ -411,6 +435,25 @@ class ResidualTest:
         while rank and not self.level(rank - 1).above_noise:
             rank -= 1
         return rank
+
+    def _rests_on_few_rows(self, r: int) -> bool:
+        """Whether direction ``r`` is one of single rows: without the largest of each context half of it is gone.
+
+        Asked only where the direction is weak. The law knows of no outliers; draws keep them.
+        """
+        level = self._known_level(r)
+        if self.null.contexts is None or level.spread > _FEW_ROWS_CLEAR * level.null_mean:
+            return False
+        self.sums.grow(r + 1)
+        v = self.V[:, r]
+        t = self.sums.sizes(r)
+        f = self.data.freedom[self.data.varying]
+        squares = [
+            (x.sum(), x.sum() - x.max()) for x in self.data.each_varying(lambda i: self.null.squares_along(v, i))
+        ]
+        variances = np.array(squares) / (f * np.where(t > 0, t, np.inf))[:, None]
+        whole, without = self.sums.weights @ np.maximum(variances - 1, 0) ** 2
+        return bool(without < whole / 2)
 
     def _known_level(self, r: int) -> Level:
         if r not in self.levels:

@@ -167,6 +167,16 @@ class NullDraws:
 
     def lengths(self, V: Array, i: int) -> Array:
         """Return the squared lengths of the rows of context i outside V, in units of noise."""
+        rows = self._rows(i)
+        along = rows @ V
+        return np.asarray(np.maximum(np.einsum("np,np->n", rows, rows) - np.einsum("nr,nr->n", along, along), 0))
+
+    def squares_along(self, v: Array, i: int) -> Array:
+        """Return the squared scores of the rows of context i on ``v`` (p,), in units of noise."""
+        return np.asarray((self._rows(i) @ v) ** 2)
+
+    def _rows(self, i: int) -> Array:
+        """Return the rows of context i, or the part i, in units of noise."""
         assert self.contexts is not None
         grouped = self.grouped
         if grouped is None:
@@ -174,9 +184,7 @@ class NullDraws:
         else:
             k = len(grouped.contexts.names)
             rows = grouped.rows_within(i) if i < k else grouped.rows_between(i - k)[0]
-        rows = rows / (self.data.features * np.sqrt(self.data.size[i]))
-        along = rows @ V
-        return np.asarray(np.maximum(np.einsum("np,np->n", rows, rows) - np.einsum("nr,nr->n", along, along), 0))
+        return np.asarray(rows / (self.data.features * np.sqrt(self.data.size[i])))
 
     def _grouped_scatters(
         self,

@@ -22,8 +22,8 @@ from .._utils.types import Array
 from .null_draws import ScaledMoments, projected, square
 
 # Up to here all eigenvectors are found at once; above, some leading ones by Lanczos until more are needed.
-_SMALL = 450
-_LEADING = 48
+SMALL = 450
+LEADING = 48
 _KRYLOV_BLOCKS = 5
 _TOL = 1e-3
 _SMALL_MATRIX = 200  # up to here all eigenvalues are found, beyond it the top one by Lanczos
@@ -106,10 +106,10 @@ class ResidualSums:
 
     def _leading(self, r: int) -> Array:
         if self._own is None or self._own.shape[1] < r:
-            if self.p > _SMALL and r <= _LEADING:
-                start = np.random.default_rng(0).standard_normal((self.p, _LEADING))
+            if self.p > SMALL and r <= LEADING:
+                start = np.random.default_rng(0).standard_normal((self.p, LEADING))
                 top = top_eigenvectors(
-                    lambda V: self.squares @ V, start, _LEADING, _LEADING, tol=_TOL, eps=1e-15, most=_KRYLOV_BLOCKS
+                    lambda V: self.squares @ V, start, LEADING, LEADING, tol=_TOL, eps=1e-15, most=_KRYLOV_BLOCKS
                 )
                 self._own = top.vectors
             else:
