@@ -1,14 +1,15 @@
 """The noise test where the covariances of all features would be too large: directions of one half, tested in the other.
 
-Let U (p, q) be the leading directions of one half of the rows, which its fits need anyway, and psi (p,) the variances
-that they leave to each feature there. Rows x of the *other* half have the coordinates
+Features of one half of the rows are divided by their standard deviations sd (p,), or those with most noise would be
+directions of their own. Let U (p, q) be the leading directions there, and psi (p,) the variances that they leave to
+each feature. Rows x of the *other* half have the coordinates
 
-    z = W^T (x / sqrt(psi)),    W = an orthonormal basis of the columns of  U / sqrt(psi).
+    z = W^T (x / (sd sqrt(psi))),    W = an orthonormal basis of the columns of  U / sqrt(psi).
 
-W and psi are independent of these rows. Noise of variance psi is white in x / sqrt(psi), and stays white in z: the q
-directions, in which axes stand out if they do anywhere, were not chosen by the noise that is tested. (Directions of the
-same rows would be: their noise is larger in the first of them than in the last.) What is left is the ordinary test of q
-features that are principal components, for which only half of the rows are used.
+sd, psi and W are independent of these rows. Noise of variance sd^2 psi is white in what W multiplies, and stays white
+in z: the q directions, in which axes stand out if they do anywhere, were not chosen by the noise that is tested.
+(Directions of the same rows would be: their noise is larger in the first of them than in the last.) What is left is the
+ordinary test of q features that are principal components, for which only half of the rows are used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from .sample_fits import SampleFits
 
 # The largest rank that is looked at, and so the width of the bases: every pass multiplies the rows by as many columns.
 _LARGEST_RANK = 30
-# Least variance that is left to a feature, as a share of its own: with none at all it would be all of a direction.
+# Least variance that is left to a feature, as a share of its own, and least share of it outside the directions: with
+# none at all it would be all of a direction.
 _LEAST_LEFT = 1e-2
 
 
@@ -39,21 +41,26 @@ def largest_rank(p: int) -> int:
 
 
 def noise_directions(half: SampleFits) -> Array:
-    """Return ``D W`` (p, q) with D = diag(psi)^(-1/2): rows times this are z. Takes two passes over the half."""
-    S = half.products
-    # Cores may hold more of them, up to all, and what is outside tells the noise.
-    U = half.core.directions[:, : half.sweep.largest]
+    """Return ``D W`` (p, q), D = diag(1 / (sd sqrt(psi))): rows times this are z. Costs a basis of the half."""
     weights = half.n_samples - 1.0
     weights = weights / weights.sum()
-    variances = weights @ S.variances()
+    by_sd = _inverse_roots(weights @ half.products.variances())
+    S = half.products.scaled(by_sd)
+    q = half.sweep.largest
+    U = S.basis(q, q).vectors
     C = np.tensordot(weights, project(S, U), axes=1)
-    # diag(U C U^T) is what the directions explain of each feature: of its noise, too, the share diag(U U^T).
-    left = variances - np.einsum("pq,qr,pr->p", U, C, U, optimize=True)
+    # diag(U C U^T) is what the directions explain of each feature: of its noise, too, the share diag(U U^T). Variances
+    # of scaled features are 1, or 0 for one that never varies.
+    left = (by_sd > 0) - np.einsum("pq,qr,pr->p", U, C, U, optimize=True)
     left /= np.maximum(1 - np.einsum("pq,pq->p", U, U), _LEAST_LEFT)
-    left = np.maximum(left, _LEAST_LEFT * variances)
-    # A feature that never varies has no part in any direction.
-    scale = np.divide(1, np.sqrt(left), out=np.zeros_like(left), where=left > 0)
-    return np.asarray(scale[:, None] * orthonormal(scale[:, None] * U))
+    by_noise = _inverse_roots(np.where(by_sd > 0, np.maximum(left, _LEAST_LEFT), 0))
+    return np.asarray((by_sd * by_noise)[:, None] * orthonormal(by_noise[:, None] * U))
+
+
+def _inverse_roots(variances: Array) -> Array:
+    """Return one over the roots; 0 for a feature that never varies, which then has no part in any direction."""
+    roots = np.sqrt(np.maximum(variances, 0))
+    return np.divide(1, roots, out=np.zeros_like(roots), where=roots > 0)
 
 
 def in_directions(contexts: Contexts, directions: Array) -> tuple[ContextCovariances, Contexts]:
