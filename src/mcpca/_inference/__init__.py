@@ -6,9 +6,8 @@
 - ``bootstrap``: the model fitted again to rows drawn with replacement.
 - ``replication``: the model fitted to both halves of the rows, and which MCPCs both find; also the splitting and
   refitting that ``bootstrap`` and the choice of the rank (``_rank``) share.
-
-- ``held_out``: what a model of one half of the rows says of the other half; ``solver_comparison``: which solver does best
-  there.
+- ``held_out``: what a model of one half of the rows says of the other half; ``solver_comparison``: which solver does
+  best there.
 
 The first two need a Gaussian model with noise (``solver="ml"``); the others need the rows and work with any solver.
 """
