@@ -1,7 +1,7 @@
 """Slow, obvious twins of what the package does fast. Nothing here is shared with it."""
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import minimize, nnls
 
 
 def random_problem(rng, k, p, r, density=1.0):
@@ -130,6 +130,44 @@ def covariances_without_nuisance(X, y, batch, Z):
         residuals[rows] = X[rows] - D @ np.linalg.lstsq(D, X[rows], rcond=None)[0]
         S.append(residuals[rows].T @ residuals[rows] / (rows.sum() - np.linalg.matrix_rank(D)))
     return np.array(S), residuals
+
+
+def shrunk_weights(G, v, shares, overlap, common=0.7):
+    """Weights of own, pooled, model and identity, one context at a time, from inner products of what they estimate."""
+    k = len(G)
+    estimated, errors = [], []
+    for i in range(k):
+        size = G[i, 3, 3]
+        error = min(v[i], G[i, 0, 0] - size) / size
+        # Own covariance = truth + error; the pooled one and the model have a share of the same error.
+        has = [1, shares[i], overlap, 0]
+        extra = np.zeros((4, 4))
+        for a in range(4):
+            extra[0, a] = extra[a, 0] = has[a] * error
+        estimated.append(G[i] / size - extra)
+        errors.append(extra)
+    mean = sum(estimated) / k
+    weights = []
+    for K, extra in zip(estimated, errors, strict=True):
+        K = (1 - common) * K + common * mean
+        values, vectors = np.linalg.eigh(K + extra)
+        gram = vectors @ np.diag(np.maximum(values, 1e-9 * values.max())) @ vectors.T
+        # Many starts of a general method.
+        best = min(
+            (
+                minimize(
+                    lambda w, gram=gram, h=K[0]: w @ gram @ w - 2 * h @ w,
+                    start,
+                    bounds=[(0, 1)] * 4,
+                    constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+                    options={"ftol": 1e-15, "maxiter": 500},
+                )
+                for start in [np.full(4, 0.25), *np.eye(4)]
+            ),
+            key=lambda found: found.fun,
+        )
+        weights.append(best.x)
+    return np.array(weights)
 
 
 def held_out_errors(S, M, weights):

@@ -10,12 +10,15 @@ from . import tl
 from ._comparison.solvers import compare_solvers
 from ._covariances.context_covariances import ContextCovariances, context_covariances
 from ._covariances.moments import ContextMoments
+from ._estimator.context_dependence import context_dependence
 from ._estimator.mcpca import MCPCA
 from ._inference.bootstrap import Bootstrap
+from ._inference.dependence_result import ContextDependence
 from ._inference.planning import cramer_rao_bound
 from ._inference.precision import Precision
 from ._inference.presence import Presence
 from ._inference.replication import Replicability
+from ._inference.shrunk_covariances import ShrunkCovariances
 from ._inference.solver_comparison import SolverComparison
 from ._linalg.canonical import Matching, ascore, match_components
 from ._model.common_components import CommonComponents, common_principal_components
@@ -51,6 +54,7 @@ __all__ = [
     "Bootstrap",
     "CommonComponents",
     "ContextCovariances",
+    "ContextDependence",
     "ContextMoments",
     "Decomposition",
     "DominantFeatureWarning",
@@ -73,6 +77,7 @@ __all__ = [
     "RawCountsWarning",
     "RemovedNuisance",
     "Replicability",
+    "ShrunkCovariances",
     "SmallContextsWarning",
     "SolverComparison",
     "UncertainRankWarning",
@@ -83,6 +88,7 @@ __all__ = [
     "common_principal_components",
     "compare_solvers",
     "context_covariances",
+    "context_dependence",
     "cramer_rao_bound",
     "datasets",
     "decompose",

@@ -276,11 +276,12 @@ def overview_figure(model: MCPCA, data: DigitContexts, matches: Sequence[DigitMa
 
 
 def _write_report(model: MCPCA, data: DigitContexts, output: Path, options: argparse.Namespace) -> Path:
-    """Write the report, with which MCPCs come back in halves of the rows."""
+    """Write the report, with which MCPCs come back in halves of the rows, and which differ between contexts."""
     n = options.n_samples
     seed = options.seed
-    # Contexts of fewer rows cannot be split; the report is then without this section.
+    # Contexts of fewer rows cannot be split; the report is then without these sections.
     halves = model.replicability(data.contexts, n_splits=3, random_state=seed) if n >= MIN_ROWS else None
+    test = model.context_dependence(data.contexts, random_state=seed) if n >= MIN_ROWS else None
     return write_report(
         model,
         output / REPORT,
@@ -288,6 +289,7 @@ def _write_report(model: MCPCA, data: DigitContexts, output: Path, options: argp
         corrected=False,  # the paper's loadings, as in the table and the pictures
         title="Digits on photographs",
         replicability=halves,
+        context_dependence=test,
         run={"data": f"mcpca.datasets.load_digit_contexts({n}, random_state={seed})"},
         overwrite=True,
     )

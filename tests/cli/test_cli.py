@@ -1,5 +1,6 @@
 """The commands give what the library gives, with names; their words, and exit codes that mean something."""
 
+import importlib.util
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from reading_reports import content
 from table_files import FEATURES, frame, planted, write_all, write_folder
 
 import mcpca
@@ -699,7 +701,7 @@ def test_nothing_and_wrong_arguments_end_with_2(capsys, tmp_path):
     for arguments, message in (
         (["fti"], "mcpca: No such command 'fti'"),
         (["fit"], "mcpca: Missing argument 'DATA...'. See: mcpca fit --help"),
-        (["fit", "x.csv", "--rank", "0"], "'0' is neither 'auto' nor a whole number from 1 on"),
+        (["fit", "x.csv", "--rank", "0"], "'0' is neither 'auto', 'replicating' nor a whole number from 1 on"),
         (["fit", "x.csv", "--solver", "sumed"], f"'sumed' is not one of {', '.join(map(repr, SOLVERS))}"),
         (["fit", "x.csv", "--colour"], "No such option"),
         (["fit", "x.csv", "--delimiter", "ab"], "'ab' is not one character"),
@@ -788,6 +790,37 @@ def test_warnings_are_lines_in_words_of_the_command(tmp_path, capsys, rng):
         "MCPC 1",
         "MCPC 2",
     ]
+
+
+def test_whether_mcpcs_are_of_the_contexts(fitted, inputs, tmp_path, capsys):
+    X, y = planted()
+    expected = library().context_dependence(X, y, random_state=0)
+    table = read(fitted / "context_dependence.csv")
+    np.testing.assert_array_equal(table["p"], expected.p_values)
+    np.testing.assert_array_equal(table["dependent"], expected.dependent)
+    stored = mcpca.ContextDependence.from_json((fitted / "context_dependence.json").read_text())
+    np.testing.assert_array_equal(stored.variances, expected.variances)
+    summary = json.loads((fitted / "diagnostics.json").read_text())["context_dependence"]
+    assert summary["outcome"] == expected.outcome
+    assert summary["summary"] == str(expected)
+    # Not asked for, not done.
+    out = tmp_path / "without"
+    command = ["fit", str(inputs / "plain.csv"), *CSV, "-r", "2", "-o", str(out), "--no-context-test", "--no-report"]
+    assert main([*command, "-q"]) == 0
+    assert not (out / "context_dependence.csv").exists()
+    assert json.loads((out / "diagnostics.json").read_text())["context_dependence"] is None
+    # The report of a model finds it beside the model.
+    if importlib.util.find_spec("plotly") is not None:
+        assert main(["report", str(fitted), "-o", str(tmp_path / "page.html"), "-q"]) == 0
+        shown = content((tmp_path / "page.html").read_text(encoding="utf-8"))["ofMcpcs"]["dependence"]
+        assert shown["dependent"] == expected.dependent.tolist()
+    # What cannot be tested is a note, and the fit goes on.
+    few = frame().groupby("group").head(3)
+    few.to_csv(tmp_path / "few.csv", index=False)
+    capsys.readouterr()
+    command = ["fit", str(tmp_path / "few.csv"), *CSV, "-r", "1", "-o", str(tmp_path / "few"), "--no-report"]
+    assert main(command) == 0
+    assert "not tested whether MCPCs differ between contexts" in capsys.readouterr().err
 
 
 def test_hostile_names_stay_on_their_lines(tmp_path, capsys):

@@ -158,7 +158,7 @@ def test_a_formula_of_columns(table, rows, run):
     ("words", "message"),
     [
         (("--groups", "patient"), "column \\(--groups, --batch or --covariates\\) 'patient'"),
-        (("--groups", "donor", "--rank", "2"), "--groups.*the rank is given"),
+        (("--groups", "donor", "--rank", "2", "--no-context-test"), "--groups.*the rank is given"),
     ],
 )
 def test_what_has_no_effect_or_is_not_there_is_refused(table, tmp_path, words, message, run):

@@ -155,6 +155,7 @@ def test_report_holds_the_fitted_model(tmp_path, capsys):
     shown = content((tmp_path / "report.html").read_text(encoding="utf-8"))
     np.testing.assert_allclose(shown["loadings"], read_tables(capsys.readouterr().out, shown["contexts"]), atol=1e-4)
     assert len(shown["ofMcpcs"]["replicability"]["cosines"][0]) == 3
+    assert len(shown["ofMcpcs"]["dependence"]["p"]) == 4
     assert [sample["n"] for sample in shown["rows"]["contexts"]] == [300] * 3
 
 

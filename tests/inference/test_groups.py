@@ -131,7 +131,10 @@ def test_bad_groups_are_one_line_with_a_way_out(rows, fitted, options, message):
 
 def test_groups_without_effect_on_a_fit_are_refused(rows):
     X, y, donors = rows
-    with pytest.raises(ValueError, match=r"groups has no effect, because the rank is given.*replicability, bootstrap"):
+    with pytest.raises(
+        ValueError,
+        match=r"groups has no effect, because the rank is given.*replicability, context_dependence, bootstrap",
+    ):
         MCPCA(R).fit(X, y, groups=donors)
     with pytest.raises(ValueError, match="groups has no effect, because the paper's rule splits no rows"):
         MCPCA(rank_range=[1, 2]).fit(X, y, groups=donors)

@@ -38,6 +38,7 @@ ATTRIBUTES = {
     "degrees_of_freedom": "degrees_of_freedom_",
     "attenuation": "attenuation_",
     "nuisance": "nuisance_",
+    "kept_of": "kept_of_",
 }
 
 
@@ -90,8 +91,10 @@ def test_a_model_that_is_not_fitted_is_refused(frame):
 def test_parameters_have_the_names_and_defaults_of_the_constructor():
     constructor = inspect.signature(MCPCA).parameters
     fields = {field.name: field for field in dataclasses.fields(Parameters)}
-    assert set(fields) == set(constructor)
+    # What n_components="replicating" stands for is apart.
+    assert set(fields) == {*constructor, "keep"}
     defaults = {name: field.default for name, field in fields.items() if field.default is not dataclasses.MISSING}
+    assert defaults.pop("keep") is None
     assert defaults == {name: constructor[name].default for name in defaults} == RANK_RULE_DEFAULTS
     Parameters(**MCPCA().get_params(deep=False)).checked()
 

@@ -137,6 +137,7 @@ def _anndata() -> dict[str, Any]:
         mcpca.tl.mcpca(adata, "c", **({"n_comps": 3, "rng": 0} | options))
         if name == "asked":
             mcpca.tl.replicability(adata, n_splits=2)
+            mcpca.tl.context_dependence(adata, n_splits=1, n_permutations=19)
             mcpca.tl.bootstrap(adata, n=2)
             mcpca.tl.associate(adata, "stage", n_pcs=2)
         elif name == "new":

@@ -25,47 +25,74 @@ def planted():
 
 
 def null_covariances(test, r, draws=2):
-    """Null covariances of every context, in the coordinates that the test uses (k, draws, m, m)."""
-    Q = np.ascontiguousarray(test.V[:, r:])
-    return np.array(list(test._over_null(r, Q, range(draws), lambda Z, _: Z)))
+    """Null covariances of every context outside r directions, in units of noise (k, draws, p, p)."""
+    test.sums.grow(r)
+    return np.array(list(test._over_null(test.V[:, :r], range(draws), lambda Z, _: Z)))
 
 
 def test_spread_is_its_definition(planted):
+    """Twin: contexts one by one, in coordinates outside the leading eigenvectors."""
     test = residual_test(planted.X, planted.y)
     for r in (0, 2, 3):
-        total = np.zeros((15 - r, 15 - r))
-        scaled = [S * 15 / np.trace(S) for S in test.data.S]
+        scaled = [test.data.scaled(i) for i in range(6)]
         frame = np.linalg.eigh(sum(149 * S @ S for S in scaled))[1][:, ::-1]
         Q = frame[:, r:]
-        for S in scaled:
-            Z = Q.T @ S @ Q
-            Z = Z * len(Z) / np.trace(Z) - np.eye(len(Z))
-            total += 149 * Z @ Z
-        np.testing.assert_allclose(test.level(r).spread, np.linalg.eigvalsh(total)[-1], rtol=1e-9)
+        m = 15 - r
+        sizes = np.array([np.trace(Q.T @ S @ Q) / m for S in scaled])
+        weights = sizes**2 / np.mean(sizes**2)
+        total = np.zeros((m, m))
+        for S, size, weight in zip(scaled, sizes, weights, strict=True):
+            D = Q.T @ S @ Q / size - np.eye(m)
+            total += 149 * weight * D @ D
+        np.testing.assert_allclose(test._known_level(r).spread, np.linalg.eigvalsh(total)[-1], rtol=1e-9)
+
+
+def test_pooled_residual_is_its_definition(planted):
+    test = residual_test(planted.X, planted.y)
+    test.sums.grow(2)
+    P = np.eye(15) - test.V[:, :2] @ test.V[:, :2].T
+    pooled = np.mean([P @ test.data.scaled(i) @ P / np.trace(P @ test.data.scaled(i)) * 13 for i in range(6)], axis=0)
+    value, vector = test.sums.pooled(2).top()
+    np.testing.assert_allclose(value, np.linalg.eigvalsh(pooled)[-1], rtol=1e-9)
+    np.testing.assert_allclose(pooled @ vector, value * vector, atol=1e-8)
 
 
 def test_white_noise_has_the_edge_of_marchenko_and_pastur(rng):
     k, n, p = 9, 2000, 40
-    level = residual_test(rng.standard_normal((k * n, p)), np.repeat(np.arange(k), n)).level(0, thorough=True)
-    assert level.spread == pytest.approx(p * (np.sqrt(k) + 1) ** 2, rel=0.15)
-    assert level.null_mean == pytest.approx(p * (np.sqrt(k) + 1) ** 2, rel=0.05)
-    assert not level.above_noise
+    test = residual_test(rng.standard_normal((k * n, p)), np.repeat(np.arange(k), n))
+    law, drawn = test.level(0), test.level(0, thorough=True)
+    for level in (law, drawn):
+        assert level.spread == pytest.approx(p * (np.sqrt(k) + 1) ** 2, rel=0.15)
+        assert level.null_mean == pytest.approx(p * (np.sqrt(k) + 1) ** 2, rel=0.05)
+        assert not level.above_noise
+    # The law and rows with random signs tell the same, from different sources.
+    assert law.null_mean != drawn.null_mean
+    assert law.null_mean == pytest.approx(drawn.null_mean, abs=2 * law.null_sd)
 
 
 def test_signs_keep_the_variance_of_every_feature_in_every_context(planted):
-    X = planted.X * np.linspace(0.1, 10, 15)
-    test = residual_test(X, planted.y)
+    test = residual_test(planted.X * np.linspace(0.1, 10, 15), planted.y)
     drawn = null_covariances(test, 0)
-    for S, size, null in zip(test.data.S, test.data.size, drawn, strict=True):
+    for i, null in enumerate(drawn):
+        S = test.data.scaled(i)
         for Z in null:
-            np.testing.assert_allclose(np.diag(Z) * size, np.diag(S), rtol=1e-5)
+            np.testing.assert_allclose(np.diag(Z), np.diag(S), rtol=1e-5)
             off = Z - np.diag(np.diag(Z))
-            assert np.abs(off).max() < 0.5 * np.abs(S / size - np.diag(np.diag(S / size))).max()
+            assert np.abs(off).max() < 0.5 * np.abs(S - np.diag(np.diag(S))).max()
+
+
+def test_draws_are_outside_the_removed_directions(planted):
+    for rows in (True, False):
+        test = residual_test(planted.X, planted.y, rows=rows)
+        for size, Z in zip(test.sums.sizes(3), null_covariances(test, 3)[:, 0], strict=True):
+            np.testing.assert_allclose(Z @ test.V[:, :3], 0, atol=1e-6)
+            # As much noise as there is outside three directions, whatever the leverage of features in these.
+            assert np.trace(Z) / 12 == pytest.approx(size, rel=0.15)
 
 
 def test_rotated_signs_keep_the_total_variance_and_no_more(planted):
-    X = planted.X * np.linspace(0.1, 10, 15)
-    test = residual_test(X, planted.y, null="isotropic")
+    test = residual_test(planted.X * np.linspace(0.1, 10, 15), planted.y, null="isotropic")
+    np.testing.assert_array_equal(test.data.features, 1)
     for null in null_covariances(test, 0):
         for Z in null:
             np.testing.assert_allclose(np.diag(Z), 1, rtol=1e-5)
@@ -166,3 +193,86 @@ def test_scale_is_immaterial(planted, scale):
 def test_a_context_without_variation_is_left_out(planted):
     X, y = np.vstack([planted.X, np.ones((20, 15))]), np.append(planted.y, np.full(20, 6))
     assert residual_test(X, y).directions_above_noise() == 3
+
+
+@pytest.mark.parametrize("scales", ["by feature", "units"])
+def test_noise_of_features_is_not_structure(scales):
+    """Noise that differs between features, or features in other units: the axes are still all that is found."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        k, n, p = 8, 200, 25
+        A = np.linalg.qr(rng.standard_normal((p, 3)))[0]
+        scores = rng.standard_normal((k * n, 3)) * np.sqrt(np.repeat(rng.uniform(1, 4, (k, 3)), n, axis=0))
+        sd = np.exp(0.5 * rng.standard_normal(p))
+        X = scores @ A.T
+        X = X + sd * rng.standard_normal(X.shape) if scales == "by feature" else (X + rng.standard_normal(X.shape)) * sd
+        assert residual_test(X, np.repeat(np.arange(k), n)).directions_above_noise() == 3
+
+
+def test_a_weak_axis_that_all_contexts_share_is_found_in_the_pool():
+    k, n, p = 12, 300, 30
+    found = []
+    by_pool = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((k * n, p)), np.repeat(np.arange(k), n)
+        axis = np.linalg.qr(rng.standard_normal((p, 1)))[0][:, 0]
+        # 2.7 times the variance from which on pooled PCA sees an axis at all.
+        X += np.sqrt(2.7 * np.sqrt(p / (k * n))) * rng.standard_normal((k * n, 1)) * axis
+        test = residual_test(X, y)
+        found.append(test.directions_above_noise())
+        assert abs(test.V[:, 0] @ axis) > 0.7
+        assert test.together == 1
+        level = test.levels[0]
+        assert level.above_noise
+        # The spread of the contexts alone would not have told.
+        by_pool += test.shared
+        assert (level.spread - level.null_mean > 4 * level.null_sd) != bool(test.shared)
+    assert found == [1, 1, 1, 1]
+    assert by_pool >= 1
+
+
+@pytest.mark.parametrize("rows_alike", [True, False])
+def test_heavy_tails_are_not_structure(rows_alike):
+    """A few long rows make directions of their own, as large as those of axes."""
+    k, n, p = 8, 150, 20
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        lengths = np.ones((k * n, 1)) if rows_alike else np.sqrt(3 / rng.chisquare(5, size=(k * n, 1)))
+        X = rng.standard_t(4, (k * n, p)) if rows_alike else lengths * rng.standard_normal((k * n, p))
+        assert residual_test(X, np.repeat(np.arange(k), n), seed=seed).directions_above_noise() == 0
+
+
+def test_contexts_of_a_few_rows_change_nothing(rng, planted):
+    """Two rows have no covariance to speak of, but m / 1 times as much of it in one direction."""
+    X = np.vstack([planted.X, 5 * rng.standard_normal((20, 15))])
+    y = np.append(planted.y, np.repeat(np.arange(10, 20), 2))
+    with_small, without = residual_test(X, y), residual_test(planted.X, planted.y)
+    assert with_small.data.varying.tolist() == list(range(6))
+    assert with_small.directions_above_noise() == without.directions_above_noise() == 3
+
+
+def test_clear_cases_need_no_draw():
+    clear = make_contexts(8, 40, 3, n_samples=200, noise=0.2, random_state=0)
+    test = residual_test(clear.X, clear.y)
+    test.null.over = None  # a draw would be a call
+    assert test.directions_above_noise() == 3
+    assert test.level(2).excess > 100
+    assert abs(test.level(3).excess) < 3
+
+
+def test_draws_and_the_law_give_the_same_answer(planted):
+    test = residual_test(planted.X, planted.y)
+    for r in range(5):
+        assert test.level(r, thorough=True).above_noise is (r < 3)
+        assert len(test._drawn[r].spreads) >= 2
+
+
+def test_lanczos_finds_the_directions_of_many_features(rng):
+    k, n, p = 3, 250, 460  # beyond the bound up to which all eigenvectors are found
+    A = np.linalg.qr(rng.standard_normal((p, 4)))[0]
+    X = 3 * rng.standard_normal((k * n, 4)) @ A.T + rng.standard_normal((k * n, p))
+    test = residual_test(X, np.repeat(np.arange(k), n))
+    assert test.directions_above_noise() == 4
+    assert test.V.shape[1] < p
+    np.testing.assert_allclose(test.V.T @ test.V, np.eye(test.V.shape[1]), atol=1e-10)

@@ -316,6 +316,38 @@ def test_intervals_are_of_the_loadings_shown():
         render(model, standard_errors=resamples)
 
 
+def test_whether_mcpcs_are_of_the_contexts(planted):
+    X, y, model = planted
+    test = model.context_dependence(X, y, n_splits=1, n_permutations=39, random_state=0)
+    data = content(render(model, context_dependence=test))
+    shown = data["ofMcpcs"]["dependence"]
+    assert shown["dependent"] == test.dependent.tolist()
+    np.testing.assert_allclose(shown["p"], test.p_values, rtol=5e-3)
+    np.testing.assert_allclose(shown["dispersion"], test.dispersion, rtol=5e-5)
+    (finding,) = [f for f in data["findings"] if "between contexts" in f["title"] or "contexts alike" in f["title"]]
+    assert test.in_words() in finding["text"]
+    # With what comes back, the sentence is of these.
+    halves = model.replicability(X, y, n_splits=1, random_state=0)
+    both = content(render(model, context_dependence=test, replicability=halves))
+    assert any(test.in_words(halves.replicates) in f["text"] for f in both["findings"])
+    # Contexts that are alike, or differ by their scale, are a warning.
+    alike = replace(test, p_value=0.4)
+    titles = {f["title"]: f["level"] for f in content(render(model, context_dependence=alike))["findings"]}
+    assert titles["Contexts are alike: pooled PCA would do"] == "warning"
+    scale = replace(test, p_value_beyond_scale=0.4)
+    titles = {f["title"]: f["level"] for f in content(render(model, context_dependence=scale))["findings"]}
+    assert titles["Contexts differ by their scale only"] == "warning"
+    # Without a test the page says so.
+    data = content(render(model))
+    assert data["ofMcpcs"]["dependence"] is None
+    assert "Whether it is of the contexts is not known" in {f["title"] for f in data["findings"]}
+    with pytest.raises(TypeError, match="context_dependence is a int; pass a ContextDependence"):
+        render(model, context_dependence=3)
+    few = replace(test, p_values=test.p_values[:2])
+    with pytest.raises(ValueError, match="context_dependence is of 5 contexts and 2 MCPCs"):
+        render(model, context_dependence=few)
+
+
 def test_intervals_tests_and_replicability(planted):
     X, y, model = planted
     precision, presence = model.standard_errors(), model.presence()

@@ -12,6 +12,7 @@ from mcpca._results.anndata_inference import (
     fields_content,
     stored_associations,
     stored_bootstrap,
+    stored_dependence,
     stored_replicability,
 )
 from mcpca.analysis import Association, associate
@@ -133,6 +134,48 @@ def test_rows_on_dask_are_refused_by_name(adata):
 
 
 # Bootstrap
+
+
+def test_context_dependence_is_that_of_the_model(adata):
+    X, y = adata.X, adata.obs["patient"]
+    found = mcpca.tl.context_dependence(adata, n_splits=2, n_permutations=39, rng=1)
+    expected = (
+        MCPCA(R, random_state=0).fit(X, y).context_dependence(X, y, n_splits=2, n_permutations=39, random_state=1)
+    )
+    np.testing.assert_array_equal(found.p_values, expected.p_values)
+    stored = adata.uns["mcpca"]["context_dependence"]
+    assert list(stored["table"].columns) == ["p", "q", "dependent", "dispersion"]
+    assert list(stored["table"].index) == ["MCPC 1", "MCPC 2", "MCPC 3"]
+    np.testing.assert_array_equal(stored["table"]["dependent"], found.dependent)
+    assert stored["params"]["random_state"] == 1
+    assert stored["outcome"] == found.outcome == "dependent"
+    np.testing.assert_array_equal(stored_dependence(adata, "mcpca").variances, found.variances)
+    assert stored_dependence({}, "mcpca") is None
+    # Whole donors, by a column of obs.
+    adata.obs["donor"] = [f"d{i}" for i in np.arange(len(adata)) % 24]
+    assert mcpca.tl.context_dependence(adata, groups="donor", n_splits=1, n_permutations=19).by == "groups"
+
+
+@pytest.mark.parametrize("form", ["h5ad", "zarr"])
+def test_context_dependence_comes_back_from_files_and_is_shown(adata, tmp_path, form):
+    if form == "zarr":
+        pytest.importorskip("zarr")
+    found = mcpca.tl.context_dependence(adata, n_splits=1, n_permutations=39)
+    path = tmp_path / f"cells.{form}"
+    getattr(adata, f"write_{form}")(path)
+    back = getattr(ad, f"read_{form}")(path)
+    same = stored_dependence(back, "mcpca")
+    np.testing.assert_array_equal(same.p_values, found.p_values)
+    assert same.outcome == found.outcome
+    cards = mcpca.analysis.describe(back)
+    for j, card in enumerate(cards.values()):
+        (line,) = [line for line in card.splitlines() if line.startswith("Is it of the contexts")]
+        assert f"q = {found.q_values[j]:.2g}" in line
+        assert ("it differs between contexts" in line) == found.dependent[j]
+    assert "Is it of the contexts" not in mcpca.analysis.describe(back, context_dependence=None)["MCPC 1"]
+    with pytest.raises(TypeError, match="context_dependence is a int"):
+        mcpca.analysis.describe(back, context_dependence=3)
+    mcpca.pl.plot_context_dependence(back).figure.clear()
 
 
 def test_bootstrap_is_that_of_the_model(adata):

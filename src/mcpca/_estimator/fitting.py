@@ -33,22 +33,31 @@ from .._data.union import refuse_nuisance
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._inference.sampling import checked_groups
 from .._inference.solver_comparison import SolverComparison
-from .._model.decomposition import Decomposition, check_tolerance, check_weights, decompose_checked
+from .._model.decomposition import (
+    Decomposition,
+    check_tolerance,
+    check_weights,
+    decompose_checked,
+    degrees_of_freedom,
+)
 from .._model.dominance import Dominance, dominant_feature
 from .._model.fitted_loadings import Measures
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
+from .._model.kept_components import Kept, keep_components
 from .._model.removed_nuisance import removed_nuisance
 from .._rank.automatic import AutomaticRank, automatic_rank
 from .._rank.paper_rule import RankChoice
+from .._rank.sample_fits import Method
 from .._rank.selection import RankSelection
-from .._solvers import check_solver, resolved_noise
+from .._solvers import SOLVERS, check_solver, resolved_noise
 from .._utils.arguments import as_generator, check_rank, refuse_without_effect
 from .._utils.array_api import like, to_host
 from .._utils.progress import silent
 from .._utils.types import Array, Report
+from ..exceptions import NoStableRankError
 from .automatic_solver import check_automatic, choose_solver
-from .parameters import Parameters
+from .parameters import REPLICATING, Parameters
 from .robust import robust_rows
 
 
@@ -80,7 +89,7 @@ def fit_rows(
             groups,
             None,
             f"{given}, and nothing else of a fit splits rows",
-            "drop it, and pass it to replicability, bootstrap, standard_errors and presence",
+            "drop it, and pass it to replicability, context_dependence, bootstrap, standard_errors and presence",
         )
     if parameters.missing != "error":
         from .missing import fit_incomplete  # here, because that module imports this one
@@ -226,6 +235,10 @@ def fit_to(
     solver_choice = None
     if parameters.is_automatic:
         parameters, solver_choice = choose_solver(parameters, data, int(rank), weights, rng, report)
+        # The rank was chosen for the power method; halves have to be fitted as the model is.
+        if choice is not None and parameters.solver != "mspm" and parameters.rank_range is None:
+            choice = _chosen_rank(parameters, data, rng, report)
+            rank = choice.rank
     result, measures = decompose_checked(
         data.covariances,
         int(rank),
@@ -244,24 +257,75 @@ def fit_to(
     assert measures is not None  # because of with_measures
     rank_choice = None
     if choice is not None:
-        # The power method judged which components replicate; the verdict names the model's own if they are its, too.
-        is_power_method = parameters.solver == "mspm" and not parameters.orthogonal and weights is None
-        rank_choice = choice.told(to_host(result.components) if is_power_method else None).times_power(data.exponent)
+        rank_choice = choice.told(to_host(result.components)).times_power(data.exponent)
+    kept_of = None
+    if parameters.keep is not None:
+        assert isinstance(rank_choice, RankSelection)  # ``checked`` refuses the paper's rule
+        kept_of = int(rank)
+        kept = kept_of_fit(parameters, data, result, _replicating(rank_choice), weights)
+        result, measures, indices = kept
+        rank_choice = rank_choice.kept(indices)
     # Shares of variance have no unit, so scaled covariances will do.
     dominance = dominant_feature(result.components, data.covariances.variances)
-    model = _model_in_units(parameters, data, features, result, measures)
-    return Fit(model, rank_choice, dominance, solver_choice)
+    model = model_in_units(parameters, data, features, result, measures)
+    return Fit(replace(model, kept_of=kept_of), rank_choice, dominance, solver_choice)
+
+
+def _replicating(choice: RankSelection) -> Array:
+    """Return the MCPCs that replicate, as indices; raise if there are none, or it is not known."""
+    if choice.replicability is None:
+        raise NoStableRankError(
+            f'n_components="{REPLICATING}" keeps MCPCs that come back in halves of the rows, which were not compared '
+            f"here. {choice.reason} Pass the rows in memory, or a number.",
+            choice,
+        )
+    which = np.flatnonzero(choice.replicability.replicates)
+    if not len(which):
+        raise NoStableRankError(
+            f'n_components="{REPLICATING}" keeps MCPCs that come back in halves of the rows, and none does. '
+            f"{choice.reason} n_components=None fits them all the same.",
+            choice,
+        )
+    return which
+
+
+def kept_of_fit(
+    parameters: Parameters, data: FitData, result: Decomposition, which: Array, weights: Array | None
+) -> Kept:
+    """Return some components of a fit, with loadings fitted again to the same data."""
+    solver = parameters.solver
+    return keep_components(
+        data.covariances,
+        result,
+        which,
+        solver=solver,
+        noise=resolved_noise(solver, parameters.noise),
+        freedom=degrees_of_freedom(
+            data.counts, weights if SOLVERS[solver].models_noise else None, data.covariances.n_contexts
+        ),
+        names=data.names.tolist(),
+    )
 
 
 def _chosen_rank(parameters: Parameters, data: FitData, rng: np.random.Generator, report: Report) -> AutomaticRank:
     """Choose the rank for these data, by ``select_rank`` or the paper's rule."""
     parameters = parameters.for_rank()
+    weights = None
+    if parameters.context_weights is not None:
+        values = check_weights(parameters.context_weights, data.names)
+        weights = dict(zip(data.names.tolist(), values.tolist(), strict=True))
     return automatic_rank(
-        data.on_host(), parameters.rank_range, parameters.n_seed_pairs, parameters.cos_sim_threshold, rng, report
+        data.on_host(),
+        parameters.rank_range,
+        parameters.n_seed_pairs,
+        parameters.cos_sim_threshold,
+        Method(**check_solver(parameters.solver, parameters.orthogonal, parameters.noise), weights=weights),
+        rng,
+        report,
     )
 
 
-def _model_in_units(
+def model_in_units(
     parameters: Parameters, data: FitData, features: Features, result: Decomposition, measures: Measures
 ) -> FittedModel:
     """Return the model in the units of the data and on their device; ``result`` is of data times ``2^-exponent``."""

@@ -7,6 +7,7 @@ attributes. ``fitting`` fits, ``parameters`` checks parameters, ``persistence`` 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -16,10 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._covariances.moments import ContextMoments
 from .._inference.bootstrap import Bootstrap, resample
+from .._inference.context_dependence import context_dependence_of_fit
 from .._inference.cross_fitting import warn_of_inflation
+from .._inference.dependence_result import PERMUTATIONS, SPLITS, ContextDependence
 from .._inference.precision import Precision, standard_errors_of
 from .._inference.presence import Presence, presence_tests
 from .._inference.replication import REPLICATES, Replicability, replicate
+from .._inference.shrunk_covariances import ShrunkCovariances, shrunk_covariances
 from .._inference.solver_comparison import SolverComparison
 from .._model import facet_measures
 from .._model.dominance import warn_of_dominance
@@ -46,6 +50,7 @@ from .._utils.progress import reporting
 from .._utils.types import Array
 from .chunks_of_rows import add_chunk
 from .fitting import Fit, feature_names, fit_covariances, fit_moments, fit_rows
+from .keeping import chosen_components, fit_kept, read_for_keeping
 from .parameters import RANK_RULE_DEFAULTS, Parameters
 from .persistence import SavedModel, load_model, save_model
 
@@ -62,13 +67,14 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     Parameters
     ----------
-    n_components : int or None
+    n_components : int, None or "replicating"
         Rank r, 1 <= r <= n_features. None chooses the rank as ``select_rank`` does, and raises
         ``NothingAboveNoiseError`` if nothing rises above the noise. Contexts with fewer than 4 rows are left out of the
         choice (``SmallContextsWarning``). If there are too few rows to tell anything from noise, the rank is 1; if
         halves of the rows agree at no rank, it is the one at which they agree best. Both come with an
         ``UncertainRankWarning``. With ``rank_range`` the paper's rule, ``choose_rank``, is used instead. Covariances
-        without ``n_samples`` need ``rank_range`` or a rank.
+        without ``n_samples`` need ``rank_range`` or a rank. "replicating" keeps those MCPCs of the chosen rank that
+        come back in halves of the rows, mean ``|cos|`` above 0.9, with loadings fitted again without the others.
     solver : {"mspm", "lsq", "ml", "auto"}
         "mspm": the paper's multi-subspace power method, then non-negative least squares for the loadings. "lsq": a
         stationary point of the squared error. "ml": maximum likelihood in a Gaussian model with noise. The guide in
@@ -181,6 +187,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         With ``robust=True``: those of the rows, from 1 (heavy tails) to 1000, or infinite if rows are Gaussian.
     nuisance_ : RemovedNuisance or None
         What ``batch`` and ``covariates`` took out: the share of each context's variance, and their part in scores.
+    kept_of_ : int or None
+        The rank of the fit that the MCPCs were kept from (``n_components="replicating"``, ``keep``); None if it has no
+        others.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray (n_features,)
@@ -211,7 +220,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | str | None = None,
         *,
         solver: str = "mspm",
         orthogonal: bool = False,
@@ -412,6 +421,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.degrees_of_freedom_ = model.degrees_of_freedom
         self.attenuation_ = model.attenuation
         self.nuisance_ = model.nuisance
+        self.kept_of_ = model.kept_of
         # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
@@ -654,6 +664,74 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             if takes_missing(model, None, batch=batch, covariates=covariates):
                 return score_of_present(model, X, y, metric, report)
             return predictive_score(model, X, y, metric, report, batch=batch, covariates=covariates)
+
+    # Covariances
+
+    def covariances(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        shrink: Any = None,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+        random_state: Any = None,
+    ) -> ShrunkCovariances:
+        """Return a covariance for each context: the model's, or with rows the best mixture of it with theirs.
+
+        The model has rank r and noise, which is for comparing contexts. Where a covariance itself is needed, as for
+        Mahalanobis distances, discriminants or portfolios, ``covariances(X, y)`` is closer to that of new rows than the
+        context's own covariance, the pooled one, the model or the identity: it is a weighted sum of these four, with
+        weights for each context. They are those of least squared error, in closed form: the errors of own covariances
+        are known from fourth moments of the rows, and how far the model follows them is measured in two halves of the
+        rows.
+
+        Parameters
+        ----------
+        X, y : optional
+            The rows that the model was fitted on, in any form that ``fit`` takes, at least 4 in every context. Without,
+            covariances are those of the model, ``A diag(b_i) A^T`` with corrected loadings, plus noise.
+        shrink : {"auto"}, dict or array-like (4,) or (k, 4), optional
+            Weights of the context's own covariance, the pooled one, the model and the identity times the context's mean
+            variance: ``{"own": 0.5, "model": 0.5}``, or an array in this order. "auto", the default where rows are
+            given, finds them for each context; they are not negative and add up to 1. For given weights rows may be
+            others than those of the fit, but with its contexts.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``: halves and errors are then by groups. Every context needs
+            two.
+        batch, covariates : optional
+            Those that the model was fitted with: what they explain is removed from the rows.
+        random_state : int, Generator, RandomState or None
+            Determines the split into halves.
+
+        Returns
+        -------
+        ShrunkCovariances
+            ``covariances`` (k, p, p) in the order of ``contexts_``, and the ``weights`` (k, 4).
+
+        Notes
+        -----
+        Weights found take one fit to each half of the rows, two passes over all of them and O(k p^2 r): as long as two
+        or three fits. Memory two stacks (k, p, p). Covariances of rows are about the mean of their context. They are as
+        they are also where the model is robust: outlying rows count in full.
+        """
+        model = fitted_model(self)
+        # Halves are fitted as this model was, also if its loadings were cross-fitted.
+        unfitted = self._unfitted().set_params(cross_fit=self.cross_fit)
+        with reporting(self.verbose, "covariances") as report:
+            return shrunk_covariances(
+                model,
+                unfitted,
+                X,
+                y,
+                shrink,
+                random_state,
+                report,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+            )
 
     # Quality
 
@@ -963,10 +1041,129 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 covariates=covariates,
             )
 
+    def keep(
+        self,
+        which: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        batch: Any = None,
+        covariates: Any = None,
+        verbose: Any = None,
+    ) -> Self:
+        """Return a model of some of the MCPCs, with loadings fitted again; this one stays as it is.
+
+        Axes stay what they are, beside which others were found; their loadings are those that they have without them.
+
+        Parameters
+        ----------
+        which : {"replicating", "recommended"}, array of bool (r,), or indices
+            The MCPCs to keep. In words: those that ``rank_choice_`` calls so, of a rank that was chosen.
+        X, y, batch, covariates
+            Those that the model was fitted with.
+        verbose
+            As in ``MCPCA``.
+
+        Returns
+        -------
+        MCPCA
+            In decreasing order of total variance, as always. Its ``kept_of_`` is the rank of this model: ``bootstrap``
+            and ``replicability`` fit as many MCPCs and look for the kept ones among them.
+
+        Notes
+        -----
+        Takes about two passes over the rows, and no fit.
+        """
+        model = fitted_model(self)
+        indices = chosen_components(which, model.n_components, self.rank_choice_)
+        # A solver that was chosen stays.
+        parameters = replace(self._checked_parameters(), solver=self.solver_, noise=self.noise_)
+        contexts = read_for_keeping(model, parameters, X, y, batch=batch, covariates=covariates)
+        with reporting(verbose, "loadings") as report:
+            fit = fit_kept(parameters, model, indices, contexts, self.rank_choice_, report)
+        kept = type(self)(**{**self._unfitted().get_params(deep=False), "n_components": len(indices)})
+        kept.verbose = self.verbose
+        return kept._finish(fit)
+
+    def context_dependence(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        batch: Any = None,
+        covariates: Any = None,
+        n_splits: int = SPLITS,
+        n_permutations: int = PERMUTATIONS,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: Any = None,
+    ) -> ContextDependence:
+        """Test which MCPCs differ between contexts, and which are in all contexts alike.
+
+        Axes that are in all contexts alike are what PCA of the pooled rows, centred by context, finds as well; and axes
+        that were fitted to contexts without any difference look as if there were some. So axes are fitted to one half
+        of the rows of each context, their variances in each context are taken from the other half, and how far these
+        differ between contexts is compared with the same number for rows that are permuted over contexts.
+
+        Parameters
+        ----------
+        X, y
+            The rows that the model was fitted on. Contexts with fewer than 4 rows take no part, and the result names
+            them.
+        groups : labels (n,), str or list of str, optional
+            Which rows were sampled together, as in ``fit``. Halves are then halves of the groups, and rows of a group
+            are permuted together: a group that is in several contexts trades them among these, and one that is in a
+            single context trades it with other such groups. Differences between single donors are then no evidence of
+            differences between contexts. Contexts with a single group take no part.
+        batch, covariates : optional
+            Those that the model was fitted with.
+        n_splits : int
+            Number of random splits into halves, over which squares of scores are averaged.
+        n_permutations : int
+            Number of permutations, at least 19; no p-value is below ``1 / (n_permutations + 1)``.
+        random_state : int, Generator, RandomState or None
+            Determines splits and permutations. The answer does not depend on the number of threads.
+        n_jobs : int, optional
+            Number of threads for permutations; None and -1 use as many as BLAS may use.
+        verbose : None, bool or callable
+            Progress, as in ``MCPCA``.
+
+        Returns
+        -------
+        ContextDependence
+            ``p_value`` of the whole, ``p_values`` and ``q_values`` of MCPCs in the order of ``components_``, which are
+            ``dependent``, and what that says in words.
+
+        Notes
+        -----
+        Means of contexts do not matter: rows are centred by context. Their overall scale does, because it is a
+        difference between covariances; ``outcome`` is "scale" if that is all. Takes ``2 n_splits`` fits to half of the
+        rows, one product of the rows with their axes, and O(n r n_splits) for a permutation, without a fit. Memory
+        O(n r n_splits).
+        """
+        model = fitted_model(self)
+        with reporting(verbose, "halves") as report:
+            return context_dependence_of_fit(
+                model,
+                self._unfitted(),
+                X,
+                y,
+                n_splits,
+                n_permutations,
+                random_state,
+                report,
+                groups=groups,
+                batch=batch,
+                covariates=covariates,
+                n_jobs=n_jobs,
+            )
+
     def _unfitted(self) -> Self:
         """Return an unfitted model with the same parameters and the rank found here, without progress or cross-fits."""
-        # With a given rank, options of the choice are refused unless they are at their defaults.
-        rank = {**RANK_RULE_DEFAULTS, "n_components": self.n_components_}
+        # With a given rank, options of the choice are refused unless they are at their defaults. MCPCs that were kept
+        # are looked for among as many as they were found with.
+        rank = {**RANK_RULE_DEFAULTS, "n_components": self.kept_of_ or self.n_components_}
         # A solver that was chosen is not chosen again in resamples and halves.
         chosen = {} if self.solver_choice_ is None else {"solver": self.solver_, "noise": self.noise_}
         return type(self)(**{**self.get_params(deep=False), **rank, **chosen, "verbose": False, "cross_fit": 0})
@@ -1015,6 +1212,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         degrees_of_freedom=estimator.degrees_of_freedom_,
         attenuation=estimator.attenuation_,
         nuisance=estimator.nuisance_,
+        kept_of=estimator.kept_of_,
     )
 
 

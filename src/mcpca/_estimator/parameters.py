@@ -15,6 +15,7 @@ from .._solvers import SOLVERS, check_solver, resolved_noise
 from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.progress import check_verbose
 
+REPLICATING = "replicating"
 # The solver that stands for a choice among solvers.
 AUTO = "auto"
 
@@ -42,9 +43,17 @@ class Parameters:
     rank_range: Any = None
     n_seed_pairs: int = 5
     cos_sim_threshold: float = 0.8
+    # Not an argument: which MCPCs of a chosen rank are kept, for ``n_components="replicating"``; None keeps all.
+    keep: str | None = None
 
     def checked(self) -> Parameters:
-        """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another."""
+        """Return these parameters; raise if one of them is invalid, has no effect, or contradicts another.
+
+        ``n_components="replicating"`` becomes a rank to be chosen, None, of which some MCPCs are to be kept.
+        """
+        given: Any = self.n_components
+        if isinstance(given, str):
+            return replace(self, n_components=None, keep=_checked_keep(self)).checked()
         if self.is_automatic:
             self._check_automatic()
         else:
@@ -120,6 +129,27 @@ class Parameters:
                 f"cross_fit={self.cross_fit} fits parts of the rows, and {what} cannot be divided into parts; pass the "
                 "rows to fit, or cross_fit=0."
             )
+
+
+def _checked_keep(parameters: Parameters) -> str:
+    """Return which MCPCs are kept, for ``n_components`` in words; raise if that is unknown or cannot be known."""
+    word = str(parameters.n_components)
+    if word != REPLICATING:
+        raise ValueError(
+            f"n_components={word!r} is unknown; pass a number, None for a rank that is chosen, or {REPLICATING!r} for "
+            "those of its MCPCs that come back."
+        )
+    if parameters.rank_range is not None:
+        raise ValueError(
+            f"n_components={word!r} with rank_range={parameters.rank_range!r}: the paper's rule compares seeds, and "
+            "does not say which MCPCs come back in other rows. Drop rank_range, or pass n_components=None."
+        )
+    if parameters.cross_fit:
+        raise ValueError(
+            f"n_components={word!r} with cross_fit={parameters.cross_fit}: parts of the rows are fitted with a rank, "
+            "and not with some MCPCs of one. Pass cross_fit=0, or a number."
+        )
+    return word
 
 
 def _check_named(solver: object) -> None:

@@ -120,6 +120,8 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         # Infinity is no number of JSON; text stands for it, and for all others.
         "degrees_of_freedom": None if model.degrees_of_freedom is None else repr(float(model.degrees_of_freedom)),
     }
+    if model.kept_of is not None:
+        header["kept_of"] = int(model.kept_of)
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
     if model.nuisance is not None:
@@ -240,6 +242,7 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         degrees_of_freedom=_degrees_of_freedom(header.get("degrees_of_freedom")),
         missing=str(parameters.get("missing", "error")),
         nuisance=_nuisance(arrays, header),
+        kept_of=None if header.get("kept_of") is None else int(header["kept_of"]),
     )
     compared = header.get("solver_choice")
     comparison = None if compared is None else SolverComparison.from_json(compared)

@@ -107,15 +107,7 @@ class RowReader:
 
     def pieces(self) -> Iterator[tuple[int, int, Any]]:
         """Yield some rows of a context, with its index and the position of the first among its rows."""
-        seen = np.zeros(len(self.contexts.names), dtype=np.int64)
-        for group in all_rows(self.contexts):
-            for piece in group.pieces():
-                block, codes = piece.load()
-                block = times_power(block, -self.e) if self.e else block
-                for i, members in zip(*rows_of_contexts(codes, 0, len(seen)), strict=True):
-                    part = block[members]
-                    yield i, int(seen[i]), part
-                    seen[i] += part.shape[0]
+        return row_pieces(self.contexts, self.e)
 
     def squares_outside(self, rows: Sequence[RowScores], factors: Sequence[Array]) -> Array:
         """Return ``sum_g M_g^T M_g`` (r, r) with ``M_g = sum x_out t^T`` over the rows of group g, in all contexts.
@@ -145,6 +137,19 @@ class RowReader:
         return np.asarray(np.einsum("gpa,gpb->ab", sums, sums))
 
 
+def row_pieces(contexts: Contexts, e: int) -> Iterator[tuple[int, int, Any]]:
+    """Yield some rows of a context times ``2^-e``, with its index and the position of the first among its rows."""
+    seen = np.zeros(len(contexts.names), dtype=np.int64)
+    for group in all_rows(contexts):
+        for piece in group.pieces():
+            block, codes = piece.load()
+            block = times_power(block, -e) if e else block
+            for i, members in zip(*rows_of_contexts(codes, 0, len(seen)), strict=True):
+                part = block[members]
+                yield i, int(seen[i]), part
+                seen[i] += part.shape[0]
+
+
 def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e: int) -> RowReader:
     """Return a reader of the rows that ``model`` was fitted on; ``gaussian`` is that of the rows times ``2^-e``.
 
@@ -155,7 +160,7 @@ def reader_of(model: FittedModel, gaussian: GaussianModel, contexts: Contexts, e
             "X is a Dask collection, and the spread of its rows is measured in this process. Pass X.compute() if that "
             "fits into memory, or leave X out for an answer that takes rows to be Gaussian."
         )
-    _check_counts(model, contexts)
+    check_counts(model, contexts)
     means = context_means(contexts) if model.means is None else to_host(model.means).astype(np.float64)
     nuisance = nuisance_factors(contexts)
     return RowReader(contexts, gaussian, np.ldexp(means, -e), e, None if nuisance is None else nuisance.times_power(-e))
@@ -174,7 +179,7 @@ def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
     done = 0
     for i, start, block in reader.pieces():
         explained = reader.explained(i, slice(start, start + block.shape[0]))
-        parts[i].append(_scores(block, reader.means[i], directions, scale, explained))
+        parts[i].append(scores_of(block, reader.means[i], directions, scale, explained))
         done += block.shape[0]
         report("rows", done, n_rows)
     rows = []
@@ -191,7 +196,7 @@ def read_rows(reader: RowReader, report: Report) -> list[RowScores]:
     return rows
 
 
-def _scores(
+def scores_of(
     block: Any, mean: Array, directions: Array, scale: Array, explained: tuple[Any, Array] | None
 ) -> tuple[Array, Array]:
     """Return ``(x - m) V`` and ``|D (x - m)|^2`` of some rows of one context, V the directions and D the scale.
@@ -219,7 +224,7 @@ def _scores(
     return centred @ directions, centred**2 @ weights
 
 
-def _check_counts(model: FittedModel, contexts: Contexts) -> None:
+def check_counts(model: FittedModel, contexts: Contexts) -> None:
     """Raise if contexts have other numbers of rows than in the fit: these are then other rows."""
     if model.n_samples is None:
         return

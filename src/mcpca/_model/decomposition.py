@@ -239,7 +239,7 @@ def decompose_checked(
     _warn_of_uncertain_directions(core, r, tol, S.dtype)
     check_data_rank(r, core, S)
     # Weights enter once: here in the likelihood, or above in the squared error.
-    freedom = _degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
+    freedom = degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
     settings = Settings(rng, tol, max_iter, report, freedom, noise)
     result = _solve(S_weighted, core, r, solver, orthogonal, settings)
     if not result.converged:
@@ -303,7 +303,7 @@ def check_data_rank(r: int, core: Core, S: Covariances) -> None:
     )
 
 
-def _degrees_of_freedom(counts: Array | None, weights: Array | None, k: int) -> Array:
+def degrees_of_freedom(counts: Array | None, weights: Array | None, k: int) -> Array:
     """Return the weights (k,) of the contexts in the likelihood, ``n_i - 1`` times ``weights``."""
     # The mean of a context is estimated from the same rows, which takes one degree of freedom.
     freedom = np.full(k, _ASSUMED_FREEDOM) if counts is None else counts - 1.0

@@ -71,6 +71,8 @@ class FittedModel:
         Of the rows, if they were weighted (``robust=True``); infinite if they are Gaussian.
     nuisance : RemovedNuisance or None
         What batch and covariates took out of the covariances.
+    kept_of : int or None
+        The rank of the fit that these components were kept from; None if all of them were.
     """
 
     components: Array
@@ -97,6 +99,7 @@ class FittedModel:
     attenuation: Array | None = None
     missing: str = "error"
     nuisance: RemovedNuisance | None = None
+    kept_of: int | None = None
 
     @property
     def n_features(self) -> int:

@@ -20,20 +20,20 @@ from ..exceptions import NoStableRankError, NothingAboveNoiseError
 from .paper_rule import RankChoice, choose_rank_checked
 from .rank_data import rank_data
 from .recommendation import recommend
+from .sample_fits import Method
 from .selection import RankSelection, selection_from
 
 
 class AutomaticRank(NamedTuple):
     """The rank, the core of the data if one was computed on the way, and a function that describes the choice.
 
-    ``told`` maps the components (p, r) of the fitted model to ``rank_choice_``. It is called after the fit, since
-    replicability is reported per component of the model. Pass None if that model is not the unweighted power method's:
-    the halves were fitted with that one, so their components could not be compared with the model's.
+    ``told`` maps the components (p, r) of the fitted model to ``rank_choice_``. It is called after the fit, since what
+    comes back is reported per component of the model.
     """
 
     rank: int
     core: Core | None
-    told: Callable[[Array | None], RankChoice | RankSelection]
+    told: Callable[[Array], RankChoice | RankSelection]
 
 
 def automatic_rank(
@@ -41,10 +41,11 @@ def automatic_rank(
     rank_range: Any,
     n_seed_pairs: Any,
     cos_sim_threshold: Any,
+    method: Method,
     rng: np.random.Generator,
     report: Report,
 ) -> AutomaticRank:
-    """Choose the rank as ``select_rank`` does, or by the paper's rule where candidates are given."""
+    """Choose the rank for models fitted by ``method`` as ``select_rank`` does, or by the paper's rule."""
     if rank_range is not None:
         # The paper's rule reads covariances only: no rows, no counts, and no question of noise.
         choice, core = choose_rank_checked(
@@ -66,8 +67,8 @@ def automatic_rank(
             "n_samples."
         )
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-    examined = rank_data(data, data.counts, report)
-    recommendation = recommend(examined, threshold=threshold, rng=rng, report=report)
+    examined = rank_data(data, data.counts)
+    recommendation = recommend(examined, threshold=threshold, method=method, rng=rng, report=report)
     # Before the error below, whose reader should know of contexts that were left out.
     recommendation.issue_warnings()
     if recommendation.rank == 0:

@@ -1,111 +1,132 @@
-"""Is anything left above noise after r components? The residual, compared with itself under random signs.
+"""Is anything left above noise after r components? The residual, against noise in closed form and with random signs.
 
 ``recommend`` asks this first: the answer, the number of directions above noise, is the largest rank it may recommend.
 ``rank_curves`` asks again for the criterion "scree" and for ranks that the search skipped.
 
-Let Q (p, m) span the directions outside the top r of the flattening (contexts scaled to unit variance), and
-``Z_i = Q^T S_i Q``. Noise that is the same in all directions would make ``Z_i`` a multiple of the identity, so
+Features are divided by their unique standard deviations, contexts by the size of their noise (``noise_scale``). Let
+P project on what is outside the top r of the flattening, m directions, ``Z_i = P S_i P``, ``t_i = tr Z_i / m``. Noise
+that is the same in all directions would make ``Z_i`` a multiple of P, so
 
-    spread(r) = the top eigenvalue of  sum_i n_i (Z_i m / tr Z_i - I)^2
+    spread(r) = the top eigenvalue of  sum_i w_i (Z_i / t_i - P)^2,   w_i = f_i min(1, f_i / m) t_i^2 for f_i = n_i - 1,
 
-measures the structure that is left in all contexts together, whichever of them it is in. Its distribution without
-structure comes from multiplying every entry of the residual rows ``(x - mean) Q Q^T`` by a random sign (Hong, Sheng and
+measures the structure that is left in all contexts together, whichever of them it is in (``residual_sums``). t_i is
+near 1; a context with fewer rows than directions counts less, as it says less. Two more statistics find what this one
+misses: the top eigenvalue of the pooled ``sum_i f_i Z_i / t_i``, an axis that all contexts share but that is weak in
+each; and the top eigenvalues of single contexts (``single_contexts``), an axis that drowns in the noise of the others.
+
+Without structure their law is known in closed form (``noise_law``), for rows of any sizes, if noise is alike in all
+features. Whether it is shows in the mean eigenvalue of the same matrices. Where the law does not fit that, or the
+decision is close, rows are drawn: every entry of the residual rows is multiplied by a random sign (Hong, Sheng and
 Dobriban, Selecting the number of components in PCA via random signflips, 2020). That preserves the number of samples of
 every context, the variance of every feature in every context, and the size of every single entry, heavy tails included;
 it destroys correlations between features. The rows with signs are centred again, as the rows were.
 
-A direction that exists in one context only may drown in the noise of all the others. At the end the top eigenvalues of
-the single contexts are therefore tested as well, the largest of them against the largest under the null.
-
 If rows are in groups, the k contexts are the 2 k parts of ``grouped_rows`` throughout: covariances within groups, and
-of the means of groups. A part with f < m degrees of freedom has the eigenvalues m / f in f directions, whatever the
-rows are: of noise, ``f (m / f)^2 = m^2 / f`` in the spread, where many rows have about m. It counts f / m times as
-much, or few donors would hide all else. Single contexts are compared by the top eigenvalue over its mean under the
-null.
+of the means of groups. Groups that are in several contexts make these dependent, so rows are always drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
 from .._data.contexts import Contexts
-from .._utils.parallel import each
 from .._utils.progress import Search, silent
 from .._utils.types import Array, Report
 from .grouped_rows import GroupedRows
-from .null_draws import NullDraws, ScaledMoments, square, with_planted_factor
+from .noise_law import TopOfNoise, gaussian_sizes, spread_of_noise, top_of_noise
+from .noise_scale import noise_scale
+from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_planted_factor
+from .residual_sums import ResidualSums, top_pair
+from .single_contexts import single_directions
 
-# Draws of the null at a level, in three stages: a few, which settle levels far from noise; the usual number; and many
-# where the usual number leaves the decision open. Nearly all of the time of the test goes into draws.
-_FEW_DRAWS = 2
-_DRAWS = 10
-_MANY_DRAWS = 40
-_FAR_FROM_NULL = 2.0  # a spread this many times outside the range of the few draws needs no more of them
-_DOUBTFUL_EXCESS = (3.0, 15.0)  # standard deviations by _DRAWS draws between which _MANY_DRAWS are taken
-# A spread above noise exceeds the null's mean by more than this many of its standard deviations. The search tests
-# several levels and estimates the standard deviation from few draws, so the conventional 2 or 3 would be too lenient.
-STANDARD_DEVIATIONS = 5.0
+# A spread above noise exceeds the null's mean by more than this many of its standard deviations. Top eigenvalues have
+# long tails, 3 chances in 10,000 beyond 4, and the search tests several levels and statistics.
+STANDARD_DEVIATIONS = 4.0
+# Draws of the null at a level, in stages, and for each stage within how many standard deviations of the bound the
+# decision is open, so that the next stage follows. Before the first draw there is the closed form.
+_DRAWS = (2, 8, 40)
+_OPEN_AFTER = (6.0, 1.5)
+_OPEN_BY_LAW = 2.0
+_FITS = 0.03  # mean eigenvalue over the law's, less one, up to which the law is taken at its word
+_SCREE_DRAWS = 10
+_HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
+_DEEP = 48  # directions that are removed at most for that first look
+_CLEAN = 0.5  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
+_UNEQUAL_NOISE = 0.2  # differences of log t_i from which on the sizes of noise are estimated once more
+_REFITS = 2
+_CLEAR = 5.0  # a spread so many times that of noise is not one of features with more noise than others
+_BEYOND_CHANCE = 1.5  # standard deviation of the sizes of features over that of chance, from which on it is real
+_LEFT_FOR_NOISE = 0.8  # of all directions may be removed where the sizes of noise are estimated
+_LEAST_LEFT = 0.1  # share of a feature outside the directions, from which on its noise is estimated from there
+_NOT_NOISE = 20.0  # a mean eigenvalue that exceeds the law's so many times is not that of noise of any kind
+_MOST_SHARED = 20
+_LEAST_FREEDOM = 3.0  # of contexts that take part
 _LEAST_RELATIVE_SD = 0.01  # of the null's mean: guards against draws that happen to be nearly equal
-_SINGLE_DRAWS = 4  # of the null of single contexts, at first
-_MOST_SINGLE = 20  # directions that are taken out of single contexts at most; each costs k eigenvalue problems
-_TRACY_WIDOM = 0.63  # standard deviation over mean of the top eigenvalue of a large Wigner matrix, times m^(2/3)
-_EIGENVALUE_RESOLUTION = 1e-13  # of the largest, below which they are rounding; variances, their roots, go to 3e-7
 
 
 @dataclass(frozen=True)
 class Level:
-    """The spread that is left after ``rank`` components, and the mean and standard deviation of that of noise."""
+    """The spread that is left after ``rank`` components, and the mean and standard deviation of that of noise.
+
+    ``shared`` is by how many standard deviations the pooled covariance of the rest exceeds noise, -inf if that was not
+    looked at.
+    """
 
     rank: int
     spread: float
     null_mean: float
     null_sd: float
+    shared: float = field(default=-np.inf)
 
     @property
     def excess(self) -> float:
-        """Standard deviations by which the spread exceeds that of noise."""
-        return (self.spread - self.null_mean) / max(self.null_sd, np.finfo(float).tiny)
+        """Standard deviations by which the spread, or the pooled covariance if that is more, exceeds noise."""
+        by_spread = (self.spread - self.null_mean) / max(self.null_sd, np.finfo(float).tiny)
+        return max(by_spread, self.shared)
 
     @property
     def above_noise(self) -> bool:
         """Whether structure is left."""
         return self.excess > STANDARD_DEVIATIONS
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether more draws might change ``above_noise``."""
-        low, high = _DOUBTFUL_EXCESS
-        return low < self.excess < high
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Statistics of draws at a level: top eigenvalues of the spread and of the pooled covariance, (draws,) each."""
+
+    spreads: Array
+    pools: Array
 
 
 class ResidualTest:
     """The noise test of one data set. Levels are computed on demand and cached.
 
     ``contexts`` holds the rows, and their groups if they have some; without rows (None) the null is Gaussian. The
-    answer at a rank depends only on ``seed`` and that rank, not on the order of calls or on ``workers``. Memory O(p^2)
-    and two copies of a context's rows for every worker. A level costs O(n p^2) for each of 2 to 10 draws, 40 in
-    doubtful cases, and O(k p^3).
+    answer does not depend on ``workers``. Cost O(k p^3) once, with no draw where noise is alike in all features and
+    Gaussian; a draw costs O(n p^2 + k p^3). Memory: k p R numbers for R directions that are removed at most, a few
+    p x p matrices, and two copies of a context's rows for every worker while there are draws.
 
     Attributes
     ----------
     data : ScaledMoments
-        The covariances, and their version with unit variance; those of the parts if rows are in groups.
+        The covariances in units of noise; those of the parts if rows are in groups.
     whole : ScaledMoments
-        The covariances of contexts.
-    V : ndarray (p, p)
-        Left singular vectors of the flattening, contexts scaled to unit variance, largest first: rank r removes the
-        first r columns.
+        The covariances of contexts, the same object without groups.
+    V : ndarray (p, R)
+        Orthonormal directions, in units of noise, of which rank r removes the first r. There are as many columns as
+        were needed.
     data_rank : int
         Directions in which the data vary at all.
     levels : dict of int to Level
         Those computed so far, by rank.
     together : int
         Directions above noise in all contexts together, once ``directions_above_noise`` was called.
+    shared : int
+        Those among them that only the pooled covariance shows.
     """
 
     def __init__(
@@ -117,57 +138,413 @@ class ResidualTest:
         workers: int,
         report: Report = silent,
     ) -> None:
+        # Without rows means may be unknown, and with them correlations over all rows: "auto" is then "features".
+        isotropic = null == "isotropic" or (null == "auto" and contexts is not None and uncorrelated(moments))
         grouped = None
-        self.whole = ScaledMoments(moments, workers)
-        data = self.whole
+        tested = moments
         if contexts is not None and contexts.groups is not None:
             grouped = GroupedRows(contexts, moments)
-            data = ScaledMoments(grouped.moments, workers)
-        self.data = data
+            tested = grouped.moments
+        freedom = np.maximum(tested.n_samples - 1.0, 0)
+        self._scale = noise_scale(tested.covariances, freedom, equal_features=isotropic)
+        least = _LEAST_FREEDOM if grouped is None else 0.0
+        self.data = ScaledMoments(tested, workers, self._scale, least)
+        self.whole = self.data if grouped is None else ScaledMoments(moments, workers)
+        self.data_rank = self._scale.data_rank
         self.seed = seed
-        p = data.S.shape[1]
-        # Doubling and halving look at about 2 log2(p) levels.
-        self._progress = Search(report, "noise test", self._most_draws(2 * p.bit_length() + 2))
-        # Left singular vectors of the flattening [S_1 ... S_k] are eigenvectors of sum_i S_i^2; each S_i is scaled to
-        # unit variance and weighted by its degrees of freedom, as in the spread.
-        weighted = data.total_square(lambda i: np.sqrt(self._weight(i, p)) * data.scaled(i))
-        eigenvalues, V = np.linalg.eigh(weighted)
-        self.V = np.ascontiguousarray(V[:, ::-1])
-        largest = eigenvalues[-1]
-        self.data_rank = int((eigenvalues > _EIGENVALUE_RESOLUTION * largest).sum()) if largest > 0 else 0
-        self.null = NullDraws(data, moments, contexts, null, seed, self.V, grouped)
+        self.p = self.data.S.shape[1]
+        self.null = NullDraws(self.data, moments.means, contexts, isotropic, seed, grouped)
         self.levels: dict[int, Level] = {}
-        self._null_spreads: dict[int, list[float]] = {}  # those drawn so far, by rank
+        self._drawn: dict[int, _Drawn] = {}
+        self._sizes: dict[int, list[Array]] | None = None  # of rows, by level; None for equal ones
+        self._fits = True
+        self._laws: dict[tuple[int, bool], TopOfNoise] = {}
+        self._sums: ResidualSums | None = None
         self.together = 0
+        self.shared = 0
+        self._progress = Search(report, "noise test", len(self.data.varying) * (2 * _DRAWS[-1] + 10))
 
-    def _most_draws(self, levels: int) -> int:
-        """Bound the draws that are left, for progress: those of ``levels`` levels, then of single contexts."""
-        return len(self.data.varying) * (_DRAWS * levels + _SINGLE_DRAWS + _MOST_SINGLE)
+    @property
+    def V(self) -> Array:
+        """Directions that ranks remove, (p, R)."""
+        return self.sums.V
+
+    @property
+    def sums(self) -> ResidualSums:
+        """The sums that all levels share."""
+        if self._sums is None:
+            self._sums = ResidualSums(self.data, self._weights(self.p))
+        return self._sums
+
+    def _weights(self, m: int) -> Array:
+        f = self.data.freedom[self.data.varying]
+        return np.asarray(f * np.minimum(1.0, f / m))
+
+    # Levels
 
     def level(self, r: int, *, thorough: bool = False) -> Level:
-        """Return the level after ``r`` components; ``thorough`` makes all draws even where a few would do."""
-        known = self.levels.get(r)
-        # A level is final, unless it rests on the few draws and all are asked for.
-        if known is not None and not (thorough and len(self._null_spreads[r]) == _FEW_DRAWS):
-            return known
-        Q = np.ascontiguousarray(self.V[:, r:])
-        null = self._null_spreads.setdefault(r, [])
-        # A single direction, or none, is a multiple of the identity whatever the data.
-        if r >= self.data_rank or Q.shape[1] < 2:
+        """Return the level after ``r`` components; ``thorough`` makes draws even where the closed form would do."""
+        if self._is_empty(r):
             self.levels[r] = Level(r, 0.0, 0.0, 0.0)
             return self.levels[r]
-        spread = _top_eigenvalue(self.data.total_square(partial(self._residual, Q))) if known is None else known.spread
-        # Draws are added, never repeated: draw d of a rank has its own stream of random numbers.
-        if not null:
-            null += self._spreads(r, Q, range(_FEW_DRAWS))
-        # Otherwise the spread is far from the few draws, on either side, and more of them are not worth their cost.
-        if thorough or min(null) / _FAR_FROM_NULL < spread < _FAR_FROM_NULL * max(null):
-            null += self._spreads(r, Q, range(_FEW_DRAWS, _DRAWS))
-        self.levels[r] = _level(r, spread, null)
-        if len(null) == _DRAWS and self.levels[r].in_doubt:
-            null += self._spreads(r, Q, range(_DRAWS, _MANY_DRAWS))
-            self.levels[r] = _level(r, spread, null)
+        if r not in self.levels:
+            self.levels[r] = self._level(r)
+        stage = 0
+        while stage < len(_DRAWS) and (self._is_open(r) or (thorough and r not in self._drawn)):
+            if len(self._drawn[r].spreads if r in self._drawn else []) < _DRAWS[stage]:
+                self._draw(r, _DRAWS[stage])
+                self.levels[r] = self._level(r)
+            stage += 1
         return self.levels[r]
+
+    def _is_empty(self, r: int) -> bool:
+        # A single direction, or none, is a multiple of the identity whatever the data.
+        return r >= self.data_rank or self.p - r < 2 or not len(self.data.varying)
+
+    def _level(self, r: int) -> Level:
+        """Return the level by what is known: own draws, the closed form times what draws near it say, or that alone."""
+        spread = self._spread(r)
+        null = self._null(r)
+        return Level(r, spread, null.mean, null.sd)
+
+    def _spread(self, r: int) -> float:
+        known = self.levels.get(r)
+        return known.spread if known is not None else self.sums.residual(r).top()[0] / self._unit(r)
+
+    def _unit(self, r: int) -> float:
+        """Return the mean t_i^2, which makes spreads of different levels comparable."""
+        t = self.sums.sizes(r)
+        w = self.sums.weights
+        return max(float(w @ t**2 / w.sum()), np.finfo(float).tiny)
+
+    def _law(self, r: int, *, gaussian: bool = False) -> TopOfNoise:
+        gaussian = gaussian or not self._heavy
+        key = r, gaussian
+        if key not in self._laws:
+            self._laws[key] = self._new_law(r, gaussian)
+        return self._laws[key]
+
+    def _new_law(self, r: int, gaussian: bool) -> TopOfNoise:
+        t = self.sums.sizes(r)
+        used = np.flatnonzero(t > 0)
+        f = self.data.freedom[self.data.varying][used]
+        w = (self.sums.weights * t**2)[used] / self._unit(r)
+        if gaussian:
+            return spread_of_noise(self.p - r, w, f, gaussian_sizes(len(used)))
+        sizes = self._sizes_at(r)
+        return spread_of_noise(self.p - r, w, f, [sizes[j] for j in used])
+
+    def _null(self, r: int) -> TopOfNoise:
+        law = self._law(r)
+        drawn = self._drawn.get(r)
+        if drawn is not None:
+            # Given the sizes of rows a top eigenvalue varies about as much as for rows of equal sizes, or more.
+            least = self._law(r, gaussian=True)
+            return _of_draws(drawn.spreads, law.bulk, max(least.sd / least.mean, _LEAST_RELATIVE_SD))
+        if not self._drawn:
+            return law
+        near = min(self._drawn, key=lambda other: abs(other - r))
+        there = self._null(near)
+        ratio = there.mean / self._law(near).mean
+        return TopOfNoise(law.mean * ratio, law.mean * ratio * there.sd / there.mean, law.bulk)
+
+    def _is_open(self, r: int) -> bool:
+        """Whether more draws might change ``above_noise``."""
+        level = self.levels[r]
+        distance = abs((level.spread - level.null_mean) / max(level.null_sd, 1e-300) - STANDARD_DEVIATIONS)
+        if r in self._drawn:
+            n = len(self._drawn[r].spreads)
+            return n < _DRAWS[-1] and distance < _OPEN_AFTER[0 if n < _DRAWS[1] else 1]
+        return not self._trusts_law or distance < _OPEN_BY_LAW
+
+    @property
+    def _trusts_law(self) -> bool:
+        """Whether noise is what the law describes, by its mean eigenvalue where all axes are gone."""
+        if self.null.grouped is not None:
+            return False
+        return self.null.isotropic or (not self._heavy and self._fits)
+
+    @property
+    def _heavy(self) -> bool:
+        return self._sizes is not None
+
+    def _misfit(self, r: int) -> float:
+        """Return by how much the mean eigenvalue, but for the top one, exceeds the law's, as a share of it."""
+        m = self.p - r
+        law = self._law(r)
+        rest = self.sums.residual(r).trace() / self._unit(r) - self._spread(r)
+        return float(rest / max(m * law.bulk - law.mean, np.finfo(float).tiny) - 1)
+
+    def _chance_of_bulk(self, r: int) -> float:
+        """Return the standard deviation of the mean eigenvalue of Gaussian noise, as a share: of k m^2 / 2 terms."""
+        return float(2 / ((self.p - r) * np.sqrt(len(self.data.varying))))
+
+    # The search
+
+    def directions_above_noise(self) -> int:
+        """Return the smallest rank after which nothing is left, in all contexts together or in a single one."""
+        if self._is_empty(0):
+            self.level(0)
+            return min(self.data_rank, 1) if self.p == 1 else 0
+        deep = min(_DEEP, self.p // 2, self.data_rank // 2)
+        if self._misfit(deep) > _CLEAN and 3 * self.p // 4 <= min(_DEEP + self.p // 4, 3 * self.data_rank // 4):
+            deep = 3 * self.p // 4
+        if self._misfit(deep) < _CLEAN:
+            self._refit_noise(deep, refined=False)
+        self._first_look(deep)
+        together = self._in_all_contexts()
+        for _ in range(_REFITS):
+            if not self._refit_noise(together):
+                break
+            together = self._in_all_contexts(together)
+        while together and self._is_explained(together - 1):
+            together -= 1
+        self.shared = self._in_the_pool(together)
+        self.together = together + self.shared
+        self._forget_beyond(self.together)
+        single = single_directions(
+            self.sums, self.null, self._sizes_at(self.together), self.together, self._largest - self.together
+        )
+        self._progress.finish()
+        return int(self.together + single)
+
+    @property
+    def _largest(self) -> int:
+        return int(min(self.p - 1, self.data_rank))
+
+    def _first_look(self, deep: int) -> None:
+        """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
+        if self.null.contexts is not None and (self.null.isotropic or _HEAVY - 1 < self._misfit(deep) < _NOT_NOISE):
+            self._sizes = {}
+            self.levels.clear()
+
+    def _sizes_at(self, r: int) -> list[Array]:
+        """Return the squared lengths of the rows of each context outside r directions, over their mean."""
+        if self._sizes is None:
+            return gaussian_sizes(len(self.data.varying))
+        if r not in self._sizes:
+            V = self.V[:, :r]
+            lengths = self.data.each_varying(lambda i: self.null.lengths(V, i))
+            self._sizes[r] = [x / x.mean() if x.any() else np.ones(1) for x in lengths]
+        return self._sizes[r]
+
+    def _refit_noise(self, r: int, *, refined: bool = True) -> bool:
+        """Estimate the sizes of noise outside r directions; return whether they differ from those in use.
+
+        Unique variances, ``1 / (S^-1)_jj``, exceed those of noise where axes take much of a feature, which matters if
+        r is not small beside p. Noise of variances u_j leaves ``sum_l P_jl^2 u_l`` of feature j outside V.
+        """
+        if self._is_empty(r) or r > _LEFT_FOR_NOISE * self.p:
+            return False
+        t = self.sums.sizes(r)
+        if not (t > 0).all():
+            return False
+        features, misfit = self._refitted_features(r, refined)
+        if np.ptp(np.log(t)) < _UNEQUAL_NOISE and not misfit:
+            return False
+        contexts = self._scale.contexts.copy()
+        contexts[self.data.varying] *= t
+        self._scale = replace(self._scale, contexts=contexts, features=self._scale.features * features)
+        self.data.rescale(self._scale)
+        self._sums = None
+        self.levels.clear()
+        self._laws.clear()
+        self._drawn.clear()
+        if self._sizes is not None:
+            self._sizes = {}
+        return True
+
+    def _is_explained(self, r: int) -> bool:
+        """Whether nothing is left after ``r`` directions once the sizes of noise are those outside of these.
+
+        A feature with more noise than others is a direction that makes itself: it is removed, and its noise then
+        estimated without it. Asked only where the last direction is weak. If there is something left, all stays.
+        """
+        if self._known_level(r).spread > _CLEAR * self._known_level(r).null_mean:
+            return False
+        before = self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes
+        self.levels, self._laws, self._drawn = {}, {}, {}
+        if self._refit_noise(r) and not self.level(r).above_noise:
+            return True
+        self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes = before
+        self.data.rescale(self._scale)
+        return False
+
+    def _refitted_features(self, r: int, refined: bool) -> tuple[Array, bool]:
+        """Return factors of the scales of features by what is outside r directions, and whether these matter."""
+        ones = np.ones(self.p)
+        if self.null.isotropic:
+            return ones, False
+        V = self.V[:, :r]
+        squared = (np.eye(self.p) - V @ V.T) ** 2
+        known = np.sqrt(np.diag(squared)) > _LEAST_LEFT
+        if known.sum() < 2:
+            return ones, False
+        left = np.diag(self.sums.pooled(r).matrix())[known] - squared[np.ix_(known, ~known)].sum(axis=1)
+        ratio = np.ones(self.p)
+        ratio[known] = np.clip(np.linalg.solve(squared[np.ix_(known, known)], left), 0.05, 20)
+        # The same deviation in all contexts adds its square times all rows to the spread, and more to what is pooled.
+        f = float(self.data.freedom[self.data.varying].sum())
+        deviation = float(np.std(ratio))
+        chance = np.sqrt(2 / f) / float(np.sqrt(np.diag(squared)).mean())
+        matters = deviation > _BEYOND_CHANCE * chance and (refined or f * deviation**2 > self._law(r).sd)
+        return (np.sqrt(ratio) if matters else ones), matters
+
+    def _in_all_contexts(self, guess: int | None = None) -> int:
+        """Return the smallest rank after which the spread is that of noise.
+
+        By the closed form; if what is left there is not noise as it describes it, once more with draws at each level.
+        """
+
+        def above(r: int) -> bool:
+            return self._known_level(r).above_noise
+
+        # Other scales rarely change the answer.
+        confirmed = guess is not None and not above(guess) and (guess == 0 or above(guess - 1))
+        rank = guess if guess is not None and confirmed else self._search(above)
+        self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS + 2 * self._chance_of_bulk(rank)
+        if not self._trusts_law:
+            return self._search(lambda r: self.level(r).above_noise)
+        # By the law alone but where it is close, there with draws.
+        while rank < self._largest and self.level(rank).above_noise:
+            rank += 1
+        while rank and not self.level(rank - 1).above_noise:
+            rank -= 1
+        return rank
+
+    def _known_level(self, r: int) -> Level:
+        if r not in self.levels:
+            self.levels[r] = Level(r, 0.0, 0.0, 0.0) if self._is_empty(r) else self._level(r)
+        return self.levels[r]
+
+    def _search(self, above: Callable[[int], bool]) -> int:
+        """Return the smallest rank that is not ``above``, by doubling and then halving: about 2 log2 of it."""
+        if not above(0):
+            return 0
+        largest = self._largest
+        # Throughout, something is left after ``low`` components; ``high`` is the candidate for the answer.
+        low, high = 0, min(1, largest)
+        while high < largest and above(high):
+            low, high = high, min(2 * high, largest)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if above(middle) else (low, middle)
+        return high
+
+    def _in_the_pool(self, r: int) -> int:
+        """Return how many more directions the pooled covariance has above noise, and put them behind the first r."""
+        found = 0
+        while found < _MOST_SHARED and r + found < self._largest and not self._is_empty(r + found):
+            rank = r + found
+            excess, direction = self._shared_excess(rank)
+            self.levels[rank] = replace(self._known_level(rank), shared=excess)
+            if excess <= STANDARD_DEVIATIONS:
+                break
+            self.sums.insert(rank, direction)
+            self._forget_beyond(rank)
+            found += 1
+        return found
+
+    def _forget_beyond(self, rank: int) -> None:
+        """Forget levels of more than ``rank`` directions: those behind are others now."""
+        self.levels = {r: level for r, level in self.levels.items() if r <= rank}
+        self._drawn = {r: drawn for r, drawn in self._drawn.items() if r <= rank}
+        self._laws = {key: law for key, law in self._laws.items() if key[0] <= rank}
+        if self._sizes is not None:
+            self._sizes = {r: sizes for r, sizes in self._sizes.items() if r <= rank}
+
+    def _shared_excess(self, r: int) -> tuple[float, Array]:
+        """Return by how many standard deviations the pooled covariance exceeds noise, and its top eigenvector."""
+        value, direction = self.sums.pooled(r).top()
+        used = self.data.varying
+        f = self.data.freedom[used]
+        m = self.p - r
+        sizes = np.concatenate(self._sizes_at(r)) if self._heavy else np.ones(1)
+        law = top_of_noise(m, float(f.sum()), sizes)
+        gaussian = top_of_noise(m, float(f.sum()), np.ones(1))
+        excess = (value - law.mean) / law.sd
+        # Well below is well below for any noise; what is above, or near, has to be above draws.
+        near = abs(excess - STANDARD_DEVIATIONS) < _OPEN_BY_LAW
+        if excess < 0 or (self._trusts_law and not near):
+            return excess, direction
+        for stage in range(len(_DRAWS)):
+            drawn = self._drawn.get(r)
+            if drawn is None or len(drawn.pools) < _DRAWS[stage]:
+                drawn = self._draw(r, _DRAWS[stage])
+            null = _of_draws(drawn.pools - 1, 1.0, gaussian.sd / (gaussian.mean - 1))
+            excess = (value - 1 - null.mean) / null.sd
+            if stage == len(_DRAWS) - 1 or abs(excess - STANDARD_DEVIATIONS) >= _OPEN_AFTER[stage]:
+                break
+        return excess, direction
+
+    # Draws
+
+    def _draw(self, r: int, n_draws: int) -> _Drawn:
+        """Draw the null after r components until there are ``n_draws``, which are added and never repeated."""
+        old = self._drawn.get(r, _Drawn(np.empty(0), np.empty(0)))
+        draws = range(len(old.spreads), n_draws)
+        V = self.V[:, :r]
+        spreads, pools = self._statistics(V, draws, lambda Z, i: Z)
+        self._drawn[r] = _Drawn(np.append(old.spreads, spreads), np.append(old.pools, pools))
+        return self._drawn[r]
+
+    def _statistics(self, V: Array, draws: range, change: Callable[[Array, int], Array]) -> tuple[Array, Array]:
+        """Return the top eigenvalues of spreads and pooled covariances of draws that ``change`` may have changed."""
+        p, r = V.shape
+        m = p - r
+        P = np.eye(m) if self.null.isotropic else np.eye(p) - V @ V.T
+        w = dict(zip(self.data.varying.tolist(), self.sums.weights, strict=True))
+        t = dict(zip(self.data.varying.tolist(), self.sums.sizes(r), strict=True))
+        freedom = self.data.freedom
+
+        def sums(Z: Array, i: int) -> Array:
+            Z = change(Z, i)
+            size = float(np.trace(Z)) / m
+            if size <= 0:  # a context that does not vary outside the removed directions has no structure there
+                return np.zeros((2, *Z.shape))
+            # At the size that the context has in the data, which counts in its weight.
+            D = (np.sqrt(w[i]) * t[i]) * (Z / size - P)
+            return np.stack([square(D.astype(np.float32)), (freedom[i] / size * Z).astype(np.float32)])
+
+        totals = np.zeros((len(draws), 2, *P.shape))
+        for drawn in self._over_null(V, draws, sums):
+            totals += drawn
+        unit = self._unit(r)
+        f = float(freedom[self.data.varying].sum())
+        spreads = np.array([_top_eigenvalue(total[0]) / unit for total in totals])
+        return spreads, np.array([_top_eigenvalue(total[1]) / f for total in totals])
+
+    def _over_null(
+        self, V: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
+    ) -> Iterator[Array]:
+        """``NullDraws.over``, with progress."""
+        for results in self.null.over(V, draws, call, some):
+            self._progress.step(len(draws))
+            yield results
+
+    # What else is asked
+
+    def has_power(self) -> bool:
+        """Whether a factor that holds a tenth of the variance of every feature, in all contexts, would be seen.
+
+        It is planted into draws of the null, and counts as seen if the median of their spreads, or of their pooled
+        covariances, is above noise. With few rows, or two or three features, not even such a factor stands out from
+        noise: then "nothing above noise" is no evidence of anything.
+        """
+        if self._is_empty(0):
+            return False
+        # Key 2, since under (seed, rank) key 0 is the rotation of ``NullDraws`` and key 1 its draws.
+        signs = np.random.default_rng((self.seed, 0, 2)).choice([-1.0, 1.0], self.p)
+        null = self._drawn.get(0)
+        if null is None or len(null.spreads) < _DRAWS[1]:
+            null = self._draw(0, _DRAWS[1])
+        spreads, pools = self._statistics(
+            self.V[:, :0], range(_SCREE_DRAWS), lambda Z, _: with_planted_factor(Z, signs)
+        )
+        return any(
+            float(np.median(planted)) > _excess_bound(drawn)
+            for planted, drawn in ((spreads, null.spreads), (pools, null.pools))
+        )
 
     @property
     def share_of_groups(self) -> float:
@@ -179,8 +556,9 @@ class ResidualTest:
         if self.data is self.whole:
             return 0.0
         k = len(self.whole.size)
-        within = self.data.size[:k]
-        between = self.data.size[k:]
+        sizes = np.einsum("kpp->k", self.data.S).astype(np.float64)
+        within = sizes[:k]
+        between = sizes[k:]
         groups = self.data.freedom[k:] + 1
         rows = (self.data.freedom[:k] + groups) / groups
         of_means = np.maximum(between - within, 0) / rows
@@ -188,148 +566,29 @@ class ResidualTest:
         several = (groups > 1.5) & (total > 0)
         return float(np.median(of_means[several] / total[several])) if several.any() else 0.0
 
-    def directions_above_noise(self) -> int:
-        """Return the smallest rank after which nothing is left, in all contexts together or in a single one."""
-        self.together = self._in_all_contexts()
-        self._progress.at_most(self._most_draws(0))
-        single = self._in_single_contexts(self.together)
-        self._progress.finish()
-        return self.together + single
-
-    def has_power(self) -> bool:
-        """Whether a factor that holds a tenth of the variance of every feature, in all contexts, would be seen.
-
-        It is planted into draws of the null, and counts as seen if the median of their spreads is above noise. With few
-        rows, or two or three features, not even such a factor stands out from noise: then "nothing above noise" is
-        no evidence of anything.
-        """
-        p = len(self.V)
-        level = self.level(0, thorough=True)
-        # Key 2, since under (seed, rank) key 0 is the rotation of ``NullDraws`` and key 1 its draws.
-        signs = np.random.default_rng((self.seed, 0, 2)).choice([-1.0, 1.0], p)
-
-        def planted_square(Z: Array, i: int) -> Array:
-            return square(_deviation(with_planted_factor(Z, signs), self._weight(i, p)))
-
-        # Sums over contexts for each draw: the k covariances of a draw are never held together.
-        totals = np.zeros((_DRAWS, p, p))
-        for squares in self._over_null(0, np.eye(p), range(_DRAWS), planted_square):
-            totals += squares
-        spread = float(np.median([_top_eigenvalue(total) for total in totals]))
-        return replace(level, spread=spread).above_noise
-
-    def _in_single_contexts(self, r: int) -> int:
-        """Return how many more directions stand out in one context each, once the top ``r`` are removed.
-
-        One at a time: the top eigenvector of ``Z_i m / tr Z_i - I`` in the context where it stands out most is removed
-        from Q. The noise of all contexts would hide such a direction in the spread.
-        """
-        # At least one direction has to stay in Q.
-        largest = min(len(self.V) - 1, self.data_rank) - r
-        if largest < 1 or len(self.data.varying) < 2:  # with one context the spread is the whole answer
-            return 0
-        Q = np.ascontiguousarray(self.V[:, r:])
-        m = Q.shape[1]
-        # The null is drawn for the first Q only, which loses at most _MOST_SINGLE columns below.
-        drawn = self._single_tops(r, Q, range(_SINGLE_DRAWS))
-        # (contexts, draws). Contexts are alike, and the largest is the largest; parts of grouped rows are not.
-        unit = np.ones(len(drawn)) if self.data is self.whole else drawn.mean(axis=1)
-        null = (drawn / unit[:, None]).max(axis=0)
-        n_directions = 0
-        while n_directions < min(largest, _MOST_SINGLE):
-            tops = []
-            for top in each(partial(self._top_residual, Q), self.data.varying.tolist(), self.data.workers):
-                tops.append(top)
-                self._progress.step()
-            ratios = np.array(tops) / unit
-            level = self._single_level(float(ratios.max()), null, m)
-            if level.in_doubt and len(null) < _MANY_DRAWS:
-                drawn = self._single_tops(r, self.V[:, r:], range(len(null), _MANY_DRAWS))
-                null = np.append(null, (drawn / unit[:, None]).max(axis=0))
-                level = self._single_level(float(ratios.max()), null, m)
-            if not level.above_noise:
-                break
-            # eigh sorts ascending: all eigenvectors of that context but the last span what remains of Q.
-            context = int(self.data.varying[np.argmax(ratios)])
-            Q = Q @ np.linalg.eigh(self._residual(Q, context))[1][:, :-1]
-            n_directions += 1
-        return n_directions
-
-    def _single_tops(self, r: int, Q: Array, draws: range) -> Array:
-        """Return the top eigenvalues of single contexts in each of ``draws``, (contexts, draws)."""
-        m = Q.shape[1]
-        null = self._over_null(r, Q, draws, lambda Z, i: np.array(_top_eigenvalue(_deviation(Z, self._weight(i, m)))))
-        return np.stack(list(null))
-
-    def _single_level(self, top: float, null: Array, m: int) -> Level:
-        mean = float(null.mean())
-        # The draws are few, so their standard deviation gets a lower bound from theory: Tracy and Widom's for the top
-        # eigenvalue of one context. The largest of k such values varies less: by extreme value theory it is Gumbel
-        # distributed, with standard deviation pi / sqrt(6) over sqrt(2 log k) of that of one.
-        gumbel_sd = np.pi / np.sqrt(6)
-        shrinkage = gumbel_sd / max(gumbel_sd, np.sqrt(2 * np.log(len(self.data.varying))))
-        sd = max(float(null.std(ddof=1)), _TRACY_WIDOM * m ** (-2 / 3) * shrinkage * mean)
-        return Level(0, top, mean, sd)
-
-    def _residual(self, Q: Array, i: int) -> Array:
-        """Return ``sqrt(n_i) (Z_i m / tr Z_i - I)``, ``Z_i = Q^T S_i Q``."""
-        return _deviation(Q.T @ self.data.scaled(i) @ Q, self._weight(i, Q.shape[1]))
-
-    def _weight(self, i: int, m: int) -> float:
-        """Return the weight of a context in the spread: its degrees of freedom, less for few of a part of groups."""
-        freedom = float(self.data.freedom[i])
-        return freedom if self.data is self.whole else freedom * min(1.0, freedom / m)
-
-    def _top_residual(self, Q: Array, i: int) -> float:
-        return _top_eigenvalue(self._residual(Q, i))
-
-    def _in_all_contexts(self) -> int:
-        """Return the smallest rank after which the spread is that of noise, by doubling and then halving."""
-        largest = min(len(self.V) - 1, self.data_rank)
-        # Two draws may put rank 0 below noise by chance; all of them are made before everything is called noise.
-        if not largest or not (self.level(0).above_noise or self.level(0, thorough=True).above_noise):
-            return 0
-        # Throughout, something is left after ``low`` components; ``high`` is the candidate for the answer.
-        low = 0
-        # Doubling, then halving, takes about 2 log2 of the answer, however large p is.
-        high = 1
-        while high < largest and self.level(high).above_noise:
-            low = high
-            high = min(2 * high, largest)
-            self._progress.at_most(self._most_draws(2 * largest.bit_length() - high.bit_length() + 2))
-        while high - low > 1:
-            self._progress.at_most(self._most_draws((high - low).bit_length() + 1))
-            middle = (low + high) // 2
-            if self.level(middle).above_noise:
-                low = middle
-            else:
-                high = middle
-        # The search may have taken ``high`` for noise on the strength of a few draws.
-        while high < largest and self.level(high, thorough=True).above_noise:
-            high += 1
-        return high
-
     def with_levels_at(self, ranks: list[int], report: Report) -> tuple[Array, Array]:
         """Add the levels at ranks that the search skipped; return ``singular_values()`` and ``scree_band()``."""
-        missing = [r for r in ranks if r not in self.levels]
-        draws_per_level = len(self.data.varying) * _DRAWS
-        # The one more is for the band of the scree.
-        self._progress = Search(report, "noise at other ranks", draws_per_level * (len(missing) + 1))
+        self._progress = Search(report, "noise at other ranks", len(self.data.varying) * _SCREE_DRAWS)
         values = self.singular_values()
         band = self.scree_band()
-        for i, r in enumerate(missing):
-            self._progress.at_most(draws_per_level * (len(missing) - i))
-            self.level(r)
+        for r in ranks:
+            self._known_level(r)
         self._progress.finish()
         return values, band
 
     def scree_band(self) -> Array:
         """Return singular values of the flattening under random signs, largest first (draws, p): parallel analysis."""
-        Q = np.eye(len(self.V))
-        totals = np.zeros((_DRAWS, *Q.shape))
-        # The null is drawn for contexts of unit variance: ``size`` takes it back to the unit of the covariances.
+        none = np.empty((self.p, 0))
+        draws = range(_SCREE_DRAWS)
+        totals = np.zeros((len(draws), self.p, self.p))
+        units = np.outer(self.data.features, self.data.features)
+
+        def in_units(Z: Array, i: int) -> Array:
+            return np.asarray(self.data.size[i] * units * Z)
+
+        # Draws are in units of noise, singular values in the unit of the covariances.
         if self.data is self.whole:
-            for squares in self._over_null(0, Q, range(_DRAWS), lambda Z, i: square(self.data.size[i] * Z)):
+            for squares in self._over_null(none, draws, lambda Z, i: square(in_units(Z, i))):
                 totals += squares
         else:
             k = len(self.whole.size)
@@ -337,7 +596,7 @@ class ResidualTest:
             for i in range(k):
                 # Parts of a context add up to it, by their degrees of freedom.
                 parts = [part for part in (i, k + i) if part in varying]
-                drawn = self._over_null(0, Q, range(_DRAWS), self._in_units, parts)
+                drawn = self._over_null(none, draws, lambda Z, j: self.data.freedom[j] * in_units(Z, j), parts)
                 total = sum(drawn, start=np.zeros(totals.shape)) / self.whole.freedom[i]
                 totals += total @ total
         return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(totals), 0))[:, ::-1])
@@ -345,45 +604,22 @@ class ResidualTest:
     def singular_values(self) -> Array:
         """Return the singular values of the flattening, largest first (p,)."""
         # In the unit of the data and without weights, as in ``singular_values_``, unlike the V above.
-        squares = np.linalg.eigvalsh(self.whole.total_square(lambda i: self.whole.S[i].astype(np.float64)))
+        S = self.whole.S
+        squares = np.linalg.eigvalsh(sum((square(Si.astype(np.float64)) for Si in S), start=np.zeros(S.shape[1:])))
         return np.asarray(np.sqrt(np.maximum(squares, 0))[::-1])
 
-    def _spreads(self, r: int, Q: Array, draws: range) -> list[float]:
-        m = Q.shape[1]
-        totals = np.zeros((len(draws), m, m))
-        for squares in self._over_null(r, Q, draws, lambda Z, i: square(_deviation(Z, self._weight(i, m)))):
-            totals += squares
-        return [_top_eigenvalue(total) for total in totals]
 
-    def _in_units(self, Z: Array, i: int) -> Array:
-        return np.asarray(self.data.freedom[i] * self.data.size[i] * Z)
-
-    def _over_null(
-        self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
-    ) -> Iterator[Array]:
-        """``NullDraws.over``, with progress."""
-        for results in self.null.over(r, Q, draws, call, some):
-            self._progress.step(len(draws))
-            yield results
+def _of_draws(values: Array, bulk: float, relative_sd: float) -> TopOfNoise:
+    """Return mean and standard deviation of draws; the latter is at least ``relative_sd`` of the former."""
+    mean = float(np.mean(values))
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return TopOfNoise(mean, max(sd, relative_sd * mean, np.finfo(float).tiny), bulk)
 
 
-def _level(r: int, spread: float, null: list[float]) -> Level:
-    mean = float(np.mean(null))
-    return Level(r, spread, mean, max(float(np.std(null, ddof=1)), _LEAST_RELATIVE_SD * mean))
-
-
-def _deviation(Z: Array, n: float) -> Array:
-    """Return ``sqrt(n) (Z m / tr Z - I)``."""
-    m = len(Z)
-    # The mean variance of what is left, so that a context counts by its shape and not by its size.
-    size = float(np.trace(Z)) / m
-    if size <= 0:  # a context that does not vary outside the removed directions has no structure there
-        return np.zeros((m, m))
-    # In one copy, without forming the identity.
-    Z = np.sqrt(n) / size * Z
-    Z[np.arange(m), np.arange(m)] -= np.sqrt(n)
-    return Z
+def _excess_bound(values: Array) -> float:
+    mean = float(values.mean())
+    return mean + STANDARD_DEVIATIONS * max(float(values.std(ddof=1)), _LEAST_RELATIVE_SD * mean)
 
 
 def _top_eigenvalue(Z: Array) -> float:
-    return float(np.linalg.eigvalsh(Z)[-1])
+    return top_pair(Z)[0]

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -28,157 +29,207 @@ from .._data.contexts import Contexts
 from .._utils.parallel import each
 from .._utils.types import Array
 from .grouped_rows import GroupedRows, residual_rows
+from .noise_scale import NoiseScale, pooled_covariance
 
 NULLS = ("auto", "features", "isotropic")
 _PLANTED_SHARE = 0.1  # of every feature's variance, held by the factor that the test ought to see
 # Largest |correlation| between pooled features that is taken for rounding, which only a PCA of these rows leaves.
 _UNCORRELATED = 1e-6
 _UNCORRELATED_FLOAT32 = 1e-4
+_LEAST_LEFT = 0.1  # share of a feature outside removed directions below which it is not scaled up any further
 
 
 class ScaledMoments:
-    """Covariances of contexts, each scaled to a mean variance of 1 when it is needed: no second stack is kept.
+    """Covariances of contexts in units of their noise, scaled when they are needed: no second stack is kept.
 
     Attributes
     ----------
     S : ndarray (k, p, p)
         The covariances in their own unit.
-    size, freedom : ndarray (k,)
-        Mean variance, and number of rows less one, of each context.
-    varying : ndarray
-        Indices of the contexts whose variance is not zero: only these are tested.
+    features : ndarray (p,)
+        Standard deviations that features are divided by.
+    size : ndarray (k,)
+        Variances that contexts are divided by, in that unit; 0 for a context that does not vary.
+    freedom : ndarray (k,)
+        Number of rows of each context less one.
+    varying : ndarray (k',)
+        Indices of the contexts that are tested: those that vary, and have more than a few rows.
     """
 
-    def __init__(self, moments: ContextCovariances, workers: int) -> None:
+    def __init__(
+        self, moments: ContextCovariances, workers: int, scale: NoiseScale | None = None, least_freedom: float = 0.0
+    ) -> None:
         self.S = moments.covariances
-        self.size = np.einsum("kpp->k", self.S).astype(np.float64) / self.S.shape[1]
+        p = self.S.shape[1]
+        self.features = np.ones(p) if scale is None else scale.features
+        self.size = np.einsum("kpp->k", self.S).astype(np.float64) / p if scale is None else scale.contexts
         self.freedom = moments.n_samples - 1.0
-        self.varying = np.flatnonzero(self.size > 0)
+        varying = self.size > 0
+        enough = varying & (self.freedom >= least_freedom)
+        self.varying = np.flatnonzero(enough if enough.any() else varying)
         self.workers = workers
+        self._inverse = 1 / self.features
+
+    def rescale(self, scale: NoiseScale) -> None:
+        """Take other scales of features and contexts."""
+        self.features = scale.features
+        self.size = scale.contexts
+        self._inverse = 1 / self.features
 
     def scaled(self, i: int) -> Array:
-        """Return the covariance of context i scaled to a mean variance of 1."""
-        return np.asarray(self.S[i].astype(np.float64) / self.size[i])
+        """Return the covariance of context i in units of noise."""
+        S = self.S[i].astype(np.float64)
+        S *= self._inverse[:, None] / self.size[i]
+        S *= self._inverse
+        return np.asarray(S)
+
+    def combined(self, weights: Array) -> Array:
+        """Return ``sum_i weights_i S_i`` (p, p) in units of noise, over the contexts that vary; ``weights`` (k',)."""
+        every = np.zeros(len(self.size))
+        every[self.varying] = weights / self.size[self.varying]
+        return pooled_covariance(self.S, every) * self._inverse[:, None] * self._inverse
+
+    def each_varying(self, call: Callable[[int], Any]) -> Iterator[Any]:
+        """Yield ``call`` of the index of each context that varies, in order, in threads."""
+        return each(call, self.varying.tolist(), self.workers)
+
+    def each_of(self, call: Callable[[Any], Any], pieces: list[Any]) -> Iterator[Any]:
+        """Yield ``call`` of each piece, in order, in threads."""
+        return each(call, pieces, self.workers)
 
     def total_square(self, call: Callable[[int], Array]) -> Array:
-        """Return ``sum_i Z_i Z_i`` over the contexts that vary, for ``Z_i`` from ``call``."""
+        """Return ``sum_i Z_i Z_i`` over the contexts that vary, for symmetric ``Z_i`` from ``call``."""
         # Summed as they arrive, in the order of the contexts: one (p, p) matrix per thread, and the same rounding for
         # any number of them.
-        squares = each(lambda i: square(call(i)), self.varying.tolist(), self.workers)
-        return np.asarray(sum(squares, start=np.zeros(()))) if len(self.varying) else np.zeros(self.S.shape[1:])
+        total = np.zeros(self.S.shape[1:])
+        for Z in self.each_varying(lambda i: square(call(i))):
+            total += Z
+        return total
 
 
 class NullDraws:
-    """Draws of the null for one data set; ``V`` (p, p) are its directions, of which rank r removes the first r.
+    """Draws of the null for one data set.
 
-    ``contexts`` holds the rows; without them (None) rows are Gaussian. ``null`` is one of ``NULLS``. ``data`` are those
-    of the parts of ``grouped``, if rows are in groups.
+    ``contexts`` holds the rows; without them (None) rows are Gaussian. ``data`` are those of the parts of ``grouped``,
+    if rows are in groups. ``isotropic`` says that features are principal components.
     """
 
     def __init__(
         self,
         data: ScaledMoments,
-        moments: ContextCovariances,
+        means: Array,
         contexts: Contexts | None,
-        null: str,
+        isotropic: bool,
         seed: int,
-        V: Array,
         grouped: GroupedRows | None = None,
     ) -> None:
         self.grouped = grouped
         self.data = data
-        self.means = moments.means
+        self.means = means
         self.contexts = contexts
         self.seed = seed
-        self.V = V
-        # Without rows means may be unknown, and with them correlations over all rows: "auto" is then "features".
-        self.isotropic = null == "isotropic" or (null == "auto" and contexts is not None and _uncorrelated(moments))
+        self.isotropic = isotropic
 
     def over(
-        self, r: int, Q: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
+        self, V: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
     ) -> Iterator[Array]:
-        """Yield for each varying context ``call`` of its null covariance (m, m), in coordinates of Q, and its index.
+        """Yield for each varying context ``call`` of its null covariance outside V (p, r), and its index.
 
-        One array per context, with the results of all ``draws`` stacked along the first axis. Contexts are never held
-        all at once: callers sum what they need. ``some`` are the indices of contexts to take, if not all.
+        The covariance is ``P S P`` (p, p), ``P = I - V V^T``; if the null is isotropic it is (p - r, p - r), in some
+        coordinates outside V. One array per context, with the results of all ``draws`` stacked along the first axis.
+        Contexts are never held all at once: callers sum what they need. ``some`` are the indices of contexts to take,
+        if not all.
         """
-        rotation = None
+        r = V.shape[1]
+        frame = None
         if self.isotropic:
             rng = np.random.default_rng((self.seed, r, 0))
+            m = len(V) - r
             # Q of the QR decomposition of a Gaussian matrix is uniformly distributed up to signs, which do not matter.
-            rotation = np.linalg.qr(rng.standard_normal((Q.shape[1],) * 2))[0]
+            frame = np.linalg.qr(V, mode="complete")[0][:, r:] @ np.linalg.qr(rng.standard_normal((m, m)))[0]
 
         def draw(i: int) -> Array:
             # A stream per rank, context and draw, so that neither threads nor the order of calls change a number.
             streams = [np.random.default_rng((self.seed, r, 1, i, d)) for d in draws]
             if self.contexts is None:
-                scatters = self._gaussian_scatters(i, Q, streams)
+                scatters = self._gaussian_scatters(i, V, streams)
             elif self.grouped is not None:
-                scatters = self._grouped_scatters(self.grouped, i, Q, rotation, streams, r, draws)
+                scatters = self._grouped_scatters(self.grouped, i, V, frame, streams, draws)
             else:
                 rows, basis = residual_rows(self.contexts, i, self.means)
-                signs = map(random_signs, streams, repeat((len(rows), _n_signs(Q, rotation))))
+                signs = map(random_signs, streams, repeat((len(rows), len(V) if frame is None else frame.shape[1])))
                 # What the rows no longer vary in: their mean, or all that nuisance has taken.
                 lost = _mean_of if basis is None else basis.products
-                scatters = self._flipped_scatters(rows, i, Q, rotation, signs, lost)
+                scatters = self._flipped_scatters(rows, i, V, frame, signs, lost)
             return np.stack([call(Z / self.data.freedom[i], i) for Z in scatters])
 
         yield from each(draw, self.data.varying.tolist() if some is None else some, self.data.workers)
+
+    def lengths(self, V: Array, i: int) -> Array:
+        """Return the squared lengths of the rows of context i outside V, in units of noise."""
+        assert self.contexts is not None
+        grouped = self.grouped
+        if grouped is None:
+            rows = residual_rows(self.contexts, i, self.means)[0]
+        else:
+            k = len(grouped.contexts.names)
+            rows = grouped.rows_within(i) if i < k else grouped.rows_between(i - k)[0]
+        rows = rows / (self.data.features * np.sqrt(self.data.size[i]))
+        along = rows @ V
+        return np.asarray(np.maximum(np.einsum("np,np->n", rows, rows) - np.einsum("nr,nr->n", along, along), 0))
 
     def _grouped_scatters(
         self,
         grouped: GroupedRows,
         part: int,
-        Q: Array,
-        rotation: Array | None,
+        V: Array,
+        frame: Array | None,
         streams: list[np.random.Generator],
-        r: int,
         draws: range,
-    ) -> Array:
+    ) -> Iterator[Array]:
         """Return the same for a part of rows in groups."""
         k = len(grouped.contexts.names)
-        width = _n_signs(Q, rotation)
+        width = len(V) if frame is None else frame.shape[1]
         if part < k:
             rows = grouped.rows_within(part)
             return self._flipped_scatters(
-                rows, part, Q, rotation, map(random_signs, streams, repeat((len(rows), width))), None
+                rows, part, V, frame, map(random_signs, streams, repeat((len(rows), width))), None
             )
         rows, present, basis = grouped.rows_between(part - k)
         # Drawn for all groups, by a stream that contexts share (key 3; the others are 0 to 2), so that a group has the
         # same signs in each of them.
         shape = (grouped.n_groups, width)
+        r = V.shape[1]
         signs = (random_signs(np.random.default_rng((self.seed, r, 3, d)), shape)[present] for d in draws)
         basis = basis.astype(np.float32)
-        return self._flipped_scatters(rows, part, Q, rotation, signs, lambda flipped: basis.T @ flipped)
+        return self._flipped_scatters(rows, part, V, frame, signs, lambda flipped: basis.T @ flipped)
 
     def _flipped_scatters(
         self,
         rows: Array,
         i: int,
-        Q: Array,
-        rotation: Array | None,
+        V: Array,
+        frame: Array | None,
         all_signs: Iterable[Array],
         lost: Callable[[Array], Array] | None,
-    ) -> Array:
-        """Return scatter matrices (draws, m, m) of residual rows with random signs.
+    ) -> Iterator[Array]:
+        """Yield scatter matrices of residual rows with random signs.
 
         ``all_signs`` gives the signs of each draw. ``lost`` are the products of rows with a basis of what they do not
         vary in, which is taken out again; None for contrasts, which have lost nothing.
         """
         # Single precision will do: the null is needed to three digits, and the rows are scaled to unit variance.
-        rows = (rows / np.sqrt(self.data.size[i])).astype(np.float32)
-        p, m = Q.shape
-        if rotation is not None:
-            rows = rows @ (Q @ rotation).astype(np.float32)
+        rows = (rows / (self.data.features * np.sqrt(self.data.size[i]))).astype(np.float32)
+        if frame is not None:
+            rows = rows @ frame.astype(np.float32)
             # A few dominant directions are part of every rotated one, but in unequal shares: equalise the variances.
             squares = np.einsum("nm,nm->m", rows, rows)
             rows *= np.sqrt(squares.mean() / np.maximum(squares, np.finfo(np.float32).tiny))
-        elif m < p:
-            # Signs go to the entries of (x - mean) Q Q^T, in features. Subtracting the r removed directions costs
-            # O(n p r), multiplying by Q Q^T would cost O(n p m).
-            removed = self.V[:, : p - m].astype(np.float32)
+        elif V.shape[1]:
+            # Signs go to the entries of (x - mean) P, in features, which have the share P_jj of their noise there.
+            removed = V.astype(np.float32)
             rows -= (rows @ removed) @ removed.T
-        scatters = []
+            rows /= np.sqrt(share_left(V)).astype(np.float32)
         squares = np.einsum("nm,nm->m", rows, rows).astype(np.float64)
         opposite = -rows
         for signs in all_signs:
@@ -186,22 +237,36 @@ class NullDraws:
             scatter = (flipped.T @ flipped).astype(np.float64)
             if lost is not None:
                 scatter = _recentred(scatter, lost(flipped), squares)
-            # With m = p the change of coordinates is a rotation, which changes no spread and no singular value.
-            scatters.append(Q.T @ scatter @ Q if rotation is None and m < p else scatter)
-        return np.stack(scatters)
+            yield scatter if frame is not None else projected(scatter, V)
 
-    def _gaussian_scatters(self, i: int, Q: Array, streams: list[np.random.Generator]) -> Array:
-        """Return scatter matrices (draws, m, m) of normal rows with the residual variances of context i."""
+    def _gaussian_scatters(self, i: int, V: Array, streams: list[np.random.Generator]) -> Iterator[Array]:
+        """Yield scatter matrices of normal rows with the residual variances of context i."""
         n = int(self.data.freedom[i])
-        p, m = Q.shape
+        p, r = V.shape
         if self.isotropic:
-            return np.stack([_wishart(n, m, stream) for stream in streams])
-        # diag(Q Z_i Q^T): variances of the residual rows in features, clipped as rounding may leave -1e-17.
-        variances = np.maximum(np.einsum("pm,mn,pn->p", Q, Q.T @ self.data.scaled(i) @ Q, Q), 0)
-        # Rows D^(1/2) g with standard normal g, in coordinates of Q: their scatter is Q^T D^(1/2) W D^(1/2) Q with W
-        # Wishart.
-        basis = np.sqrt(variances)[:, None] * Q
-        return np.stack([basis.T @ _wishart(n, p, stream) @ basis for stream in streams])
+            yield from (_wishart(n, p - r, stream) for stream in streams)
+            return
+        # Variances of the residual rows in features, clipped as rounding may leave -1e-17.
+        sd = np.sqrt(np.maximum(np.diag(projected(self.data.scaled(i), V)), 0) / share_left(V))
+        for stream in streams:
+            # Rows D^(1/2) g with standard normal g: their scatter is D^(1/2) W D^(1/2) with W Wishart.
+            yield projected(sd[:, None] * _wishart(n, p, stream) * sd, V)
+
+
+def share_left(V: Array) -> Array:
+    """Return ``P_jj = 1 - |V_j|^2`` (p,), the share of white noise in a feature outside V; not less than a tenth."""
+    return np.asarray(np.maximum(1 - np.einsum("pr,pr->p", V, V), _LEAST_LEFT))
+
+
+def projected(M: Array, V: Array) -> Array:
+    """Return ``P M P`` for ``P = I - V V^T``; cost O(p^2 r)."""
+    if not V.shape[1]:
+        return M
+    MV = M @ V
+    # P M P = M - V (MV)^T - (MV) V^T + V (V^T M V) V^T
+    half = MV - V @ (V.T @ MV) / 2
+    product = half @ V.T
+    return np.asarray(M - product - product.T)
 
 
 def random_signs(stream: np.random.Generator, shape: tuple[int, int]) -> Array:
@@ -215,11 +280,6 @@ def random_signs(stream: np.random.Generator, shape: tuple[int, int]) -> Array:
 def _mean_of(rows: Array) -> Array:
     """Return the product (1, m) of rows with the constant of unit length."""
     return np.asarray(np.ones((1, len(rows)), dtype=rows.dtype) @ rows / np.sqrt(len(rows)))
-
-
-def _n_signs(Q: Array, rotation: Array | None) -> int:
-    """Return how many signs a row has: one for each feature, or for each rotated direction."""
-    return int(Q.shape[0] if rotation is None else Q.shape[1])
 
 
 def with_planted_factor(Z: Array, signs: Array) -> Array:
@@ -273,7 +333,7 @@ def _wishart(n: int, p: int, rng: np.random.Generator) -> Array:
     return np.asarray(L @ L.T)
 
 
-def _uncorrelated(moments: ContextCovariances) -> bool:
+def uncorrelated(moments: ContextCovariances) -> bool:
     """Whether features are exactly uncorrelated over all rows: scores of a PCA of these very rows."""
     n = moments.n_samples
     S = moments.covariances

@@ -8,25 +8,22 @@ as few ranks as an answer needs, since high ranks cost most; ``Curves.add`` comp
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from .._covariances.context_covariances import ContextCovariances
 from .._data.contexts import Contexts
-from .._inference.replication import Replicability
-from .._utils.progress import Search
+from .._inference.context_dependence import dependence_of
+from .._inference.dependence_result import ContextDependence
+from .._inference.replication import REPLICATES, Replicability
+from .._utils.progress import Search, silent
 from .._utils.types import Array
-from .criteria import (
-    Halves,
-    SampleFits,
-    Sweep,
-    bayesian_information,
-    context_consistency,
-    hold_out,
-    seed_stability,
-)
+from .criteria import bayesian_information, context_consistency, hold_out, seed_stability
+from .halves import MOST_SPLITS, Halves
 from .noise_test import STANDARD_DEVIATIONS, Level, ResidualTest
+from .sample_fits import SampleFits, Sweep
 
 # The default grid: every rank up to _DENSE_END, then steps that grow by _STEP_GROWTH, up to _LARGEST_RANK or _MARGIN
 # ranks above the number of directions above noise. That is some 25 ranks where the largest is 100.
@@ -37,12 +34,22 @@ _MARGIN = 2
 # The search. The largest rank is tried first unless it exceeds this share of all directions: where nearly everything is
 # above noise, the number of directions says little about how many components halves agree on.
 _INFORMATIVE_SHARE = 0.8
-_LOOK_AHEAD = 1.5  # the way up ends at this many times the last rank that passed, plus _DENSE_END
+_LOOK_AHEAD = 1.5  # the way up ends at this many times the last rank that passed, plus _REACH
+_REACH = 5
 _CURVE_RANKS = 12  # ranks in a curve that is computed for a plot and not for the decision
-# Numbers of splits tried in turn until the decision is clear, and the share of components that may then still be
-# within two standard errors of the threshold. At high ranks some always are.
-_SPLITS = (2, 5, 10)
-_UNDECIDED_SHARE = 0.1
+# Numbers of splits tried in turn until a decision is clear: on the mean over components at a rank, of which there are
+# many, and on each component of the recommended one.
+_SPLITS_OF_RANKS = (2, 5)
+_SPLITS_OF_COMPONENTS = (2, 5, 10, MOST_SPLITS)
+# Standard deviation over splits of a mean |cos| as it usually is, counting like this many splits of the data at hand.
+_USUAL_SPREAD = 0.05
+_USUAL_SPLITS = 4
+# Rows in all, and at least in a context, by which the choice tells whether contexts differ, and permutations of them.
+_DEPENDENCE_ROWS = 5000
+_LEAST_ROWS = 10
+_PERMUTATIONS = 199
+_DEPENDENCE_KEY = 5  # of the stream of random numbers for them; the others are in ``halves`` and ``criteria``
+_STANDARD_ERRORS = 2.0  # from the threshold at which a decision is clear
 
 
 def default_ranks(above: int, data_rank: int, n: Array) -> Array:
@@ -74,19 +81,22 @@ class Curves:
 
     ``grid`` are the ranks that may be examined, ``ranks`` those that were. ``columns`` holds one array (m,) per
     criterion that was requested, ``pairwise`` those with a value for each pair of ranks (m, m), and ``scree`` the
-    singular values with their band (p,).
+    singular values with their band (p,). ``moments`` is None where the stack would be too large, and ``halves`` are
+    given if they were needed before.
     """
 
     def __init__(
         self,
         contexts: Contexts | None,
-        moments: ContextCovariances,
+        moments: ContextCovariances | None,
         test: ResidualTest,
         sweep: Sweep,
         n_splits: int,
         grid: Array,
+        halves: Halves | None = None,
     ) -> None:
         self.contexts = contexts
+        self._first_halves = halves
         self.moments = moments
         self.test = test
         self.sweep = sweep
@@ -107,6 +117,8 @@ class Curves:
     @cached_property
     def halves(self) -> Halves | None:
         """Fits of random halves of the rows; None without rows."""
+        if self._first_halves is not None:
+            return self._first_halves
         return None if self.contexts is None else Halves(self.contexts, self.n_splits, self.sweep)
 
     @cached_property
@@ -116,19 +128,11 @@ class Curves:
         return Search(self.sweep.report, "ranks", parts * int(self.grid.sum()))
 
     def fit_at(self, ranks: list[int]) -> None:
-        """Fit all rows, and halves of them, at these ranks."""
-        self.whole.fit(ranks, self.progress)
+        """Fit halves of the rows at these ranks; without rows there are none, and the noise test alone decides."""
         if self.halves is not None:
             self.halves.fit(ranks, self.progress)
         # Ascending and each once, since columns are indexed by position in this list.
         self.ranks = sorted({*self.ranks, *ranks})
-
-    def cosines(self, r: int) -> Array:
-        """Return |cos| of each component between halves (splits, r); NaN without rows."""
-        if self.halves is None:
-            return np.full((1, r), np.nan)
-        whole = self.whole.fits[r]
-        return self.halves.cosines(r, None if whole is None else whole.A)
 
     def replicability(self, r: int, A: Array | None = None) -> Replicability | None:
         """Return what halves say of the columns of ``A``, or of the fit here; None without rows."""
@@ -142,13 +146,33 @@ class Curves:
             return None
         return self.by_contexts.replicability(r, self._fitted(r) if A is None else A)
 
+    def dependence(self, r: int, A: Array) -> ContextDependence | None:
+        """Return whether contexts differ in the columns of ``A``; None where they cannot be compared.
+
+        Axes are those of the halves that were fitted at rank ``r``. A few thousand rows, and 199 permutations of them,
+        tell what this is for; ``MCPCA.context_dependence`` takes all rows, and more permutations.
+        """
+        fitted = [] if self.halves is None else self.halves.fitted(r)
+        if self.contexts is None or len(self.contexts.names) < 2 or not fitted:
+            return None
+        rng = self.sweep.generator(_DEPENDENCE_KEY)
+        some = _some_rows(self.contexts, rng)
+        options = {"n_permutations": _PERMUTATIONS, "workers": self.sweep.workers}
+        try:
+            return dependence_of(some, A, fitted, **options, rng=rng, report=silent)
+        except ValueError:
+            # Groups may leave fewer than two contexts that can be split.
+            return None
+
     def _fitted(self, r: int) -> Array | None:
+        if r not in self.whole.fits:
+            self.whole.fit([r], self.progress)
         whole = self.whole.fits[r]
         return None if whole is None else whole.A
 
     def agreement(self, r: int) -> float:
-        """Return the mean |cos| between halves."""
-        return float(self.cosines(r).mean())
+        """Return the mean |cos| between halves; NaN without rows."""
+        return np.nan if self.halves is None else float(self.halves.unordered(r).mean())
 
     def search(self, ranks: list[int], threshold: float, *, patient: bool) -> None:
         """Try the largest rank, and if halves do not agree there go up from the smallest.
@@ -162,7 +186,7 @@ class Curves:
         # One fit is enough if all directions above noise replicate. Without rows the noise test decides alone.
         if self.halves is None or informative or largest <= _DENSE_END:
             self.fit_at([largest])
-            if self.halves is None or self.agreement(largest) > threshold:
+            if self.halves is None or self._settled_agreement(largest, threshold) > threshold:
                 return
         if patient:
             self.fit_at(ranks)
@@ -170,40 +194,81 @@ class Curves:
         # Agreement need not fall steadily with the rank, so the search does not stop at the first rank that fails.
         last_passing = 0
         start = 0
-        while start < len(ranks) and ranks[start] <= _LOOK_AHEAD * last_passing + _DENSE_END:
-            within_reach = sum(r <= _LOOK_AHEAD * last_passing + _DENSE_END for r in ranks)
+        while start < len(ranks) and ranks[start] <= _LOOK_AHEAD * last_passing + _REACH:
+            within_reach = sum(r <= _LOOK_AHEAD * last_passing + _REACH for r in ranks)
             stop = max(start + 1, within_reach)
             self.fit_at(ranks[start:stop])
             passing = [r for r in ranks[start:stop] if self.agreement(r) > threshold]
             last_passing = max([last_passing, *passing])
             start = stop
 
-    def settle(self, r: int, threshold: float) -> bool:
-        """Add splits until more would hardly change which components replicate; return whether halves agree.
+    def largest_agreeing(self, allowed: list[int], threshold: float) -> int | None:
+        """Return the largest of the ranks where halves agree; splits are added where that is close.
 
-        Ten splits at most, unless ``n_splits`` is larger. A tenth of the components may stay undecided.
+        A rank that is just below the threshold with few splits may be above it with many, and the other way round.
         """
         assert self.halves is not None
-        for n_splits in _SPLITS:
-            cosines = self.cosines(r)
-            # (splits,), one mean over components for each split; the spread between splits tells whether more are
-            # needed.
-            means = cosines.mean(axis=1)
+        for r in sorted(allowed, reverse=True):
+            agrees = self._settled_agreement(r, threshold) > threshold
+            if agrees:
+                return r
+        return None
+
+    def _settled_agreement(self, r: int, threshold: float) -> float:
+        """Return the mean |cos| at rank ``r`` from as many splits as it takes to tell it from the threshold."""
+        assert self.halves is not None
+        for n_splits in self._enough(_SPLITS_OF_RANKS):
+            # (splits,), one mean over components for each split; NaN where a half has too few rows for this rank.
+            means = self.halves.unordered(r).mean(axis=1)
             if np.isnan(means).any():
-                break  # too few rows for this rank, in any split
-            two_standard_errors = 2 * means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else np.inf
-            mean_is_clear = abs(means.mean() - threshold) > two_standard_errors
-            if mean_is_clear and Replicability(cosines).undecided.sum() <= _UNDECIDED_SHARE * r:
+                break
+            error = self._spread_of_means() / np.sqrt(len(means))
+            if abs(means.mean() - threshold) > _STANDARD_ERRORS * error:
                 break
             self.halves.fit_more(r, n_splits)
-        return self.agreement(r) > threshold
+        return self.agreement(r)
+
+    def _enough(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Return how many splits to try in turn: by passes over many rows each takes long, and says as much as ten."""
+        return numbers if self.moments is not None else numbers[:1]
+
+    def _spread_of_means(self) -> float:
+        """Return the standard deviation over splits of a mean |cos|, from all ranks: of one, few splits say little."""
+        assert self.halves is not None
+        squares = _USUAL_SPLITS * _USUAL_SPREAD**2
+        freedom = _USUAL_SPLITS
+        for r in self.ranks:
+            means = self.halves.unordered(r).mean(axis=1)
+            if not np.isnan(means).any():
+                squares += float(((means - means.mean()) ** 2).sum())
+                freedom += len(means) - 1
+        return float(np.sqrt(squares / freedom))
+
+    def settle_components(self, r: int, threshold: float) -> None:
+        """Add splits at rank ``r`` until it is clear which components come back, or there are as many as we take."""
+        assert self.halves is not None
+        for n_splits in self._enough(_SPLITS_OF_COMPONENTS):
+            unordered = self.halves.unordered(r)
+            # With every pair above in every split no order could leave a component in doubt.
+            if np.isnan(unordered).any() or (len(unordered) > 1 and unordered.min() > REPLICATES):
+                break
+            if len(unordered) < 2:
+                self.halves.fit_more(r, n_splits)
+                continue
+            found = self.replicability(r)
+            assert found is not None
+            if not replace(found, threshold=threshold).undecided.any():
+                break
+            self.halves.fit_more(r, n_splits)
 
     def add(self, criteria: tuple[str, ...], n_seed_pairs: int) -> None:
         """Compute these of ``selection.CRITERIA`` at all ranks examined so far."""
         ranks = self.ranks
         sweep = self.sweep
         whole = self.whole
-        if "scree" in criteria:
+        whole.fit(ranks, self.progress)
+        # Without a stack the test is one of directions of a half, whose scree is not that of the data.
+        if "scree" in criteria and self.moments is not None:
             self.scree = _scree(*self.test.with_levels_at(ranks, sweep.report))
             # Rank r is judged by singular value r, at index r - 1.
             self.columns |= {name: values[np.array(ranks) - 1] for name, values in self.scree.items()}
@@ -222,32 +287,46 @@ class Curves:
             # Three fits of solver="ml" at each rank: both halves of the first split, and all rows.
             progress = sweep.stage("likelihood", ranks, 1 if self.halves is None else 3)
             if self.halves is not None:
-                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, sweep, progress)
-            self.columns["BIC"] = bayesian_information(self.moments, whole.core, ranks, sweep, progress)
+                self.columns["held-out log-likelihood"] = self.halves.held_out_likelihoods(ranks, progress)
+            self.columns["BIC"] = bayesian_information(whole, ranks, progress)
 
     def _add_contexts(self, ranks: list[int]) -> None:
         """Fit halves of the contexts; without a column if there are too few of them."""
         assert self.contexts is not None
         try:
-            self.by_contexts = Halves(self.contexts, self.n_splits, self.sweep, "contexts")
+            # Two at least: contexts that happen to lack an axis tell little of others.
+            self.by_contexts = Halves(self.contexts, max(self.n_splits, 2), self.sweep, "contexts")
         except ValueError as error:
             self.not_by_contexts = str(error)
             return
         self.by_contexts.fit(ranks, self.sweep.stage("contexts", ranks, 2 * len(self.by_contexts.splits)))
-        cosines = [self.by_contexts.cosines(r, self._fitted(r)) for r in ranks]
-        self.columns["context agreement"] = np.array([c.mean() for c in cosines])
+        self.columns["context agreement"] = np.array([self.by_contexts.unordered(r).mean() for r in ranks])
 
     def all_columns(self) -> dict[str, Array]:
         """Return the criteria that decide, then those that were requested."""
         decide = _noise_columns(self.test, self.ranks)
         if self.halves is not None and self.ranks:
-            cosines = [self.cosines(r) for r in self.ranks]
+            cosines = [self.halves.unordered(r) for r in self.ranks]
             decide["split-half agreement"] = np.array([c.mean() for c in cosines])
             decide["replicating"] = np.array(
-                [np.nan if np.isnan(c).any() else float(Replicability(c).counts.mean()) for c in cosines]
+                [np.nan if np.isnan(c).any() else float((c > REPLICATES).sum(axis=1).mean()) for c in cosines]
             )
             decide["held-out error"] = np.array([self.halves.held_out_error(r) for r in self.ranks])
         return decide | self.columns
+
+
+def _some_rows(contexts: Contexts, rng: np.random.Generator) -> Contexts:
+    """Return some rows of each context by chance, the same share of all, if there are more than are needed."""
+    n = contexts.n_samples
+    share = _DEPENDENCE_ROWS / float(n.sum())
+    # Groups are permuted whole.
+    if share >= 1 or contexts.groups is not None:
+        return contexts
+    least = np.minimum(n, _LEAST_ROWS)
+    taken = np.maximum(np.ceil(share * n).astype(int), least)
+    return contexts.take(
+        [np.sort(rng.permutation(of)[:some]) for of, some in zip(n.tolist(), taken.tolist(), strict=True)]
+    )
 
 
 def _noise_columns(test: ResidualTest, ranks: list[int]) -> dict[str, Array]:

@@ -1,92 +1,85 @@
 """Which rows, features and contexts the choice of a rank sees.
 
 ``rank_data`` turns the data of a fit into the data of a choice: the covariances with their row counts and, where rows
-are within reach, the rows themselves, which the sign-flip null and the random halves resample. It is called by
-``automatic_rank`` and ``select_rank`` right before ``recommend``, and is the only place that reduces the features.
+are within reach, the rows themselves, which random halves and the null of the noise test resample. It is called by
+``automatic_rank`` and ``select_rank`` right before ``recommend``.
+
+Where a stack of all covariances would be too large, there is none: halves are fitted by passes over the rows, and the
+noise test is one of ``leading_directions``. Only rows on a cluster, which cannot be split, are reduced to the most
+variable features.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from .._covariances.context_covariances import ContextCovariances, covariances_among, covariances_of
+from .._covariances.context_covariances import ContextCovariances, covariances_among
 from .._covariances.fit_data import FitData
 from .._covariances.streamed import StreamedCovariances
 from .._data.contexts import Contexts
-from .._data.sources import Source, as_source
-from .._utils.types import Array, Report
+from .._utils.types import Array
 
-# Features that are examined where a stack of covariances of all of them would be too large. The noise test draws k
-# matrices of this size some 20 to 100 times, O(k p^3) each; fewer features would miss components that live elsewhere.
+# Features that are examined of rows on a cluster whose stack of covariances would be too large. With more of them the
+# noise test, O(k p^3), takes longer; with fewer it misses components that live elsewhere.
 RANK_FEATURES = 300
-_SCAN_BYTES = 2**26  # of rows read at a time while features are picked from them
 
 
 @dataclass(frozen=True)
 class RankData:
     """Covariances with row counts; ``contexts`` holds the rows, or None where they are not available.
 
-    ``of_features`` is the number of features from which the most variable ones were picked, None where all are used.
+    ``moments`` is None where the stack would be too large; there are rows then. ``names`` and ``n_samples`` (k,) are
+    those of the contexts, ``n_features`` is p. ``of_features`` is the number of features from which the most variable
+    ones were picked, None where all are used.
     """
 
-    moments: ContextCovariances
+    moments: ContextCovariances | None
     contexts: Contexts | None
+    names: Array
+    n_samples: Array
+    n_features: int
     of_features: int | None = None
+
+    @property
+    def varies(self) -> bool:
+        """Whether any covariance is not zero; without a stack that is seen when the leading directions are."""
+        return self.moments is None or bool(self.moments.covariances.any())
 
     def subset(self, chosen: Array) -> RankData:
         """Return the data of the contexts with these indices."""
-        moments = self.moments
-        if len(chosen) == len(moments.n_samples):
+        if len(chosen) == len(self.names):
             return self  # indexing would copy the whole stack
-        means = moments.means
-        subset = replace(
-            moments,
-            covariances=moments.covariances[chosen],
-            means=means[chosen] if len(means) else means,
-            n_samples=moments.n_samples[chosen],
-            contexts=moments.contexts[chosen],
-        )
         contexts = self.contexts
         if contexts is not None:
             contexts = contexts.in_order(contexts.names[chosen].tolist())
-        return replace(self, moments=subset, contexts=contexts)
+        moments = self.moments
+        if moments is not None:
+            moments = replace(
+                moments,
+                covariances=moments.covariances[chosen],
+                means=moments.means[chosen] if len(moments.means) else moments.means,
+                n_samples=moments.n_samples[chosen],
+                contexts=moments.contexts[chosen],
+            )
+        return replace(
+            self, moments=moments, contexts=contexts, names=self.names[chosen], n_samples=self.n_samples[chosen]
+        )
 
 
-def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
+def rank_data(data: FitData, counts: Array) -> RankData:
     """Return the data for a choice of rank; ``counts`` (k,) are the rows of each context.
 
-    Where the fit has no stack of covariances, this makes one for the most variable features, and a dense copy of the
-    rows restricted to them: O(n) memory. Rows on a Dask cluster stay there, and only their covariances are fetched.
+    Rows on a Dask cluster stay there, and only covariances of their most variable features are fetched.
     """
     covariances = data.covariances
+    p = covariances.n_features
     if not isinstance(covariances, StreamedCovariances):
         assert data.moments is not None
         # Covariances that came without rows hold no counts of their own.
-        return RankData(replace(data.moments, n_samples=counts), data.contexts)
+        return RankData(replace(data.moments, n_samples=counts), data.contexts, data.names, counts, p)
+    if covariances.contexts.engine is None:
+        return RankData(None, covariances.contexts, data.names, counts, p)
+    # The rows stay on the cluster: without them the null is Gaussian, and halves cannot be compared.
     features = covariances.most_variable(RANK_FEATURES)
-    of_features = covariances.n_features if covariances.n_features > len(features) else None
-    if covariances.contexts.engine is not None:
-        # The rows stay on the cluster: without them the null is Gaussian, and halves cannot be compared.
-        return RankData(covariances_among(covariances, features), None, of_features)
-    contexts = _restricted_to(features, covariances.contexts)
-    return RankData(covariances_of(contexts, report), contexts, of_features)
-
-
-def _restricted_to(features: Array, contexts: Contexts) -> Contexts:
-    """Return the rows as dense arrays of these features only; costs one pass."""
-    # Contexts given by labels share one source: it must be read once, not k times.
-    restricted: dict[int, Source] = {}
-    for source in contexts.sources:
-        if id(source) in restricted:
-            continue
-        blocks: list[Any] = [block[:, features] for _, block in source.scan(_SCAN_BYTES)]
-        # Random signs go to every entry of centred rows, which are dense whatever the rows were.
-        if source.sparse:
-            blocks = [block.toarray() for block in blocks]
-        restricted[id(source)] = as_source(np.concatenate(blocks), "X")
-    sources = [restricted[id(source)] for source in contexts.sources]
-    # Names of all features would no longer fit the columns; nothing here uses them.
-    return replace(contexts, sources=sources, feature_names=None)
+    moments = covariances_among(covariances, features)
+    return RankData(moments, None, data.names, counts, len(features), p if p > len(features) else None)

@@ -13,30 +13,32 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .._inference.replication import Replicability
 from .._inference.sampling import MIN_ROWS
 from .._utils.parallel import n_workers, one_thread_each
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import beside, listed
 from ..exceptions import SmallContextsWarning, UncertainRankWarning
-from .criteria import Sweep
+from .evidence import Evidence
+from .halves import Halves
+from .leading_directions import LARGEST_RANK, in_directions, noise_directions
 from .noise_test import STANDARD_DEVIATIONS, ResidualTest
 from .paper_rule import check_ranks, check_within_data
 from .rank_curves import Curves, default_ranks, thinned
 from .rank_data import RankData
+from .sample_fits import Method, Sweep
 
 # Rows of all contexts together beyond which "nothing above noise" is taken at its word. Up to here it is believed only
 # if the test would have seen a planted factor (``has_power``), which takes ten more draws.
 _ROWS_WITH_POWER = 100
 # Share of variance between groups above which readers are told of it: axes with less are likely to be hidden.
 _LARGE_SHARE_OF_GROUPS = 0.1
-DECIDED_BY_HALVES = ("agreed", "at odds")  # outcomes for which components of halves were compared
+_DECIDED_BY_HALVES = ("agreed", "at odds")  # outcomes for which components of halves were compared
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A rank before there is a model of it: which MCPCs replicate is known only once the model is fitted.
+    """A rank before there is a model of it: which MCPCs come back is known only once the model is fitted.
 
     ``outcome`` is that of ``RankSelection``, and ``above`` its ``n_above_noise``. The reason consists of the sentences
     ``words``, then how many components replicate, then the sentences ``last``. ``notes`` are warnings for the caller.
@@ -53,49 +55,32 @@ class Recommendation:
     last: list[str] = field(default_factory=list)
     notes: list[Warning] = field(default_factory=list)
 
-    def replicability(self, A: Array | None) -> Replicability | None:
-        """Return which columns of ``A`` (p, r) replicate; None if no halves were compared."""
-        if A is None or self.curves is None or self.curves.halves is None or self.outcome not in DECIDED_BY_HALVES:
+    @property
+    def decided_by_halves(self) -> bool:
+        """Whether components of halves were compared."""
+        return self.curves is not None and self.curves.halves is not None and self.outcome in _DECIDED_BY_HALVES
+
+    def evidence(self, A: Array | None) -> Evidence | None:
+        """Return what is known of each column of ``A`` (p, r), or of the fit of the search; None without halves."""
+        if not self.decided_by_halves:
             return None
-        return self.curves.replicability(self.rank, np.asarray(A, dtype=np.float64))
+        curves = self.curves
+        assert curves is not None
+        A = None if A is None else np.asarray(A, dtype=np.float64)
+        halves = curves.replicability(self.rank, A)
+        assert halves is not None
+        dependence = None if A is None else curves.dependence(self.rank, A)
+        return Evidence(halves, self.threshold, curves.replicability_by_contexts(self.rank, A), dependence)
 
-    def replicability_by_contexts(self, A: Array | None) -> Replicability | None:
-        """Return the same for halves of the contexts; None if these were not compared at the recommended rank."""
-        if A is None or self.curves is None or self.outcome not in DECIDED_BY_HALVES:
-            return None
-        return self.curves.replicability_by_contexts(self.rank, np.asarray(A, dtype=np.float64))
-
-    def reason(self, replicability: Replicability | None) -> str:
-        """Return all sentences; without ``replicability`` they count components of the sweep's own fit."""
-        replicating = []
-        # The user's model if it is comparable, otherwise the power method's fit of the search.
-        if replicability is not None:
-            replicating = [_sentence(replicability.in_words())]
-        elif self.curves is not None and self.outcome in DECIDED_BY_HALVES:
-            of_sweep = self.curves.replicability(self.rank)
-            assert of_sweep is not None
-            replicating = [_sentence(of_sweep.in_words(" components of the power method"))]
-        return " ".join([*self.words, *replicating, *self._on_halves(), *self.last])
-
-    def _on_halves(self) -> list[str]:
-        """Return what else there is to say of halves: few groups, contexts left out, halves of contexts."""
-        if self.curves is None or self.outcome not in DECIDED_BY_HALVES:
-            return []
-        halves = self.curves.replicability(self.rank)
-        sentences = [] if halves is None else halves.notes()
-        contexts = self.curves.replicability_by_contexts(self.rank)
-        if contexts is not None:
-            sentences.append(_sentence(contexts.in_words()))
-        return sentences
+    def reason(self, evidence: Evidence | None) -> str:
+        """Return all sentences; without ``evidence`` on the user's model those on halves count the search's own fit."""
+        evidence = self.evidence(None) if evidence is None else evidence
+        return " ".join([*self.words, *([] if evidence is None else evidence.sentences()), *self.last])
 
     def issue_warnings(self) -> None:
         """Issue the warnings in ``notes``."""
         for note in self.notes:
             warn(note)
-
-
-def _sentence(clause: str) -> str:
-    return clause[0].upper() + clause[1:] + "."
 
 
 def recommend(
@@ -104,21 +89,21 @@ def recommend(
     ranks: Iterable[int] | None = None,
     criteria: tuple[str, ...] = (),
     null: str = "auto",
-    n_splits: int = 2,
+    n_splits: int = 1,
     n_seed_pairs: int = 5,
     threshold: float = 0.8,
     workers: int | None = None,
+    method: Method,
     rng: np.random.Generator,
     report: Report,
 ) -> Recommendation:
-    """Choose a rank for validated ``data``; the parameters are those of ``select_rank``."""
-    S = data.moments.covariances
-    n = data.moments.n_samples
-    p = S.shape[1]
+    """Choose a rank for validated ``data``, for models fitted by ``method``; all else is that of ``select_rank``."""
+    n = data.n_samples
+    p = data.n_features
     candidates = None if ranks is None else check_ranks(ranks, p, "ranks")
     # One draw whatever follows: the caller's generator then moves on equally far for every outcome.
     seed = int(rng.integers(2**62))
-    if not S.any():
+    if not data.varies:
         raise ValueError(
             "The covariances are all zero: no feature varies in any context, so there is no rank to choose."
         )
@@ -134,13 +119,12 @@ def recommend(
         notes = [SmallContextsWarning(text)]
     # The fit keeps all contexts; only the tests go without the small ones.
     tested = data.subset(large_enough)
-    if not len(large_enough) or not tested.moments.covariances.any():
+    if not len(large_enough) or not tested.varies:
         return _cannot_tell("no context has enough rows to be tested.", threshold, data, last, notes)
     # Threads go over contexts and ranks: BLAS threads on top of them would compete for the same cores.
+    sweep = Sweep(1, seed, workers or n_workers(), report, method)
     with one_thread_each():
-        draft = _test_and_search(
-            tested, candidates, criteria, null, n_splits, n_seed_pairs, threshold, workers or n_workers(), seed, report
-        )
+        draft = _test_and_search(tested, candidates, criteria, null, n_splits, n_seed_pairs, threshold, sweep)
     return replace(draft, last=[*draft.last, *last], notes=[*notes, *draft.notes], of_features=data.of_features)
 
 
@@ -152,27 +136,35 @@ def _test_and_search(
     n_splits: int,
     n_seed_pairs: int,
     threshold: float,
-    workers: int,
-    seed: int,
-    report: Report,
+    sweep: Sweep,
 ) -> Recommendation:
-    moments = data.moments
-    contexts = data.contexts
-    test = ResidualTest(moments, contexts, null, seed, workers, report)
+    halves = None
+    moments, contexts = data.moments, data.contexts
+    if moments is None:
+        assert contexts is not None
+        # Halves first: the test looks at the rows of one along directions of the other.
+        sweep = replace(sweep, largest=min(LARGEST_RANK, data.n_features - 1))
+        halves = Halves(contexts, n_splits, sweep)
+        first, second = halves.splits[0]
+        assert second.contexts is not None
+        moments, contexts = in_directions(second.contexts, noise_directions(first))
+        null = "isotropic"
+    test = ResidualTest(moments, contexts, null, sweep.seed, sweep.workers, sweep.report)
     above = test.directions_above_noise()
     # In order of cost: the power of the test takes draws, and matters only if nothing was found in few rows.
-    conclusive = above > 0 or int(moments.n_samples.sum()) > _ROWS_WITH_POWER or test.has_power()
+    conclusive = above > 0 or int(data.n_samples.sum()) > _ROWS_WITH_POWER or test.has_power()
     if candidates is None:
-        grid = default_ranks(above, test.data_rank, moments.n_samples)
+        grid = default_ranks(above, test.data_rank, data.n_samples)
+        grid = grid if halves is None else grid[grid <= sweep.largest]
         all_beyond = False
     else:
-        check_within_data(candidates, test.data_rank, "ranks")
+        check_within_data(candidates, test.data_rank if halves is None else sweep.largest, "ranks")
         # No rank beyond ``above`` is recommended: where all candidates are, ``above`` itself takes part.
         all_beyond = 0 < above < int(candidates[0])
         grid = np.concatenate([[above], candidates]) if all_beyond else candidates
     # The basis is made for the largest rank that may be asked for, so it is known before the first fit.
-    sweep = Sweep(int(grid[-1]), seed, workers, report)
-    curves = Curves(contexts, moments, test, sweep, n_splits, grid)
+    sweep = sweep if halves is not None else replace(sweep, largest=int(grid[-1]))
+    curves = Curves(data.contexts, data.moments, test, sweep, n_splits, grid, halves)
     if above:
         curves.search([int(r) for r in grid if r <= above], threshold, patient=candidates is not None)
     draft = _decide(test, above, curves, threshold, conclusive)
@@ -211,12 +203,10 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
         ]
         return Recommendation(rank, "above noise", words, above, curves)
     what = curves.halves.halving.by
-    passing = [r for r in allowed if curves.agreement(r) > threshold]
-    # A rank that passes with few splits must pass with many.
-    while passing and not curves.settle(passing[-1], threshold):
-        passing.pop()
-    if passing:
-        rank = passing[-1]
+    agreeing = curves.largest_agreeing(allowed, threshold)
+    if agreeing is not None:
+        rank = agreeing
+        curves.settle_components(rank, threshold)
         how = f"Halves of the {what} agree on the components,"
         if rank < above:
             how = f"It is the largest rank looked at where halves of the {what} agree,"
@@ -224,7 +214,7 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
         return Recommendation(rank, "agreed", [f"Rank {rank}: {_above(test, above)} {how} {cosine}"], above, curves)
     # NaN, for halves with too few rows, counts as no agreement.
     rank = max(allowed, key=lambda r: np.nan_to_num(curves.agreement(r)))
-    curves.settle(rank, threshold)
+    curves.settle_components(rank, threshold)
     agreement = curves.agreement(rank)
     how = f"Halves of the {what} agree on the components at no rank that was looked at;"
     if np.isnan(agreement):
@@ -285,7 +275,7 @@ def _on_some_features(data: RankData, p: int) -> list[str]:
 
 def _too_small(data: RankData, n: Array) -> str:
     small = np.flatnonzero(n < MIN_ROWS)
-    names = data.moments.contexts.tolist()
+    names = data.names.tolist()
     small_contexts = listed([f"{names[i]!r} ({n[i]})" for i in small])
     return (
         f"{len(small)} of {len(n)} contexts have fewer than {MIN_ROWS} rows, too few for a say in the choice of the "

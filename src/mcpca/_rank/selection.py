@@ -16,25 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._covariances.checkpoint import Checkpoint
 from .._covariances.context_covariances import ContextCovariances
-from .._covariances.fit_data import FitData, fit_data_of_covariances, without_basis
+from .._covariances.fit_data import FitData, fit_data_of_covariances, fit_data_of_rows, without_basis
+from .._covariances.interface import Covariances
 from .._covariances.nuisance import check_nuisance
 from .._covariances.stack import CovarianceStack
 from .._covariances.validation import check_counts, check_covariances
 from .._data.annotations import take_annotations
+from .._inference.dependence_result import ContextDependence
 from .._inference.replication import Replicability
 from .._inference.sampling import checked_groups
-from .._model.decomposition import decompose_checked
+from .._model.decomposition import check_weights, decompose_checked
+from .._solvers import check_solver
 from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
 from .._utils.array_api import to_host
+from .._utils.component_names import mcpc_name
 from .._utils.optional import require
 from .._utils.parallel import n_workers
-from .._utils.printing import Shown, around, span
+from .._utils.printing import NAMED, Shown, around, counted, mcpcs, span
 from .._utils.progress import reporting, silent
 from .._utils.types import Array, Report
+from .._utils.wording import listed
+from .evidence import Evidence
 from .null_draws import NULLS
-from .rank_data import rank_data
-from .recommendation import DECIDED_BY_HALVES, Recommendation, recommend
+from .rank_data import RankData, rank_data
+from .recommendation import Recommendation, recommend
+from .sample_fits import Method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +55,7 @@ _MODEL_STEPS = 200
 
 @dataclass(frozen=True, repr=False)
 class RankSelection(Shown):
-    """A recommended rank with its reason, and the curves of every criterion.
+    """A recommended rank with its reason, which of its MCPCs are recommended, and the curves of every criterion.
 
     Attributes
     ----------
@@ -65,8 +73,8 @@ class RankSelection(Shown):
         The rank that each criterion alone would choose among ``ranks``.
     replicability : Replicability or None
         Which MCPCs of ``MCPCA(rank).fit(X, y)`` replicate, in their order; in ``rank_choice_``, those of the model
-        itself. None at rank 0, without rows, and where the model is not comparable with the halves: if only some
-        features were examined, or another solver was used. Use ``model.replicability(X, y)`` for those.
+        itself. None at rank 0, without rows, and where the model is not comparable with the halves, if only some
+        features were examined. Use ``model.replicability(X, y)`` for those.
     pairwise : dict of str to ndarray (m, m)
         The paper's measures between pairs of ranks: "projection similarity", "loading similarity", "context
         consistency".
@@ -84,6 +92,11 @@ class RankSelection(Shown):
     replicability_by_contexts : Replicability or None
         The same as ``replicability`` for halves of the contexts, with the criterion "contexts": would these MCPCs be
         found in other contexts? None if fewer than 4 contexts, or groups that tie them together, leave no halves.
+    dependence : ContextDependence or None
+        Which MCPCs differ between contexts, and which are in all alike; from some thousand rows. None where
+        ``replicability`` is, and for a single context.
+    kept_of : int or None
+        The rank of the fit that the MCPCs were kept from (``n_components="replicating"``); None if all were kept.
     """
 
     rank: int
@@ -99,6 +112,59 @@ class RankSelection(Shown):
     outcome: str = "agreed"
     of_features: int | None = None
     replicability_by_contexts: Replicability | None = None
+    dependence: ContextDependence | None = None
+    kept_of: int | None = None
+
+    @property
+    def fitted_rank(self) -> int:
+        """The rank at which halves were compared: ``rank``, unless some of its MCPCs were kept."""
+        return self.rank if self.kept_of is None else self.kept_of
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """All that is known of single MCPCs; None where ``replicability`` is."""
+        if self.replicability is None:
+            return None
+        return Evidence(self.replicability, self.threshold, self.replicability_by_contexts, self.dependence)
+
+    @property
+    def recommended(self) -> Array | None:
+        """Which MCPCs are recommended (r,): mean ``|cos|`` between halves above ``threshold``. None if not known."""
+        return None if self.evidence is None else self.evidence.recommended
+
+    @property
+    def components(self) -> Any:
+        """What is known of each MCPC: a pandas DataFrame with a row for each, or a dict of arrays without pandas.
+
+        "recommended" and "replicates" (mean ``|cos|`` between halves above ``threshold`` and above 0.9), that mean as
+        "agreement", its interval from "low" to "high", and whether it is "close" to the threshold; "context agreement"
+        for halves of the contexts; "context-dependent" with "context p" and "context q". None if nothing is known.
+        """
+        if self.evidence is None:
+            return None
+        columns = self.evidence.columns()
+        try:
+            frame = require("pandas", "pandas").DataFrame(columns)
+        except ImportError:
+            return columns
+        frame.index = mcpcs(len(frame))
+        return frame
+
+    def kept(self, indices: Array) -> RankSelection:
+        """Return the selection of a model that keeps the MCPCs ``indices``, in this order."""
+        assert self.evidence is not None
+        some = self.evidence.of_components(indices)
+        names = listed([mcpc_name(j) for j in np.sort(indices).tolist()], NAMED)
+        of = len(self.evidence.recommended)
+        return replace(
+            self,
+            rank=len(indices),
+            reason=f"{len(indices)} of {counted(of, 'MCPC')} were kept, {names} of the fit. {self.reason}",
+            replicability=some.halves,
+            replicability_by_contexts=some.by_contexts,
+            dependence=some.dependence,
+            kept_of=self.fitted_rank,
+        )
 
     @property
     def table(self) -> Any:
@@ -152,6 +218,8 @@ class RankSelection(Shown):
                 "replicability_by_contexts": _halves_to_json(self.replicability_by_contexts),
                 "outcome": self.outcome,
                 "of_features": self.of_features,
+                "dependence": None if self.dependence is None else json.loads(self.dependence.to_json()),
+                "kept_of": self.kept_of,
             }
         )
 
@@ -165,6 +233,8 @@ class RankSelection(Shown):
         content["ranks"] = np.array(content["ranks"], dtype=np.intp)
         for name in ("replicability", "replicability_by_contexts"):
             content[name] = _halves_from_json(content.get(name))
+        if content.get("dependence") is not None:
+            content["dependence"] = ContextDependence.from_json(json.dumps(content["dependence"]))
         return cls(**content)
 
     def _words(self) -> list[str]:
@@ -172,7 +242,8 @@ class RankSelection(Shown):
         if self.votes:
             alone = ", ".join(f"{name} {rank}" for name, rank in self.votes.items())
             words.append(f"Each criterion alone would choose: {alone}.")
-        return [*words, *(str(halves) for halves in (self.replicability, self.replicability_by_contexts) if halves)]
+        found = (self.replicability, self.replicability_by_contexts, self.dependence)
+        return [*words, *(str(result) for result in found if result is not None)]
 
     def _rows(self) -> dict[str, Any]:
         near = around(self.ranks, self.rank)
@@ -213,17 +284,21 @@ def select_rank(
     criteria: str | Iterable[str] = "all",
     n_samples: Any = None,
     null: str = "auto",
-    n_splits: int = 2,
+    n_splits: int = 1,
     n_seed_pairs: int = 5,
     cos_sim_threshold: float = 0.8,
     n_jobs: int | None = None,
     groups: Any = None,
     batch: Any = None,
     covariates: Any = None,
+    solver: str = "mspm",
+    orthogonal: bool = False,
+    noise: str | None = "auto",
+    context_weights: Any = None,
     random_state: Any = None,
     verbose: Any = None,
 ) -> RankSelection:
-    """Recommend a rank, or say that there is nothing above noise.
+    """Recommend a rank, and which of its components, or say that there is nothing above noise.
 
     Two questions decide. *Is it above noise?* What is left after r components is compared with the same rows under
     random signs. The smallest r after which the two cannot be told apart (5 standard deviations) is the number of
@@ -231,6 +306,9 @@ def select_rank(
     the largest rank up to that number at which halves of the rows agree on the components: their mean matched ``|cos|``
     exceeds ``cos_sim_threshold``. This is the paper's rule with other rows in place of other seeds. All other criteria
     are reported but do not decide.
+
+    At that rank each component is judged by itself (``RankSelection.components``): by its own ``|cos|`` between halves,
+    and by whether contexts differ in it.
 
     Parameters
     ----------
@@ -252,8 +330,9 @@ def select_rank(
         that are principal components, whose unequal variances are what is to be explained. "auto" is "isotropic" if the
         features are uncorrelated over all rows to six digits, as PCA leaves them, and "features" otherwise.
     n_splits : int
-        Number of random splits into halves over which agreement is averaged. At the recommended rank splits are added,
-        up to ten, until more would hardly change which components replicate.
+        Number of random splits into halves at every rank that is looked at. Where a decision is close splits are
+        added: up to 5 at ranks whose mean is near the threshold, and 2 to 20 at the recommended rank, until it is clear
+        which components are recommended.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters; the first is used by the criterion "seeds" only.
     n_jobs : int, optional
@@ -265,6 +344,8 @@ def select_rank(
         halves.
     batch, covariates : optional
         Nuisance to be removed, as in ``MCPCA.fit``.
+    solver, orthogonal, noise, context_weights : optional
+        The model that is to be fitted, as in ``MCPCA``: halves are fitted in the same way.
     random_state : int, Generator, RandomState or None
         Determines signs, splits and starts.
     verbose : None, bool or callable
@@ -303,9 +384,10 @@ def select_rank(
     are examined.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
+    method = Method(**check_solver(solver, orthogonal, noise))
     with reporting(verbose, "choice of the rank") as report:
         annotations = {"groups": groups, "batch": batch, "covariates": covariates}
-        return _select(to_host(X), y, n_samples, random_state, report, options, annotations)
+        return _select(to_host(X), y, n_samples, random_state, report, options, annotations, method, context_weights)
 
 
 def _select(
@@ -316,6 +398,8 @@ def _select(
     report: Report,
     options: dict[str, Any],
     annotations: dict[str, Any],
+    method: Method,
+    context_weights: Any,
 ) -> RankSelection:
     rng = as_generator(random_state)
     if isinstance(X, np.ndarray) and X.ndim == 3:
@@ -330,19 +414,21 @@ def _select(
         check_nuisance(contexts)
         whole = without_basis(contexts, None, report)
     assert whole.counts is not None
+    if context_weights is not None:
+        weights = check_weights(context_weights, whole.names)
+        method = replace(method, weights=dict(zip(whole.names.tolist(), weights.tolist(), strict=True)))
     # From here on the same steps as in ``automatic_rank``, hence the same rank for the same data and seed.
-    data = rank_data(whole, whole.counts, report)
-    recommendation = recommend(data, rng=rng, report=report, **options)
+    data = rank_data(whole, whole.counts)
+    recommendation = recommend(data, method=method, rng=rng, report=report, **options)
     recommendation.issue_warnings()
-    # Replicability is reported for the model that the user will fit, which need not be the sweep's less exact one.
+    # What comes back is reported for the model that the user will fit, which need not be the sweep's less exact one.
     # Halves of some features cannot be compared with a model of all.
     A = None
-    S = data.moments.covariances
-    if data.contexts is not None and recommendation.outcome in DECIDED_BY_HALVES and data.of_features is None:
-        A = _model_of_all_rows(S, recommendation.rank, random_state, int(rng.integers(2**62)))
+    if recommendation.decided_by_halves and data.of_features is None:
+        A = _model_of_all_rows(data, recommendation.rank, method, random_state, int(rng.integers(2**62)))
     # Rows were scaled by a power of two to keep squares in range; results are in the unit of the data.
-    n_rows = int(data.moments.n_samples.sum())
-    return selection_from(recommendation, A).times_power(whole.exponent, n_rows, S.shape[1])
+    n_rows = int(data.n_samples.sum())
+    return selection_from(recommendation, A).times_power(whole.exponent, n_rows, data.n_features)
 
 
 def _read_covariances(X: Array, y: Any, n_samples: Any, options: dict[str, Any]) -> FitData:
@@ -356,7 +442,7 @@ def _read_covariances(X: Array, y: Any, n_samples: Any, options: dict[str, Any])
         )
     why = "covariances have no rows to split"
     # Refused rather than ignored: whoever sets an option expects it to matter.
-    refuse_without_effect("n_splits", options["n_splits"], 2, why, "drop it, or pass the rows")
+    refuse_without_effect("n_splits", options["n_splits"], 1, why, "drop it, or pass the rows")
     if "seeds" not in options["criteria"]:
         way_out = "drop it, pass the rows, or ask for the criterion 'seeds'"
         refuse_without_effect("cos_sim_threshold", options["threshold"], 0.8, why, way_out)
@@ -400,11 +486,11 @@ def _check_options(
 
 
 def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelection:
-    """Return the public result; ``A`` (p, r) are the components of the model whose replicability is reported.
+    """Return the public result; ``A`` (p, r) are the components of the model that is reported on.
 
-    Pass None if that model is not the power method's on the features that were examined.
+    Pass None if that model has other features than those that were examined.
     """
-    replicability = recommendation.replicability(A)
+    evidence = None if A is None else recommendation.evidence(A)
     curves = recommendation.curves
     if curves is None:  # too little data for any fit
         ranks = np.array([], dtype=np.intp)
@@ -418,36 +504,41 @@ def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelec
         scree = curves.scree
     return RankSelection(
         recommendation.rank,
-        recommendation.reason(replicability),
+        recommendation.reason(evidence),
         recommendation.above,
         ranks,
         columns,
         recommendation.votes,
-        replicability,
+        None if evidence is None else evidence.halves,
         pairwise=pairwise,
         scree=scree,
         threshold=recommendation.threshold,
         outcome=recommendation.outcome,
         of_features=recommendation.of_features,
-        replicability_by_contexts=recommendation.replicability_by_contexts(A),
+        replicability_by_contexts=None if evidence is None else evidence.by_contexts,
+        dependence=None if evidence is None else evidence.dependence,
     )
 
 
-def _model_of_all_rows(S: Array, r: int, random_state: Any, seed: int) -> Array:
-    """Return the components of ``MCPCA(r, random_state=random_state)``, for which replicability is reported."""
+def _model_of_all_rows(data: RankData, r: int, method: Method, random_state: Any, seed: int) -> Array:
+    """Return the components of the ``MCPCA`` of rank r that the user would fit with this ``random_state``."""
     # An integer seed gives the very model that the user will fit; other random states have moved on by then.
     rng = np.random.default_rng(random_state if isinstance(random_state, (int, np.integer)) else seed)
+    if data.moments is not None:
+        S: Covariances = CovarianceStack(data.moments.covariances)
+    else:
+        assert data.contexts is not None
+        S = fit_data_of_rows(data.contexts, r, _MODEL_TOL, silent, Checkpoint(None, {})).covariances
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they concern whoever fits this model
         model, _ = decompose_checked(
-            CovarianceStack(S),
+            S,
             r,
-            # The defaults of MCPCA; the power method uses neither noise nor counts.
-            solver="mspm",
-            orthogonal=False,
-            noise=None,
-            counts=None,
-            weights=None,
+            solver=method.solver,
+            orthogonal=method.orthogonal,
+            noise=method.noise,
+            counts=data.n_samples,
+            weights=None if method.weights is None else method.of_contexts(data.names),
             rng=rng,
             report=silent,
             tol=_MODEL_TOL,

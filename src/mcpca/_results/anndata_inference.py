@@ -4,6 +4,8 @@ In ``uns[key]``, beside the fit (``anndata_layout``), and gone with it when anot
 
 - "replicability": "table", a DataFrame (r rows) with "agreement", "spread" and "replicates" of each MCPC; "cosines"
   (n_splits, r), "threshold", and "params";
+- "context_dependence": "table", a DataFrame (r rows) with "p", "q", "dependent" and "dispersion" of each MCPC;
+  "p_value", "outcome", and "json", from which the whole result is read; "params";
 - "bootstrap": "lower", "upper", "standard_errors" and "bias", DataFrames (k, r) of the loadings; "angle_bounds", a
   DataFrame (r rows) with "degrees"; "angles" (n, r), "confidence", "n_failed", "corrected", and "params". The loadings
   of single resamples, n k r numbers, are not kept;
@@ -25,12 +27,14 @@ import numpy as np
 from .._data.anndata_rows import EXTRA
 from .._data.detect import is_anndata
 from .._inference.bootstrap import Bootstrap
+from .._inference.dependence_result import ContextDependence
 from .._inference.replication import Replicability
 from .._utils.optional import require
 from .anndata_layout import loaded
 
 _Result = TypeVar("_Result")
 REPLICABILITY, BOOTSTRAP, ASSOCIATIONS = "replicability", "bootstrap", "associations"
+DEPENDENCE = "context_dependence"
 _SEVERAL = "names of rows"  # columns of a stored table that tell its rows apart
 _OF_LOADINGS = ("lower", "upper", "standard_errors", "bias")  # of a bootstrap, (k, r) each
 
@@ -76,6 +80,30 @@ def stored_replicability(source: Any, key: str) -> Replicability | None:
         n_ways=None if n_ways is None else int(n_ways),
         left_out=tuple(str(name) for name in stored.get("left_out", ())),
     )
+
+
+def dependence_content(result: ContextDependence, mcpcs: Sequence[str], params: dict[str, Any]) -> dict[str, Any]:
+    """Return the dict that stores a test of whether axes are of the contexts."""
+    pd = require("pandas", EXTRA)
+    columns = {
+        "p": result.p_values,
+        "q": result.q_values,
+        "dependent": result.dependent,
+        "dispersion": result.dispersion,
+    }
+    return {
+        "table": pd.DataFrame(columns, index=list(mcpcs)),
+        "p_value": result.p_value,
+        "outcome": result.outcome,
+        "json": result.to_json(),
+        "params": params,
+    }
+
+
+def stored_dependence(source: Any, key: str) -> ContextDependence | None:
+    """Return the test of contexts that an AnnData keeps with a fit; None if there is none."""
+    stored = stored_result(source, key, DEPENDENCE)
+    return None if stored is None else ContextDependence.from_json(str(stored["json"]))
 
 
 def bootstrap_content(

@@ -32,8 +32,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
     on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found;
   - "solver", where the solver was chosen: "solver", "noise", "reason", "table" (DataFrame, one row per candidate), and
     "json", which ``SolverComparison.from_json`` reads;
-  - "replicability", "bootstrap" and "associations", where they were computed: see ``anndata_inference``. A new fit
-    under the same key removes them.
+  - "replicability", "context_dependence", "bootstrap" and "associations", where they were computed: see
+    ``anndata_inference``. A new fit under the same key removes them.
 
 All of it survives ``write_h5ad`` and ``write_zarr``.
 """
@@ -76,7 +76,7 @@ _NOISE = {
     "attenuation": "attenuation_",
 }
 # Numbers of the header of a state that are kept among the diagnostics.
-_NUMBERS = ("n_iter", "n_passes", "basis_residual", "exponent", "degrees_of_freedom")
+_NUMBERS = ("n_iter", "n_passes", "basis_residual", "exponent", "degrees_of_freedom", "kept_of")
 
 
 class Keys(NamedTuple):
@@ -280,6 +280,7 @@ def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[s
         "basis_residual": float(header["basis_residual"]),
         "exponent": int(header["exponent"]),
         "degrees_of_freedom": model.degrees_of_freedom_,
+        "kept_of": model.kept_of_,
         "warnings": np.array(notes, dtype=object),
     }
 
@@ -397,8 +398,9 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
         header["nuisance"] = json.loads(str(nuisance["json"]))
         arrays |= {name: np.asarray(nuisance[name]) for name in RemovedNuisance.array_names}
     rank = stored.get("rank")
+    n_comps = header["parameters"]["n_components"]
     # With n_comps given, a stored rank is that of ``tl.rank`` and no result of the fit.
-    if header["parameters"]["n_components"] is None and rank is not None:
+    if rank is not None and (n_comps is None or isinstance(n_comps, str)):
         if "json" in rank:
             header["selection"] = str(rank["json"])
         else:

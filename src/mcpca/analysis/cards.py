@@ -1,7 +1,8 @@
 """One card of plain text for each MCPC: what is at its poles, which contexts carry it, and how reliable it is.
 
 Gathers what other functions computed (``enrichment``, ``top_samples``, ``associate``, the model's replicability or
-errors) into text for people or language models; nothing is computed here but the order of features.
+errors, the test of contexts) into text for people or language models; nothing is computed here but the order of
+features.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any, Literal
 import numpy as np
 
 from .._inference.bootstrap import Bootstrap
+from .._inference.dependence_result import ContextDependence
 from .._inference.precision import Precision
 from .._inference.replication import Replicability
 from .._model.compared import Compared
-from .._results.anndata_inference import stored_associations, stored_bootstrap, stored_replicability
+from .._results.anndata_inference import stored_associations, stored_bootstrap, stored_dependence, stored_replicability
 from .._results.fitted import Fitted, fitted
 from .._utils.arguments import check_integer, check_real, refuse_without_effect
 from .._utils.progress import shown
@@ -54,6 +56,7 @@ def describe(
     samples: Any = None,
     association: Association | Sequence[Association] | Literal["auto"] | None = "auto",
     sure: Replicability | Bootstrap | Precision | Literal["auto"] | None = "auto",
+    context_dependence: ContextDependence | Literal["auto"] | None = "auto",
     by: Literal["components", "projection"] = "components",
     pca: Any = None,
     names: str | Sequence[Any] | None = None,
@@ -83,6 +86,9 @@ def describe(
     sure : Replicability, Bootstrap, Precision, "auto" or None
         The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``. "auto"
         takes what ``mcpca.tl.replicability`` and ``mcpca.tl.bootstrap`` stored in an AnnData.
+    context_dependence : ContextDependence, "auto" or None
+        The result of ``model.context_dependence(X, y)``. "auto" takes what ``mcpca.tl.context_dependence`` stored in an
+        AnnData.
     by, pca, names, key
         As for ``feature_scores``.
     corrected : bool
@@ -105,7 +111,9 @@ def describe(
     fit = fitted(source, key)
     associations = _given_or(association, stored_associations(source, key, Association))
     reliabilities = _given_or(sure, [stored_replicability(source, key), stored_bootstrap(source, key)])
+    tests = _given_or(context_dependence, [stored_dependence(source, key)])
     _check_tables(enriched, samples, associations, reliabilities, fit.names)
+    _check_dependence(tests, len(fit.names))
     # Features are those before a PCA, in which poles can be read; loadings and sharing do not depend on it.
     table = scores_table(source, by=by, pca=pca, names=names, key=key)
     compared = fit.compared(corrected)
@@ -115,6 +123,7 @@ def describe(
         ends = poles(table.to_numpy(), list(table.index), j, n)
         lines = [f"{fit.names[j]}, one of {len(fit.names)} MCPCs of {len(fit.contexts)} contexts."]
         lines.append(_contexts(fit, compared, j, sharing.labels[j], float(sharing.effective[j]), n))
+        lines += [_dependence(test, j) for test in tests]
         # Features, sets and rows of one pole together, lest the two be mixed up when they are summarised.
         for pole, end in (("positive", ends.positive), ("negative", ends.negative)):
             lines += _pole(fit.names[j], pole, end, enriched, max_q, samples, n)
@@ -149,6 +158,18 @@ def _contexts(fit: Fitted, compared: Compared, j: int, kind: str, effective: flo
     if n_without == 1:
         return text + " One context has none of it."
     return text + (f" {n_without} contexts have none of it." if n_without else "")
+
+
+def _dependence(test: ContextDependence, j: int) -> str:
+    """Say whether MCPC j differs between contexts."""
+    said = f"p = {test.p_values[j]:.2g}, q = {test.q_values[j]:.2g}"
+    if test.dependent[j]:
+        text = f"it differs between contexts, its variance by {test.dispersion[j]:.0%} (standard deviation; {said})"
+        if test.outcome == "scale":
+            text += "; so do all MCPCs, by one factor a context, which is a difference of scale and not of axes"
+    else:
+        text = f"no difference between contexts is seen ({said}): it is in all contexts alike, and pooled PCA would do"
+    return f"Is it of the contexts: {text}."
 
 
 def _pole(name: str, pole: str, end: Pole, enriched: Any, max_q: float, samples: Any, n: int) -> list[str]:
@@ -263,6 +284,20 @@ def _one_line(text: str) -> str:
     # A line break within a name would look like the next entry.
     text = " ".join(text.split())
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+
+
+def _check_dependence(tests: list[Any], r: int) -> None:
+    """Raise if a test of contexts is none, or is of another number of MCPCs."""
+    for test in tests:
+        if not isinstance(test, ContextDependence):
+            raise TypeError(
+                f"context_dependence is a {type(test).__name__}; pass what MCPCA.context_dependence returned, 'auto' "
+                "or None."
+            )
+        if len(test.p_values) != r:
+            raise ValueError(
+                f"context_dependence is of {len(test.p_values)} MCPCs, and the fit has {r}; pass that of this fit."
+            )
 
 
 def _check_tables(

@@ -14,6 +14,7 @@ from .._estimator.mcpca import MCPCA, fitted_model
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
 from ._console import Console, output_failure, stdout_failures
+from ._context_test import read_test
 from ._fitting import (
     known_labels,
     library_errors,
@@ -216,8 +217,10 @@ def run_report(
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise no_context_error(paths[0])
+    # What the fit has found lies beside the model; it is not tested again, since these may be other rows.
+    test = read_test(folder, model)
     with new_file(out, force) as file, console.phase("report"):
-        write_model_report(model, file, data, run, title, corrected=not as_fitted)
+        write_model_report(model, file, data, run, title, test, corrected=not as_fitted)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}
 

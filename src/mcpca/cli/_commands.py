@@ -67,6 +67,7 @@ def _typed_words() -> list[str]:
 @click.option("--scores/--no-scores", default=True, help="Write the scores of all rows.")
 @click.option("--report/--no-report", default=None, help="Write report.html; by default if plotly is installed.")
 @click.option("--picture/--no-picture", default=True, help="Draw loadings.png if Matplotlib is installed.")
+@click.option("--context-test/--no-context-test", default=True, help="Test which MCPCs differ between contexts.")
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
 @common_options

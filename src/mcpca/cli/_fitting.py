@@ -19,6 +19,7 @@ import numpy as np
 from .._data.labels import name_array
 from .._estimator.fitting import feature_names
 from .._estimator.mcpca import MCPCA, fitted_model
+from .._inference.dependence_result import ContextDependence
 from .._model.dominance import Dominance
 from .._utils.component_names import component_names
 from .._utils.optional import require
@@ -31,6 +32,7 @@ from ..exceptions import (
     RankExceedsDataError,
 )
 from ._console import Console, in_words_of_the_command, json_text
+from ._context_test import FILE, columns_of_test, summary_of_test, tested_contexts, words_of_test
 from ._model_tables import diagnostics, loadings_text, model_tables
 from ._outputs import RESULT_TABLES, check_folder, checksum, checksums, new_folder
 from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments
@@ -68,7 +70,12 @@ def run_fit(
         if expected is not None:
             check_same(expected, inputs)
     run = record(options, command, inputs)
-    summary = diagnostics(model, data, console.warnings)
+    test = None
+    if options.context_test:
+        with console.phase("contexts"):
+            labels = None if data.labels is None else known_labels(model, data.labels)
+            test = tested_contexts(model, data, labels, options.seed, console)
+    summary = diagnostics(model, data, console.warnings) | {"context_dependence": summary_of_test(model, test)}
     scores = None
     with console.phase("scores"):
         # Moments have no rows. Before the folder is made: the rows are read again here, which can fail.
@@ -80,6 +87,10 @@ def run_fit(
         with console.phase("tables"):
             for name, columns in model_tables(model).items():
                 write_table(columns, folder / f"{name}.{options.format}", options.format)
+            if test is not None:
+                columns = columns_of_test(model, test)
+                write_table(columns, folder / f"context_dependence.{options.format}", options.format)
+                (folder / FILE).write_text(test.to_json() + "\n", encoding="utf-8")
             if scores is not None:
                 write_table(scores, folder / f"scores.{options.format}", options.format)
             (folder / "diagnostics.json").write_text(json_text(summary, indent=2) + "\n", encoding="utf-8")
@@ -89,7 +100,7 @@ def run_fit(
                 write_loadings_picture(model, folder / "loadings.png")
         if options.report is not False and missing is None:
             with console.phase("report"):
-                write_model_report(model, folder / "report.html", data, run, options.title)
+                write_model_report(model, folder / "report.html", data, run, options.title, test)
         run["results"] = {
             name: summary[name]
             for name in ("rank", "rank_reason", "solver", "solver_reason", "contexts", "features", "rows")
@@ -103,7 +114,7 @@ def run_fit(
     if options.report is None and missing is not None:
         console.note(f"no report: {missing}")
     files = [*run["outputs"], "run.json"]
-    _print_results(model, data, summary, out, files, console)
+    _print_results(model, data, summary, test, out, files, console)
     return {"out": str(out), "files": files, "diagnostics": summary, "timings": console.timings}
 
 
@@ -150,7 +161,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     if data.labels is None:
         check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver)
     # Said in terms of the option; the library would speak of n_components.
-    if options.rank is not None and options.rank > data.n_features:
+    if isinstance(options.rank, int) and options.rank > data.n_features:
         raise click.BadParameter(
             f"{options.rank} exceeds the number of features, {data.n_features}.", param_hint="--rank"
         )
@@ -170,7 +181,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         if data.labels is None:
             model.fit(data.X)
         else:
-            splits_rows = options.rank is None or options.cross_fit or options.solver == "auto"
+            splits_rows = not isinstance(options.rank, int) or options.cross_fit or options.solver == "auto"
             annotations = data.annotations if splits_rows else data.nuisance
             model.fit(data.source, data.labels, checkpoint=checkpoint, **annotations)
     model.verbose = None  # the saved model must not hold this console
@@ -309,14 +320,15 @@ def write_model_report(
     data: TableData | None,
     run: dict[str, Any] | None,
     title: str | None,
+    test: ContextDependence | None,
     corrected: bool = True,
 ) -> None:
-    """Write the report of a model, with rows if there are any."""
-    content: dict[str, Any] = {}
+    """Write the report of a model, with rows if there are any; ``test`` says whether MCPCs differ between contexts."""
+    content: dict[str, Any] = {"context_dependence": test}
     # What errors and tests are taken from: the rows, if they are those of the fit, else the model alone.
     evidence: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {})]
     if data is not None and data.labels is not None:
-        content = {"X": data.source, "y": known_labels(model, data.labels)}
+        content |= {"X": data.source, "y": known_labels(model, data.labels)}
         evidence.insert(0, ((content["X"], content["y"]), data.annotations))
     # Both need the numbers of rows; standard errors are those of a likelihood.
     if fitted_model(model).is_likelihood and model.n_samples_per_context_ is not None:
@@ -336,7 +348,13 @@ def write_model_report(
 
 
 def _print_results(
-    model: MCPCA, data: TableData, summary: dict[str, Any], out: Path, files: list[str], console: Console
+    model: MCPCA,
+    data: TableData,
+    summary: dict[str, Any],
+    test: ContextDependence | None,
+    out: Path,
+    files: list[str],
+    console: Console,
 ) -> None:
     sizes = f"{summary['contexts']:,} contexts, {summary['rows']:,} rows, {summary['features']:,} features"
     reason = summary["rank_reason"] if model.rank_choice_ else ""
@@ -357,6 +375,8 @@ def _print_results(
             "their variance (nuisance_share in diagnostics)."
         )
     console.say(f"\n{loadings_text(model)}\n")
+    if test is not None:
+        console.say(words_of_test(model, test))
     console.say(f"Wrote {out}: {', '.join(files)}")
     if "report.html" in files:
         console.say(f"Open {out / 'report.html'} in a browser.")

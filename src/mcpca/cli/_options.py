@@ -16,26 +16,27 @@ from .tables.completion import context_names
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
+_RANK_WORDS = ("auto", "replicating")  # a rank that is chosen, and those of its MCPCs that come back
 _MOST_COMPLETIONS = 200  # a shell shows no more, and a wide table has 100,000 columns
 
 
 class RankType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
-    """A positive integer, or "auto" for None."""
+    """A positive integer, "replicating", or "auto" for None."""
 
-    name = "auto|R"
+    name = "auto|replicating|R"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the rank, None for "auto"."""
         # click also converts the default, and may convert a value that it has converted before.
-        if value is None or value == "auto" or isinstance(value, int):
+        if value is None or value in _RANK_WORDS or isinstance(value, int):
             return None if value == "auto" else value
         if not str(value).isdecimal() or int(value) < 1:
-            self.fail(f"{value!r} is neither 'auto' nor a whole number from 1 on.", param, ctx)
+            self.fail(f"{value!r} is neither 'auto', 'replicating' nor a whole number from 1 on.", param, ctx)
         return int(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Offer "auto"."""
-        return [CompletionItem("auto")] if "auto".startswith(incomplete) else []
+        """Offer the words."""
+        return [CompletionItem(word) for word in _RANK_WORDS if word.startswith(incomplete)]
 
 
 def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -161,7 +162,14 @@ seed_option = click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides every random number."
 )
 _MODEL_OPTIONS = (
-    click.option("-r", "--rank", type=RankType(), default="auto", show_default=True, help="Number of MCPCs."),
+    click.option(
+        "-r",
+        "--rank",
+        type=RankType(),
+        default="auto",
+        show_default=True,
+        help="Number of MCPCs; replicating: those that come back.",
+    ),
     click.option(
         "--solver",
         type=click.Choice([*SOLVERS, "auto"]),

@@ -29,11 +29,13 @@ RESULT_TABLES = (
     "rank",
     "solvers",
     "noise",
+    "context_dependence",
 )
 # All that a folder of results can hold: a folder with anything else in it is never replaced.
 RESULT_FILES = frozenset(
     {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet")}
     | {"diagnostics.json", "run.json", "model.mcpca", "report.html", "loadings.png", "rank.png", "rank.json"}
+    | {"context_dependence.json"}
 )
 _HASH_CHUNK_BYTES = 2**20
 

@@ -65,10 +65,12 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect("--checkpoint", "a robust fit keeps no progress in files; drop one of the two")
     # Errors in the report are by groups; they are those of a likelihood.
     reports_errors = params["solver"] == "ml" and params["report"] is not False
-    by_groups = params["rank"] is None or params["cross_fit"] or params["solver"] == "auto" or reports_errors
+    by_groups = not isinstance(params["rank"], int) or params["cross_fit"] or reports_errors or params["context_test"]
+    by_groups = by_groups or params["solver"] == "auto"
     if params["groups"] and not by_groups:
         raise without_effect(
-            "--groups", "the rank is given, and nothing else splits rows; drop it, or pass --rank auto or --cross-fit"
+            "--groups",
+            "the rank is given, and nothing else splits rows; drop it, or one of --rank and --no-context-test",
         )
     if params["robust"] and params["cross_fit"]:
         raise click.UsageError(

@@ -33,7 +33,7 @@ class FitOptions:
 
     data: tuple[Path, ...]
     reading: Reading
-    rank: int | None = None
+    rank: int | str | None = None
     solver: str = "mspm"
     orthogonal: bool = False
     noise: str | None = "auto"
@@ -47,6 +47,7 @@ class FitOptions:
     scores: bool = True
     report: bool | None = None
     picture: bool = True
+    context_test: bool = True
     title: str | None = None
 
     def to_json(self) -> dict[str, Any]:

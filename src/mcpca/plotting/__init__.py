@@ -10,6 +10,7 @@ function takes ``source``, reads it by ``_results.fitted.fitted``, draws on ``ax
 
 from ._angles import plot_angles
 from ._covariates import plot_covariate
+from ._dependence import plot_context_dependence
 from ._differential import plot_differential_variance
 from ._explained import plot_variance_explained
 from ._features import plot_top_features
@@ -26,6 +27,7 @@ from ._trends import plot_trends
 __all__ = [
     "plot_angles",
     "plot_component_images",
+    "plot_context_dependence",
     "plot_context_tree",
     "plot_covariate",
     "plot_differential_variance",

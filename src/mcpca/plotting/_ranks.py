@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _PALE = "#9ecae1"  # components that do not come back
+_MIDDLE = "#5a9bcb"  # recommended, but below the bound of components that replicate
 _GREY = "0.5"  # thresholds
 _UNKNOWN = "0.8"  # pairs of ranks without a value
 _PANELS_PER_ROW = 4
@@ -170,7 +171,7 @@ def _with_header(selection: RankSelection, width: float, height: float, figure: 
     assert figure is not None
     # The text is outside of the layout, which knows only one title, and that cannot be partly bold.
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - above / total), h_pad=0.07, w_pad=0.07)
-    title = f"Recommended rank: {selection.rank}" if selection.rank else "Rank 0: nothing above noise"
+    title = f"Recommended rank: {selection.fitted_rank}" if selection.rank else "Rank 0: nothing above noise"
     # Figure coordinates: fractions of its width and height.
     left = _MARGIN / width
     top = 1 - _MARGIN / total
@@ -262,14 +263,21 @@ def _draw_components(selection: RankSelection, ax: Axes) -> None:
     agreement = replicability.agreement
     number = np.arange(1, len(agreement) + 1)
     width = 0.8 if len(number) < 40 else 1.0  # gaps of a pixel or less would appear at random
-    ax.bar(number, agreement, width, color=np.where(replicability.replicates, BLUE, _PALE).tolist())
+    recommended = agreement > selection.threshold
+    colours = np.where(replicability.replicates, BLUE, np.where(recommended, _MIDDLE, _PALE))
+    ax.bar(number, agreement, width, color=colours.tolist())
     if len(replicability.cosines) > 1:
         ax.errorbar(number, agreement, replicability.spread, fmt="none", ecolor=_GREY, elinewidth=0.8, capsize=1.5)
-    ax.axhline(replicability.threshold, color=_GREY, linewidth=0.8)
+    for bound in sorted({replicability.threshold, selection.threshold}):
+        ax.axhline(bound, color=_GREY, linewidth=0.8)
+    alike = np.zeros(len(number), dtype=bool) if selection.dependence is None else ~selection.dependence.dependent
+    for j in number[alike].tolist():
+        ax.text(j, 0.02, "=", ha="center", va="bottom", fontsize=7)
     ax.set_xlim(0.4, len(number) + 0.6)
     ax.set_ylim(0, 1.05)
-    ax.set_title(f"each component at rank {len(number)}")
-    ax.set_xlabel("MCPC")
+    of = len(number) if selection.kept_of is None else selection.kept_of
+    ax.set_title(f"each component at rank {of}")
+    ax.set_xlabel("MCPC (=: in all contexts alike)" if alike.any() else "MCPC")
     ax.set_ylabel("mean |cos|, sd of splits")
 
 
@@ -282,7 +290,7 @@ def _draw_marked_curve(ax: Axes, selection: RankSelection, name: str, x: Array, 
     if chosen.any():
         ax.plot(x[chosen], y[chosen], "o", markersize=9, markerfacecolor="none", color="0.1")
     if selection.rank:
-        ax.axvline(selection.rank, color=MARK, linestyle="--", linewidth=1, zorder=0)
+        ax.axvline(selection.fitted_rank, color=MARK, linestyle="--", linewidth=1, zorder=0)
     # + 0.5: a single rank has no range to take a share of.
     margin = 0.04 * (x[-1] - x[0]) + 0.5
     ax.set_xlim(x[0] - margin, x[-1] + margin)
@@ -307,7 +315,7 @@ def _draw_heatmap(ax: Axes, name: str, values: Array, selection: RankSelection) 
     image = ax.imshow(values, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
     square = require("matplotlib.patches", "plot").Rectangle
     # On the diagonal, if the recommended rank is among those compared; rank 0 is not.
-    for i in np.flatnonzero(ranks == selection.rank):
+    for i in np.flatnonzero(ranks == selection.fitted_rank):
         ax.add_patch(square((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=MARK, linewidth=1.2))
     ax.set_xticks(ticks, labels=ranks[ticks])
     ax.set_yticks(ticks, labels=ranks[ticks])

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._estimator.mcpca import fitted_model
 from .._inference.bootstrap import Bootstrap
+from .._inference.dependence_result import ContextDependence
 from .._inference.precision import Precision
 from .._inference.presence import Presence
 from .._inference.replication import Replicability
@@ -47,6 +48,7 @@ def content_of(
     selection: RankSelection | RankChoice | None,
     standard_errors: Precision | Bootstrap | None,
     replicability: Replicability | None,
+    context_dependence: ContextDependence | None,
     presence: Presence | None,
     run: Mapping[str, Any],
     n_features: int,
@@ -66,13 +68,16 @@ def content_of(
         "intervals": _intervals(B, standard_errors),
         "presence": None if presence is None else {"adjusted": rounded(presence.adjusted, 3), "alpha": presence.alpha},
         "ofContexts": _of_contexts(model, fit, shares),
-        "ofMcpcs": _of_mcpcs(model, fit, B, standard_errors, replicability),
+        "ofMcpcs": {
+            **_of_mcpcs(model, fit, B, standard_errors, replicability),
+            "dependence": None if context_dependence is None else _dependence(context_dependence),
+        },
         "orders": {"contexts": _clustered(relative), "mcpcs": _clustered(relative.T)},
         "features": _poles(fit, n_features),
         "rows": _rows(samples),
         "scree": rounded(fit.singular_values[:_MOST_SINGULAR_VALUES]),
         "rank": _rank(model, selection, reason),
-        "findings": findings(model, fit, compared, shares, reason, replicability),
+        "findings": findings(model, fit, compared, shares, reason, replicability, context_dependence),
         "glossary": GLOSSARY,
         "citation": citation(),
         "run": _run(model, run),
@@ -153,6 +158,18 @@ def _replicability(replicability: Replicability) -> dict[str, Any]:
         "spread": rounded(replicability.spread),
         "replicates": replicability.replicates.tolist(),
         "threshold": threshold,
+    }
+
+
+def _dependence(test: ContextDependence) -> dict[str, Any]:
+    return {
+        "p": rounded(test.p_values, 3),
+        "q": rounded(test.q_values, 3),
+        "dependent": test.dependent.tolist(),
+        "dispersion": rounded(test.dispersion),
+        "outcome": test.outcome,
+        "by": test.by,
+        "permutations": test.n_permutations,
     }
 
 

@@ -12,12 +12,13 @@ from typing import Any
 from .._data.detect import is_anndata
 from .._estimator.mcpca import MCPCA
 from .._inference.bootstrap import Bootstrap
+from .._inference.dependence_result import ContextDependence
 from .._inference.precision import Precision
 from .._inference.presence import Presence
 from .._inference.replication import Replicability
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._results.anndata_inference import stored_bootstrap, stored_replicability
+from .._results.anndata_inference import stored_bootstrap, stored_dependence, stored_replicability
 from .._results.anndata_layout import read_model
 from .._results.anndata_refit import contexts_of_fit
 from .._results.fitted import Fitted, fitted, rank_selection
@@ -45,6 +46,7 @@ def render(
     selection: RankSelection | RankChoice | None = None,
     standard_errors: Precision | Bootstrap | None = None,
     replicability: Replicability | None = None,
+    context_dependence: ContextDependence | None = None,
     presence: Presence | None = None,
     run: Mapping[str, Any] | None = None,
     max_rows: int = MAX_ROWS,
@@ -64,6 +66,7 @@ def render(
         # What is stored with the fit is shown, unless something else is passed.
         selection = rank_selection(source, key) if selection is None else selection
         replicability = stored_replicability(source, key) if replicability is None else replicability
+        context_dependence = stored_dependence(source, key) if context_dependence is None else context_dependence
         standard_errors = _stored_errors(source, key, corrected) if standard_errors is None else standard_errors
     steps, model = split_steps(model)
     max_rows = check_integer(max_rows, "max_rows", 0, way_out="0 shows no rows, but their quantiles.")
@@ -80,14 +83,17 @@ def render(
     k, r = fit.loadings.shape
     # None again if the rank was given.
     selection = model.rank_choice_ if selection is None else selection
-    # The replicability of a rank selection is that of the MCPCs of MCPCA(rank) with default settings, column by column:
-    # those of another solver, of orthogonal MCPCs or of weighted contexts are others.
+    # The evidence of the model's own choice is of its MCPCs, column by column. That of another selection is of those of
+    # MCPCA(rank) with default settings: MCPCs of another solver, orthogonal or of weighted contexts are others.
     is_default = model.solver_ == "mspm" and not model.orthogonal and model.context_weights is None
-    if replicability is None and isinstance(selection, RankSelection) and selection.rank == r and is_default:
-        replicability = selection.replicability
+    is_own = selection is model.rank_choice_
+    if isinstance(selection, RankSelection) and selection.rank == r and (is_own or is_default):
+        replicability = selection.replicability if replicability is None else replicability
+        context_dependence = selection.dependence if context_dependence is None else context_dependence
     _check_result("selection", selection, (RankSelection, RankChoice), (k, r))
     _check_result("standard_errors", standard_errors, (Precision, Bootstrap), (k, r))
     _check_result("replicability", replicability, (Replicability,), (k, r))
+    _check_result("context_dependence", context_dependence, (ContextDependence,), (k, r))
     _check_result("presence", presence, (Presence,), (k, r))
     compared = fit.compared(corrected)
     if isinstance(standard_errors, Bootstrap):
@@ -106,6 +112,7 @@ def render(
         selection=selection,
         standard_errors=standard_errors,
         replicability=replicability,
+        context_dependence=context_dependence,
         presence=presence,
         run=run or {},
         n_features=n_features,
@@ -124,6 +131,7 @@ def write_report(
     selection: RankSelection | RankChoice | None = None,
     standard_errors: Precision | Bootstrap | None = None,
     replicability: Replicability | None = None,
+    context_dependence: ContextDependence | None = None,
     presence: Presence | None = None,
     run: Mapping[str, Any] | None = None,
     max_rows: int = MAX_ROWS,
@@ -139,8 +147,8 @@ def write_report(
     ----------
     model : MCPCA, Pipeline or AnnData
         A fitted model, alone or at the end of a Pipeline, whose outputs are then the features; or an AnnData with a
-        fit, which brings its own rows, in memory or backed, and what ``mcpca.tl.rank``, ``replicability`` and
-        ``bootstrap`` have stored with it.
+        fit, which brings its own rows, in memory or backed, and what ``mcpca.tl.rank``, ``replicability``,
+        ``context_dependence`` and ``bootstrap`` have stored with it.
     path : path
         Where to write the file; its folder must exist. Written as a whole or not at all.
     X, y : optional
@@ -154,6 +162,8 @@ def write_report(
         Result of ``model.standard_errors()`` or ``model.bootstrap(X, y)``, for intervals of loadings.
     replicability : Replicability, optional
         Result of ``model.replicability(X, y)``; by default that of ``selection``, if it is of the same rank and solver.
+    context_dependence : ContextDependence, optional
+        Result of ``model.context_dependence(X, y)``: which MCPCs differ between contexts, and which are in all alike.
     presence : Presence, optional
         Result of ``model.presence()``, for tests of single loadings.
     run : dict, optional
@@ -209,6 +219,7 @@ def write_report(
         selection=selection,
         standard_errors=standard_errors,
         replicability=replicability,
+        context_dependence=context_dependence,
         presence=presence,
         run=run,
         max_rows=max_rows,
@@ -258,6 +269,9 @@ def _check_result(name: str, value: Any, kinds: tuple[type, ...], expected: tupl
         shape = value.adjusted.shape
     elif isinstance(value, Replicability):
         shape = (k, value.cosines.shape[1])
+    elif isinstance(value, ContextDependence):
+        # Contexts with few rows may have taken no part.
+        shape = (k, len(value.p_values))
     if shape != expected:
         raise ValueError(
             f"{name} is of {shape[0]} contexts and {shape[1]} MCPCs, and the model has {k} and {r}; pass what was "

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._inference.dependence_result import ContextDependence
 from .._inference.replication import Replicability
 from .._model.compared import Compared
 from .._model.identifiability import DEFAULT_DEGREES
@@ -55,6 +56,9 @@ GLOSSARY = {
     "Large variances count more than in an ordinary share of variance.",
     "Replicability": "The rows of every context are split into halves, both halves are fitted, and their MCPCs are "
     "matched with each other and with those shown here: |cos| of 1 is the same axis twice.",
+    "Of the contexts": "Axes of one half of the rows are looked at in the other half: does their variance differ "
+    "between contexts more than it would if rows were dealt out to contexts by chance? An axis that is in all contexts "
+    "alike is found by PCA of the pooled rows as well.",
 }
 
 
@@ -75,7 +79,13 @@ def citation() -> dict[str, str]:
 
 
 def findings(
-    model: Any, fit: Fitted, compared: Compared, shares: Array, reason: str, replicability: Replicability | None
+    model: Any,
+    fit: Fitted,
+    compared: Compared,
+    shares: Array,
+    reason: str,
+    replicability: Replicability | None,
+    context_dependence: ContextDependence | None = None,
 ) -> list[dict[str, str]]:
     """Return what a reader should know before trusting the pictures, the gravest first.
 
@@ -85,6 +95,7 @@ def findings(
     all_findings = [
         *_identifiability(fit),
         *_replication(fit, replicability),
+        *_dependence(fit, replicability, context_dependence),
         *_fit_quality(model, fit, shares),
         *_rows(fit),
         *_numerics(model, fit, compared.values),
@@ -168,6 +179,36 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
         return [_finding("good", "All MCPCs replicate", f"{text} All do on average.")]
     text += f" Not on average (mean |cos|, more than {threshold:g} is required): {listed(not_replicated)}."
     return [_finding("warning", "Some MCPCs do not replicate", text)]
+
+
+def _dependence(
+    fit: Fitted, replicability: Replicability | None, test: ContextDependence | None
+) -> list[dict[str, str]]:
+    """Report whether the MCPCs differ between contexts, or are in all contexts alike."""
+    if test is None:
+        # A single context cannot differ from others.
+        if len(fit.contexts) == 1:
+            return []
+        text = (
+            "Whether the MCPCs differ between contexts was not tested; pass the result of "
+            "model.context_dependence(X, y) to the report."
+        )
+        return [_finding("note", "Whether it is of the contexts is not known", text)]
+    if test.outcome == "alike":
+        return [_finding("warning", "Contexts are alike: pooled PCA would do", str(test))]
+    if test.outcome == "scale":
+        return [_finding("warning", "Contexts differ by their scale only", str(test))]
+    known = replicability is not None and not np.isnan(replicability.cosines).any()
+    back = f" Of those that come back: {test.in_words(replicability.replicates)}." if known and replicability else ""
+    if test.outcome == "diffuse":
+        return [_finding("note", "Contexts differ, but no single MCPC does", str(test) + back)]
+    n_alike = len(test.dependent) - test.n_dependent
+    title = (
+        f"{n_alike} of {len(test.dependent)} MCPCs are in all contexts alike"
+        if n_alike
+        else "MCPCs differ between contexts"
+    )
+    return [_finding("note" if n_alike else "good", title, str(test) + back)]
 
 
 def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]:

@@ -6,11 +6,22 @@ itself; ``_results.anndata_layout`` and ``_results.anndata_inference`` define wh
 back for pictures, cards and reports. Needs ``pip install "mcpca[anndata]"``.
 
 Functions that change an AnnData (``mcpca``, ``transform``) return nothing. Those that answer a question (``rank``,
-``replicability``, ``bootstrap``, ``associate``) return the answer, and store it beside the fit as well.
+``replicability``, ``context_dependence``, ``bootstrap``, ``associate``) return the answer, and store it beside the fit
+as well.
 """
 
 from ._fitting import mcpca, model, rank
-from ._inference import associate, bootstrap, replicability
+from ._inference import associate, bootstrap, context_dependence, replicability
 from ._new import loadings_for, transform
 
-__all__ = ["associate", "bootstrap", "loadings_for", "mcpca", "model", "rank", "replicability", "transform"]
+__all__ = [
+    "associate",
+    "bootstrap",
+    "context_dependence",
+    "loadings_for",
+    "mcpca",
+    "model",
+    "rank",
+    "replicability",
+    "transform",
+]

@@ -39,7 +39,7 @@ def mcpca(
     adata: Any,
     context_key: str | list[str],
     *,
-    n_comps: int | None = None,
+    n_comps: int | str | None = None,
     layer: str | None = None,
     obsm: str | None = None,
     mask_var: Any = "auto",
@@ -67,9 +67,9 @@ def mcpca(
     context_key : str or list of str
         Column of ``adata.obs`` with the context of each row (a patient, a perturbation, a cell type, ...). Several
         columns are crossed: every combination that occurs is a context, "a / b".
-    n_comps : int, optional
+    n_comps : int, None or "replicating"
         Number of MCPCs. None chooses it as ``mcpca.select_rank`` does, and raises ``NothingAboveNoiseError`` if nothing
-        is above noise.
+        is above noise. "replicating" keeps those of the chosen number that come back in halves of the rows.
     layer : str, optional
         Use ``adata.layers[layer]`` instead of ``adata.X``.
     obsm : str, optional
@@ -167,7 +167,7 @@ def mcpca(
         notes.append(counts_note)
     rows = annotated.attach(contexts.with_rows(space))
     # A tol that the user passed counts, whatever it is.
-    if "tol" not in parameters and by_passes(rows, n_comps):
+    if "tol" not in parameters and by_passes(rows, n_comps if isinstance(n_comps, int) else None):
         fitted.tol = _TOL_OF_PASSES
     # Recorded, so that they can be stored with the fit.
     with warnings.catch_warnings(record=True) as caught:
@@ -323,7 +323,7 @@ def _scores(
 def _params(
     fitted: MCPCA,
     context_key: str | list[str],
-    n_comps: int | None,
+    n_comps: int | str | None,
     layer: str | None,
     obsm: str | None,
     space: FeatureSpace,
@@ -345,7 +345,7 @@ def _params(
         mask_var = np.asarray(mask_var, dtype=bool)
     return {
         "context_key": stored_names(context_key),
-        "n_comps": None if n_comps is None else int(n_comps),
+        "n_comps": n_comps if n_comps is None or isinstance(n_comps, str) else int(n_comps),
         "layer": layer,
         "obsm": obsm,
         "mask_var": mask_var,

@@ -14,12 +14,15 @@ from .._data.anndata_rows import check_anndata, check_target
 from .._data.contexts import Contexts
 from .._estimator.mcpca import MCPCA
 from .._inference.bootstrap import Bootstrap
+from .._inference.dependence_result import PERMUTATIONS, SPLITS, ContextDependence
 from .._inference.replication import REPLICATES, Replicability
 from .._results.anndata_inference import (
     ASSOCIATIONS,
     BOOTSTRAP,
+    DEPENDENCE,
     REPLICABILITY,
     bootstrap_content,
+    dependence_content,
     fields_content,
     replicability_content,
     stored_result,
@@ -88,6 +91,63 @@ def replicability(
     )
     params = _params(n_splits=len(result.cosines), by=by, random_state=seed)
     add_result(adata, key, REPLICABILITY, replicability_content(result, _mcpcs(adata, key), params))
+    return result
+
+
+def context_dependence(
+    adata: Any,
+    *,
+    key: str = "mcpca",
+    groups: str | list[str] | None = None,
+    n_splits: int = SPLITS,
+    n_permutations: int = PERMUTATIONS,
+    rng: Any = NOT_GIVEN,
+    random_state: Any = NOT_GIVEN,
+    n_jobs: int | None = None,
+    verbose: Any = None,
+) -> ContextDependence:
+    """Test which MCPCs differ between contexts, and which are in all contexts alike.
+
+    Parameters
+    ----------
+    adata, key, groups, rng, random_state
+        As for ``mcpca.tl.replicability``. Contexts with fewer than 4 rows take no part; groups are permuted whole.
+    n_splits, n_permutations, n_jobs, verbose
+        As for ``MCPCA.context_dependence``.
+
+    Returns
+    -------
+    ContextDependence
+        Its content is also stored, in ``adata.uns[key]["context_dependence"]``: "table", a DataFrame with the "p" and
+        the "q" of each MCPC, whether it is "dependent", and the "dispersion" of its variances over contexts; "p_value"
+        of the whole, "outcome", "json", "params". ``plot_context_dependence``, ``analysis.describe`` and reports of
+        ``adata`` show it.
+
+    Notes
+    -----
+    Cost as for ``MCPCA.context_dependence``. Rows on Dask are refused: they are permuted in the memory of this process.
+
+    Examples
+    --------
+    >>> import anndata, mcpca
+    >>> from mcpca.datasets import make_contexts
+    >>> data = make_contexts(n_contexts=6, n_features=20, n_components=4, random_state=0)
+    >>> adata = anndata.AnnData(data.X, obs={"patient": data.y.astype(str)})
+    >>> mcpca.tl.mcpca(adata, "patient", n_comps=4)
+    >>> mcpca.tl.context_dependence(adata, n_permutations=199, rng=0).n_dependent
+    4
+    """
+    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.context_dependence", groups)
+    result = model.context_dependence(
+        contexts,
+        n_splits=n_splits,
+        n_permutations=n_permutations,
+        random_state=seed,
+        n_jobs=n_jobs,
+        verbose=verbose,
+    )
+    params = _params(n_splits=result.n_splits, n_permutations=result.n_permutations, random_state=seed)
+    add_result(adata, key, DEPENDENCE, dependence_content(result, _mcpcs(adata, key), params))
     return result
 
 

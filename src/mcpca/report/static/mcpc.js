@@ -386,6 +386,23 @@
         `${each.join(", ")}), which is ${good ? "above" : "not above"} ${replicability.threshold}: ` +
         `it ${good ? "replicates" : "does not replicate"}.`;
     }
-    parts.back.replaceChildren(el("h3", {}, "Replicability"), el("p", { id: "replicability" }, text));
+    const dependence = data.ofMcpcs.dependence;
+    let ofContexts = "Whether this MCPC differs between contexts was not tested.";
+    if (dependence) {
+      const said =
+        `p = ${number(dependence.p[j], 2)}, q = ${number(dependence.q[j], 2)}, ${count(dependence.permutations)} permutations ` +
+        `of ${dependence.by}`;
+      ofContexts = dependence.dependent[j]
+        ? `Its variance differs between contexts, by ${percent(dependence.dispersion[j])} of its mean (standard deviation; ${said}).`
+        : `No difference between contexts is seen (${said}): it is in all contexts alike, and pooled PCA would do.`;
+      if (dependence.outcome === "scale" && dependence.dependent[j])
+        ofContexts += " So do all MCPCs, by one factor a context: a difference of scale.";
+    }
+    parts.back.replaceChildren(
+      el("h3", {}, "Replicability"),
+      el("p", { id: "replicability" }, text),
+      el("h3", {}, "Is it of the contexts?"),
+      el("p", { id: "dependence" }, ofContexts),
+    );
   };
 }
