@@ -45,8 +45,8 @@ from .._utils.progress import silent
 from .._utils.types import Array
 
 # Mean squared correlation of features, in units of what chance gives, below which they are principal axes: 0 for those
-# of the rows themselves, 0.6 where every second row was dropped after the PCA, 1.3 and more for measured features
-# (benchmarks/auto_solver.py prints them).
+# of the rows themselves, 0.5 to 0.8 where half of the rows were dropped after the PCA, 1.3 and more for measured
+# features (benchmarks/auto_solver.py prints them).
 _BELOW_CHANCE = 0.9
 # Least noise of a feature in the log-likelihood, as a share of its variance in an average context: without it a
 # feature that does not vary in one half of a context would decide.
