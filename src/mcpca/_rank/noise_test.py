@@ -297,7 +297,12 @@ class ResidualTest:
         self._first_look(deep)
         together = self._in_all_contexts()
         for _ in range(_REFITS):
+            before = self._state()
+            was = abs(self._misfit(together)) if not self._is_empty(together) else 0.0
             if not self._refit_noise(together):
+                break
+            if abs(self._misfit(together)) > max(_CLEAN, was):
+                self._return_to(before)
                 break
             together = self._in_all_contexts(together)
         together = self._with_noise_of_its_own(together)
@@ -407,7 +412,8 @@ class ResidualTest:
     def _refitted_features(self, r: int, refined: bool) -> tuple[Array, bool]:
         """Return factors of the scales of features by what is outside r directions, and whether these matter."""
         ones = np.ones(self.p)
-        if self.null.isotropic:
+        # With (p - r)^2 <= p + r variances of noise are not determined beside r directions (Ledermann).
+        if self.null.isotropic or (self.p - r) ** 2 <= 2 * (self.p + r):
             return ones, False
         V = self.V[:, :r]
         squared = (np.eye(self.p) - V @ V.T) ** 2
