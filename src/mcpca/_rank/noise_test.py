@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ _FITS = 0.03  # mean eigenvalue over the law's, less one, up to which the law is
 _SCREE_DRAWS = 10
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
 _DEEP = 64  # directions that are removed at most for that first look
-_DEEPER = 256  # features up to which more are removed if that is not enough
+_DEEPER = (40, 256)  # numbers of features for which more are removed if that is not enough
 _CLEAN = 0.1  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
 _UNEQUAL_NOISE = 0.2  # differences of log t_i from which on the sizes of noise are estimated once more
 _REFITS = 2
@@ -87,7 +88,7 @@ class Level:
     @property
     def excess(self) -> float:
         """Standard deviations by which the spread, or the pooled covariance if that is more, exceeds noise."""
-        by_spread = (self.spread - self.null_mean) / max(self.null_sd, np.finfo(float).tiny)
+        by_spread = (self.spread - self.null_mean) / max(self.null_sd, 1e-100)
         return max(by_spread, self.shared)
 
     @property
@@ -275,7 +276,7 @@ class ResidualTest:
         m = self.p - r
         law = self._law(r)
         rest = self.sums.residual(r).trace() / self._unit(r) - self._spread(r)
-        return float(rest / max(m * law.bulk - law.mean, np.finfo(float).tiny) - 1)
+        return float(rest / max(m * law.bulk - law.mean, law.bulk, 1e-100) - 1)
 
     def _chance_of_bulk(self, r: int) -> float:
         """Return the standard deviation of the mean eigenvalue of Gaussian noise, as a share: of k m^2 / 2 terms."""
@@ -287,14 +288,21 @@ class ResidualTest:
         """Return the smallest rank after which nothing is left, in all contexts together or in a single one."""
         if self._is_empty(0):
             self.level(0)
-            return min(self.data_rank, 1) if self.p == 1 else 0
+            return 0
         deep = self._where_noise_is_left()
         if abs(self._misfit(deep)) < _CLEAN:
-            self._refit_noise(deep, refined=False)
+            before = self._state()
+            if self._refit_noise(deep, refined=False) and abs(self._misfit(deep)) > _CLEAN:
+                self._return_to(before)
         self._first_look(deep)
         together = self._in_all_contexts()
         for _ in range(_REFITS):
+            before = self._state()
+            was = abs(self._misfit(together)) if not self._is_empty(together) else 0.0
             if not self._refit_noise(together):
+                break
+            if abs(self._misfit(together)) > max(_CLEAN, was):
+                self._return_to(before)
                 break
             together = self._in_all_contexts(together)
         together = self._with_noise_of_its_own(together)
@@ -315,8 +323,8 @@ class ResidualTest:
         """Return a rank well beyond all axes, if there is one: half of all directions, at most ``_DEEP``, or more."""
         deep = min(_DEEP if self.p <= SMALL else LEADING, self.p // 2, self.data_rank // 2)
         deeper = min(3 * self.p // 4, 3 * self.data_rank // 4)
-        is_deep_enough = self.p > _DEEPER or abs(self._misfit(deep)) < _CLEAN
-        return deep if is_deep_enough or abs(self._misfit(deeper)) > _CLEAN else deeper
+        is_deep_enough = not _DEEPER[0] <= self.p <= _DEEPER[1] or abs(self._misfit(deep)) < _CLEAN
+        return int(deep if is_deep_enough or abs(self._misfit(deeper)) > _CLEAN else deeper)
 
     def _first_look(self, deep: int) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
@@ -366,36 +374,46 @@ class ResidualTest:
         First whether all that are weak could go, then half of them, then the last.
         """
         while rank:
-            first = self._search(
-                lambda r: r < rank and self._known_level(r).spread > _CLEAR * self._known_level(r).null_mean
-            )
+            first = min(self._search(self._is_clear), rank)
             tries = sorted({first, (first + rank) // 2, rank - 1} - {rank})
-            explained = next((r for r in tries if r < rank and self._is_explained(r)), None)
+            explained = next((r for r in tries if self._is_explained(r)), None)
             if explained is None:
                 break
             rank = explained
         return rank
 
+    def _is_clear(self, r: int) -> bool:
+        level = self._known_level(r)
+        return level.spread > _CLEAR * level.null_mean
+
     def _is_explained(self, r: int) -> bool:
         """Whether nothing is left after ``r`` directions once the sizes of noise are those outside of these.
 
         A feature with more noise than others is a direction that makes itself: it is removed, and its noise then
-        estimated without it. Asked only where the last direction is weak. If there is something left, all stays.
+        estimated without it. Asked only where the last direction is weak. If something is left, or what is left is
+        not noise, all stays.
         """
-        if self._known_level(r).spread > _CLEAR * self._known_level(r).null_mean:
+        if self._is_clear(r):
             return False
-        before = self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes
-        self.levels, self._laws, self._drawn = {}, {}, {}
-        if self._refit_noise(r) and not self.level(r).above_noise:
+        before = self._state()
+        if self._refit_noise(r) and abs(self._misfit(r)) < _CLEAN and not self.level(r).above_noise:
             return True
+        self._return_to(before)
+        return False
+
+    def _state(self) -> tuple[Any, ...]:
+        """Return all that depends on the scales of noise."""
+        return self._scale, self._sums, dict(self.levels), dict(self._laws), dict(self._drawn), self._sizes
+
+    def _return_to(self, before: tuple[Any, ...]) -> None:
         self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes = before
         self.data.rescale(self._scale)
-        return False
 
     def _refitted_features(self, r: int, refined: bool) -> tuple[Array, bool]:
         """Return factors of the scales of features by what is outside r directions, and whether these matter."""
         ones = np.ones(self.p)
-        if self.null.isotropic:
+        # With (p - r)^2 <= p + r variances of noise are not determined beside r directions (Ledermann).
+        if self.null.isotropic or (self.p - r) ** 2 <= 2 * (self.p + r):
             return ones, False
         V = self.V[:, :r]
         squared = (np.eye(self.p) - V @ V.T) ** 2
