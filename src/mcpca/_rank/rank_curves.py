@@ -39,7 +39,7 @@ _REACH = 5
 _CURVE_RANKS = 12  # ranks in a curve that is computed for a plot and not for the decision
 # Numbers of splits tried in turn until a decision is clear: on the mean over components at a rank, of which there are
 # many, and on each component of the recommended one.
-_SPLITS_OF_RANKS = (2, 5)
+_SPLITS_OF_RANKS = (2, 5, 10)
 _SPLITS_OF_COMPONENTS = (2, 5, 10, MOST_SPLITS)
 # Standard deviation over splits of a mean |cos| as it usually is, counting like this many splits of the data at hand.
 _USUAL_SPREAD = 0.05
