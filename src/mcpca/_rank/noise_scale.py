@@ -79,6 +79,17 @@ def noise_scale(S: Array, freedom: Array, *, equal_features: bool) -> NoiseScale
     return NoiseScale(features, np.where(varying, np.maximum(contexts, 1e-3 * sizes), 0), data_rank)
 
 
+def whole_scale(S: Array, freedom: Array, scale: NoiseScale) -> NoiseScale:
+    """Return scales by whole standard deviations of features, in all contexts together, and sizes of contexts then."""
+    sizes = np.einsum("kpp->k", S).astype(np.float64) / S.shape[1]
+    varying = sizes > 0
+    weights = np.where(varying, freedom / np.where(varying, sizes, 1), 0)
+    variances = weights @ np.einsum("kpp->kp", S).astype(np.float64) / weights[varying].sum()
+    features = np.where(variances > RESOLUTION * variances.max(), np.sqrt(variances), 1)
+    contexts = np.einsum("kpp->kp", S).astype(np.float64) @ features**-2.0 / S.shape[1]
+    return NoiseScale(features, np.where(varying, contexts, 0), scale.data_rank)
+
+
 def pooled_covariance(S: Array, weights: Array) -> Array:
     """Return ``sum_i weights_i S_i`` (p, p) in float64."""
     k, p, _ = S.shape

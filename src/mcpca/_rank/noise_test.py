@@ -39,7 +39,7 @@ from .._utils.progress import Search, silent
 from .._utils.types import Array, Report
 from .grouped_rows import GroupedRows
 from .noise_law import TopOfNoise, gaussian_sizes, spread_of_noise, top_of_noise
-from .noise_scale import noise_scale
+from .noise_scale import NoiseScale, noise_scale, whole_scale
 from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_planted_factor
 from .residual_sums import LEADING, SMALL, ResidualSums, top_pair
 from .single_contexts import single_directions
@@ -150,6 +150,8 @@ class ResidualTest:
             tested = grouped.moments
         freedom = np.maximum(tested.n_samples - 1.0, 0)
         self._scale = noise_scale(tested.covariances, freedom, equal_features=isotropic)
+        self._tested = tested.covariances
+        self._freedom = freedom
         least = _LEAST_FREEDOM if grouped is None else 0.0
         self.data = ScaledMoments(tested, workers, self._scale, least)
         self.whole = self.data if grouped is None else ScaledMoments(moments, workers)
@@ -289,14 +291,24 @@ class ResidualTest:
         if self._is_empty(0):
             self.level(0)
             return 0
+        found = self._directions()
+        # Before all is called noise it is asked once more in units of whole standard deviations: a feature that others
+        # nearly determine has next to no unique variance, and divided by that hides all else, also with random signs.
+        if found == 0 and not self.null.isotropic:
+            self._use_scale(whole_scale(self._tested, self._freedom, self._scale))
+            found = self._directions(refit=False)
+        self._progress.finish()
+        return found
+
+    def _directions(self, *, refit: bool = True) -> int:
         deep = self._where_noise_is_left()
-        if abs(self._misfit(deep)) < _CLEAN:
+        if refit and abs(self._misfit(deep)) < _CLEAN:
             before = self._state()
             if self._refit_noise(deep, refined=False) and abs(self._misfit(deep)) > _CLEAN:
                 self._return_to(before)
         self._first_look(deep)
         together = self._in_all_contexts()
-        for _ in range(_REFITS):
+        for _ in range(_REFITS if refit else 0):
             before = self._state()
             was = abs(self._misfit(together)) if not self._is_empty(together) else 0.0
             if not self._refit_noise(together):
@@ -305,14 +317,13 @@ class ResidualTest:
                 self._return_to(before)
                 break
             together = self._in_all_contexts(together)
-        together = self._with_noise_of_its_own(together)
+        together = self._with_noise_of_its_own(together) if refit else together
         self.shared = self._in_the_pool(together)
         self.together = together + self.shared
         self._forget_beyond(self.together)
         single = single_directions(
             self.sums, self.null, self._sizes_at(self.together), self.together, self._largest - self.together
         )
-        self._progress.finish()
         return int(self.together + single)
 
     @property
@@ -358,8 +369,12 @@ class ResidualTest:
             return False
         contexts = self._scale.contexts.copy()
         contexts[self.data.varying] *= t
-        self._scale = replace(self._scale, contexts=contexts, features=self._scale.features * features)
-        self.data.rescale(self._scale)
+        return self._use_scale(replace(self._scale, contexts=contexts, features=self._scale.features * features))
+
+    def _use_scale(self, scale: NoiseScale) -> bool:
+        """Start again in other units."""
+        self._scale = scale
+        self.data.rescale(scale)
         self._sums = None
         self.levels.clear()
         self._laws.clear()
