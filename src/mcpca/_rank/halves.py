@@ -17,6 +17,7 @@ from .._inference import sampling
 from .._inference.context_dependence import FittedHalves
 from .._inference.replication import Replicability, agreement_of_halves
 from .._linalg.canonical import match_components
+from .._utils.parallel import each
 from .._utils.progress import Search
 from .._utils.types import Array
 from .criteria import maximum_likelihood
@@ -55,20 +56,24 @@ class Halves:
         self._cosines: dict[int, list[Array]] = {}
 
     def _split(self, i: int, sweep: Sweep, progress: Search) -> list[SampleFits]:
-        parts = []
         # By the number of the split, not by the rank: a split is the same whatever ranks it is fitted at.
         halves = self.halving.split(i, self.sweep.generator(self._key, i))
         self._left_out |= set(self.halving.left_out([halves]))
-        for half in halves:
-            parts.append(SampleFits(half, sweep))
+        parts = []
+        # Both at a time, if there are threads for two.
+        for part in each(lambda half: SampleFits(half, sweep), halves, self.sweep.workers):
+            parts.append(part)
             progress.step()
         return parts
 
     def fit(self, ranks: Sequence[int], progress: Search) -> None:
         """Fit both halves of the first ``n_splits`` splits."""
         for split in self.splits:
-            for part in split:
-                part.fit(ranks, progress)
+            self._fit_both(split, ranks, progress)
+
+    def _fit_both(self, split: list[SampleFits], ranks: Sequence[int], progress: Search) -> None:
+        for part in each(lambda part: part.fitted(ranks), split, self.sweep.workers):
+            progress.step(part)
 
     def fit_more(self, r: int, n_splits: int) -> bool:
         """Bring the number of splits at rank ``r`` up to ``n_splits``; return whether that added any."""
@@ -79,8 +84,7 @@ class Halves:
         progress = Search(self.sweep.report, f"{n_splits} splits at rank {r}", 2 * len(wanted) * (r + 1))
         for i in wanted:
             parts = self._kept.get(i) or self._split(i, self.sweep, progress)
-            for part in parts:
-                part.fit([r], progress)
+            self._fit_both(parts, [r], progress)
             more.append((parts[0].fits[r], parts[1].fits[r]))
             if sum(part.size for part in parts) * MOST_SPLITS <= _KEPT_NUMBERS:
                 self._kept[i] = parts

@@ -53,6 +53,8 @@ _DRAWS = (2, 8, 40)
 _OPEN_AFTER = (6.0, 1.5)
 _OPEN_BY_LAW = 2.0
 _FITS = 0.03  # mean eigenvalue over the law's, less one, up to which the law is taken at its word
+_FAR = 100.0  # times the spread of white noise, from which on no law is asked
+_FAR_SD = 0.1  # standard deviation over mean of noise that is then reported
 _SCREE_DRAWS = 10
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
 _DEEP = 64  # directions that are removed at most for that first look
@@ -209,6 +211,10 @@ class ResidualTest:
     def _level(self, r: int) -> Level:
         """Return the level by what is known: own draws, the closed form times what draws near it say, or that alone."""
         spread = self._spread(r)
+        # For white noise m (sqrt(k) + 1)^2; noise of any kind that rows can have is far below a hundred times that.
+        white = (self.p - r) * (np.sqrt(len(self.data.varying)) + 1) ** 2
+        if spread > _FAR * white and r not in self._drawn:
+            return Level(r, spread, white, _FAR_SD * white)
         null = self._null(r)
         return Level(r, spread, null.mean, null.sd)
 
@@ -388,7 +394,8 @@ class ResidualTest:
 
         First whether all that are weak could go, then half of them, then the last.
         """
-        while rank:
+        # Where the last direction is clear all are.
+        while rank and not self._is_clear(rank - 1):
             first = min(self._search(self._is_clear), rank)
             tries = sorted({first, (first + rank) // 2, rank - 1} - {rank})
             explained = next((r for r in tries if self._is_explained(r)), None)

@@ -41,13 +41,15 @@ _CURVE_RANKS = 12  # ranks in a curve that is computed for a plot and not for th
 # many, and on each component of the recommended one.
 _SPLITS_OF_RANKS = (2, 5, 10)
 _SPLITS_OF_COMPONENTS = (2, 5, 10, MOST_SPLITS)
+_LARGE = 1e9  # operations for covariances and their basis, n p^2 + k p^3, from which on data are large
+_CLEAR_IN_ONE = 0.95  # least |cos| of all components from which on a single split is enough
 # Standard deviation over splits of a mean |cos| as it usually is, counting like this many splits of the data at hand.
 _USUAL_SPREAD = 0.05
 _USUAL_SPLITS = 4
 # Rows in all, and at least in a context, by which the choice tells whether contexts differ, and permutations of them.
 _DEPENDENCE_ROWS = 5000
 _LEAST_ROWS = 10
-_PERMUTATIONS = 199
+_PERMUTATIONS = 99
 _DEPENDENCE_KEY = 5  # of the stream of random numbers for them; the others are in ``halves`` and ``criteria``
 _STANDARD_ERRORS = 2.0  # from the threshold at which a decision is clear
 
@@ -149,10 +151,10 @@ class Curves:
     def dependence(self, r: int, A: Array) -> ContextDependence | None:
         """Return whether contexts differ in the columns of ``A``; None where they cannot be compared.
 
-        Axes are those of the halves that were fitted at rank ``r``. A few thousand rows, and 199 permutations of them,
-        tell what this is for; ``MCPCA.context_dependence`` takes all rows, and more permutations.
+        Axes are those of the first two halves that were fitted at rank ``r``. A few thousand rows, and 99 permutations
+        of them, tell what this is for; ``MCPCA.context_dependence`` takes all rows, and more splits and permutations.
         """
-        fitted = [] if self.halves is None else self.halves.fitted(r)
+        fitted = [] if self.halves is None else self.halves.fitted(r)[:1]
         if self.contexts is None or len(self.contexts.names) < 2 or not fitted:
             return None
         rng = self.sweep.generator(_DEPENDENCE_KEY)
@@ -229,8 +231,15 @@ class Curves:
         return self.agreement(r)
 
     def _enough(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        """Return how many splits to try in turn: by passes over many rows each takes long, and says as much as ten."""
-        return numbers if self.moments is not None else numbers[:1]
+        """Return how many splits to try in turn: of large data each takes long, and where they are many rows says more.
+
+        By operations, and not by time, which varies.
+        """
+        if self.moments is None:
+            return numbers[:1]
+        k, p, _ = self.moments.covariances.shape
+        is_large = float(self.moments.n_samples.sum()) * p**2 + float(k) * p**3 > _LARGE
+        return numbers[:1] if is_large else numbers
 
     def _spread_of_means(self) -> float:
         """Return the standard deviation over splits of a mean |cos|, from all ranks: of one, few splits say little."""
@@ -250,7 +259,8 @@ class Curves:
         for n_splits in self._enough(_SPLITS_OF_COMPONENTS):
             unordered = self.halves.unordered(r)
             # With every pair above in every split no order could leave a component in doubt.
-            if np.isnan(unordered).any() or (len(unordered) > 1 and unordered.min() > REPLICATES):
+            least = REPLICATES if len(unordered) > 1 else _CLEAR_IN_ONE
+            if np.isnan(unordered).any() or unordered.min() > least:
                 break
             if len(unordered) < 2:
                 self.halves.fit_more(r, n_splits)

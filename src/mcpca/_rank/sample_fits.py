@@ -178,6 +178,13 @@ class SampleFits:
         fits = self.sweep.over(progress, self._fit, missing, self.core)
         self.fits |= dict(zip(missing, fits, strict=True))
 
+    def fitted(self, ranks: Sequence[int]) -> int:
+        """Fit the ranks that are missing, and return for how many components in all; for callers in a thread each."""
+        missing = [r for r in ranks if r not in self.fits]
+        # The largest first, as it takes longest; one after the other, as threads are taken.
+        self.fits |= {r: self._fit(r) for r in sorted(missing, reverse=True)}
+        return sum(missing)
+
     def _fit(self, r: int) -> FitAtRank | None:
         # Halves have fewer rows than the whole, and may vary in fewer directions.
         if r > self.rank:
