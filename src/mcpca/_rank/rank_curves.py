@@ -265,6 +265,8 @@ class Curves:
             if len(unordered) < 2:
                 self.halves.fit_more(r, n_splits)
                 continue
+            if len(unordered) >= n_splits:
+                continue  # and all rows need not be fitted to tell which components are in doubt
             found = self.replicability(r)
             assert found is not None
             if not replace(found, threshold=threshold).undecided.any():
