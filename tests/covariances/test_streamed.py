@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from mcpca import MCPCA, context_covariances
+from mcpca import MCPCA, NothingAboveNoiseError, context_covariances, match_components
 from mcpca._covariances import fit_data, gram_passes, passes, row_groups, row_sample, streamed
 from mcpca._covariances.passes import Passes
 from mcpca._covariances.stack import CovarianceStack
@@ -377,14 +377,28 @@ def test_thousands_of_contexts(monkeypatch):
     np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
 
 
-def test_rank_is_chosen_on_the_most_variable_features(monkeypatch):
+def test_rank_is_chosen_on_all_features_by_passes(monkeypatch):
+    """Three axes that the most variable features have no part in; and the halves of an ordinary choice."""
     data = make_contexts(5, 150, 3, n_samples=200, noise=0.3, random_state=0)
-    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 60)
+    loud = np.random.default_rng(0).standard_normal((len(data.X), 30)) * 5
+    X = np.hstack([data.X, loud])
     always_by_passes(monkeypatch)
-    model = MCPCA(random_state=0).fit(scipy.sparse.csr_array(data.X), data.y)
+    model = MCPCA(solver="ml", noise="diagonal", random_state=0).fit(scipy.sparse.csr_array(X), data.y)
     assert model.n_components_ == 3
-    assert model.components_.shape == (150, 3)
-    assert model.rank_choice_.reason.endswith("This was looked at on the 60 most variable of 150 features.")
+    assert match_components(data.components, model.components_[:150]).cosines.min() > 0.98
+    choice = model.rank_choice_
+    assert choice.of_features is None
+    assert choice.replicability.agreement.min() > 0.9
+    assert choice.dependence.dependent.all()
+
+
+@pytest.mark.parametrize("scales", [1.0, 20.0])
+def test_noise_by_passes_has_no_rank(monkeypatch, scales):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((1200, 80)) * scales ** rng.uniform(-0.5, 0.5, 80)
+    always_by_passes(monkeypatch)
+    with pytest.raises(NothingAboveNoiseError):
+        MCPCA(random_state=0).fit(X, np.repeat(np.arange(6), 200))
 
 
 def test_sparse_covariances_scores_and_loadings(rng):

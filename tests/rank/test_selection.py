@@ -323,16 +323,17 @@ def test_how_many_come_back_hardly_depends_on_the_seed():
         np.testing.assert_allclose(halves.spread, halves.cosines.std(axis=0, ddof=1))
 
 
-def test_the_features_that_were_looked_at_are_told(planted, monkeypatch):
+def test_all_features_are_looked_at_by_passes(planted, monkeypatch):
     monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr(mcpca._rank.rank_data, "RANK_FEATURES", 15)
     model = MCPCA(random_state=0).fit(planted.X, planted.y)
     selection = select_rank(planted.X, planted.y, random_state=0)
     for found in (model.rank_choice_, selection, RankSelection.from_json(selection.to_json())):
-        assert found.reason.endswith("This was looked at on the 15 most variable of 20 features.")
-        assert found.of_features == 20
-        assert found.replicability is None  # not of the model of all features
+        assert found.of_features is None
+        assert found.replicability.n_replicating == RANK
     assert model.r_ == selection.rank == RANK
+    # A scree would be one of directions of a half.
+    assert "singular value" not in selection.columns
+    assert np.isfinite(selection.columns["held-out log-likelihood"]).all()
 
 
 def test_jobs_change_nothing(planted):
