@@ -73,7 +73,7 @@ CASES = {
     "r > p": (lambda X: MCPCA(6).fit(X), "n_components=6 is out of bounds.*choose a rank of at most 5"),
     "r = 2.0": (lambda X: MCPCA(2.0).fit(X), r"n_components=2.0 is not an integer \(got float\)"),
     "r = True": (lambda X: MCPCA(True).fit(X), "n_components=True is not an integer"),
-    "r = '2'": (lambda X: MCPCA("2").fit(X), "n_components='2' is not an integer"),
+    "r = '2'": (lambda X: MCPCA("2").fit(X), "n_components='2' is unknown; pass a number, None .* or 'replicating'"),
     "r > rank": (
         lambda X: MCPCA(4).fit([X[:10] @ np.diag([1, 1, 1, 0, 0]), X[10:] @ np.diag([1, 1, 1, 0, 0])]),
         "n_components=4 exceeds the numerical rank of the data, 3.*Choose n_components <= 3",

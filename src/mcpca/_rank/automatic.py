@@ -67,7 +67,7 @@ def automatic_rank(
             "n_samples."
         )
     threshold = check_real(cos_sim_threshold, "cos_sim_threshold", 0, 1, "It is a mean absolute cosine.")
-    examined = rank_data(data, data.counts)
+    examined = rank_data(data, data.counts, report)
     recommendation = recommend(examined, threshold=threshold, method=method, rng=rng, report=report)
     # Before the error below, whose reader should know of contexts that were left out.
     recommendation.issue_warnings()

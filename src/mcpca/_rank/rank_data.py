@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .._covariances.context_covariances import ContextCovariances, covariances_among
+from .._covariances.context_covariances import ContextCovariances, covariances_among, covariances_of
 from .._covariances.fit_data import FitData
 from .._covariances.streamed import StreamedCovariances
 from .._data.contexts import Contexts
-from .._utils.types import Array
+from .._utils.types import Array, Report
 
-# Features that are examined of rows on a cluster whose stack of covariances would be too large. With more of them the
-# noise test, O(k p^3), takes longer; with fewer it misses components that live elsewhere.
+# Features of which covariances are formed where the stack of all would be too large: the most variable ones of rows on a
+# cluster; of other rows up to so many. With more of them the noise test, O(k p^3), takes longer; with fewer it misses
+# components that live elsewhere.
 RANK_FEATURES = 300
 
 
@@ -66,7 +67,7 @@ class RankData:
         )
 
 
-def rank_data(data: FitData, counts: Array) -> RankData:
+def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
     """Return the data for a choice of rank; ``counts`` (k,) are the rows of each context.
 
     Rows on a Dask cluster stay there, and only covariances of their most variable features are fetched.
@@ -78,7 +79,12 @@ def rank_data(data: FitData, counts: Array) -> RankData:
         # Covariances that came without rows hold no counts of their own.
         return RankData(replace(data.moments, n_samples=counts), data.contexts, data.names, counts, p)
     if covariances.contexts.engine is None:
-        return RankData(None, covariances.contexts, data.names, counts, p)
+        # Of few features, however many contexts there are, the stack is formed after all: there is no outside of their
+        # leading directions to speak of.
+        moments = None if p > RANK_FEATURES else covariances_of(covariances.contexts, report)
+        if moments is not None:
+            moments = replace(moments, n_samples=counts)
+        return RankData(moments, covariances.contexts, data.names, counts, p)
     # The rows stay on the cluster: without them the null is Gaussian, and halves cannot be compared.
     features = covariances.most_variable(RANK_FEATURES)
     moments = covariances_among(covariances, features)

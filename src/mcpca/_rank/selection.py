@@ -418,7 +418,7 @@ def _select(
         weights = check_weights(context_weights, whole.names)
         method = replace(method, weights=dict(zip(whole.names.tolist(), weights.tolist(), strict=True)))
     # From here on the same steps as in ``automatic_rank``, hence the same rank for the same data and seed.
-    data = rank_data(whole, whole.counts)
+    data = rank_data(whole, whole.counts, report)
     recommendation = recommend(data, method=method, rng=rng, report=report, **options)
     recommendation.issue_warnings()
     # What comes back is reported for the model that the user will fit, which need not be the sweep's less exact one.
