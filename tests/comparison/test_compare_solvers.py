@@ -182,7 +182,7 @@ def test_a_candidate_that_fails_is_named_and_left_out(data, monkeypatch):
     def broken(*_, **__):
         raise ValueError("it broke down")
 
-    monkeypatch.setattr(module, "run", broken)
+    monkeypatch.setattr("mcpca.baselines.run", broken)
     found = compare_solvers(data.X, data.y, 3, **FEW | {"baselines": ["cpc"]})
     assert found.failures == {"cpc": "it broke down"}
     assert "cpc could not be fitted: it broke down" in str(found)

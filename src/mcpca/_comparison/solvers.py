@@ -24,7 +24,6 @@ from .._solvers.floor import FLOORS, own_floor
 from .._solvers.loadings import solve_loadings
 from .._utils.arguments import as_generator, check_integer, check_rank
 from .._utils.progress import reporting, silent
-from ..baselines import METHODS, run
 from .naive import NAIVE
 
 # Those of MCPCA.
@@ -133,6 +132,8 @@ def compare_solvers(
         contexts = _contexts(X, y, groups, batch, covariates)
         r = check_rank(r, contexts.n_features, "r")
         for name in methods:
+            from ..baselines import METHODS  # late: only who compares needs them
+
             METHODS[name].check(len(contexts.names), {})
         contexts, e = in_range(contexts)
         candidates = _distinct(of_solvers(choices, r, tol=_TOL, max_iter=_MAX_ITER, weights=None))
@@ -229,6 +230,8 @@ def _distinct(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _methods(names: Sequence[Any]) -> list[str]:
+    from ..baselines import METHODS  # late: only who compares needs them
+
     unknown = [name for name in names if not isinstance(name, str) or name not in METHODS]
     if unknown:
         raise ValueError(f"baselines has {unknown[0]!r}, which is unknown; choose from {', '.join(METHODS)}.")
@@ -239,6 +242,8 @@ def _baseline(name: str, r: int) -> Candidate:
     def fit(half: Half, rng: np.random.Generator) -> Prediction:
         # Covariances have nuisance removed, rows have not; with either a method finds the same otherwise.
         rows: Any = half.array if half.rows.nuisance is not None else half.rows.without_annotations()
+        from ..baselines import run  # late: only who compares needs them
+
         A = run(name, rows, r, random_state=rng, verbose=False).components
         along = half.variances_along(A)
         if r == len(A):

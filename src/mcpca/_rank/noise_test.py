@@ -40,7 +40,7 @@ from .._utils.types import Array, Report
 from .grouped_rows import GroupedRows
 from .noise_law import TopOfNoise, gaussian_sizes, spread_of_noise, top_of_noise
 from .noise_scale import NoiseScale, noise_scale, whole_scale
-from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_planted_factor
+from .null_draws import NullDraws, ScaledMoments, projected, square, uncorrelated, with_planted_factor
 from .residual_sums import LEADING, SMALL, ResidualSums, top_pair
 from .single_contexts import single_directions
 
@@ -57,6 +57,8 @@ _FAR = 100.0  # times the spread of white noise, from which on no law is asked
 _FAR_SD = 0.1  # standard deviation over mean of noise that is then reported
 _SCREE_DRAWS = 10
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
+_HEAVY_ENTRIES = 0.25  # excess of the variance of variances over the Gaussian one from which on entries are heavy
+_CONTEXTS_FOR_TAILS = 50
 _DEEP = 64  # directions that are removed at most for that first look
 _DEEPER = (40, 256)  # numbers of features for which more are removed if that is not enough
 _CLEAN = 0.1  # mean eigenvalue over the law's, less one, up to which what is left there is taken for noise
@@ -165,6 +167,7 @@ class ResidualTest:
         self._drawn: dict[int, _Drawn] = {}
         self._sizes: dict[int, list[Array]] | None = None  # of rows, by level; None for equal ones
         self._fits = True
+        self._entries_are_heavy = False
         self._laws: dict[tuple[int, bool], TopOfNoise] = {}
         self._sums: ResidualSums | None = None
         self.together = 0
@@ -273,7 +276,7 @@ class ResidualTest:
         """Whether noise is what the law describes, by its mean eigenvalue where all axes are gone."""
         if self.null.grouped is not None:
             return False
-        return self.null.isotropic or (not self._heavy and self._fits)
+        return self.null.isotropic or (not self._heavy and not self._entries_are_heavy and self._fits)
 
     @property
     def _heavy(self) -> bool:
@@ -313,6 +316,7 @@ class ResidualTest:
             if self._refit_noise(deep, refined=False) and abs(self._misfit(deep)) > _CLEAN:
                 self._return_to(before)
         self._first_look(deep)
+        self._entries_are_heavy = self._has_heavy_entries(deep)
         together = self._in_all_contexts()
         for _ in range(_REFITS if refit else 0):
             before = self._state()
@@ -348,6 +352,26 @@ class ResidualTest:
         if self.null.contexts is not None and (self.null.isotropic or _HEAVY - 1 < self._misfit(deep) < _NOT_NOISE):
             self._sizes = {}
             self.levels.clear()
+
+    def _has_heavy_entries(self, deep: int) -> bool:
+        """Whether variances of features vary between contexts more than those of Gaussian noise, well below all axes.
+
+        ``f_i (v_ij / v_j - 1)^2 / 2`` is 1 on average, and more where single entries are large: a feature that has some
+        in a context is a direction there, which the law knows nothing of, and draws keep. From up to 50 contexts.
+        """
+        varying = self.data.varying
+        some = varying[:: -(-len(varying) // _CONTEXTS_FOR_TAILS)]
+        if self.null.contexts is None or self.null.isotropic or len(some) < 2:
+            return False
+        V = self.V[:, :deep]
+        f = self.data.freedom[some][:, None]
+        v = np.stack(list(self.data.each_of(lambda i: np.diag(projected(self.data.scaled(i), V)), some.tolist())))
+        v = v / np.maximum(v.mean(axis=1, keepdims=True), np.finfo(float).tiny)
+        mean = (f * v).sum(axis=0) / f.sum()
+        known = mean > 0
+        squares = f * (v[:, known] / mean[known] - 1) ** 2 / 2
+        n = (len(some) - 1) * int(known.sum())
+        return bool(squares.sum() / max(n, 1) > 1 + max(_HEAVY_ENTRIES, 4 * np.sqrt(2 / max(n, 1))))
 
     def _sizes_at(self, r: int) -> list[Array]:
         """Return the squared lengths of the rows of each context outside r directions, over their mean."""

@@ -19,8 +19,8 @@ from .._covariances.streamed import StreamedCovariances
 from .._data.contexts import Contexts
 from .._utils.types import Array, Report
 
-# Features of which covariances are formed where the stack of all would be too large: the most variable ones of rows on a
-# cluster; of other rows up to so many. With more of them the noise test, O(k p^3), takes longer; with fewer it misses
+# Features of which covariances are formed where the stack of all would be too large: the most variable ones of rows on
+# a cluster; of other rows up to so many. With more of them the noise test, O(k p^3), takes longer; with fewer it misses
 # components that live elsewhere.
 RANK_FEATURES = 300
 

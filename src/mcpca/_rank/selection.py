@@ -9,6 +9,7 @@ extra fit.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -238,7 +239,11 @@ class RankSelection(Shown):
         return cls(**content)
 
     def _words(self) -> list[str]:
-        words = [self.reason, f"Looked at: ranks {span(self.ranks, '.0f')}."]
+        # The first sentence apart: it is all that a line has room for.
+        words = [
+            *re.split(r"(?<=[.)]) (?=[A-Z])", self.reason, maxsplit=1),
+            f"Looked at: ranks {span(self.ranks, '.0f')}.",
+        ]
         if self.votes:
             alone = ", ".join(f"{name} {rank}" for name, rank in self.votes.items())
             words.append(f"Each criterion alone would choose: {alone}.")
