@@ -1,16 +1,25 @@
-"""How many components? One module for each part of the answer, in the order in which they are called.
+"""How many components, and which? One module for each part of the answer, in the order in which they are called.
 
-====================  =====================================================================================
-``automatic``         What does ``n_components=None`` do? The entry for ``MCPCA.fit``.
-``rank_data``         Which rows, features and contexts does the choice see?
-``recommendation``    Which rank is recommended, and why? ``recommend`` runs the three modules below.
-``noise_test``        After how many components is nothing left above noise? The upper bound of the rank.
-``null_draws``        What would noise look like? Random signs, for ``noise_test``.
-``rank_curves``       Which ranks are examined, and what does every criterion say there?
-``criteria``          What do halves, seeds, held-out rows and the likelihood say about a rank?
-``selection``         The public function ``select_rank``, and its result ``RankSelection``.
-``paper_rule``        Apart from all these: the paper's rule, ``choose_rank`` and ``RankChoice``.
-====================  =====================================================================================
+======================  ===================================================================================
+``automatic``           What does ``n_components=None`` do? The entry for ``MCPCA.fit``.
+``rank_data``           Which rows, features and contexts does the choice see?
+``recommendation``      Which rank is recommended, and why? ``recommend`` runs the modules below.
+``noise_test``          After how many components is nothing left above noise? The upper bound of the rank.
+``noise_scale``         In which units is noise alike in all features and contexts?
+``residual_sums``       What do all ranks share of what is left after r directions?
+``noise_law``           What would noise look like? In closed form.
+``null_draws``          And where that does not hold? Random signs, for ``noise_test``.
+``single_contexts``     Which directions stand out in one context only?
+``leading_directions``  How is noise told where covariances of all features would be too large?
+``grouped_rows``        What is noise if rows are in groups?
+``rank_curves``         Which ranks are examined, and what does every criterion say there?
+``sample_fits``         What is fitted to a set of rows, at any rank, by the solver of the model?
+``halves``              Do halves of the rows find the same components?
+``criteria``            What do seeds, held-out rows and the likelihood say about a rank?
+``evidence``            What is known of each component, and which are recommended?
+``selection``           The public function ``select_rank``, and its result ``RankSelection``.
+``paper_rule``          Apart from all these: the paper's rule, ``choose_rank`` and ``RankChoice``.
+======================  ===================================================================================
 
 ``automatic_rank`` and ``select_rank`` differ only in their ends: both call ``rank_data`` and ``recommend``, so that the
 same data and seed give the same rank, and both hand the ``Recommendation`` to ``selection_from``.

@@ -186,6 +186,11 @@ class ResidualTest:
             self._sums = ResidualSums(self.data, self._weights(self.p))
         return self._sums
 
+    @property
+    def has_drawn(self) -> bool:
+        """Whether noise was drawn, and not only computed."""
+        return bool(self._drawn)
+
     def _weights(self, m: int) -> Array:
         f = self.data.freedom[self.data.varying]
         return np.asarray(f * np.minimum(1.0, f / m))

@@ -237,6 +237,8 @@ def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Re
             "every feature would not stand out."
         )
     noise = "the same rows with random signs" if has_rows else "independent Gaussian features"
+    if not test.has_drawn:
+        noise = "white noise"
     if test.data is not test.whole:
         noise = "the same rows with random signs, drawn for rows within groups and for groups"
     excess = beside(test.level(0).excess, STANDARD_DEVIATIONS, 1)

@@ -305,9 +305,10 @@ def select_rank(
 ) -> RankSelection:
     """Recommend a rank, and which of its components, or say that there is nothing above noise.
 
-    Two questions decide. *Is it above noise?* What is left after r components is compared with the same rows under
-    random signs. The smallest r after which the two cannot be told apart (5 standard deviations) is the number of
-    directions above noise, and no larger rank is recommended. *Does it come back in other rows?* The recommendation is
+    Two questions decide. *Is it above noise?* What is left after r components is compared with noise: in closed form,
+    and with the same rows under random signs where that does not hold or the decision is close. The smallest r after
+    which the two cannot be told apart (4 standard deviations) is the number of directions above noise, and no larger
+    rank is recommended. *Does it come back in other rows?* The recommendation is
     the largest rank up to that number at which halves of the rows agree on the components: their mean matched ``|cos|``
     exceeds ``cos_sim_threshold``. This is the paper's rule with other rows in place of other seeds. All other criteria
     are reported but do not decide.
@@ -367,7 +368,7 @@ def select_rank(
           with ``|cos| > 0.9``, averaged over splits; squared error of one half's model in the other half's covariances,
           relative to their squared norm.
         * "singular value", "null mean", "null upper" ("scree"): singular values of the flattening, the mean of those of
-          the rows with random signs at the same index, and 5 standard deviations above it. Signs preserve the sum of
+          the rows with random signs at the same index, and 4 standard deviations above it. Signs preserve the sum of
           variances, so strong components raise the band and hide weak ones below it; the noise test removes them first.
         * "seed stability" ("seeds"): the paper's score for runs from different seeds.
         * "projection similarity", "loading similarity", "context consistency" ("holdout"): the paper's measures for
@@ -378,15 +379,17 @@ def select_rank(
 
     Notes
     -----
-    One basis per set of rows serves all ranks. The noise test costs some 20 to 100 products O(n p^2). A rank costs
-    ``2 n_splits + 1`` fits in the core, ``2 n_seed_pairs`` plain runs, one more fit for "holdout", and three fits of
-    ``solver="ml"`` for "likelihood", which dominate. Memory: three stacks of covariances, ``2 n_splits + 2`` cores, and
-    two copies of a context's rows for each job.
+    One basis per set of rows serves all ranks. The noise test costs O(k p^3), and O(n p^2) for each draw where there
+    are some (2 to 40 at a rank). A rank costs ``2 n_splits`` fits in the cores of halves, and with criteria one of all
+    rows, ``2 n_seed_pairs`` plain runs, one more fit for "holdout", and three fits of ``solver="ml"`` for "likelihood",
+    which dominate. Each further split costs the covariances, bases and fits of two halves. Memory: three stacks of
+    covariances, the cores of halves (of further splits at most 256 MB), and two copies of a context's rows for a job.
 
     Contexts with fewer than 4 rows are left out, with a ``SmallContextsWarning``. An ``UncertainRankWarning`` is issued
     if there are too few rows to tell anything from noise, or if halves agree at no rank. Criteria are NaN at ranks for
-    which a half has too few rows. Where covariances of all features would be too large, the 300 most variable features
-    are examined.
+    which a half has too few rows. Where covariances of all features would be too large, halves are fitted by passes,
+    noise is looked for along leading directions of one half in the other, and ranks up to 30 are examined; of rows on
+    Dask the 300 most variable features are.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     method = Method(**check_solver(solver, orthogonal, noise))
