@@ -128,6 +128,8 @@ def test_a_selection_has_all_that_is_known_of_components(half_real):
     assert (table["low"] <= table["agreement"]).all()
     assert (table["agreement"] <= table["high"]).all()
     np.testing.assert_array_equal(table["context q"], found.dependence.q_values)
+    assert (found.above_noise[found.replicability.replicates] > 0.9).all()
+    np.testing.assert_array_equal(table["recommended"], (table["agreement"] > 0.8) & (found.above_noise > 0.5))
     np.testing.assert_array_equal(table["context agreement"], found.replicability_by_contexts.agreement)
     read = RankSelection.from_json(found.to_json())
     assert read.to_json() == found.to_json()

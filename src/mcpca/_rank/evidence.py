@@ -7,7 +7,8 @@ rows, so that to first order
 
     1 - cos^2(two samples of all rows)  ~  (1 - cos^2(two halves)) / 2,
 
-and 0.8 between halves is 0.91 between samples of the size at hand. Whether a component is found in other contexts, and
+and 0.8 between halves is 0.91 between samples of the size at hand. It also has to lie mostly in the directions that are
+above noise. Whether a component is found in other contexts, and
 whether contexts differ in it, is reported and does not decide: an axis of a single context cannot come back in others,
 and one that all contexts share is real, if not multi-context.
 """
@@ -24,6 +25,7 @@ from .._utils.printing import counted, listed_mcpcs
 from .._utils.types import Array
 from .._utils.wording import listed
 
+MOSTLY = 0.5  # share of an axis in directions above noise, from which on it is above noise
 STANDARD_ERRORS = 2.0  # of the mean over splits: the half width of the interval of a component's agreement
 
 
@@ -31,18 +33,21 @@ STANDARD_ERRORS = 2.0  # of the mean over splits: the half width of the interval
 class Evidence:
     """Halves of the rows or groups, halves of the contexts, and differences between contexts, of r components.
 
-    ``threshold`` is the mean ``|cos|`` above which a component is recommended.
+    ``threshold`` is the mean ``|cos|`` above which a component is recommended. ``above_noise`` (r,) is how much of each
+    is in directions above noise, or None where that is not known.
     """
 
     halves: Replicability
     threshold: float
     by_contexts: Replicability | None = None
     dependence: ContextDependence | None = None
+    above_noise: Array | None = None
 
     @property
     def recommended(self) -> Array:
         """Which components are recommended (r,)."""
-        return self.halves.agreement > self.threshold
+        comes_back: Array = self.halves.agreement > self.threshold
+        return comes_back if self.above_noise is None else comes_back & (self.above_noise > MOSTLY)
 
     @property
     def close(self) -> Array:
@@ -65,6 +70,8 @@ class Evidence:
             "high": high,
             "close": self.close,
         }
+        if self.above_noise is not None:
+            columns["above noise"] = self.above_noise > MOSTLY
         if self.by_contexts is not None:
             columns["context agreement"] = self.by_contexts.agreement
         if self.dependence is not None:
@@ -82,7 +89,8 @@ class Evidence:
         halves = some(self.halves)
         assert halves is not None
         dependence = None if self.dependence is None else self.dependence.of_components(which)
-        return Evidence(halves, self.threshold, some(self.by_contexts), dependence)
+        above = None if self.above_noise is None else self.above_noise[which]
+        return Evidence(halves, self.threshold, some(self.by_contexts), dependence, above)
 
     def sentences(self) -> list[str]:
         """Return what a reader should know of the components, in full sentences."""

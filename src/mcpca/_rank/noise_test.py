@@ -186,6 +186,12 @@ class ResidualTest:
             self._sums = ResidualSums(self.data, self._weights(self.p))
         return self._sums
 
+    def share_above(self, A: Array, above: int) -> Array:
+        """Return how much of each axis (p, r), in units of noise, is in the first ``above`` directions: (r,)."""
+        units = A / self._scale.features[:, None]
+        units = units / np.maximum(np.linalg.norm(units, axis=0), np.finfo(float).tiny)
+        return np.asarray(((self.V[:, :above].T @ units) ** 2).sum(axis=0))
+
     @property
     def has_drawn(self) -> bool:
         """Whether noise was drawn, and not only computed."""

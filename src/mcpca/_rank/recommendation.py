@@ -69,8 +69,16 @@ class Recommendation:
         A = None if A is None else np.asarray(A, dtype=np.float64)
         halves = curves.replicability(self.rank, A)
         assert halves is not None
-        dependence = None if A is None else curves.dependence(self.rank, A)
-        return Evidence(halves, self.threshold, curves.replicability_by_contexts(self.rank, A), dependence)
+        if A is None:
+            return Evidence(halves, self.threshold, curves.replicability_by_contexts(self.rank))
+        return Evidence(
+            halves,
+            self.threshold,
+            curves.replicability_by_contexts(self.rank, A),
+            curves.dependence(self.rank, A),
+            # Without a stack the test is one of directions of a half.
+            None if curves.moments is None else curves.test.share_above(A, self.above),
+        )
 
     def reason(self, evidence: Evidence | None) -> str:
         """Return all sentences; without ``evidence`` on the user's model those on halves count the search's own fit."""

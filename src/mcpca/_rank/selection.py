@@ -98,6 +98,9 @@ class RankSelection(Shown):
         ``replicability`` is, and for a single context.
     kept_of : int or None
         The rank of the fit that the MCPCs were kept from (``n_components="replicating"``); None if all were kept.
+    above_noise : ndarray (r,) or None
+        How much of each MCPC, in units of noise, lies in the directions above noise, from 0 to 1. None where
+        ``replicability`` is, and where covariances of all features would be too large.
     """
 
     rank: int
@@ -115,6 +118,7 @@ class RankSelection(Shown):
     replicability_by_contexts: Replicability | None = None
     dependence: ContextDependence | None = None
     kept_of: int | None = None
+    above_noise: Array | None = None
 
     @property
     def fitted_rank(self) -> int:
@@ -126,19 +130,22 @@ class RankSelection(Shown):
         """All that is known of single MCPCs; None where ``replicability`` is."""
         if self.replicability is None:
             return None
-        return Evidence(self.replicability, self.threshold, self.replicability_by_contexts, self.dependence)
+        return Evidence(
+            self.replicability, self.threshold, self.replicability_by_contexts, self.dependence, self.above_noise
+        )
 
     @property
     def recommended(self) -> Array | None:
-        """Which MCPCs are recommended (r,): mean ``|cos|`` between halves above ``threshold``. None if not known."""
+        """Which MCPCs are recommended (r,): they come back in halves, and are above noise. None if not known."""
         return None if self.evidence is None else self.evidence.recommended
 
     @property
     def components(self) -> Any:
         """What is known of each MCPC: a pandas DataFrame with a row for each, or a dict of arrays without pandas.
 
-        "recommended" and "replicates" (mean ``|cos|`` between halves above ``threshold`` and above 0.9), that mean as
-        "agreement", its interval from "low" to "high", and whether it is "close" to the threshold; "context agreement"
+        "recommended" (mean ``|cos|`` between halves above ``threshold``, and above noise) and "replicates" (above 0.9),
+        that mean as "agreement", its interval from "low" to "high", and whether it is "close" to the threshold; whether
+        it is mostly "above noise"; "context agreement"
         for halves of the contexts; "context-dependent" with "context p" and "context q". None if nothing is known.
         """
         if self.evidence is None:
@@ -164,6 +171,7 @@ class RankSelection(Shown):
             replicability=some.halves,
             replicability_by_contexts=some.by_contexts,
             dependence=some.dependence,
+            above_noise=some.above_noise,
             kept_of=self.fitted_rank,
         )
 
@@ -221,6 +229,7 @@ class RankSelection(Shown):
                 "of_features": self.of_features,
                 "dependence": None if self.dependence is None else json.loads(self.dependence.to_json()),
                 "kept_of": self.kept_of,
+                "above_noise": None if self.above_noise is None else self.above_noise.tolist(),
             }
         )
 
@@ -234,6 +243,8 @@ class RankSelection(Shown):
         content["ranks"] = np.array(content["ranks"], dtype=np.intp)
         for name in ("replicability", "replicability_by_contexts"):
             content[name] = _halves_from_json(content.get(name))
+        if content.get("above_noise") is not None:
+            content["above_noise"] = np.array(content["above_noise"], dtype=np.float64)
         if content.get("dependence") is not None:
             content["dependence"] = ContextDependence.from_json(json.dumps(content["dependence"]))
         return cls(**content)
@@ -525,6 +536,7 @@ def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelec
         of_features=recommendation.of_features,
         replicability_by_contexts=None if evidence is None else evidence.by_contexts,
         dependence=None if evidence is None else evidence.dependence,
+        above_noise=None if evidence is None else evidence.above_noise,
     )
 
 
