@@ -213,3 +213,11 @@ def test_bad_input(model):
         analysis.describe(model, sure=other)
     with pytest.raises(ValueError, match="max_q=2 is out of bounds"):
         analysis.describe(model, max_q=2)
+
+
+def test_a_rank_that_was_chosen_tells_of_its_mcpcs():
+    data = make_contexts(5, 12, 2, n_samples=80, noise=0.3, random_state=0)
+    cards = analysis.describe(MCPCA(random_state=0).fit(data.X, data.y))
+    assert all("|cos|" in card and "differs between contexts" in card for card in cards.values())
+    silent = analysis.describe(MCPCA(2, random_state=0).fit(data.X, data.y))
+    assert not any("differs between contexts" in card for card in silent.values())

@@ -85,10 +85,11 @@ def describe(
         Results of ``associate``. "auto" takes those of all covariates that ``mcpca.tl.associate`` stored in an AnnData.
     sure : Replicability, Bootstrap, Precision, "auto" or None
         The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``. "auto"
-        takes what ``mcpca.tl.replicability`` and ``mcpca.tl.bootstrap`` stored in an AnnData.
+        takes what ``mcpca.tl.replicability`` and ``mcpca.tl.bootstrap`` stored in an AnnData, or what a model knows from
+        the choice of its rank.
     context_dependence : ContextDependence, "auto" or None
         The result of ``model.context_dependence(X, y)``. "auto" takes what ``mcpca.tl.context_dependence`` stored in an
-        AnnData.
+        AnnData, or what a model knows from the choice of its rank.
     by, pca, names, key
         As for ``feature_scores``.
     corrected : bool
@@ -110,8 +111,11 @@ def describe(
         refuse_without_effect("max_q", max_q, 0.001, "no enriched sets are given", "drop it, or pass enriched")
     fit = fitted(source, key)
     associations = _given_or(association, stored_associations(source, key, Association))
-    reliabilities = _given_or(sure, [stored_replicability(source, key), stored_bootstrap(source, key)])
-    tests = _given_or(context_dependence, [stored_dependence(source, key)])
+    # A rank that was chosen brings evidence on every MCPC; what was stored for the purpose takes its place.
+    chosen = getattr(source, "rank_choice_", None)
+    halves = stored_replicability(source, key) or getattr(chosen, "replicability", None)
+    reliabilities = _given_or(sure, [halves, stored_bootstrap(source, key)])
+    tests = _given_or(context_dependence, [stored_dependence(source, key) or getattr(chosen, "dependence", None)])
     _check_tables(enriched, samples, associations, reliabilities, fit.names)
     _check_dependence(tests, len(fit.names))
     # Features are those before a PCA, in which poles can be read; loadings and sharing do not depend on it.
