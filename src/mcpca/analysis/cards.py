@@ -85,8 +85,8 @@ def describe(
         Results of ``associate``. "auto" takes those of all covariates that ``mcpca.tl.associate`` stored in an AnnData.
     sure : Replicability, Bootstrap, Precision, "auto" or None
         The result of ``model.replicability(X, y)``, ``model.bootstrap(X, y)`` or ``model.standard_errors()``. "auto"
-        takes what ``mcpca.tl.replicability`` and ``mcpca.tl.bootstrap`` stored in an AnnData, or what a model knows from
-        the choice of its rank.
+        takes what ``mcpca.tl.replicability`` and ``mcpca.tl.bootstrap`` stored in an AnnData, or what a model knows
+        from the choice of its rank.
     context_dependence : ContextDependence, "auto" or None
         The result of ``model.context_dependence(X, y)``. "auto" takes what ``mcpca.tl.context_dependence`` stored in an
         AnnData, or what a model knows from the choice of its rank.
