@@ -327,7 +327,6 @@ class ResidualTest:
             if self._refit_noise(deep, refined=False) and abs(self._misfit(deep)) > _CLEAN:
                 self._return_to(before)
         self._first_look(deep)
-        self._entries_are_heavy = self._has_heavy_entries(deep)
         together = self._in_all_contexts()
         for _ in range(_REFITS if refit else 0):
             before = self._state()
@@ -364,8 +363,8 @@ class ResidualTest:
             self._sizes = {}
             self.levels.clear()
 
-    def _has_heavy_entries(self, deep: int) -> bool:
-        """Whether variances of features vary between contexts more than those of Gaussian noise, well below all axes.
+    def _has_heavy_entries(self, r: int) -> bool:
+        """Whether variances of features vary between contexts more than those of Gaussian noise, outside r directions.
 
         ``f_i (v_ij / v_j - 1)^2 / 2`` is 1 on average, and more where single entries are large: a feature that has some
         in a context is a direction there, which the law knows nothing of, and draws keep. From up to 50 contexts.
@@ -374,7 +373,8 @@ class ResidualTest:
         some = varying[:: -(-len(varying) // _CONTEXTS_FOR_TAILS)]
         if self.null.contexts is None or self.null.isotropic or len(some) < 2:
             return False
-        V = self.V[:, :deep]
+        self.sums.grow(r)
+        V = self.V[:, :r]
         f = self.data.freedom[some][:, None]
         v = np.stack(list(self.data.each_of(lambda i: np.diag(projected(self.data.scaled(i), V)), some.tolist())))
         v = v / np.maximum(v.mean(axis=1, keepdims=True), np.finfo(float).tiny)
@@ -500,6 +500,7 @@ class ResidualTest:
         confirmed = guess is not None and not above(guess) and (guess == 0 or above(guess - 1))
         rank = guess if guess is not None and confirmed else self._search(above)
         self._fits = self._is_empty(rank) or abs(self._misfit(rank)) < _FITS + 2 * self._chance_of_bulk(rank)
+        self._entries_are_heavy = not self._is_empty(rank) and self._has_heavy_entries(rank)
         if self._trusts_law and rank and self._rests_on_few_rows(rank - 1):
             self._fits = False
         if not self._trusts_law:
