@@ -33,6 +33,7 @@ _LARGEST_RANK = 30
 # Least variance that is left to a feature, as a share of its own, and least share of it outside the directions: with
 # none at all it would be all of a direction.
 _LEAST_LEFT = 1e-2
+_ROUNDING = 1e-12  # of the largest variance, up to which one is rounding
 
 
 def largest_rank(p: int) -> int:
@@ -44,8 +45,10 @@ def noise_directions(half: SampleFits) -> Array:
     """Return ``D W`` (p, q), D = diag(1 / (sd sqrt(psi))): rows times this are z. Costs a basis of the half."""
     weights = half.n_samples - 1.0
     weights = weights / weights.sum()
-    by_sd = _inverse_roots(weights @ half.products.variances())
-    S = half.products.scaled(by_sd)
+    variances = weights @ half.products.variances()
+    by_sd = _inverse_roots(variances)
+    # Products cannot be multiplied by 0: a feature that never varies stays as it is, beside the others.
+    S = half.products.scaled(np.where(by_sd > 0, by_sd, by_sd[by_sd > 0].min(initial=1.0)))
     q = half.sweep.largest
     U = S.basis(q, q).vectors
     C = np.tensordot(weights, project(S, U), axes=1)
@@ -59,8 +62,10 @@ def noise_directions(half: SampleFits) -> Array:
 
 def _inverse_roots(variances: Array) -> Array:
     """Return one over the roots; 0 for a feature that never varies, which then has no part in any direction."""
-    roots = np.sqrt(np.maximum(variances, 0))
-    return np.divide(1, roots, out=np.zeros_like(roots), where=roots > 0)
+    # Variances by passes are differences of sums: those of a constant may be rounding.
+    varies = variances > _ROUNDING * variances.max(initial=0)
+    roots = np.sqrt(np.where(varies, variances, 1))
+    return np.where(varies, 1 / roots, 0.0)
 
 
 def in_directions(contexts: Contexts, directions: Array) -> tuple[ContextCovariances, Contexts]:
