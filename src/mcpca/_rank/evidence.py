@@ -7,8 +7,7 @@ rows, so that to first order
 
     1 - cos^2(two samples of all rows)  ~  (1 - cos^2(two halves)) / 2,
 
-and 0.8 between halves is 0.91 between samples of the size at hand. It also has to lie mostly in the directions that are
-above noise. Whether a component is found in other contexts, and
+and 0.8 between halves is 0.91 between samples of the size at hand. Whether a component is found in other contexts, and
 whether contexts differ in it, is reported and does not decide: an axis of a single context cannot come back in others,
 and one that all contexts share is real, if not multi-context.
 """
@@ -46,8 +45,7 @@ class Evidence:
     @property
     def recommended(self) -> Array:
         """Which components are recommended (r,)."""
-        comes_back: Array = self.halves.agreement > self.threshold
-        return comes_back if self.above_noise is None else comes_back & (self.above_noise > MOSTLY)
+        return self.halves.agreement > self.threshold
 
     @property
     def close(self) -> Array:

@@ -136,16 +136,16 @@ class RankSelection(Shown):
 
     @property
     def recommended(self) -> Array | None:
-        """Which MCPCs are recommended (r,): they come back in halves, and are above noise. None if not known."""
+        """Which MCPCs are recommended (r,): mean ``|cos|`` between halves above ``threshold``. None if not known."""
         return None if self.evidence is None else self.evidence.recommended
 
     @property
     def components(self) -> Any:
         """What is known of each MCPC: a pandas DataFrame with a row for each, or a dict of arrays without pandas.
 
-        "recommended" (mean ``|cos|`` between halves above ``threshold``, and above noise) and "replicates" (above 0.9),
-        that mean as "agreement", its interval from "low" to "high", and whether it is "close" to the threshold; whether
-        it is mostly "above noise"; "context agreement"
+        "recommended" (mean ``|cos|`` between halves above ``threshold``) and "replicates" (above 0.9), that mean as
+        "agreement", its interval from "low" to "high", and whether it is "close" to the threshold; whether most of it
+        is in directions "above noise"; "context agreement"
         for halves of the contexts; "context-dependent" with "context p" and "context q". None if nothing is known.
         """
         if self.evidence is None:
