@@ -1,5 +1,6 @@
 """Multi-context PCA: axes that explain variation in subsets of contexts, ``Cov(X_i) ~ A diag(b_i) A^T``."""
 
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from types import ModuleType
@@ -29,6 +30,7 @@ from ._model.removed_nuisance import RemovedNuisance
 from ._rank.paper_rule import RankChoice, choose_rank
 from ._rank.selection import RankSelection, select_rank
 from ._solvers.loadings import nonnegative_loadings
+from ._utils.other_package import moved_name as _moved_name
 from .exceptions import (
     DominantFeatureWarning,
     DoubtfulLabelsWarning,
@@ -114,6 +116,11 @@ if not TYPE_CHECKING:  # type checkers know them from above, and should go on to
         """Import a public submodule when it is first asked for: ``mcpca.analysis`` needs no import of its own."""
         if name in _SUBMODULES:
             return import_module(f"{__name__}.{name}")
+        moved = _moved_name(name)
+        if moved is not None:
+            # "from mcpca import NAME" asks from within importlib, and would hide the message of an AttributeError.
+            importing = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
+            raise (ImportError if importing else AttributeError)(moved)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -97,6 +97,7 @@ def _check_stack_values(A: Array, name: str) -> None:
         raise ValueError(
             f"{name}[{i}] is not symmetric: |S - S^T| reaches {gap:.3g} where |S| is {scale[i]:.3g}; "
             "pass covariances, or (S + S.transpose(0, 2, 1)) / 2 if the asymmetry is only noise."
+            + contexts_last(A, name)
         )
     _check_definite(A, scale, eps, name)
 
@@ -109,12 +110,25 @@ def probe(p: int) -> Array:
     return np.random.default_rng(0).uniform(0.5, 1.5, p)
 
 
+def contexts_last(A: Array, name: str) -> str:
+    """Return the way out for covariances stacked along the last axis, (p, p, k); "" for anything else."""
+    if A.ndim != 3 or A.shape[0] != A.shape[1] or A.dtype.kind not in "fiu" or not A.size:
+        return ""
+    # For the message only. Symmetry in the first two axes is what (p, p, k) has and a wrong (k, p, q) has not.
+    if float(np.abs(A - A.transpose(1, 0, 2)).max()) > 1e-8 * float(np.abs(A).max()):
+        return ""
+    return (
+        f" Its contexts seem to be along the last axis, as in the authors' package: pass {name}.transpose(2, 0, 1), of "
+        f"shape {(A.shape[2], *A.shape[:2])}."
+    )
+
+
 def check_stack_form(A: Array, name: str) -> None:
     """Raise where ``A`` is not a (k, p, p) stack of real numbers."""
     if A.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {A.dtype}; pass real covariances.")
     if A.ndim != 3 or A.shape[1] != A.shape[2]:
-        hint = " A single matrix is S[None]." if A.ndim == 2 else ""
+        hint = " A single matrix is S[None]." if A.ndim == 2 else contexts_last(A, name)
         raise ValueError(f"{name} must be a (k, p, p) stack of covariances, got shape {A.shape}.{hint}")
     if 0 in A.shape:
         raise ValueError(f"{name} is empty: shape {A.shape}; pass at least one context and one feature.")

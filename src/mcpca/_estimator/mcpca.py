@@ -46,6 +46,7 @@ from .._rank.selection import RankSelection
 from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import is_device_array, to_host
 from .._utils.component_names import component_names
+from .._utils.other_package import FIT, TRANSFORM, knows_other_options
 from .._utils.progress import reporting
 from .._utils.types import Array
 from .chunks_of_rows import add_chunk
@@ -257,6 +258,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Fitting
 
+    @knows_other_options(FIT)
     def fit(
         self,
         X: Any,
@@ -457,6 +459,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
     # Scores
 
+    @knows_other_options(TRANSFORM)
     def transform(
         self,
         X: Any,

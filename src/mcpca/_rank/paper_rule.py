@@ -22,6 +22,7 @@ from .._covariances.validation import check_covariances
 from .._linalg.canonical import ascore
 from .._solvers.plain import plain_runs
 from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.other_package import CHOOSE_RANK, knows_other_options
 from .._utils.printing import Shown, around, counted, span
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
@@ -102,6 +103,7 @@ class RankChoice(Shown):
         }
 
 
+@knows_other_options(CHOOSE_RANK)
 def choose_rank(
     S: Any,
     ranks: Iterable[int] | None = None,
