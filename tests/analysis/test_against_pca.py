@@ -60,6 +60,26 @@ def test_likenesses_are_as_the_paper_defines_them(data, model, corrected):
     assert found.best["component"].unique().tolist() == ["MCPC 1", "MCPC 2", "MCPC 3"]
 
 
+def test_by_projection_compares_the_direction_of_scores(data, model):
+    options = {"X": data.X, "y": data.y, "n_pcs": 4, "n_top": 30, "random_state": 0}
+    found = analysis.compare_with_pca(model, by="projection", **options)
+    W = np.linalg.pinv(model.components_)
+    W /= np.linalg.norm(W, axis=1, keepdims=True)
+    V = np.linalg.svd(data.X - data.X.mean(axis=0), full_matrices=False)[2][:4]
+    own = found.pairs[found.pairs["rows"] == "all rows"]
+    np.testing.assert_allclose(own["cosine"].to_numpy().reshape(3, 4), np.abs(W @ V.T), atol=1e-8)
+    # Nothing else changes.
+    other = analysis.compare_with_pca(model, **options)
+    for name in ("variance_correlation", "overlap"):
+        np.testing.assert_array_equal(found.pairs[name], other.pairs[name])
+    assert np.abs(found.pairs["cosine"] - other.pairs["cosine"]).max() > 0.05
+    orthogonal = MCPCA(3, orthogonal=True, random_state=0).fit(data.X, data.y)
+    pair = [analysis.compare_with_pca(orthogonal, by=by, **options).pairs for by in ("components", "projection")]
+    np.testing.assert_allclose(pair[0]["cosine"], pair[1]["cosine"], atol=1e-10)
+    with pytest.raises(ValueError, match="by='scores' is unknown"):
+        analysis.compare_with_pca(model, by="scores", **options)
+
+
 def test_an_mcpc_that_is_a_pc_is_seen_and_one_that_is_not_is_not():
     """Orthogonal MCPCs of different size are PCs. Two oblique ones of equal size are none: PCs are their sum and
     difference, in every pooling in which they vary alike."""

@@ -246,3 +246,40 @@ def test_missing_gseapy_names_the_extra(monkeypatch, scores):
     monkeypatch.setitem(__import__("sys").modules, "gseapy", None)
     with pytest.raises(ImportError, match=r'pip install "mcpca\[analysis\]"'):
         analysis.enrichment(scores, "GO", method="enrichr")
+
+
+# Rows of the paper's Table S1: members of a set among the 200 genes at a pole, members in all, p-value, odds ratio.
+TABLE_S1 = [
+    ("Epithelial Mesenchymal Transition", 70, 200, 5.00999164462356e-92, None),
+    ("Leydig Precursor Cell Fetal Gonad Human", 44, 221, 8.67894560477825e-45, 31.2694480660582),
+    ("Fibroblast Skin Mouse", 31, 90, 7.02653297920666e-40, 61.375087754488),
+    ("T Cell Peripheral Blood Human", 19, 48, 3.74156972800138e-26, 71.565822061345),
+    ("Collagen Fibril Organization", 16, 45, 2.72627611683316e-21, 59.2833583208395),
+    ("Enterocyte Progenitor Cell Small Intestine", 19, 134, 8.63124382297007e-17, 17.9685323084314),
+    ("Coagulation", 19, 138, 1.51853068731862e-16, None),
+    ("Skin Development", 11, 69, 8.34285824420906e-11, 19.8104360518153),
+    ("Epithelial Cell Ovarian Cortex Human", 5, 9, 1.16002439624355e-8, 126.897435897435),
+    ("Central Nervous System Development", 14, 288, 1.29653446938662e-6, 5.36386468879993),
+    ("Activated CD4+ T Cell Blood Human", 4, 11, 3.0310483972e-6, 57.7055393586005),
+    ("Spermatogenesis", 9, 135, 8.81478258082678e-6, 7.35751682872101),
+    ("Dendritic Cell Decidua Human", 3, 7, 3.34730337971703e-5, 75.3654822335025),
+    ("Schwann Cell Skin Human", 3, 9, 7.91555905106562e-5, 50.238578680203),
+]
+
+
+def test_p_values_of_the_papers_table_are_those_of_20000_genes():
+    scores = pd.DataFrame({"MCPC 1": np.linspace(1, -1, 1000)}, index=[f"g{i}" for i in range(1000)])
+    sets = {
+        name: [*(f"g{i}" for i in range(overlap)), *(f"not measured {i}" for i in range(size - overlap))]
+        for name, overlap, size, _, _ in TABLE_S1
+    }
+    found = analysis.enrichment(scores, sets, n=200, background=20_000)
+    own = found[found["pole"] == "positive"].set_index("set").loc[list(sets)]
+    assert own["overlap"].tolist() == [row[1] for row in TABLE_S1]
+    assert own["size"].tolist() == [row[2] for row in TABLE_S1]
+    # Enrichr computes p to about four digits of its logarithm (in all 3,426 rows, to 1.01e-4 of it).
+    np.testing.assert_allclose(np.log(own["p"]), np.log([row[3] for row in TABLE_S1]), rtol=1.01e-4)
+    # Its odds ratios are those of the same table of 2 by 2, exactly.
+    for _, a, K, _, ratio in TABLE_S1:
+        if ratio is not None:
+            assert a * (20_000 - K - 200 + a) / ((200 - a) * (K - a)) == pytest.approx(ratio, rel=1e-12)

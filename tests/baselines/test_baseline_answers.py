@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from axes import orthonormal
+from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
 from mcpca import ascore, context_covariances
@@ -54,6 +55,41 @@ def test_hogsvd_is_the_mean_of_all_quotients(rng, k):
     found = run("hogsvd", D, 5)
     assert 1 - ascore(found.components, V.real, method="optimal") < 1e-10
     np.testing.assert_allclose(np.sort(found.extras["eigenvalues"]), np.sort(w.real), rtol=1e-9)
+
+
+def test_hogsvd_of_products_takes_rows_as_they_are(rng):
+    A, B, _ = random_problem(rng, 4, 6, 6)
+    X = [
+        rng.standard_normal((n, 6)) * np.sqrt(b + 0.1) @ A.T + i
+        for i, (n, b) in enumerate(zip((30, 60, 90, 20), B, strict=True))
+    ]
+    D = np.stack([x.T @ x for x in X])
+    found = run("hogsvd", X, 6, of="products").components
+    assert 1 - ascore(found, run("hogsvd", D, 6).components) < 1e-10
+    assert 1 - ascore(found, run("hogsvd", X, 6).components) > 1e-3  # covariances are something else
+    with pytest.raises(ValueError, match=r"of='products' needs rows, and X is a stack"):
+        run("hogsvd", D, 6, of="products")
+    with pytest.raises(ValueError, match="of='rows' is unknown"):
+        run("hogsvd", D, 6, of="rows")
+
+
+def test_ordinary_k_means_of_axes_keeps_signs_apart(rng):
+    data = make_contexts(8, 12, 3, n_samples=2000, density=1, orthogonal=True, random_state=1)
+    S = context_covariances(data.X, data.y).covariances
+    found = run("pca_c", S, 3, kmeans="vectors", random_state=0)
+    axes = np.concatenate([np.linalg.eigh(Si)[1][:, -3:].T for Si in S])
+    axes *= np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1))
+    reference = KMeans(3, n_init=50, random_state=0).fit(axes).cluster_centers_.T
+    assert 1 - ascore(found.components, reference, method="optimal") < 1e-6
+    # An axis whose largest entry is in doubt is split in two; clusters of lines do not care.
+    tilted = np.array([[1 + e, -1 + e, 0] for e in (0.01, -0.01, 0.01, -0.01)])
+    S = np.einsum("kp,kq->kpq", tilted, tilted) + 1e-6 * np.eye(3)
+    lines = run("pca_c", S, 1, random_state=0).components[:, 0]
+    vectors = run("pca_c", S, 1, kmeans="vectors", random_state=0).components[:, 0]
+    assert abs(lines @ [1, -1, 0]) / np.sqrt(2) > 0.999
+    assert abs(vectors @ [1, -1, 0]) / np.sqrt(2) < 0.9
+    with pytest.raises(ValueError, match="kmeans='points' is unknown"):
+        run("pca_c", S, 2, kmeans="points")
 
 
 def test_common_subspace_of_hogsvd(rng):

@@ -8,7 +8,8 @@ import time
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.spatial.distance import pdist
+from scipy.stats import pearsonr, spearmanr
 from threadpoolctl import threadpool_info
 
 import mcpca
@@ -416,6 +417,16 @@ def test_context_consistency_is_spearmans(rng):
     expected = [[spearmanr(v, w).statistic for v in vectors] for w in vectors]
     np.testing.assert_allclose(found[1:, 1:], expected, atol=1e-12)
     assert np.isnan(context_consistency([FitAtRank(np.zeros((9, 3)), rng.random((2, 3)))])).all()
+
+
+def test_context_consistency_of_the_authors_is_pearsons_of_standardised_loadings(rng):
+    loadings = [rng.gamma(1, size=(7, r)) * rng.gamma(1, size=r) for r in (3, 5)]
+    fits = [FitAtRank(np.zeros((9, B.shape[1])), B) for B in loadings]
+    found = context_consistency(fits, as_authors=True)
+    # Their znorm over contexts, then SciPy's distances.
+    pairs = [pdist((B - B.mean(axis=0)) / B.std(axis=0), "correlation") for B in loadings]
+    np.testing.assert_allclose(found[0, 1], pearsonr(*pairs).statistic)
+    assert abs(found[0, 1] - context_consistency(fits)[0, 1]) > 0.01
 
 
 def test_pairwise_measures_have_the_curves_as_diagonals(selection):

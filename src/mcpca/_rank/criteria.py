@@ -111,10 +111,12 @@ def hold_out(contexts: Contexts, whole: SampleFits, ranks: Sequence[int]) -> dic
     return {"projection similarity": projection, "loading similarity": loading}
 
 
-def context_consistency(fits: Sequence[FitAtRank | None]) -> Array:
+def context_consistency(fits: Sequence[FitAtRank | None], *, as_authors: bool = False) -> Array:
     """Return for every pair of ranks (m, m) Spearman's correlation of the context-context correlations of loadings.
 
-    NaN where fewer than three contexts, or a single component, leave nothing to correlate.
+    ``as_authors`` is the authors' code instead: loadings of each MCPC are first centred over contexts and divided by
+    their standard deviation, and the correlation over pairs is Pearson's. NaN where fewer than three contexts, or a
+    single component, leave nothing to correlate.
     """
     consistency = np.full((len(fits),) * 2, np.nan)
     known = []
@@ -122,12 +124,13 @@ def context_consistency(fits: Sequence[FitAtRank | None]) -> Array:
     for i, fit in enumerate(fits):
         if fit is not None and fit.B.shape[0] > 2 and fit.B.shape[1] > 1:
             # Rows of unit length around their mean: their products are Pearson's correlations between contexts.
-            Z = _unit_rows(_centred_rows(fit.B))
+            B = _unit_rows(_centred_rows(fit.B.T)).T if as_authors else fit.B
+            Z = _unit_rows(_centred_rows(B))
             # Each pair of contexts once, without the diagonal of ones.
             correlations = (Z @ Z.T)[np.triu_indices(len(Z), 1)]
             if np.ptp(correlations) > 0:  # equal ones have no rank correlation
                 known.append(i)
-                orders.append(rankdata(correlations))
+                orders.append(correlations if as_authors else rankdata(correlations))
     if known:
         # Spearman's correlation is Pearson's of the ranks.
         Z = _unit_rows(_centred_rows(np.array(orders)))

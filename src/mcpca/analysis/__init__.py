@@ -17,6 +17,7 @@ from .features import feature_scores, gene_scores, top_features
 from .gene_sets import read_gmt
 from .hazards import Survival, survival
 from .links import link_recall, links_of_sets
+from .logistic import logistic_model
 from .samples import group_medians, sample_scores, top_samples
 from .trees import ContextTree, context_tree, tree_distances
 
@@ -38,6 +39,7 @@ __all__ = [
     "group_medians",
     "link_recall",
     "links_of_sets",
+    "logistic_model",
     "read_gmt",
     "sample_scores",
     "survival",

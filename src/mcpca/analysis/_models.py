@@ -107,7 +107,7 @@ def penalised_likelihood(D: Array, x: Array, free: int) -> tuple[float, Array]:
     beta = np.zeros(D.shape[1])
     value = _penalised(D, x, beta)
     for _ in range(_MAX_STEPS):
-        probability, information = _information(D, beta)
+        probability, information = information_of(D, beta)
         # Firth's score equations: U_j = sum_i (x_i - p_i + h_i (1/2 - p_i)) D_ij, with the leverages h_i of the
         # weighted design, h_i = w_i d_i^T I^-1 d_i.
         weights = probability * (1 - probability)
@@ -132,7 +132,7 @@ def penalised_likelihood(D: Array, x: Array, free: int) -> tuple[float, Array]:
     return value, beta
 
 
-def _information(D: Array, beta: Array) -> tuple[Array, Array]:
+def information_of(D: Array, beta: Array) -> tuple[Array, Array]:
     """Return the probabilities (k,) and Fisher's information D^T diag(p (1 - p)) D (c, c)."""
     log_odds = np.clip(D @ beta, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
     probability = 1 / (1 + np.exp(-log_odds))
@@ -144,7 +144,7 @@ def _penalised(D: Array, x: Array, beta: Array) -> float:
     """Return the log-likelihood plus log det(information) / 2."""
     log_odds = D @ beta
     log_likelihood = x @ log_odds - np.logaddexp(0, log_odds).sum()  # logaddexp: log(1 + e^t) without overflow
-    log_determinant = np.linalg.slogdet(_information(D, beta)[1])[1]
+    log_determinant = np.linalg.slogdet(information_of(D, beta)[1])[1]
     return float(log_likelihood + log_determinant / 2)
 
 

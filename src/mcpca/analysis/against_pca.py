@@ -8,7 +8,7 @@ that it stands beside the best by chance, from ``_random_axes``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -102,13 +102,14 @@ def compare_with_pca(
     n_random: int = 199,
     random_state: Any = 0,
     key: str = "mcpca",
+    by: Literal["components", "projection"] = "components",
 ) -> PCAComparison:
     """Compare each MCPC with the PCs of all rows together and with those of each context.
 
     Three measures of similarity, each 1 for a PC that equals the MCPC: the paper's evidence that PCA does not show an
     MCPC (Fig. 4E-F).
 
-    - "cosine": ``|a_j^T v|`` of the MCPC and the PC's axis;
+    - "cosine": ``|a_j^T v|`` of the MCPC, or of its projection (``by``), and the PC's axis;
     - "variance_correlation": Spearman's correlation over contexts of the variance along the PC, ``v^T S_i v``, with the
       loadings b_ij;
     - "overlap": the share of the ``n_top`` rows with the highest (or lowest) MCPC scores that are also among the
@@ -146,6 +147,9 @@ def compare_with_pca(
         For these.
     key : str
         Name of the fit in an AnnData.
+    by : {"components", "projection"}
+        What "cosine" compares with PCs: the MCPC itself, a_j; or the direction along which its scores are measured, the
+        j-th row of ``pinv(A)``, as the authors' code does. They are the same for orthonormal MCPCs.
 
     Returns
     -------
@@ -165,6 +169,8 @@ def compare_with_pca(
     n_top = check_integer(n_top, "n_top", 1)
     n_random = check_integer(n_random, "n_random", 0)
     rng = as_generator(random_state)
+    if by not in ("components", "projection"):
+        raise ValueError(f"by={by!r} is unknown; choose 'components' or 'projection'.")
     rows = read_rows(source, key, X, y)
     fit = rows.fit
     chosen = chosen_components(components, fit.names)
@@ -175,7 +181,8 @@ def compare_with_pca(
             f"n_top={n_top} rows at each of two ends, but there are {len(member)}; n_top <= {len(member) // 2}."
         )
     sets: dict[str, list[int] | None] = {OVERALL: None, **_sets_of_contexts(source, key, rows, groups)}
-    A = rows.components[:, chosen]
+    A = rows.components if by == "components" else _projection_directions(rows)
+    A = A[:, chosen]
     loadings = fit.compared(corrected)
     B = loadings.values[:, chosen]
     # Not centred: a shift of a whole column does not change which rows are at its ends.
@@ -210,6 +217,12 @@ def compare_with_pca(
     pairs = pd.concat([part for _, part in sorted(parts, key=_first)], ignore_index=True)
     table = pd.DataFrame([record for _, record in sorted(best, key=_first)])
     return PCAComparison(table, pairs, n_top, n_random, loadings.words)
+
+
+def _projection_directions(rows: FittedRows) -> Any:
+    """Return the rows of ``pinv(A)`` as columns of unit length (q, r)."""
+    W = rows.space.projection.T
+    return W / np.linalg.norm(W, axis=0)
 
 
 def _first(pair: tuple[int, Any]) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.cluster import KMeans
 
 from .._utils.arguments import check_integer
 from .._utils.types import Array
@@ -78,16 +79,23 @@ def _overall(problem: Problem) -> Array:
     contexts=(1, None),
     in_paper=True,
 )
-def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100) -> MethodOutput:
+def pca_c(problem: Problem, *, n_init: int = 10, max_iter: int = 100, kmeans: str = "lines") -> MethodOutput:
     """Top r principal axes of each context, clustered into r groups up to sign; the groups' means.
 
     k-means of lines: a line belongs to the centre with the largest |cos|, and a centre is the mean of its lines after
     each has been given the sign of the centre; of ``n_init`` starts by k-means++ the tightest end is kept. Axes with no
     variance are left out. Cost O(k p^3) for the axes, O(k r^2 p) a sweep; memory O(k p^2 + k r p).
+
+    ``kmeans="vectors"`` is ordinary k-means of the axes as vectors, the largest entry of each positive, which is what
+    the authors' code does: an axis and its negative are then far apart, although they are one axis.
     """
     n_init = check_integer(n_init, "n_init", 1)
     max_iter = check_integer(max_iter, "max_iter", 1)
+    if kmeans not in ("lines", "vectors"):
+        raise ValueError(f"kmeans={kmeans!r} is unknown; choose 'lines', or 'vectors' for ordinary k-means.")
     lines = _context_axes(problem)
+    if kmeans == "vectors":
+        return _cluster_vectors(lines, problem, n_init, max_iter)
     best = _cluster_lines(lines, problem.r, problem.rng, max_iter)
     for _ in range(n_init - 1):
         other = _cluster_lines(lines, problem.r, problem.rng, max_iter)
@@ -137,6 +145,22 @@ def _context_axes(problem: Problem) -> Array:
     # Eigenvectors without variance are any basis of the null space, and would only add noise to the clusters.
     present = w > 10 * _EPS * problem.S.shape[1] * np.maximum(w[:, :1], np.finfo(float).tiny)
     return np.ascontiguousarray(V.transpose(0, 2, 1)[present])
+
+
+def _cluster_vectors(lines: Array, problem: Problem, n_init: int, max_iter: int) -> MethodOutput:
+    """Group axes (n, p) by ordinary k-means, min sum |v - c|^2, with the signs that PCA of scikit-learn gives them."""
+    largest = np.abs(lines).argmax(axis=1)
+    vectors = lines * np.sign(lines[np.arange(len(lines)), largest])[:, None]
+    if len(vectors) < problem.r:
+        raise ValueError(
+            f"Contexts have {len(vectors)} axes with variance, fewer than r={problem.r} clusters; lower r, or take "
+            "kmeans='lines'."
+        )
+    seed = int(problem.rng.integers(2**31))
+    fit = KMeans(problem.r, n_init=n_init, max_iter=max_iter, random_state=seed).fit(vectors)
+    settled = fit.n_iter_ < max_iter
+    note = f"{len(vectors)} axes of contexts as vectors in {problem.r} clusters, squared distances {fit.inertia_:.2g}."
+    return MethodOutput(fit.cluster_centers_.T, settled, (note,))
 
 
 class _Clusters(NamedTuple):
