@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .formats import column_of
+from .formats import column_of, read_table
+from .loaders import Rows
 from .stored import Array, Part, StoredRows, looks_like_counts, opened, read_frames, row_sums
 
 SPECIES = {
@@ -25,6 +26,14 @@ SPECIES = {
     "Callithrix jacchus": "Marmoset",
 }
 SPECIES_SCALE = 10_000.0
+AUTHORS_CELLS = 500_000  # of Perturb-seq, that axes were computed from
+AUTHORS_FILES = {
+    "human": "Human",
+    "chimp": "Chimpanzee",
+    "gorilla": "Gorilla",
+    "marmoset": "Marmoset",
+    "rhesus": "Macaque",
+}
 
 
 def luca(
@@ -33,10 +42,14 @@ def luca(
     diseases: Sequence[str] = ("lung adenocarcinoma", "LUAD"),
     cell_types: Sequence[str] = ("Cancer cells", "Tumor cells", "malignant cell"),
     min_cells: int = 200,
+    as_authors: bool = False,
 ) -> StoredRows:
     """Read the lung cancer atlas: cancer cells of patients with adenocarcinoma, without mitochondrial genes.
 
-    As in the paper contexts are patients with ``min_cells`` cancer cells, from whatever tissue; ``about`` has "stage".
+    As in the paper contexts are patients with ``min_cells`` cancer cells, from whatever tissue; ``about`` has "stage",
+    and "metastasis", the share of a patient's cells, of any kind, that come from one, where the file has "origin".
+    ``as_authors`` is luca.ipynb: genes with ``var["mito"]`` are left out, and patients need more than ``min_cells``
+    cancer cells of any disease. (Its 82 donors, 21 of them "III or IV", are those of all diseases; 53 were fitted.)
 
     Looked at: the atlas' own export (github.com/icbi-lab/luca, analyses/80_export_atlas/81_export_atlas.py) and
     CELLxGENE's schema 7.1. There ``donor_id`` is the patient, ``disease`` the name of MONDO:0005061, ``ann_fine`` has
@@ -44,8 +57,8 @@ def luca(
     IV" and "non-cancer"; X is log-normalised and counts are in ``raw``; genes have Ensembl's names, and symbols are in
     ``feature_name``. The authors' own files have "patient", "condition" with "LUAD", "cell_type" with "Tumor cells",
     and symbols for names: read as well. Its table of genes (tables/symbol_to_ensembl.csv) has none whose symbol begins
-    with "MT-", so that leaving these out may leave out nothing. Not told by the paper: which release, the core or the
-    extended one (1.2 million cells).
+    with "MT-", so that leaving these out may leave out nothing; the authors' file has a column "mito". Not told by the
+    paper: which release, the core or the extended one (1.2 million cells).
     """
     with opened(path, "--luca") as file:
         obs, var = read_frames(file)
@@ -62,8 +75,9 @@ def luca(
             f"{_some(obs[disease])} and {_some(obs[cell_type])}."
         )
     names = obs[patient].astype(str).to_numpy()
-    counts = pd.Series(names[chosen]).value_counts()
-    enough = counts.index[counts >= min_cells]
+    counted = obs[cell_type].isin(cell_types).to_numpy() if as_authors else chosen
+    counts = pd.Series(names[counted]).value_counts()
+    enough = counts.index[counts > min_cells if as_authors else counts >= min_cells]
     if len(enough) < 2:
         raise ValueError(
             f"{len(enough)} patients in {path} have {min_cells} cancer cells, and a study needs two; the most are "
@@ -71,14 +85,20 @@ def luca(
         )
     rows = np.flatnonzero(chosen & np.isin(names, enough))
     symbols = _symbols(var)
-    columns = np.flatnonzero([not symbol.upper().startswith("MT-") for symbol in symbols])
+    mitochondrial = np.array([symbol.upper().startswith("MT-") for symbol in symbols])
+    if as_authors:
+        mitochondrial = var[column_of(var, ("mito",), path)].astype(bool).to_numpy()
+    columns = np.flatnonzero(~mitochondrial)
     about = pd.DataFrame({"stage": obs[stage].astype(str).to_numpy()[rows]})
-    return StoredRows(
-        (Part(Path(path), rows, columns),), names[rows], symbols[columns].tolist(), about, Path(path).name
-    )
+    if "origin" in obs:
+        away = pd.Series((obs["origin"] == "tumor_metastasis").to_numpy()).groupby(names).mean()
+        about["metastasis"] = away[names[rows]].to_numpy()
+    coding = (var["feature_type"] == "protein_coding").to_numpy()[columns] if "feature_type" in var else None
+    part = Part(Path(path), rows, columns)
+    return StoredRows((part,), names[rows], symbols[columns].tolist(), about, Path(path).name, coding)
 
 
-def replogle(path: Path, *, min_umis: float = 2000, min_cells: int = 300) -> StoredRows:
+def replogle(path: Path, *, min_umis: float = 2000, min_cells: int = 300, as_authors: bool = False) -> StoredRows:
     """Read genome-wide Perturb-seq: raw counts, contexts are perturbed genes with ``min_cells`` cells.
 
     As in the paper: cells with ``min_umis`` counts or more, scaled to 1000, log(1 + x); axes are those of all such
@@ -90,6 +110,9 @@ def replogle(path: Path, *, min_umis: float = 2000, min_cells: int = 300) -> Sto
     (github.com/sanderlab/scPerturb, ReplogleWeissman2022.py: the same cells and counts, "perturbation" added, symbols
     as index, 8.8 GB compressed). ``UMI_count`` is taken where it is there and sums of X elsewhere; which of them the
     paper means is not told, nor whether its 1,872 perturbations are genes or transcripts.
+
+    ``as_authors`` is perturbseq.ipynb: more than ``min_umis`` of ``UMI_count`` and more than ``min_cells`` cells of one
+    "gene", and axes of 500,000 of the cells, drawn at random.
     """
     with opened(path, "--replogle") as file:
         obs, var = read_frames(file)
@@ -98,16 +121,19 @@ def replogle(path: Path, *, min_umis: float = 2000, min_cells: int = 300) -> Sto
     gene = column_of(obs, ("gene", "perturbation"), path)
     sizes = obs["UMI_count"].to_numpy(float) if "UMI_count" in obs else row_sums(path)
     labels = obs[gene].astype(str).to_numpy()
-    enough = sizes >= min_umis
+    enough = sizes > min_umis if as_authors else sizes >= min_umis
     counts = pd.Series(labels[enough]).value_counts()
-    chosen = enough & np.isin(labels, counts.index[counts >= min_cells])
+    chosen = enough & np.isin(labels, counts.index[counts > min_cells if as_authors else counts >= min_cells])
     if not chosen.any():
         raise ValueError(
             f"{path} has no perturbation with {min_cells} cells of {min_umis:g} counts or more; the most are "
             f"{int(counts.max()) if len(counts) else 0}. Pass the whole file, or lower the bounds."
         )
     rows = np.flatnonzero(chosen)
-    part = Part(Path(path), rows, np.arange(len(var)), 1000.0, np.flatnonzero(enough))
+    pooled = np.flatnonzero(enough)
+    if as_authors and len(pooled) > AUTHORS_CELLS:
+        pooled = np.sort(np.random.default_rng(4).choice(pooled, AUTHORS_CELLS, replace=False))
+    part = Part(Path(path), rows, np.arange(len(var)), 1000.0, pooled)
     return StoredRows((part,), labels[rows], _symbols(var).tolist(), source=Path(path).name)
 
 
@@ -145,6 +171,43 @@ def species_cells(paths: Sequence[Path]) -> StoredRows:
     y = np.repeat(list(tables), [n for _, _, n, _ in tables.values()])
     source = ", ".join(f"{name} ({path.name})" for name, (path, *_) in tables.items())
     return StoredRows(parts, y, shared, pd.DataFrame({"species": y}), source)
+
+
+def species_tables(paths: Sequence[Path], genes: Path | None = None) -> Rows:
+    """Read the authors' tables of species: genes x cells, as CSV, one for each; values as they are.
+
+    Looked at: monkey_human_restored.ipynb, which reads human_data.csv, chimp_data.csv, gorilla_data.csv,
+    marmoset_data.csv and rhesus_data.csv (10,000 cells each, 11,034 of marmoset; names of genes in the first column)
+    and useful_genes(S6).csv, a column of orthologues without a header, and is left with 13,991 genes that all have. It
+    does not say how the tables were normalised.
+
+    Parameters
+    ----------
+    paths : paths
+        The species is the beginning of a file's name, before "_".
+    genes : path, optional
+        The orthologues; by default all genes that the tables have in common.
+    """
+    tables = {}
+    for path in map(Path, paths):
+        stem = path.name.split("_")[0].split(".")[0]
+        name = AUTHORS_FILES.get(stem.lower(), stem)
+        if name in tables:
+            raise ValueError(f"--species {path} is a second table of {name}; pass one for each species.")
+        tables[name] = read_table(path, "--species", sep=",", index_col=0)
+    if len(tables) < 3:
+        raise ValueError(f"--species has tables of {len(tables)} species, and a tree needs 3 or more.")
+    shared = set.intersection(*(set(map(str, table.index)) for table in tables.values()))
+    if genes is not None:
+        listed = read_table(genes, "--genes", sep=",", header=None, dtype=str)
+        shared &= set(listed[0])
+    if len(shared) < 2:
+        raise ValueError(f"The tables of --species have {len(shared)} genes in common, of those of --genes.")
+    order = sorted(shared)
+    X = [table.set_axis(table.index.astype(str), axis=0).loc[order].to_numpy(np.float64).T for table in tables.values()]
+    y = np.repeat(list(tables), [len(own) for own in X])
+    source = ", ".join(f"{name} ({Path(path).name})" for name, path in zip(tables, paths, strict=True))
+    return Rows(np.vstack(X), y, order, pd.DataFrame({"species": y}), source)
 
 
 def _shared_genes(frames: Sequence[pd.DataFrame]) -> tuple[list[str], list[Array]]:

@@ -27,6 +27,7 @@ FICTION = (
     *("fantasy", "science fiction", "historical fiction", "thriller", "western", "sea stories", "war stories"),
     "humorous stories",
 )
+LONGEST = 600  # characters from which on the authors leave a sentence out
 # From where a sentence ends to where the next begins: a mark, perhaps a closing quote, space, then a capital or quote.
 _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Dr|St|Prof|Rev|Capt|Col|Gen|Hon|vol|chap|fig|[A-Z])\.$")
@@ -42,6 +43,7 @@ def gutenberg(
     last: int = 1919,
     years: int = 20,
     verbose: Any = True,
+    as_authors: bool = False,
 ) -> Rows:
     """Read PG-19 and a Gutenberg catalogue, find sentences with a word, and embed it by a language model.
 
@@ -51,10 +53,11 @@ def gutenberg(
     ...), and code of others that reads ``pg_catalog.csv`` (Text#, Type, Issued, Title, Language, Authors, Subjects,
     LoCC, Bookshelves). PG-19 ends with 1918, so periods are the paper's.
 
-    Not told by the paper, and chosen here: keywords are looked for in subjects and bookshelves, titles not; works with
-    keywords of both forms are left out, "science fiction" being fiction; "human" is a whole word, "Human" too; contexts
-    with fewer than 50 sentences are left out. Project Gutenberg has renamed bookshelves since the data set was made, so
-    that its own catalogue of today gives other forms to some works.
+    Not told by the paper, and chosen here: keywords are looked for in subjects and bookshelves, titles not, at the
+    beginning of words; works with keywords of both forms are left out, "science fiction" being fiction; "human" is a
+    whole word, "Human" too; contexts with fewer than 50 sentences are left out. The authors' code
+    (join_deepmind_extract_metadata.ipynb, text.ipynb) does otherwise: see ``as_authors``. Project Gutenberg has renamed
+    bookshelves since the data set was made, so that its own catalogue of today gives other forms to some works.
 
     Parameters
     ----------
@@ -67,14 +70,22 @@ def gutenberg(
         As for ``mcpca.analysis.contextual_embeddings``.
     first, last, years : int
         Years of publication that count, and the length of a period.
+    as_authors : bool
+        As the authors ran it: keywords in subjects alone and anywhere in a word, so that "psychological" has "logic";
+        works with keywords of both forms are fiction; sentences of less than 600 characters; periods are
+        (1800, 1820], ..., (1900, 1920]; no context is left out for having few sentences.
     """
     from mcpca.analysis import contextual_embeddings
 
-    works = _works(Path(pg19), catalogue, first, last)
+    if as_authors:
+        first, last = first + 1, last + 1  # 1801 to 1820 is their first period
+    works = _works(Path(pg19), catalogue, first, last, as_authors)
     found: dict[str, list[Any]] = {name: [] for name in ("sentence", "work", "year", "form", "period")}
     for work, text in works:
         for sentence in sentences_with(text.read_text(encoding="utf-8", errors="replace"), word):
-            period = first + (work["year"] - first) // years * years
+            if as_authors and len(sentence) >= LONGEST:
+                continue
+            period = first + (work["year"] - first) // years * years - int(as_authors)  # named by its first year
             title = f"{work['title']} ({work['year']})"
             for name, value in zip(found, (sentence, title, work["year"], work["form"], period), strict=True):
                 found[name].append(value)
@@ -86,7 +97,7 @@ def gutenberg(
     known = np.isfinite(X).all(axis=1)
     features = [f"dimension {i + 1}" for i in range(X.shape[1])]
     rows = Rows(X[known].astype(np.float64), y[known], features, about[known].reset_index(drop=True), "PG-19")
-    return rows.keep(50)
+    return rows.keep(2 if as_authors else 50)
 
 
 def sentences_with(text: str, word: str) -> list[str]:
@@ -105,17 +116,29 @@ def sentences_with(text: str, word: str) -> list[str]:
     return [piece for piece in pieces if has(piece)]
 
 
-def form_of(words: str) -> str | None:
-    """Return "science" or "fiction" by the paper's keywords; None where a work has none of them, or both."""
+def form_of(words: str, *, as_authors: bool = False) -> str | None:
+    """Return "science" or "fiction" by the paper's keywords; None where a work has none of them, or both.
+
+    A keyword counts at the beginning of a word: "novels" has "novel", and "psychological" does not have "logic".
+    ``as_authors`` looks anywhere, and takes a work that has both for fiction.
+    """
     lower = words.lower()
-    fiction = any(word in lower for word in FICTION)
+    if as_authors:
+        if any(word in lower for word in FICTION):
+            return "fiction"
+        return "science" if any(word in lower for word in SCIENCE) else None
+    fiction = _begins(FICTION, lower)
     # "Science fiction" has a keyword of both; the paper lists it under fiction.
-    rest = re.sub(r"science fiction", "", lower)
-    science = any(word in rest for word in SCIENCE)
+    science = _begins(SCIENCE, lower.replace("science fiction", ""))
     return None if fiction == science else ("fiction" if fiction else "science")
 
 
-def _works(pg19: Path, catalogue: Path, first: int, last: int) -> list[tuple[dict[str, Any], Path]]:
+def _begins(keywords: tuple[str, ...], lower: str) -> bool:
+    """Whether one of the keywords is at the beginning of a word."""
+    return re.search(rf"\b(?:{'|'.join(map(re.escape, keywords))})", lower) is not None
+
+
+def _works(pg19: Path, catalogue: Path, first: int, last: int, as_authors: bool) -> list[tuple[dict[str, Any], Path]]:
     """Return works of known form and year whose text is there, with the path of the text."""
     listing = pg19 / "metadata.csv"
     if not listing.is_file():
@@ -123,7 +146,7 @@ def _works(pg19: Path, catalogue: Path, first: int, last: int) -> list[tuple[dic
     texts = {path.stem: path for path in pg19.glob("**/*.txt")}
     if not texts:
         raise FileNotFoundError(f"{pg19} has no texts (ID.txt in it or below it); get PG-19 with them.")
-    forms = dict(_forms(catalogue))
+    forms = dict(_forms(catalogue, as_authors))
     works = []
     with open(listing, encoding="utf-8", newline="") as file:
         for row in csv.reader(file):
@@ -142,8 +165,9 @@ def _works(pg19: Path, catalogue: Path, first: int, last: int) -> list[tuple[dic
     return works
 
 
-def _forms(catalogue: Path) -> Iterator[tuple[str, str]]:
-    """Yield (id, form) of each work whose subjects or bookshelves tell it."""
+def _forms(catalogue: Path, as_authors: bool) -> Iterator[tuple[str, str]]:
+    """Yield (id, form) of each work whose subjects, or bookshelves unless as the authors do, tell it."""
+    keys = ("subjects",) if as_authors else ("subjects", "bookshelves")
     if Path(catalogue).is_dir() or Path(catalogue).suffix == ".parquet":
         table = _read_parquet(catalogue)
     else:
@@ -154,13 +178,13 @@ def _forms(catalogue: Path) -> Iterator[tuple[str, str]]:
                 known = json.loads(text)
             except json.JSONDecodeError as error:
                 raise ValueError(f"{catalogue}: METADATA is no JSON ({error}): {text[:60]!r}.") from error
-            form = form_of(" ".join(str(known.get(key, "")) for key in ("subjects", "bookshelves")))
+            form = form_of(" ".join(str(known.get(key, "")) for key in keys), as_authors=as_authors)
             if form:
                 yield str(known.get("text_id", "")), form
         return
     need_columns(table, ["Text#", "Subjects", "Bookshelves"], catalogue)
     for name, subjects, shelves in zip(table["Text#"], table["Subjects"], table["Bookshelves"], strict=True):
-        form = form_of(f"{subjects} {shelves}")
+        form = form_of(subjects if as_authors else f"{subjects} {shelves}", as_authors=as_authors)
         if form:
             yield str(name), form
 

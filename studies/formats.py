@@ -11,6 +11,9 @@ import pandas as pd
 
 from .loaders import Rows
 
+AUTHORS_SAMPLES = ("Primary Tumor",)
+AUTHORS_LINES = 50  # a type needs more lines than that in the phenotypes
+
 
 def xena(
     expression: Path,
@@ -19,6 +22,7 @@ def xena(
     *,
     sample_types: Sequence[str] = ("Primary Tumor", "Primary Blood Derived Cancer - Peripheral Blood"),
     min_rows: int = 30,
+    as_authors: bool = False,
 ) -> Rows:
     """Read tables of UCSC Xena: genes x samples, and the phenotype of samples; primary tumours by cancer type.
 
@@ -41,7 +45,13 @@ def xena(
         As above; "OS" is 1 for death.
     sample_types, min_rows
         The samples that count, and how many a type must have.
+    as_authors : bool
+        As the authors ran it (tcga.ipynb): "Primary Tumor" alone; types with more than 50 lines of any kind of sample
+        in the phenotypes; missing values are 0, so that a tumour which the table of expression does not have is a row
+        of zeros ("measured" in ``about`` tells). ``sample_types`` and ``min_rows`` are then theirs.
     """
+    if as_authors:
+        sample_types, min_rows = AUTHORS_SAMPLES, 2
     about = read_table(phenotype, "--phenotype", encoding_errors="replace")
     sample = column_of(about, ("sample", "sampleID"), phenotype)
     kind = column_of(about, ("sample_type", "_sample_type"), phenotype)
@@ -50,6 +60,14 @@ def xena(
     types = about.loc[about[kind].isin(sample_types), cancer].dropna().astype(str)
     columns = [str(name) for name in read_table(expression, "--xena", nrows=0).columns]
     shared = [name for name in columns[1:] if name in types.index]
+    if as_authors:
+        lines = about[cancer].value_counts()
+        wanted = types[types.isin(lines.index[lines > AUTHORS_LINES])]
+        there = set(columns)
+        unmeasured = [str(name) for name in wanted.index if name not in there]
+        shared = [name for name in shared if name in wanted.index]
+    else:
+        unmeasured = []
     if not shared:
         raise ValueError(
             f"{expression} and {phenotype} have no primary tumour in common: samples are {columns[1:4]} and "
@@ -64,11 +82,18 @@ def xena(
     )[shared]
     values = table.to_numpy()
     whole = np.isfinite(values).all(axis=1)
+    if as_authors:
+        values = np.hstack([np.nan_to_num(values, nan=0.0), np.zeros((len(values), len(unmeasured)), np.float32)])
+        whole[:] = True
+    shared = [*shared, *unmeasured]
     known = pd.DataFrame({"patient": [name[:12] for name in shared]})
+    known["measured"] = np.arange(len(shared)) < len(shared) - len(unmeasured)
     if survival is not None:
         times = read_table(survival, "--survival")
         need_columns(times, ["sample", "OS", "OS.time"], survival)
         times = times.drop_duplicates("sample").set_index("sample").reindex(shared)
+        if "cancer type abbreviation" in times:
+            known["abbreviation"] = times["cancer type abbreviation"].to_numpy()
         known["time"], known["event"] = times["OS.time"].to_numpy(float), times["OS"].to_numpy(float)
     X = np.ascontiguousarray(values[whole].T, dtype=np.float64)
     genes = [str(name) for name in table.index[whole]]

@@ -156,18 +156,23 @@ def melanoma(data: Path) -> Rows:
     return Rows(a["X"].astype(np.float64), a["context"], list(map(str, a["genes"])), source="melanoma").keep(60)
 
 
-def papalexi(data: Path) -> Rows:
-    """THP-1 cells by 299 random genes, log-normalised counts; contexts are knocked-out genes.
+def papalexi(data: Path, *, by: str = "context") -> Rows:
+    """THP-1 cells by 299 random genes, log-normalised counts; contexts are knocked-out genes, or guides (by="grna").
+
+    ``about`` has "target", the gene, and "replicate".
 
     Sizes of cells are sums over these genes, since those over all genes are not in the file.
     """
-    keys = ("data", "indices", "indptr", "genes", "context")
+    keys = ("data", "indices", "indptr", "genes", "context", *(("grna", "bio_rep") if by == "grna" else ()))
     a = read_arrays(data, "perturb_papalexi", "papalexi_thp1_counts.npz", keys)
     shape = len(a["context"]), len(a["genes"])
     counts = csr_matrix((a["data"], a["indices"], a["indptr"]), shape=shape).toarray().astype(np.float64)
     some = counts.sum(axis=1) > 0
-    rows = Rows(log_normalised(counts[some]), a["context"][some], list(map(str, a["genes"])), source="THP-1 knock-outs")
-    return rows.keep(60)
+    about = pd.DataFrame({"target": a["context"][some]})
+    if by == "grna":
+        about["replicate"] = a["bio_rep"][some]
+    genes = list(map(str, a["genes"]))
+    return Rows(log_normalised(counts[some]), a[by][some], genes, about, "THP-1 knock-outs").keep(60)
 
 
 def norman(data: Path) -> Rows:
@@ -196,10 +201,11 @@ def primates(data: Path) -> Rows:
     return Rows(X, about["species"].to_numpy(), list(map(str, table.index)), about, "brain regions").keep(4)
 
 
-def human(data: Path) -> Rows:
+def human(data: Path, *, as_authors: bool = False) -> Rows:
     """Sentences with the word "human" by their embeddings; contexts are form and period.
 
-    The paper's six periods of 20 years, 1800 to 1919, and its two forms.
+    The paper's six periods of 20 years, 1800 to 1919, and its two forms. ``as_authors`` takes their periods, (1800,
+    1820] and so on, sentences of less than 600 characters, and contexts of any size.
     """
     a = read_arrays(data, "text_human", "human_minilm_embeddings.npz", ("X", "row", "genre", "period"))
     path = require_file(data, "text_human", "human_sentences.jsonl.gz")
@@ -219,8 +225,13 @@ def human(data: Path) -> Rows:
             "period": a["period"].astype(int),
         }
     )
+    if as_authors:
+        about["period"] = 1800 + (about["year"] - 1801) // 20 * 20
     y = np.array([f"{form} {period}" for form, period in zip(about["form"], about["period"], strict=True)])
     rows = Rows(
         a["X"].astype(np.float64), y, [f"dimension {i + 1}" for i in range(a["X"].shape[1])], about, "sentences"
     )
-    return rows.take(about["period"].between(1800, 1900).to_numpy()).keep(50)
+    chosen_rows = about["period"].between(1800, 1900)
+    if as_authors:
+        chosen_rows &= about["sentence"].str.len() < 600
+    return rows.take(chosen_rows.to_numpy()).keep(2 if as_authors else 50)

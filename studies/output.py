@@ -18,6 +18,7 @@ import pandas as pd
 
 RESULTS = "results.json"
 _DIGITS = 6  # significant, of numbers in results.json
+METHOD_COLUMNS = ["in the paper's Methods", "as it was run here", "what came out"]
 CLAIM_COLUMNS = ["claim", "in the paper", "here", "by chance", "holds here"]
 
 
@@ -40,6 +41,7 @@ class Report:
         self._on_page: list[str] = []
         self._figures: dict[str, bytes] = {}
         self._claims: list[list[str]] = []
+        self._methods: list[list[str]] = []
 
     def say(self, line: str) -> None:
         """Tell progress."""
@@ -71,14 +73,19 @@ class Report:
         word = holds if isinstance(holds, str) else ("yes" if holds else "no")
         self._claims.append([claim, paper, here, chance, word])
 
+    def method(self, sentence: str, here: str, output: str) -> None:
+        """Keep the line of one sentence of the paper's Methods: what was done for it, and what came out."""
+        self._methods.append([sentence, here, output])
+
     def results(self) -> dict[str, Any]:
         """Return all that a write-up needs, as JSON has it."""
         shown = {name: _as_json(self._tables[name]) for name in self._on_page}
         claims = {"claims": {"columns": CLAIM_COLUMNS, "rows": self._claims}} if self._claims else {}
+        methods = {"methods": {"columns": METHOD_COLUMNS, "rows": self._methods}} if self._methods else {}
         return {
             "study": self.study,
             "numbers": self.numbers,
-            "tables": shown | claims,
+            "tables": shown | claims | methods,
             "figures": sorted(self._figures),
         }
 
@@ -101,6 +108,8 @@ class Report:
             if self._claims:
                 claims = pd.DataFrame(self._claims, columns=CLAIM_COLUMNS)
                 claims.to_csv(parts / "claims.csv", index=False)
+            if self._methods:
+                pd.DataFrame(self._methods, columns=METHOD_COLUMNS).to_csv(parts / "methods.csv", index=False)
             (parts / RESULTS).write_text(text, encoding="utf-8")
             for part in sorted(parts.iterdir(), key=lambda path: path.name == RESULTS):
                 os.replace(part, directory / part.name)

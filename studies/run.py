@@ -1,8 +1,9 @@
-"""Run the studies: ``python studies/run.py STUDY --data DIR --output DIR``; ``all`` runs the six on one folder of data.
+"""Run the studies: ``python studies/run.py STUDY --data DIR --output DIR``; ``all`` runs them on one folder of data.
 
 Each study leaves results.json (every number of its write-up), tables as CSV and figures as PNG in OUTPUT/STUDY. With
 the options of the paper's own files a study reads these in place of the data at hand, and results go to a folder that
-is named for them too, as in OUTPUT/patients_luca.
+is named for them too, as in OUTPUT/patients_luca. ``--as-text`` and ``--as-authors`` run the paper's Methods sentence
+by sentence instead, on either kind of data, into OUTPUT/patients_text or OUTPUT/patients_authors.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from threadpoolctl import threadpool_limits  # comes with scikit-learn
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from studies import digits, human, patients, perturb, primates, tcga
+from studies import as_authors, digits, guides, human, patients, perturb, primates, tcga
 from studies.output import Report
 
-STUDIES = ("digits", "tcga", "patients", "perturb", "primates", "human")
+STUDIES = ("digits", "tcga", "patients", "perturb", "guides", "primates", "human")
 # The option that names the paper's own files, where a study has one.
 SOURCES = {"tcga": "xena", "patients": "luca", "perturb": "replogle", "primates": "species", "human": "pg19"}
 
@@ -38,14 +39,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--permutations", type=int, default=200, metavar="N", help="of labels, for chance; 200 by default"
     )
+    version = made.add_mutually_exclusive_group()
+    version.add_argument("--as-authors", action="store_true", help="the paper's Methods as its authors ran them")
+    version.add_argument("--as-text", action="store_true", help="the paper's Methods as the text has them")
     paper = made.add_argument_group("the paper's own files")
     paper.add_argument("--xena", type=Path, metavar="FILE", help="tcga: genes x samples of UCSC Xena")
     paper.add_argument("--phenotype", type=Path, metavar="FILE", help="tcga: phenotypes of samples, with --xena")
-    paper.add_argument("--survival", type=Path, metavar="FILE", help="tcga: times of survival, with --xena")
+    paper.add_argument("--survival", type=Path, metavar="FILE", help="tcga: times of survival, of Xena's samples")
+    paper.add_argument("--sets", type=Path, nargs="+", default=(), metavar="GMT", help="tcga, patients: gene sets")
+    paper.add_argument("--axis", metavar="MCPC", help="tcga: the MCPC for survival, such as 'MCPC 10'")
+    paper.add_argument("--type", metavar="NAME", help="tcga: the cancer type for survival")
     paper.add_argument("--luca", type=Path, metavar="FILE", help="patients: the lung cancer atlas, .h5ad")
     paper.add_argument("--replogle", type=Path, metavar="FILE", help="perturb: raw counts of Perturb-seq, .h5ad")
-    paper.add_argument("--links", type=Path, nargs="+", metavar="GMT", help="perturb: gene sets, with --replogle")
-    paper.add_argument("--species", type=Path, nargs="+", metavar="FILE", help="primates: one .h5ad for each species")
+    paper.add_argument("--links", type=Path, nargs="+", metavar="FILE", help="perturb: gene sets, with --replogle")
+    paper.add_argument("--species", type=Path, nargs="+", metavar="FILE", help="primates: a file for each species")
+    paper.add_argument("--genes", type=Path, metavar="FILE", help="primates: orthologues, with the authors' CSV files")
     paper.add_argument("--tree", metavar="NEWICK", help="primates: the known tree, with --species")
     paper.add_argument("--pg19", type=Path, metavar="DIR", help="human: PG-19, texts and metadata.csv")
     paper.add_argument("--catalogue", type=Path, metavar="FILE", help="human: catalogue of Project Gutenberg, CSV")
@@ -79,14 +87,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def kind_of_run(name: str, given: argparse.Namespace) -> str:
-    """Return the name of a run: that of the study, or with that of the paper's files, as in "patients_luca"."""
+    """Return the name of a run: that of the study, with that of the paper's files or the version of its Methods."""
+    version = version_of(given)
+    if version:
+        return f"{name}_{version}"
     source = SOURCES.get(name)
     return f"{name}_{source}" if source and getattr(given, source) else name
+
+
+def version_of(given: argparse.Namespace) -> str | None:
+    """Return "authors" or "text" where the command line asks for the paper's Methods."""
+    return "authors" if given.as_authors else ("text" if given.as_text else None)
 
 
 def _task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], None]:
     """Return what to run: on the paper's files where they are named, on the data at hand otherwise."""
     n = given.permutations
+    if version_of(given):
+        return as_authors.task(name, given, report)
     if name == "tcga" and given.xena:
         if not given.phenotype:
             raise ValueError("--xena needs --phenotype, which says what cancer a sample is of.")
@@ -105,7 +123,10 @@ def _task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], 
         return lambda: human.run_pg19(given.pg19, given.catalogue, given.model, report, n)
     if given.data is None:
         raise ValueError(f"Study {name} needs --data DIR, or the options of the paper's files; --help lists them.")
-    module = {m.__name__.rsplit(".", 1)[-1]: m for m in (digits, human, patients, perturb, primates, tcga)}[name]
+    if name == "tcga":
+        return lambda: tcga.run(given.data, report, n, given.survival)
+    modules = (digits, guides, human, patients, perturb, primates)
+    module = {m.__name__.rsplit(".", 1)[-1]: m for m in modules}[name]
     return lambda: module.run(given.data, report, n)
 
 

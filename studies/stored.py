@@ -81,7 +81,8 @@ class Part:
 class StoredRows:
     """Rows of a study as ``loaders.Rows`` has them, except that the values stay in their files.
 
-    ``y``, ``about`` and the rows of ``parts``, one part after the other, are in the same order.
+    ``y``, ``about`` and the rows of ``parts``, one part after the other, are in the same order. ``coding`` says of each
+    feature whether it is a gene of a protein, where the file tells.
     """
 
     parts: tuple[Part, ...]
@@ -89,6 +90,7 @@ class StoredRows:
     features: list[str]
     about: pd.DataFrame = field(default_factory=pd.DataFrame)
     source: str = ""
+    coding: Array | None = None
 
     def take(self, rows: Array) -> StoredRows:
         """Return some of the rows, by a mask; those that axes are computed from stay the same."""

@@ -21,15 +21,18 @@ from .chance import Array, Chance, centred_by_context, permuted_fits, spread
 from .known import MICRORNA_SETS, organ_of
 from .loaders import Rows, pooled_axes, tcga_mirna, tcga_mrna
 from .output import Report
+from .survival_types import survival_by_type, with_times
 
 N_PCS = 50  # pooled PCs to look for an MCPC in
 MISSED = 0.7  # |cos| below which no pooled PC is called the same axis
 KINDS = ("specific", "shared", "broad")
 
 
-def run(data: Path, report: Report, permutations: int = 200) -> None:
-    """Study the data at hand: microRNAs of 31 types, and genes of 6 of them."""
+def run(data: Path, report: Report, permutations: int = 200, times: Path | None = None) -> None:
+    """Study the data at hand: microRNAs of 31 types, and genes of 6 of them; with a table of survival, that by type."""
     rows = tcga_mirna(data)
+    rows = rows if times is None else with_times(rows, times)
+    report.add(timed=int(rows.about["time"].notna().sum()) if times is not None else 0)
     model, scores, shared = study_types(rows, report, "", 100, permutations, sets=MICRORNA_SETS)
     small = tcga_mrna(data)
     other, other_scores, _ = study_types(small, report, "mrna_", 50, permutations, rank=len(np.unique(small.y)))
@@ -135,6 +138,8 @@ def study_types(
     )
     if "time" in rows.about and chosen is not None:
         _survival(report, prefix, model, chosen, Z, rows)
+    if "time" in rows.about:
+        survival_by_type(model, Z, rows, report, permutations, prefix)
     return model, scores, chosen
 
 

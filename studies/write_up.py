@@ -103,6 +103,8 @@ def write(output: Path, docs: Path = DOCS) -> list[Path]:
 def read_template(name: str) -> str:
     """Return the template of a study; a line ``<!-- include NAME -->`` stands for the text of parts/NAME.md."""
     path = TEMPLATES / f"{name}.md"
+    if name.rsplit("_", 1)[-1] in ("authors", "text"):
+        path = TEMPLATES / "methods.md"  # the paper's Methods, line by line, of any study
     if not path.is_file():
         known = sorted(one.stem for one in TEMPLATES.glob("*.md"))
         raise FileNotFoundError(f"{path} is missing: study {name!r} has no template. There are {known}.")

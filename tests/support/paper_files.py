@@ -63,13 +63,16 @@ def write_luca(path, anndata):
         parts.append((rng.standard_normal((n, 5)) * np.sqrt(b)) @ A.T + 0.1 * rng.standard_normal((n, 12)))
         stage = ["I", "II", "III", "IV"][i // 4] if i < 15 else "III or IV"
         own = {"donor_id": f"P{i}", "uicc_stage": stage, "disease": "lung adenocarcinoma", "ann_fine": "Cancer cells"}
-        obs += [own | {"ann_coarse": "Epithelial cell"}] * n
+        origin = "tumor_metastasis" if i % 3 == 0 else "tumor_primary"
+        obs += [own | {"ann_coarse": "Epithelial cell", "origin": origin}] * n
     table = pd.DataFrame(obs).set_axis([f"cell {i}" for i in range(len(obs))])
     table.loc[table.index[-1], "ann_fine"] = "Club"
     table.loc[table.index[-2], "disease"] = "squamous cell lung carcinoma"
     order = rng.permutation(len(table))  # patients are not one after the other
     symbols = [f"GENE{i}" for i in range(11)] + ["MT-CO1"]
     var = pd.DataFrame({"feature_name": symbols}, index=[f"ENSG{i:011d}" for i in range(12)])
+    var["mito"] = [i in (0, 11) for i in range(12)]  # the symbol of the first does not tell
+    var["feature_type"] = ["protein_coding"] * 9 + ["lncRNA"] * 3
     X = csr_matrix(np.vstack(parts)[order].astype(np.float32))
     anndata.AnnData(X, obs=table.iloc[order].astype("category"), var=var).write_h5ad(path)
     return path
@@ -129,6 +132,38 @@ def write_species(folder, anndata):
         obs = pd.DataFrame({"organism": pd.Categorical([name] * 80)}, index=[f"c{j}" for j in range(80)])
         anndata.AnnData(X.astype(np.float32), obs=obs, var=var).write_h5ad(folder / f"{i}-{i}.h5ad")
     return sorted(folder.glob("*.h5ad"))
+
+
+def write_species_tables(folder):
+    """The authors' layout: genes x cells as CSV, one for each species, and a list of orthologues.
+
+    Spreads along four axes move apart as species do, marmoset the furthest.
+    """
+    rng = np.random.default_rng(0)
+    A = study_data.axes_on([(0, 1), (2, 3), (4, 5), (6, 7)], 10)
+    paths = []
+    for i, name in enumerate(("human", "chimp", "gorilla", "rhesus", "marmoset")):
+        b = np.array([9, 7, 5, 3]) + np.array([0, 0.2, 2.5, 6, 14])[i] * np.array([1, -0.3, 0.5, 0.2])
+        X = (rng.standard_normal((1500, 4)) * np.sqrt(b)) @ A.T + 0.05 * rng.standard_normal((1500, 10))
+        genes = [f"G{j}" for j in range(10)] + [f"only in {name}"]
+        table = pd.DataFrame(np.column_stack([X, np.ones(1500)]).T, index=genes)
+        paths.append(folder / f"{name}_data.csv")
+        table.round(4).to_csv(paths[-1])
+    (folder / "useful_genes(S6).csv").write_text("\n".join([f"G{j}" for j in range(9)] + ["absent"]))
+    return paths, folder / "useful_genes(S6).csv"
+
+
+def write_pair_files(folder):
+    """CORUM's, SIGNOR's and Reactome's layouts, each with a gene that is linked to itself."""
+    pd.DataFrame({"ComplexID": [1, 2], "subunits_gene_name": ["A;B;B", "C;X"]}).to_csv(
+        folder / "corum_humanComplexes.txt", sep="\t", index=False
+    )
+    pd.DataFrame({"ENTITYA": ["A", "C", "E"], "EFFECT": "up", "ENTITYB": ["B", "C", None]}).to_csv(
+        folder / "signor.tsv", sep="\t", index=False
+    )
+    reactome = [["1", "R-1", "A [cytosol]", "P1"], ["1", "R-2", "A [nucleus]", "P1"], ["2", "R-3", "B [cytosol]", "P1"]]
+    pd.DataFrame(reactome).to_csv(folder / "NCBI2Reactome_PE_Pathway.txt", sep="\t", header=False, index=False)
+    return folder / "corum_humanComplexes.txt", folder / "signor.tsv", folder / "NCBI2Reactome_PE_Pathway.txt"
 
 
 def write_pg19(folder):
