@@ -45,7 +45,7 @@ benchmark: $(VENV)/.benchmark
 paper: $(VENV)/.demo
 	$(BIN)/python -m mcpca.paper --output paper-output $(PAPER)
 
-# Six studies of real data, about two minutes each on one core: make studies DATA=DIR, or with STUDY=tcga one of them.
+# Studies of real data, about two minutes each on one core: make studies DATA=DIR, or with STUDY=tcga one of them.
 STUDY ?= all
 # Said before anything is installed, which a recipe is too late for.
 ifeq ($(DATA),)

@@ -1,1 +1,1 @@
-"""Six studies of real data, each one command: ``python studies/run.py STUDY --data DIR --output DIR``."""
+"""Studies of real data, each one command: ``python studies/run.py STUDY --data DIR --output DIR``."""

@@ -145,7 +145,8 @@ def species_cells(paths: Sequence[Path]) -> StoredRows:
     ``obs`` or, in newer ones, in ``uns``; elsewhere the file's own name is the species. Genes of other species used to
     be given as their human orthologues, and now have names of their own: whichever of the index, ``feature_name`` and
     ``gene_name`` has most genes in common is used. Not told by the paper: whose cells it took, of which kinds, how
-    normalised, and how orthologues were found; so this is a likely source and no more.
+    normalised, and how orthologues were found; so this is a likely source and no more. The authors' own tables are for
+    ``species_tables``.
     """
     tables: dict[str, tuple[Path, pd.DataFrame, int, bool]] = {}
     for path in map(Path, paths):

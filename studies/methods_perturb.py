@@ -100,7 +100,8 @@ def methods(
         "Lowest and highest 5% of similarity called; recall with mean PCs, with loadings, with standard deviations or "
         "variance of PCs; the best rank of each",
         "every column standardised, side by side, and again; loadings before non-negative least squares; variances of "
-        "PCs; pairs of a perturbation with itself among those called"
+        f"PCs; pairs of a perturbation with itself among those called, {2 / (len(names) + 1):.1%} of all pairs and the "
+        "nearest of them"
         if as_authors
         else "cosine similarity of means and loadings as they are; standard deviations of PCs",
         f"loadings raise recall in {int((gain > 0).sum())} of {len(gain)} collections, mean gain {gain.mean():+.3f}; "

@@ -336,7 +336,7 @@ def _claims(report: Report, prefixes: Sequence[str]) -> None:
         )
         report.claim(
             f"Loadings add to mean PCs, both standardised ({name})",
-            "not in the paper",
+            "not in its text; the authors' code standardises twice",
             f"found together: {n[f'{prefix}_scaled_found']}; mean gain {n[f'{prefix}_scaled_mean_gain']:+.2f}, "
             f"q < 0.05: {n[f'{prefix}_scaled_better']}",
             "see the table of gains",

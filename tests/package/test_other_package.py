@@ -66,6 +66,16 @@ def test_options_of_transform_and_of_the_choice_of_the_rank(truth, stack):
             mcpca.choose_rank(stack, **{option: True})
 
 
+def test_centring_by_a_bool_and_fit_transform(truth):
+    model = MCPCA(3, random_state=0).fit(truth.X, truth.y)
+    with pytest.raises(ValueError, match=r"center=True is no mean; None, the default, .* numpy.zeros\(6\) leaves rows"):
+        model.transform(truth.X, truth.y, center=True)
+    np.testing.assert_allclose(model.transform(truth.X, center=np.zeros(6)), truth.X @ model.projection_.T)
+    for option in ("return_list", "center"):
+        with pytest.raises(TypeError, match=rf"fit\(\) has no argument '{option}'"):
+            model.fit_transform([truth.X[truth.y == i] for i in range(5)], **{option: True})
+
+
 def test_signatures_and_checks_stay(truth):
     for method in (MCPCA.fit, MCPCA.transform):
         parameters = inspect.signature(method).parameters

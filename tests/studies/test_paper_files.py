@@ -337,7 +337,12 @@ def runs(tmp_path_factory):
 
 # What a page must name: the file, and what was planted in it.
 NAMED = {
-    "tcga_xena": ["`expression.xena.gz`, types by `phenotype.tsv`", "480, primary, of 6 types", "**Survival**"],
+    "tcga_xena": [
+        "`expression.xena.gz`, types by `phenotype.tsv`",
+        "480, primary, of 6 types",
+        "**Survival**",
+        "**Survival by type.**",
+    ],
     "patients_luca": [
         "`luca.h5ad`",
         "15 patients with 200 or more (200 to 202)",
@@ -387,7 +392,9 @@ def test_no_number_is_typed_into_templates_of_such_runs():
     for name in NAMED:
         text = re.sub(r"\{[^}]*\}|`[^`]*`", "", write_up.read_template(name))
         assert re.findall(r"(?<![\w.{])\d+\.\d+(?!\w)", text) == []
-    with pytest.raises(FileNotFoundError, match=r"study 'tcga_gtex' has no template. There are \['digits', 'human', "):
+    with pytest.raises(
+        FileNotFoundError, match=r"study 'tcga_gtex' has no template. There are \['digits', 'guides', 'human', "
+    ):
         write_up.read_template("tcga_gtex")
 
 

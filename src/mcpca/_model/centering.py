@@ -141,6 +141,11 @@ class ContextMeans:
         return self.means.astype(np.float64, copy=False)
 
     def _check(self, mean: Any) -> Array:
+        if isinstance(mean, bool):  # an option of the authors' package
+            raise ValueError(
+                f"center={mean} is no mean; None, the default, takes the fitted means, and numpy.zeros("
+                f"{self.n_features}) leaves rows as they are."
+            )
         unmasked = check_unmasked(to_host(mean), "center", "give a number for every feature")
         m = np.asarray(unmasked, dtype=np.float64)
         if m.shape != (self.n_features,) or not np.isfinite(m).all():

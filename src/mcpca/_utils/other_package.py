@@ -29,15 +29,18 @@ NAMES = {
     "myutils": "nothing of it is needed here",
     "compiler_options": "nothing of it is needed here: there is no compiler to choose",
 }
+TRANSFORM = {
+    "return_list": "a list of contexts gives a list of scores, and one matrix with its labels, transform(X, y), one "
+    "array in the order of its rows",
+}
 FIT = {
     "plot_A": "fit, then call mcpca.plotting.plot_top_features(model), or plot_component_images if features are pixels",
     "plot_B": "fit, then call mcpca.plotting.plot_loadings(model)",
     "store_tensor": "covariances are those of mcpca.context_covariances(X, y), and of the model model.covariances()",
     "scree_plot": "fit, then call mcpca.plotting.plot_scree(model)",
-}
-TRANSFORM = {
-    "return_list": "a list of contexts gives a list of scores, and one matrix with its labels, transform(X, y), one "
-    "array in the order of its rows",
+    # fit_transform passes these on to fit.
+    "center": "fit(X), then transform(X, center=...), where None, the default, takes the fitted means",
+    **TRANSFORM,
 }
 CHOOSE_RANK = {
     "rank_range": "candidates are the second argument, ranks",

@@ -109,7 +109,8 @@ def link_recall(
         Similarity is 1 - distance.
     standardize : bool
         First centre every mean, loading or standard deviation over contexts and divide it by its standard deviation.
-        The paper mentions no such step; without it, what is added counts by its scale, and loadings are variances.
+        The paper's text mentions no such step, and the authors' code does it twice; without it, what is added counts by
+        its scale, and loadings are variances.
     permutations : int
         How many times contexts exchange their names, at random; 0 leaves chance out (NaN).
     random_state : int, Generator, RandomState or None
