@@ -176,14 +176,13 @@ def _against_pcs(
         "; ".join(f"{name} {row['coefficient']:.3g} (p = {row['p']:.2g})" for name, row in fitted.iloc[1:].iterrows()),
     )
     report.add(model_p=fitted["p"][axis], pc_means=", ".join(chosen) or "none", pc_sds=int((top < 0.05).sum()))
-    if chosen:
-        name = by_mean.loc[chosen]["p"].idxmin()
-        r, p = spearmanr(means[name], B[axis])
-        report.method(
-            "The loading is not correlated with the mean of the PC that is (Fig. S3G)",
-            f"{axis} and the mean of {name}",
-            f"Spearman {r:.2f}, p = {p:.2g}",
-        )
+    sentence = "The loading is not correlated with the mean of the PC that is (Fig. S3G)"
+    if not chosen:
+        report.method(sentence, f"the first {len(by_mean)} PCs", "no PC has a mean that goes with stage by both tests")
+        return
+    name = by_mean.loc[chosen]["p"].idxmin()
+    r, p = spearmanr(means[name], B[axis])
+    report.method(sentence, f"{axis} and the mean of {name}", f"Spearman {r:.2f}, p = {p:.2g}")
 
 
 def _metastasis(loading: pd.Series, rows: Rows | StoredRows, report: Report, as_authors: bool) -> None:

@@ -439,6 +439,48 @@ def test_runs_from_the_command_line_have_pages(tmp_path):
     assert len(results["tables"]["methods"]["rows"]) >= 5
 
 
+@pytest.fixture(scope="module")
+def authors_runs(tmp_path_factory):
+    """Every study as the authors ran it, on small files in the paper's formats, from the command line."""
+    folder = tmp_path_factory.mktemp("paper")
+    for name in ("species", "pg19"):
+        (folder / name).mkdir()
+    expression, phenotype, survival = paper_files.write_xena(folder)
+    pg19, catalogue = paper_files.write_pg19(folder / "pg19")
+    paths, listed = paper_files.write_species_tables(folder / "species")
+    (folder / "sets.gmt").write_text("set\t\tGENE1\tGENE2\tGENE3\n")
+    options = {
+        "tcga": ["--xena", expression, "--phenotype", phenotype, "--survival", survival, "--sets", folder / "sets.gmt"],
+        "patients": [
+            *("--luca", paper_files.write_luca(folder / "luca.h5ad", anndata), "--sets", folder / "sets.gmt"),
+        ],
+        "perturb": [
+            *("--replogle", paper_files.write_replogle(folder / "raw.h5ad")),
+            *("--links", paper_files.write_links(folder / "GO.gmt"), *paper_files.write_pair_files(folder)),
+        ],
+        "primates": ["--species", *paths, "--genes", listed],
+        "human": ["--pg19", pg19, "--catalogue", catalogue],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mcpca.analysis, "contextual_embeddings", paper_files.embed)
+        patch.setattr(methods_primates, "RANKS", (3, 4))
+        for study, given in options.items():
+            arguments = [study, *map(str, given), "--output", str(folder / "out"), "--permutations", "3"]
+            assert run.main([*arguments, "--as-authors"]) == 0
+    return folder / "out"
+
+
+def test_each_study_runs_as_the_authors_ran_it(authors_runs, tmp_path):
+    assert write_up.main([str(authors_runs), "--docs", str(tmp_path)]) == 0
+    for study in as_authors.TITLES:
+        page = (tmp_path / f"{study}_authors.md").read_text(encoding="utf-8")
+        assert not re.search(r"\{[a-z_.]+[}:]|<!--|\bNone\b|data at hand|not run", page), study
+        results = json.loads((authors_runs / f"{study}_authors" / RESULTS).read_text())
+        lines_of = results["tables"]["methods"]["rows"]
+        assert all(sentence and output for sentence, _, output in lines_of)
+        assert len(lines_of) >= {"tcga": 7, "patients": 10, "perturb": 3, "primates": 6, "human": 5}[study]
+
+
 PAGES = [f"{study}_{version}" for study in as_authors.TITLES if study != "patients" for version in as_authors.VERSIONS]
 
 
