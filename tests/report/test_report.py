@@ -26,7 +26,7 @@ from mcpca.datasets import make_contexts
 from mcpca.report import render, write_report
 from mcpca.report._encode import as_json, packed, rounded
 from mcpca.report._rows import _principal_axes
-from mcpca.report._words import AUTHORS, TITLE
+from mcpca.report._words import ARXIV, AUTHORS, TITLE, YEAR
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -444,6 +444,10 @@ def test_citation_is_that_of_the_project(page):
     families, given = (re.findall(rf'{key}: "(.+)"', cff) for key in ("family-names", "given-names"))
     assert [f"{a} {b}" for a, b in zip(given, families, strict=True)] == list(AUTHORS)
     assert f'title: "{TITLE}"' in cff
+    assert f'value: "arXiv:{ARXIV}"' in cff
+    assert f'url: "https://arxiv.org/abs/{ARXIV}"' in cff
+    assert f"year: {YEAR}" in cff
+    assert all(str(one) in content(page)["citation"][form] for one in (ARXIV, YEAR) for form in ("text", "bibtex"))
     assert all(name in content(page)["citation"][form] for name in AUTHORS for form in ("text", "bibtex"))
 
 

@@ -29,6 +29,8 @@ _ROWS_PER_MCPC = 10  # fewer in a context make its loadings uncertain
 _MOST_CHARACTERS = 60  # of a name in a sentence
 _UNCONVERGED = 1e-2  # residual of the leading directions after passes over rows
 
+ARXIV = "2601.15239"
+YEAR = 2026
 AUTHORS = (
     "Kexin Wang",
     "Salil Bhate",
@@ -71,11 +73,13 @@ def citation() -> dict[str, str]:
             "@article{mcpca,",
             f"  title  = {{{TITLE}}},",
             f"  author = {{{' and '.join(AUTHORS)}}},",
+            f"  journal = {{arXiv preprint arXiv:{ARXIV}}},",
+            f"  year   = {{{YEAR}}},",
             f"  note   = {{Software: {software}}}",
             "}",
         ]
     )
-    return {"text": f"{people}. {TITLE}. Software: {software}.", "bibtex": bibtex}
+    return {"text": f"{people}. {TITLE}. arXiv {ARXIV}, {YEAR}. Software: {software}.", "bibtex": bibtex}
 
 
 def findings(
