@@ -3,6 +3,7 @@
 import json
 import re
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,7 +39,15 @@ from studies import cells  # noqa: E402
 
 
 def quiet(name="methods"):
-    return Report(name, lambda line: None)
+    return Light(name, lambda line: None)
+
+
+class Light(Report):
+    """A report whose figures are made and not rendered, which takes most of the time."""
+
+    def figure(self, name, drawn, *, dpi=100):
+        plt.close(getattr(drawn, "figure", drawn))
+        self._figures[f"{self.study}_{name}.png"] = b""
 
 
 def lines(report):
@@ -584,6 +593,26 @@ def test_survival_by_type_finds_what_is_planted_and_little_by_chance(tmp_path):
     table.assign(sample="other").to_csv(tmp_path / "survival.tsv", sep="\t", index=False)
     with pytest.raises(ValueError, match="has none of the patients"):
         survival_types.with_times(rows, tmp_path / "survival.tsv")
+
+
+def test_survival_goes_with_the_data_at_hand(tmp_path):
+    (tmp_path / "data").mkdir()
+    data = study_data.write_all(tmp_path / "data")
+    rows = loaders.tcga_mirna(data)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"sample": [f"{one}-01" for one in rows.about["patient"]], "OS": 1})
+    table.assign(**{"OS.time": rng.exponential(300, len(table)) + 1}).to_csv(
+        tmp_path / "times.tsv", sep="\t", index=False
+    )
+    report = Light("tcga", lambda line: None)
+    given = run.parser().parse_args(["tcga", "--data", str(data), "--survival", str(tmp_path / "times.tsv")])
+    given.permutations = 2
+    run._task("tcga", given, report)()
+    results = report.results()
+    assert results["numbers"]["timed"] == len(rows.y)
+    assert results["numbers"]["survival_types"] == 7
+    page = write_up.fill(write_up.read_template("tcga"), results)
+    assert "**Survival by type.** Every MCPC in each of 7 types" in page
 
 
 # Guides
