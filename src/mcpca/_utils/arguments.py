@@ -114,7 +114,7 @@ def check_rank(r: Any, p: int, name: str = "n_components") -> int:
     """Return the rank as an int in [1, p]."""
     way_out = f"MCPCA needs 1 <= {name} <= n_features; choose a rank of at most {p}."
     # Only for those who asked for more components than features, and not for zero of them.
-    if isinstance(r, numbers.Integral) and r > p:
+    if isinstance(r, numbers.Integral) and int(r) > p:
         way_out += " More components than features, from many contexts: mcpca.overcomplete(S, r)."
     return check_integer(r, name, 1, p, way_out)
 
