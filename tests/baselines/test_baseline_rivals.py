@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from axes import orthonormal
 
-from mcpca import ascore
+from mcpca import ascore, decompose
 from mcpca.baselines import perpca, run, stablepca
 from twins import compose, sampled_problem
 
@@ -92,6 +92,24 @@ def test_several_axes_maximise_their_weighted_variances(rng):
     for Z in 0.05 * rng.standard_normal((50, 9, 9)):
         turned = np.linalg.solve(np.eye(9) - (Z - Z.T) / 2, np.eye(9) + (Z - Z.T) / 2) @ best
         assert objective(turned) <= objective(best)
+
+
+def test_orthogonal_maximum_likelihood_is_where_the_weights_change_nothing(rng):
+    """With the weights of its own axes, those of ``decompose(solver="ml", orthogonal=True)`` are stationary."""
+    n = np.array([300, 500, 400, 200])
+    X = rows_of(rng, orthonormal(rng, 9, 3), rng.uniform(0.5, 4, (4, 3)), np.array([0.1, 0.5, 1.0, 0.2]), n)
+    S = np.stack([np.cov(x, rowvar=False) for x in X])
+    V = decompose(S, 3, solver="ml", orthogonal=True, n_samples=n, tol=1e-10, random_state=0).components
+    along = np.einsum("pj,kpq,qj->kj", V, S, V)
+    e = (np.einsum("kpp->k", S) - along.sum(axis=1)) / 6
+    W = (n - 1)[:, None] * (along / e[:, None] - 1) / along
+    pull = np.einsum("kj,kpq,qj->pj", W, S, V)
+    inside = V.T @ pull
+    np.testing.assert_allclose(pull, V @ inside, atol=1e-5 * np.abs(pull).max())
+    np.testing.assert_allclose(inside, inside.T, atol=1e-5 * np.abs(pull).max())
+    # So it is not for the weights of one context more.
+    other = np.einsum("kj,kpq,qj->pj", W * np.array([[5.0], [1], [1], [1]]), S, V)
+    assert np.abs(other - V @ (V.T @ other)).max() > 1e-3 * np.abs(other).max()
 
 
 def test_weights_pay_where_contexts_differ_in_noise():

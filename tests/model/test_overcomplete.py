@@ -146,6 +146,22 @@ def test_it_prints_what_is_less_certain(rng):
     assert "5 of 7 came out as maxima of their own; the others are less certain." in str(fewer)
 
 
+def test_one_feature_and_one_context(rng):
+    np.testing.assert_allclose(overcomplete(np.array([[[2.0]], [[3.0]]]), 1).loadings, [[2], [3]])
+    S = random_problem(rng, 1, 4, 4)[2]
+    top = np.linalg.eigh(S[0])[1][:, -1]
+    assert abs(overcomplete(S, 1, random_state=0).components[:, 0] @ top) > 1 - 1e-9
+
+
+def test_contexts_that_do_not_differ_or_do_not_vary(rng):
+    A, B, _ = random_problem(rng, 20, 5, 6)
+    B[:, 1] = 2 * B[:, 0]  # proportional: five independent covariances, for six components
+    with pytest.raises(RankExceedsDataError, match=r"r=6 exceeds .* covariances, 5: .*contexts that differ more"):
+        overcomplete(compose(A, B), 6)
+    with pytest.raises(RankExceedsDataError, match="The covariances are all zero"):
+        overcomplete(np.zeros((3, 4, 4)), 1)
+
+
 def test_errors_name_the_bound_and_the_way_out(rng):
     S = random_problem(rng, 20, 5, 4)[2]
     with pytest.raises(ValueError, match=r"r=11 is out of bounds: 1 <= r <= 10 .*p \(p - 1\) / 2; pass more contexts"):

@@ -159,7 +159,7 @@ def overcomplete(
     """
     S = check_covariances(S)
     k, p, _ = S.shape
-    most = min(k, p * (p - 1) // 2)
+    most = min(k, max(1, p * (p - 1) // 2))  # one component is determined whatever p is
     r = check_integer(
         r,
         "r",
@@ -214,6 +214,10 @@ def _row_space(T: Array, r: int, eps: float) -> tuple[Array, Array]:
     weight = np.where(upper[0] == upper[1], 1, np.sqrt(2))
     _, s, Vt = np.linalg.svd(T[:, upper[0], upper[1]] * weight, full_matrices=False)
     rank = int((s > 10 * eps * max(k, p) * s[0]).sum())
+    if rank == 0:
+        raise RankExceedsDataError(
+            "The covariances are all zero: no feature varies in any context, so there is nothing to decompose."
+        )
     if r > rank:
         raise RankExceedsDataError(
             f"r={r} exceeds the number of linearly independent covariances, {rank}: the flattening to contexts x p^2 "
