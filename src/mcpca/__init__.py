@@ -25,6 +25,7 @@ from ._model.common_components import CommonComponents, common_principal_compone
 from ._model.decomposition import Decomposition, decompose
 from ._model.facets import Facets, facets
 from ._model.identifiability import proportional_loadings
+from ._model.landscape import Landscape
 from ._model.removed_nuisance import RemovedNuisance
 from ._rank.paper_rule import RankChoice, choose_rank
 from ._rank.selection import RankSelection, select_rank
@@ -65,6 +66,7 @@ __all__ = [
     "Facets",
     "FewGroupsWarning",
     "IdentifiabilityWarning",
+    "Landscape",
     "Matching",
     "NoStableRankError",
     "NothingAboveNoiseError",

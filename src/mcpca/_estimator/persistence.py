@@ -17,6 +17,7 @@ from .._data.labels import name_array
 from .._inference.solver_comparison import SolverComparison
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
+from .._model.landscape import Landscape, landscape_of
 from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -69,6 +70,9 @@ _SHAPES = {
     "nuisance_shifts": "mr",
     "nuisance_centres": "mc",
     "nuisance_slopes": "kcr",
+    "landscape_F": "r",
+    "landscape_gradients": "r",
+    "landscape_curvatures": "r",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 # Arrays without negative values, and arrays of integers; all others are of floats.
@@ -80,7 +84,11 @@ _NONNEGATIVE = (
     "noise_variance_",
     "attenuation_",
     "facet_squared_norms",
+    "landscape_F",
+    "landscape_gradients",
 )
+# The fields of ``Landscape``: a file holds what was computed, not the space that it was computed from.
+_LANDSCAPE = ("F", "gradients", "curvatures")
 _UNSETTLED = "choice_unsettled"
 _OF_CELLS = ("nuisance_cell_contexts", "nuisance_cell_levels", "nuisance_cell_counts")
 _INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
@@ -124,6 +132,9 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         header["kept_of"] = int(model.kept_of)
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
+    if model.space is not None:
+        landscape = landscape_of(model.space)
+        arrays |= {f"landscape_{name}": getattr(landscape, name) for name in _LANDSCAPE}
     if model.nuisance is not None:
         of_nuisance, header["nuisance"] = model.nuisance.to_state()
         arrays |= of_nuisance
@@ -243,10 +254,17 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         missing=str(parameters.get("missing", "error")),
         nuisance=_nuisance(arrays, header),
         kept_of=None if header.get("kept_of") is None else int(header["kept_of"]),
+        space=_landscape(arrays),
     )
     compared = header.get("solver_choice")
     comparison = None if compared is None else SolverComparison.from_json(compared)
     return SavedModel(parameters, model, _rank_choice(arrays, header), comparison)
+
+
+def _landscape(arrays: dict[str, Array]) -> Landscape | None:
+    """Return F and its derivatives at the MCPCs; None if the file is of a version without them, or of missing rows."""
+    names = [f"landscape_{name}" for name in _LANDSCAPE]
+    return Landscape(*(arrays[name] for name in names)) if all(name in arrays for name in names) else None
 
 
 def _nuisance(arrays: dict[str, Array], header: dict[str, Any]) -> RemovedNuisance | None:

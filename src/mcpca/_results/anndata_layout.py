@@ -17,6 +17,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
     "noise_variance" unless it is by feature;
   - "levels", where columns were crossed: DataFrame (k rows), the label of each context in each column;
   - "variance_shares": DataFrame (k, r), what each MCPC adds to "variance_explained";
+  - "landscape": DataFrame (r rows) with "F", "gradients" and "curvatures", as ``MCPCA.landscape`` has them, and
+    "certified"; not of a fit with missing features;
   - "singular_values": the scree; "means": (k, p), of the features of the fit;
   - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
     fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
@@ -68,6 +70,7 @@ _FACETS = {
     "offdiagonal_correlation": "offdiagonal_correlations",
     "likelihood_loss": "likelihood_losses",
 }
+_LANDSCAPE = ("F", "gradients", "curvatures")  # columns of "landscape", and the arrays of the model that they store
 # Entries of ``uns`` about noise, and the names of their arrays in the state of a model.
 _NOISE = {
     "noise_variance": "noise_variance_",
@@ -228,6 +231,10 @@ def _content(
         "diagnostics": _diagnostics(model, header, notes),
         **noise,
     }
+    if fitted_model(model).space is not None:
+        landscape = model.landscape()
+        table_of_mcpcs = {name: arrays[f"landscape_{name}"] for name in _LANDSCAPE}
+        content["landscape"] = pd.DataFrame(table_of_mcpcs | {"certified": landscape.certified}, index=labels)
     removed = model.nuisance_
     if removed is not None:
         content["nuisance"] = {
@@ -380,6 +387,8 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
     }
     arrays |= {f"facet_{facet}": contexts[column].to_numpy() for column, facet in _FACETS.items()}
     arrays |= {target: np.asarray(stored[name]) for name, target in _NOISE.items() if name in stored}
+    if "landscape" in stored:
+        arrays |= {f"landscape_{name}": stored["landscape"][name].to_numpy() for name in _LANDSCAPE}
     features = stored.get("features")
     header = {
         "parameters": _parameters(cls, stored["params"]),
