@@ -14,6 +14,7 @@ from ._estimator.context_dependence import context_dependence
 from ._estimator.mcpca import MCPCA
 from ._inference.bootstrap import Bootstrap
 from ._inference.dependence_result import ContextDependence
+from ._inference.error_analysis import ErrorAnalysis, error_analysis
 from ._inference.planning import cramer_rao_bound
 from ._inference.precision import Precision
 from ._inference.presence import Presence
@@ -62,6 +63,7 @@ __all__ = [
     "DoubtfulLabelsWarning",
     "DroppedContextsWarning",
     "DuplicateRowsError",
+    "ErrorAnalysis",
     "ExtraFeaturesWarning",
     "Facets",
     "FewGroupsWarning",
@@ -94,6 +96,7 @@ __all__ = [
     "cramer_rao_bound",
     "datasets",
     "decompose",
+    "error_analysis",
     "exceptions",
     "facets",
     "match_components",

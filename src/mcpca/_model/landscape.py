@@ -10,17 +10,18 @@ that are exactly ``A diag(b_i) A^T``. Its Lemma SI-5.3 has gradient and Hessian 
 ``c = V(a, b, .)`` (so ``F = |c|^2``), ``X = sum_l c_l V_l``, ``Z_a = V(., b, .)`` and ``Z_b = V(a, ., .)``:
 
     grad = 2 (X b - F a, X^T a - F b)
-    Hess = 2 (Pi [ Z_a Z_a^T        Z_a Z_b^T + X ] Pi - F Pi),     Pi = diag(I - a a^T, I - b b^T).
-             (     [ Z_b Z_a^T + X^T  Z_b Z_b^T     ]           )
+    Hess = 2 Pi ([ Z_a Z_a^T,        Z_a Z_b^T + X ] - F I) Pi,    Pi = diag(I - a a^T, I - b b^T).
+                 [ Z_b Z_a^T + X^T,  Z_b Z_b^T     ]
 
 An MCPC is taken with the b that is best for it, the leading right singular vector of ``V(a, ., .)``: solvers differ in
 their loadings, and F knows nothing of ``b >= 0``.
 
 **The certificate.** Along a geodesic of unit speed, ``x(t) = a(t) b(t)^T`` has ``|x'| = 1``, ``|x''| <= sqrt(2)`` and
 ``|x'''| <= 2``; x is orthogonal to x' and x''', and x' to x''. A projector has ``|u^T P v| <= 1/2`` for orthonormal u
-and v, so ``|f'''| = |2 x^T P x''' + 6 x'^T P x''| <= L = 2 + 3 sqrt(2)``. With slope g and largest eigenvalue lambda < 0
-no direction rises above ``F + g R + lambda R^2 / 2 + L R^3 / 6`` at distance R. Where that is below F for some R, which
-it is if ``g < 3 lambda^2 / (8 L)``, F is lower all around than in the middle: a local maximum lies within R.
+and v, so ``|f'''| = |2 x^T P x''' + 6 x'^T P x''| <= L = 2 + 3 sqrt(2)``. With slope g and largest eigenvalue
+lambda < 0 no direction rises above ``F + g R + lambda R^2 / 2 + L R^3 / 6`` at distance R. Where that is below F for
+some R, which it is if ``g < 3 lambda^2 / (8 L)``, F is lower all around than in the middle: a local maximum lies within
+R.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .._covariances.stack import images
 from .._covariances.subspace import Core
 from .._solvers.mspm import row_space
 from .._utils.optional import require
-from .._utils.printing import Shown, counted, extremes, listed_mcpcs, mcpcs
+from .._utils.printing import Shown, counted, extremes, listed_mcpcs, mcpcs, span
 from .._utils.types import Array
 
 # The largest third derivative of F along a geodesic of unit speed; see above.
@@ -122,8 +123,8 @@ class Landscape(Shown):
                 "down in every direction."
             )
         words.append(
-            f"Largest eigenvalues of the Hessian: {extremes(self.curvatures)}, -2 being the sharpest peak; norms of the "
-            f"gradient: {extremes(self.gradients)}."
+            f"Largest eigenvalues of the Hessian: {span(self.curvatures, '.2g')}, -2 being the sharpest peak; norms of "
+            f"the gradient: {span(self.gradients, '.2g')}."
         )
         return words
 
@@ -193,8 +194,8 @@ def landscape_of(space: PowerSpace | Landscape | None) -> Landscape:
     """Return the landscape of what a model keeps; raise if it keeps nothing."""
     if space is None:
         raise ValueError(
-            "landscape() needs the leading singular vectors of [S_1 ... S_k], and this model has not kept them: its rows "
-            "lack features or values, or an older mcpca saved it. Fit complete rows, or fit again."
+            "landscape() needs the leading singular vectors of [S_1 ... S_k], and this model has not kept them: its "
+            "rows lack features or values, or an older mcpca saved it. Fit complete rows, or fit again."
         )
     return space if isinstance(space, Landscape) else space.landscape
 

@@ -144,6 +144,21 @@ def _of_mcpcs(
         "cosine": None if r == 1 else rounded(cosines[np.arange(r), nearest]),
         "angles": angles,
         "replicability": None if replicability is None else _replicability(replicability),
+        "landscape": _landscape(model),
+    }
+
+
+def _landscape(model: Any) -> dict[str, Any] | None:
+    """Return F of the power method at each MCPC; None for models that have not kept it."""
+    if fitted_model(model).space is None:
+        return None
+    landscape = model.landscape()
+    return {
+        "F": rounded(landscape.F),
+        "gradient": rounded(landscape.gradients, 3),
+        "curvature": rounded(landscape.curvatures, 3),
+        "certified": landscape.certified.tolist(),
+        "within": rounded(landscape.within, 2),
     }
 
 
