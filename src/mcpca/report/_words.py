@@ -56,9 +56,9 @@ GLOSSARY = {
     "Large variances count more than in an ordinary share of variance.",
     "Replicability": "The rows of every context are split into halves, both halves are fitted, and their MCPCs are "
     "matched with each other and with those shown here: |cos| of 1 is the same axis twice.",
-    "F": "The objective of the paper's power method at an MCPC, at most 1: the squared cosine between the axis with its "
-    "contexts, as a matrix, and what the covariances have in common. A certified local maximum has no better axis near "
-    "it: F falls in every direction.",
+    "F": "The objective of the paper's power method at an MCPC, at most 1: the squared cosine between the axis with "
+    "its contexts, as one matrix, and the span of the leading singular vectors of all covariances side by side. A local "
+    "maximum of it that is certified is near the MCPC for sure: F falls all around.",
     "Of the contexts": "Axes of one half of the rows are looked at in the other half: does their variance differ "
     "between contexts more than it would if rows were dealt out to contexts by chance? An axis that is in all contexts "
     "alike is found by PCA of the pooled rows as well.",
