@@ -158,6 +158,24 @@ def test_in_a_narrow_core_F_is_close_to_that_of_all_features():
     assert result.landscape().certified.all()
 
 
+def test_at_large_ranks_the_space_is_that_of_the_leading_directions(monkeypatch):
+    rng = np.random.default_rng(11)
+    _, _, S = sampled_problem(rng, 10, 30, 20, 2000, 0.01, density=0.3)
+    monkeypatch.setattr("mcpca._model.landscape._SMALL_NUMBERS", 0)
+    result = decompose(S, 20, random_state=0)
+    assert result.space.matrices.shape == (10, 210)
+    U = np.linalg.svd(np.concatenate(list(S), axis=1))[0][:, :20]
+    V = right_singular_matrices(U.T @ S @ U, 20)
+    exact = [np.linalg.norm(np.einsum("p,lpk->lk", U.T @ a, V), 2) ** 2 for a in result.components.T]
+    np.testing.assert_allclose(result.F, exact, atol=1e-6)
+    whole = right_singular_matrices(S, 20)
+    np.testing.assert_allclose(
+        result.F, [np.linalg.norm(np.einsum("p,lpk->lk", a, whole), 2) ** 2 for a in result.components.T], atol=5e-3
+    )
+    kept = result.space.chosen(np.array([3, 1]))
+    np.testing.assert_allclose(kept.landscape.curvatures, result.landscape().curvatures[[3, 1]], atol=1e-10)
+
+
 def test_a_maximum_is_where_the_certificate_says():
     rng = np.random.default_rng(9)
     _, _, S = sampled_problem(rng, 8, 10, 4, 1000, 0.1, density=0.5)

@@ -832,7 +832,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         the same axes.
 
         No rows are needed: a model keeps the span. It is that of the covariances within the leading directions which
-        the fit worked in, up to 3 r of them (all, if there are few features), with contexts combined where there are
+        the fit worked in, r to 3 r of them (all, if there are few features), with contexts combined where there are
         more than 200; and of weighted covariances if contexts were weighted. MCPCs that were kept from a fit of more
         are seen in the span of all of them.
 

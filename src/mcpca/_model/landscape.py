@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from .._covariances.array_memory import context_chunks
-from .._covariances.stack import images
+from .._covariances.stack import congruence, images
 from .._covariances.subspace import Core
 from .._solvers.mspm import row_space
 from .._utils.optional import require
@@ -44,6 +44,10 @@ from .._utils.types import Array
 THIRD_DERIVATIVE = 2 + 3 * np.sqrt(2)
 # Curvatures closer to 0 than this are rounding of numbers near 1, as with a single context, where F is flat.
 _FLAT = 1e-9
+# Numbers of a basis that is kept whatever the size of the covariances: 256 kB.
+_SMALL_NUMBERS = 2**15
+# Ratio of the r-th singular value to the first from which float32 knows every V_l to four digits.
+_FLOAT32_SPREAD = 1e-3
 # Numbers in one temporary of Hessians, 16 MB: MCPCs are taken in chunks that fit.
 _HESSIAN_NUMBERS = 2**21
 
@@ -144,14 +148,28 @@ class PowerSpace:
 
     Attributes
     ----------
-    V : ndarray (r, e, q)
-        An orthonormal basis: e contexts, or combinations of them, by q directions.
+    matrices : ndarray (r, e, q), or (k, r (r + 1) / 2)
+        An orthonormal basis V: e contexts, or combinations of them, by q directions. Or, for less memory, the upper
+        halves of the covariances in r directions, of which V is made when it is needed.
     components : ndarray (q, m)
         MCPCs in the q directions; shorter than 1 by what they have outside these, where F sees nothing.
     """
 
-    V: Array
+    matrices: Array
     components: Array
+
+    @property
+    def V(self) -> Array:
+        """The orthonormal basis (r, e, q)."""
+        if self.matrices.ndim == 3:
+            return self.matrices
+        q = len(self.components)
+        rows, columns = np.triu_indices(q)
+        T = np.empty((len(self.matrices), q, q))
+        T[:, rows, columns] = self.matrices
+        T[:, columns, rows] = self.matrices
+        U, D = row_space(T, q)
+        return _row_matrices(T, U / D)
 
     @cached_property
     def F(self) -> Array:
@@ -173,7 +191,7 @@ class PowerSpace:
 
     def chosen(self, which: Array) -> PowerSpace:
         """Return the space with some of the MCPCs, by index."""
-        return PowerSpace(self.V, self.components[:, which])
+        return PowerSpace(self.matrices, self.components[:, which])
 
     @cached_property
     def _best(self) -> tuple[Array, Array]:
@@ -185,9 +203,10 @@ class PowerSpace:
         a = self.components.T
         outside = np.sqrt(np.maximum(1 - np.sum(a**2, axis=1), 0))
         # All p directions are there, or all that A spans: the rest is rounding.
+        V = self.V
         if outside.max(initial=0) < 1e-7:
-            return self.V, a / np.linalg.norm(a, axis=1, keepdims=True)
-        return np.pad(self.V, ((0, 0), (0, 0), (0, 1))), np.column_stack([a, outside])
+            return V, a / np.linalg.norm(a, axis=1, keepdims=True)
+        return np.pad(V, ((0, 0), (0, 0), (0, 1))), np.column_stack([a, outside])
 
 
 def landscape_of(space: PowerSpace | Landscape | None) -> Landscape:
@@ -203,15 +222,23 @@ def landscape_of(space: PowerSpace | Landscape | None) -> Landscape:
 def power_space(core: Core, A: Array) -> PowerSpace:
     """Return the space that the power method climbs in at rank r, and the columns of A (p, r) in it.
 
-    Where the core has a basis of q < p directions, the space is that of the core: V_l within these. Cost O(e q^2 r), or
-    O(k p^2 r) where the core is the covariances themselves; memory O(e q r).
+    Where the core has a basis of q < p directions, the space is that of the core: V_l within these. Where it is the
+    covariances themselves and V would be more than an eighth of them, it is that of the r leading directions. Cost
+    O(e q^2 r), or O(k p^2 r) for the covariances themselves; memory O(e q r), or at most an eighth of them and 256 kB,
+    unless r is more than half of p: then ``k r (r + 1) / 2`` numbers, in single precision if these resolve all r.
     """
     A = np.asarray(A, dtype=np.float64)
     r = A.shape[1]
     part = core.leading(r)
     if part.whole is not None:
         # The core has not been made; the covariances are hardly larger.
-        V = _row_matrices(part.whole, part.directions[:, :r])
+        S, U = part.whole, part.directions[:, :r]
+        if r * len(S) * len(U) > max(S.size // 8, _SMALL_NUMBERS):
+            sigma = part.singular_values[:r]
+            dtype = np.float32 if sigma[-1] > _FLOAT32_SPREAD * sigma[0] else np.float64
+            # Of size 1 whatever the unit: V has none.
+            return PowerSpace(_upper_halves(S, U / np.sqrt(sigma[0]), dtype), U.T @ A)
+        V = _row_matrices(S, U)
         return PowerSpace(V / np.linalg.norm(V, axis=(1, 2), keepdims=True), A)
     U, D = row_space(part.tensor, r, leading=part.basis is not None)
     return PowerSpace(_row_matrices(part.tensor, U / D), A if part.basis is None else part.basis.T @ A)
@@ -222,6 +249,15 @@ def _row_matrices(T: Array, U: Array) -> Array:
     out = np.empty((U.shape[1], len(T), U.shape[0]))
     for chunk in context_chunks(T):
         out[:, chunk] = images(T[chunk], U)
+    return out
+
+
+def _upper_halves(S: Array, U: Array, dtype: Any) -> Array:
+    """Return the upper halves of ``U^T S_i U`` (k, r (r + 1) / 2)."""
+    rows, columns = np.triu_indices(U.shape[1])
+    out = np.empty((len(S), len(rows)), dtype=dtype)
+    for chunk in context_chunks(S):
+        out[chunk] = congruence(S[chunk], U)[rows, :, columns].T
     return out
 
 

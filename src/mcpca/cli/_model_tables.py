@@ -119,6 +119,7 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "score_correlation": model.offdiagonal_correlation(normalized=True),
         "likelihood_loss": model.likelihood_loss(),
         "proportional_loadings": pairs,
+        **_landscape(model, names),
         # What the two tables of loadings are.
         "loadings": fitted_model(model).loadings_in_words(corrected=False),
         "corrected_loadings": fitted_model(model).loadings_in_words(),
@@ -129,6 +130,17 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "left_out": data.notes,
         "contexts_left_out": data.dropped,
         "warnings": warnings,
+    }
+
+
+def _landscape(model: MCPCA, names: list[str]) -> dict[str, Any]:
+    """Return F at each MCPC and the certified local maxima; both null for models of missing values."""
+    if fitted_model(model).space is None:
+        return {"F_by_component": None, "certified_maxima": None}
+    landscape = model.landscape()
+    return {
+        "F_by_component": dict(zip(names, map(float, landscape.F), strict=True)),
+        "certified_maxima": [name for name, certain in zip(names, landscape.certified, strict=True) if certain],
     }
 
 
