@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from mcpca import MCPCA, Landscape, decompose
-from mcpca._model.landscape import THIRD_DERIVATIVE, best_partners, gradient_and_hessian, slope_and_curvature
+from mcpca._model.landscape import (
+    THIRD_DERIVATIVE,
+    PowerSpace,
+    best_partners,
+    gradient_and_hessian,
+    slope_and_curvature,
+)
 from mcpca.datasets import make_contexts
 from tests.twins import F_in_full, geodesic, random_problem, right_singular_matrices, sampled_problem
 
@@ -108,6 +114,7 @@ def test_exact_covariances_have_sharp_maxima_of_value_one(orthogonal):
     assert (landscape.curvatures < -0.05).all()
     assert (landscape.curvatures >= -2).all()
     assert landscape.certified.all()
+    assert landscape.own.all()
     assert landscape.within.max() < 1e-3
 
 
@@ -127,6 +134,8 @@ def test_proportional_loadings_are_a_ridge_and_not_certified():
     assert np.sort(np.abs(landscape.curvatures) < 1e-6).tolist() == [False, False, True, True]
     assert landscape.certified.sum() == 2
     assert "2 of 4 MCPCs are certified" in str(landscape)
+    assert np.sort(landscape.basins).tolist() == [-1, -1, 0, 1]
+    np.testing.assert_array_equal(np.isnan(landscape.degrees), landscape.basins < 0)
 
 
 def test_a_single_context_is_flat():
@@ -134,6 +143,8 @@ def test_a_single_context_is_flat():
     landscape = decompose(S, 2).landscape()
     np.testing.assert_allclose(landscape.curvatures, 0, atol=1e-12)
     assert not landscape.certified.any()
+    assert (landscape.basins == -1).all()
+    assert not landscape.own.any()
 
 
 @pytest.mark.parametrize("solver", ["mspm", "lsq", "ml"])
@@ -191,6 +202,41 @@ def test_a_maximum_is_where_the_certificate_says():
             a = np.linalg.svd(np.einsum("lpk,k->lp", V, b))[2][0]
         angle = np.degrees(np.arccos(min(1, abs(a @ result.components[:, j]))))
         assert 0 < angle <= landscape.within[j]
+        assert landscape.degrees[j] == pytest.approx(angle, abs=1e-4)
+        assert landscape.peaks[j] == pytest.approx(np.linalg.norm(np.einsum("p,lpk->lk", a, V), 2) ** 2, abs=1e-9)
+        assert landscape.peaks[j] > landscape.F[j]
+
+
+def test_components_that_climb_to_one_maximum_share_its_number():
+    rng = np.random.default_rng(12)
+    _, _, S = sampled_problem(rng, 8, 10, 3, 4000, 0.05, density=0.5)
+    space = decompose(S, 3, random_state=0).space
+    a = space.components[:, 0] + 0.02 * rng.standard_normal(len(space.components))
+    columns = np.column_stack([space.components[:, 1], space.components[:, 0], a / np.linalg.norm(a)])
+    found = PowerSpace(space.matrices, columns).landscape
+    assert found.basins.tolist() == [0, 1, 1]
+    assert found.peaks[1] == pytest.approx(found.peaks[2])
+    assert found.degrees[2] > found.degrees[1]
+    assert found.own.tolist() == [True, True, False]
+    assert "2 of them have a maximum of their own; climbing leads away from MCPC 3." in str(found)
+
+
+def test_far_from_a_maximum_climbing_is_the_power_method():
+    rng = np.random.default_rng(13)
+    V, _, _ = random_space(rng, 6, 5, 7)
+    columns = np.linalg.qr(rng.standard_normal((7, 6)))[0]
+    found = PowerSpace(V, columns).landscape
+    assert found.certified.sum() < 6
+    assert (found.basins >= 0).sum() >= 5
+    for j in np.flatnonzero(found.basins >= 0):
+        a = columns[:, j]
+        b = np.linalg.svd(np.einsum("q,leq->le", a, V))[2][0]
+        for _ in range(5000):
+            X = sum((b @ Vl @ a) * Vl for Vl in V)
+            a = b @ X / np.linalg.norm(b @ X)
+            b = X @ a / np.linalg.norm(X @ a)
+        assert found.peaks[j] == pytest.approx(F_in_full(V.transpose(0, 2, 1), a, b), abs=1e-9)
+        assert found.degrees[j] == pytest.approx(np.degrees(np.arccos(abs(a @ columns[:, j]))), abs=1e-4)
 
 
 def test_signs_units_and_order_of_contexts_do_not_matter():
@@ -208,12 +254,13 @@ def test_a_model_has_the_landscape_of_its_decomposition_and_keeps_it_in_files(tm
     landscape = model.landscape()
     S = np.stack([np.cov(truth.X[truth.y == c], rowvar=False) for c in model.contexts_])
     np.testing.assert_allclose(landscape.F, decompose(S, 3, random_state=0).F, atol=1e-8)
-    assert list(landscape.table.columns) == ["F", "gradient", "curvature", "certified", "within degrees"]
+    columns = ["F", "gradient", "curvature", "certified", "F at the maximum", "degrees to it", "maximum", "own"]
+    assert list(landscape.table.columns) == columns
     assert list(landscape.table.index) == ["MCPC 1", "MCPC 2", "MCPC 3"]
     model.save(tmp_path / "model.npz")
     loaded = MCPCA.load(tmp_path / "model.npz").landscape()
     assert isinstance(loaded, Landscape)
-    for name in ("F", "gradients", "curvatures"):
+    for name in ("F", "gradients", "curvatures", "peaks", "degrees", "basins"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(landscape, name))
 
 

@@ -824,7 +824,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         ``[S_1 ... S_k]`` (the paper's section "Error analysis"). Each MCPC is taken with the b that is best for it.
         Besides F there are the norm of its gradient on the unit spheres and the largest eigenvalue of its Hessian there
         (the paper's lemma). From the two follows, for each MCPC, whether a local maximum of F is certain to be near,
-        and within how many degrees: see ``Landscape``.
+        and within how many degrees. Climbing from it says which maximum it belongs to, and whether it has one of its
+        own: see ``Landscape``.
 
         For ``solver="mspm"`` this says how far each MCPC stands on its own. Where components depend on the order of
         deflation, or are those that all contexts together share best, they are near maxima of F and not at them, and

@@ -73,6 +73,9 @@ _SHAPES = {
     "landscape_F": "r",
     "landscape_gradients": "r",
     "landscape_curvatures": "r",
+    "landscape_peaks": "r",
+    "landscape_degrees": "r",
+    "landscape_basins": "r",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 # Arrays without negative values, and arrays of integers; all others are of floats.
@@ -88,10 +91,10 @@ _NONNEGATIVE = (
     "landscape_gradients",
 )
 # The fields of ``Landscape``: a file holds what was computed, not the space that it was computed from.
-_LANDSCAPE = ("F", "gradients", "curvatures")
+_LANDSCAPE = tuple(Landscape.__dataclass_fields__)
 _UNSETTLED = "choice_unsettled"
 _OF_CELLS = ("nuisance_cell_contexts", "nuisance_cell_levels", "nuisance_cell_counts")
-_INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
+_INTEGER = ("landscape_basins", "n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
 
 
 class SavedModel(NamedTuple):
@@ -196,6 +199,9 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
         bad = np.isnan(values) if name == "facet_likelihood_losses" else ~np.isfinite(values)
         # NaN is the mean of a feature that a context lacks.
         if name == "means_" and header["parameters"].get("missing", "error") != "error":
+            bad = np.isinf(values)
+        # And of MCPCs that climb to no maximum.
+        if name in ("landscape_peaks", "landscape_degrees"):
             bad = np.isinf(values)
         if bad.any():
             raise ValueError(f"{name} has values that are NaN or infinite")

@@ -22,6 +22,9 @@ and v, so ``|f'''| = |2 x^T P x''' + 6 x'^T P x''| <= L = 2 + 3 sqrt(2)``. With 
 lambda < 0 no direction rises above ``F + g R + lambda R^2 / 2 + L R^3 / 6`` at distance R. Where that is below F for
 some R, which it is if ``g < 3 lambda^2 / (8 L)``, F is lower all around than in the middle: a local maximum lies within
 R.
+
+Where an MCPC is further off, as those are that all contexts share best, or that deflation has brought out, climbing
+from it (``climbing``) says which maximum it belongs to. The end of a climb counts as one if it is certified in turn.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ import numpy as np
 from .._covariances.array_memory import context_chunks
 from .._covariances.stack import congruence, images
 from .._covariances.subspace import Core
+from .._solvers.climbing import Layouts, Peaks, newton_steps, unit
+from .._solvers.joint import SAME_BASIN
 from .._solvers.mspm import row_space
 from .._utils.optional import require
 from .._utils.printing import Shown, counted, extremes, listed_mcpcs, mcpcs, span
@@ -48,8 +53,13 @@ _FLAT = 1e-9
 _SMALL_NUMBERS = 2**15
 # Ratio of the r-th singular value to the first from which float32 knows every V_l to four digits.
 _FLOAT32_SPREAD = 1e-3
-# Numbers in one temporary of Hessians, 16 MB: MCPCs are taken in chunks that fit.
-_HESSIAN_NUMBERS = 2**21
+# Numbers in one temporary of Hessians and of Newton's equations, 16 MB: MCPCs are taken in chunks that fit.
+_BATCH_NUMBERS = 2**21
+# Power steps end at the first of these lengths, in some tens of steps; Newton steps, a few of them, at the second.
+_SETTLED = 1e-6
+_CLIMB_TOL = 1e-9
+_MOST_STEPS = 200
+_SAME = 1 - 1e-8  # |cos| between ends of climbs at the same maximum
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,17 +78,36 @@ class Landscape(Shown):
     curvatures : ndarray (r,)
         The largest eigenvalue of the Riemannian Hessian: how F bends in its flattest direction. At least ``-2 F``, the
         value of a peak without neighbours; near 0 along a ridge, on which axes are not determined; above 0 at a saddle.
+    peaks : ndarray (r,)
+        F at the local maximum that climbing from the MCPC ends at; NaN if it ends at none that is certified.
+    degrees : ndarray (r,)
+        Angle between the MCPC and that maximum; NaN likewise.
+    basins : ndarray (r,) of int
+        Number of that maximum, -1 for none: MCPCs with the same number climb to the same one.
     """
 
     F: Array
     gradients: Array
     curvatures: Array
+    peaks: Array
+    degrees: Array
+    basins: Array
 
     @property
     def certified(self) -> Array:
         """Whether a local maximum is certain to be near the MCPC (r,): the slope is small for the curvature."""
-        margin = 3 * self.curvatures**2 / (8 * THIRD_DERIVATIVE)
-        return np.asarray((self.curvatures < -_FLAT) & (self.gradients < margin))
+        return _is_certain(self.gradients, self.curvatures)
+
+    @property
+    def own(self) -> Array:
+        """Whether the MCPC has a maximum of its own (r,).
+
+        Climbing from it ends within ``|cos|`` 0.9 of it, and no other MCPC that climbs to the same maximum is nearer.
+        The others are there by deflation only, or as axes that contexts share best together.
+        """
+        degrees = np.where(self.basins < 0, np.inf, self.degrees)
+        nearest = np.array([degrees[self.basins == number].min() for number in self.basins.tolist()])
+        return np.asarray((degrees == nearest) & (degrees < np.degrees(np.arccos(SAME_BASIN))))
 
     @property
     def within(self) -> Array:
@@ -98,7 +127,10 @@ class Landscape(Shown):
             "gradient": self.gradients,
             "curvature": self.curvatures,
             "certified": self.certified,
-            "within degrees": self.within,
+            "F at the maximum": self.peaks,
+            "degrees to it": self.degrees,
+            "maximum": self.basins,
+            "own": self.own,
         }
         # pandas is an extra.
         try:
@@ -108,7 +140,7 @@ class Landscape(Shown):
 
     def chosen(self, which: Array) -> Landscape:
         """Return some of the MCPCs, by index."""
-        return Landscape(self.F[which], self.gradients[which], self.curvatures[which])
+        return Landscape(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
 
     def _words(self) -> list[str]:
         certified = self.certified
@@ -126,6 +158,13 @@ class Landscape(Shown):
                 f"{listed_mcpcs(~certified)}, where the slope of F is too large for its curvature, or F does not bend "
                 "down in every direction."
             )
+        own = self.own
+        if own.all():
+            words.append(f"Each has a maximum of its own, {span(self.degrees, '.2g')} degrees away.")
+        else:
+            words.append(
+                f"{int(own.sum())} of them have a maximum of their own; climbing leads away from {listed_mcpcs(~own)}."
+            )
         words.append(
             f"Largest eigenvalues of the Hessian: {span(self.curvatures, '.2g')}, -2 being the sharpest peak; norms of "
             f"the gradient: {span(self.gradients, '.2g')}."
@@ -139,6 +178,8 @@ class Landscape(Shown):
             "gradient": self.gradients,
             "curvature": self.curvatures,
             "certified": ["yes" if yes else "no" for yes in self.certified],
+            "degrees to a maximum": self.degrees,
+            "of its own": ["yes" if yes else "no" for yes in self.own],
         }
 
 
@@ -178,16 +219,34 @@ class PowerSpace:
 
     @cached_property
     def landscape(self) -> Landscape:
-        """Value, slope and curvature at each MCPC. Cost O(m (q + e)^3), memory O((q + e)^2)."""
+        """Value, slope and curvature at each MCPC, and where it climbs to.
+
+        Cost O(m (q + e)^3) and that of some ten Newton steps; memory O((q + e)^2) and three times that of V.
+        """
         F, b = self._best
-        gradients = np.empty_like(F)
-        curvatures = np.empty_like(F)
         V, a = self._whole()
-        step = max(1, _HESSIAN_NUMBERS // (V.shape[1] + V.shape[2]) ** 2)
+        r, e, q = V.shape
+        layouts = layouts_of_basis(V)
+        slopes, ends = [], []
+        step = max(1, _BATCH_NUMBERS // (max(q + e, r) ** 2))
         for start in range(0, len(F), step):
             part = slice(start, start + step)
-            gradients[part], curvatures[part] = slope_and_curvature(V, a[part], b[part])
-        return Landscape(F, gradients, curvatures)
+            here = slope_and_curvature(V, a[part], b[part])
+            slopes.append(here)
+            climbed = _climb(layouts, a[part], b[part], ~_is_certain(*here))
+            ends.append((climbed.a, climbed.b, climbed.F, *slope_and_curvature(V, climbed.a, climbed.b)))
+        gradients, curvatures = (np.concatenate(values) for values in zip(*slopes, strict=True))
+        end_a, end_b, peaks, *end_slopes = (np.concatenate(values) for values in zip(*ends, strict=True))
+        is_peak = _is_certain(*end_slopes)
+        cosines = np.clip(np.abs(np.sum(end_a * a, axis=1)), 0, 1)
+        return Landscape(
+            F,
+            gradients,
+            curvatures,
+            np.where(is_peak, np.clip(peaks, 0, 1), np.nan),
+            np.where(is_peak, np.degrees(np.arccos(cosines)), np.nan),
+            _basins(end_a, end_b, is_peak),
+        )
 
     def chosen(self, which: Array) -> PowerSpace:
         """Return the space with some of the MCPCs, by index."""
@@ -207,6 +266,39 @@ class PowerSpace:
         if outside.max(initial=0) < 1e-7:
             return V, a / np.linalg.norm(a, axis=1, keepdims=True)
         return np.pad(V, ((0, 0), (0, 0), (0, 1))), np.column_stack([a, outside])
+
+
+def _is_certain(gradients: Array, curvatures: Array) -> Array:
+    """Whether slopes are small enough for the curvatures that a local maximum is near."""
+    return np.asarray((curvatures < -_FLAT) & (gradients < 3 * curvatures**2 / (8 * THIRD_DERIVATIVE)))
+
+
+def _climb(layouts: Layouts, a: Array, b: Array, is_far: Array) -> Peaks:
+    """Take a (m, q) and b (m, e) to maxima of F: by power steps first where these are far, then by Newton steps."""
+    a, b = a.copy(), b.copy()
+    r = len(layouts.by_matrix)
+    rows = np.flatnonzero(is_far)
+    for _ in range(_MOST_STEPS):
+        if not len(rows):
+            break
+        # The alternating power method stays with the slope it is on; a Newton step may cross a valley.
+        c = np.matmul((b[rows] @ layouts.by_context).reshape(len(rows), r, -1), a[rows][:, :, None])[:, :, 0]
+        X = (c @ layouts.by_matrix).reshape(len(rows), b.shape[1], -1)
+        up = unit(np.matmul(b[rows][:, None, :], X)[:, 0])
+        length = np.linalg.norm(up - a[rows], axis=1)
+        a[rows] = up
+        b[rows] = unit(np.matmul(X, up[:, :, None])[:, :, 0])
+        rows = rows[length > _SETTLED]
+    return newton_steps(layouts, a, b, _CLIMB_TOL, _MOST_STEPS)
+
+
+def _basins(a: Array, b: Array, is_peak: Array) -> Array:
+    """Return a number for each different maximum (m,), in the order of the MCPCs that reach them; -1 for none."""
+    same = (np.abs(a @ a.T) > _SAME) & (np.abs(b @ b.T) > _SAME) & is_peak
+    # The first MCPC that reaches the same maximum stands for it.
+    first = same.argmax(axis=1)
+    numbers = np.cumsum(is_peak & (first == np.arange(len(a)))) - 1
+    return np.where(is_peak, numbers[first], -1)
 
 
 def landscape_of(space: PowerSpace | Landscape | None) -> Landscape:
@@ -250,6 +342,16 @@ def _row_matrices(T: Array, U: Array) -> Array:
     for chunk in context_chunks(T):
         out[:, chunk] = images(T[chunk], U)
     return out
+
+
+def layouts_of_basis(V: Array) -> Layouts:
+    """Return V (r, e, q) in the three orders that Newton's method contracts."""
+    r, e, q = V.shape
+    return Layouts(
+        by_context=np.ascontiguousarray(V.transpose(1, 0, 2)).reshape(e, r * q),
+        by_matrix=V.reshape(r, e * q),
+        by_feature=np.ascontiguousarray(V.transpose(2, 0, 1)).reshape(q, r * e),
+    )
 
 
 def _upper_halves(S: Array, U: Array, dtype: Any) -> Array:

@@ -17,8 +17,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
     "noise_variance" unless it is by feature;
   - "levels", where columns were crossed: DataFrame (k rows), the label of each context in each column;
   - "variance_shares": DataFrame (k, r), what each MCPC adds to "variance_explained";
-  - "landscape": DataFrame (r rows) with "F", "gradients" and "curvatures", as ``MCPCA.landscape`` has them, and
-    "certified"; not of a fit with missing features;
+  - "landscape": DataFrame (r rows) with "F", "gradients", "curvatures", "peaks", "degrees" and "basins", as
+    ``MCPCA.landscape`` has them, and "certified"; not of a fit with missing features;
   - "singular_values": the scree; "means": (k, p), of the features of the fit;
   - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
     fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
@@ -52,6 +52,7 @@ from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
 from .._data.dask_graph import computed
 from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
+from .._model.landscape import Landscape
 from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -70,7 +71,7 @@ _FACETS = {
     "offdiagonal_correlation": "offdiagonal_correlations",
     "likelihood_loss": "likelihood_losses",
 }
-_LANDSCAPE = ("F", "gradients", "curvatures")  # columns of "landscape", and the arrays of the model that they store
+_LANDSCAPE = tuple(Landscape.__dataclass_fields__)  # columns of "landscape", and the arrays that they store
 # Entries of ``uns`` about noise, and the names of their arrays in the state of a model.
 _NOISE = {
     "noise_variance": "noise_variance_",

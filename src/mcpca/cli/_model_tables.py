@@ -134,13 +134,14 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
 
 
 def _landscape(model: MCPCA, names: list[str]) -> dict[str, Any]:
-    """Return F at each MCPC and the certified local maxima; both null for models of missing values."""
+    """Return F at each MCPC, and which of them are maxima of it; null for models of missing values."""
     if fitted_model(model).space is None:
-        return {"F_by_component": None, "certified_maxima": None}
+        return {"F_by_component": None, "certified_maxima": None, "own_maxima": None}
     landscape = model.landscape()
     return {
         "F_by_component": dict(zip(names, map(float, landscape.F), strict=True)),
         "certified_maxima": [name for name, certain in zip(names, landscape.certified, strict=True) if certain],
+        "own_maxima": [name for name, own in zip(names, landscape.own, strict=True) if own],
     }
 
 

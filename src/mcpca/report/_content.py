@@ -158,7 +158,9 @@ def _landscape(model: Any) -> dict[str, Any] | None:
         "gradient": rounded(landscape.gradients, 3),
         "curvature": rounded(landscape.curvatures, 3),
         "certified": landscape.certified.tolist(),
-        "within": rounded(landscape.within, 2),
+        "peak": rounded(landscape.peaks, 3),
+        "degrees": rounded(landscape.degrees, 2),
+        "own": landscape.own.tolist(),
     }
 
 

@@ -66,10 +66,9 @@
     if (landscape)
       second.push(
         `F = ${number(landscape.F[j], 3)}, ` +
-          (landscape.certified[j]
-            ? `with a certified local maximum within ${number(landscape.within[j], 2)}\u00b0.`
-            : `not a certified local maximum (gradient ${number(landscape.gradient[j], 2)}, ` +
-              `curvature ${number(landscape.curvature[j], 2)}).`),
+          (landscape.own[j]
+            ? `with a local maximum of its own ${number(landscape.degrees[j], 2)}\u00b0 away (F = ${number(landscape.peak[j], 3)}).`
+            : "without a local maximum of its own."),
       );
     return [first, second.length ? el("p", { class: "muted" }, second.join(" ")) : null].filter(Boolean);
   };
