@@ -264,6 +264,18 @@ def test_a_model_has_the_landscape_of_its_decomposition_and_keeps_it_in_files(tm
         np.testing.assert_array_equal(getattr(loaded, name), getattr(landscape, name))
 
 
+def test_files_of_large_models_have_the_landscape_only_if_it_was_asked_for(tmp_path, monkeypatch):
+    truth = make_contexts(n_contexts=5, n_features=9, n_components=2, n_samples=100, random_state=4)
+    model = MCPCA(2, random_state=0).fit(truth.X, truth.y)
+    monkeypatch.setattr("mcpca._model.landscape._MOST_COST", 10)
+    model.save(tmp_path / "model.npz")
+    with pytest.raises(ValueError, match=r"this model has not kept them.*it is large"):
+        MCPCA.load(tmp_path / "model.npz").landscape()
+    landscape = model.landscape()
+    model.save(tmp_path / "model.npz")
+    np.testing.assert_array_equal(MCPCA.load(tmp_path / "model.npz").landscape().F, landscape.F)
+
+
 def test_kept_components_are_seen_in_the_span_of_the_whole_fit():
     truth = make_contexts(n_contexts=6, n_features=10, n_components=4, n_samples=300, random_state=1)
     model = MCPCA(4, random_state=0).fit(truth.X, truth.y)

@@ -843,7 +843,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
 
         Notes
         -----
-        Cost O(r (q + k)^3) for q leading directions, memory O((q + k)^2); once a model. ``save`` computes it, too.
+        Cost O(r (q + k)^3) for q leading directions, memory O((q + k)^2); once a model. ``save``, AnnData and reports
+        have it, too, unless that is more than a second or two; call this first, and they do.
         """
         return landscape_of(fitted_model(self).space)
 

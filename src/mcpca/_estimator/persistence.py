@@ -17,7 +17,7 @@ from .._data.labels import name_array
 from .._inference.solver_comparison import SolverComparison
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
-from .._model.landscape import Landscape, landscape_of
+from .._model.landscape import Landscape, landscape_on_the_way
 from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -135,8 +135,8 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         header["kept_of"] = int(model.kept_of)
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
-    if model.space is not None:
-        landscape = landscape_of(model.space)
+    landscape = landscape_on_the_way(model.space)
+    if landscape is not None:
         arrays |= {f"landscape_{name}": getattr(landscape, name) for name in _LANDSCAPE}
     if model.nuisance is not None:
         of_nuisance, header["nuisance"] = model.nuisance.to_state()

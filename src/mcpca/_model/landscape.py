@@ -53,6 +53,8 @@ _FLAT = 1e-9
 _SMALL_NUMBERS = 2**15
 # Ratio of the r-th singular value to the first from which float32 knows every V_l to four digits.
 _FLOAT32_SPREAD = 1e-3
+# Operations of a landscape that is computed unasked, for a file or a report: one or two seconds.
+_MOST_COST = 1e9
 # Numbers in one temporary of Hessians and of Newton's equations, 16 MB: MCPCs are taken in chunks that fit.
 _BATCH_NUMBERS = 2**21
 # Power steps end at the first of these lengths, in some tens of steps; Newton steps, a few of them, at the second.
@@ -252,6 +254,13 @@ class PowerSpace:
         """Return the space with some of the MCPCs, by index."""
         return PowerSpace(self.matrices, self.components[:, which])
 
+    @property
+    def cost(self) -> float:
+        """About the operations that ``landscape`` takes, O(m (q + e)^3)."""
+        q, m = self.components.shape
+        e = self.matrices.shape[1] if self.matrices.ndim == 3 else len(self.matrices)
+        return float(m * (q + e) ** 3)
+
     @cached_property
     def _best(self) -> tuple[Array, Array]:
         """F (m,) and the best b (m, e)."""
@@ -306,9 +315,18 @@ def landscape_of(space: PowerSpace | Landscape | None) -> Landscape:
     if space is None:
         raise ValueError(
             "landscape() needs the leading singular vectors of [S_1 ... S_k], and this model has not kept them: its "
-            "rows lack features or values, or an older mcpca saved it. Fit complete rows, or fit again."
+            "rows lack features or values, an older mcpca saved it, or it is large and was saved before landscape() "
+            "was called. Fit complete rows, or fit again and call it before save()."
         )
     return space if isinstance(space, Landscape) else space.landscape
+
+
+def landscape_on_the_way(space: PowerSpace | Landscape | None) -> Landscape | None:
+    """Return the landscape where files and reports should have it: if it is known, or takes a second or two at most."""
+    if space is None or isinstance(space, Landscape):
+        return space
+    is_known = "landscape" in vars(space)  # where ``cached_property`` keeps it
+    return space.landscape if is_known or space.cost <= _MOST_COST else None
 
 
 def power_space(core: Core, A: Array) -> PowerSpace:

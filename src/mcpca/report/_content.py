@@ -19,6 +19,7 @@ from .._inference.precision import Precision
 from .._inference.presence import Presence
 from .._inference.replication import Replicability
 from .._model.compared import Compared
+from .._model.landscape import landscape_on_the_way
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._results.fitted import Fitted
@@ -149,10 +150,10 @@ def _of_mcpcs(
 
 
 def _landscape(model: Any) -> dict[str, Any] | None:
-    """Return F of the power method at each MCPC; None for models that have not kept it."""
-    if fitted_model(model).space is None:
+    """Return F of the power method at each MCPC; None for models that have not kept it, or are very large."""
+    landscape = landscape_on_the_way(fitted_model(model).space)
+    if landscape is None:
         return None
-    landscape = model.landscape()
     return {
         "F": rounded(landscape.F),
         "gradient": rounded(landscape.gradients, 3),
