@@ -27,6 +27,7 @@ from ._model.decomposition import Decomposition, decompose
 from ._model.facets import Facets, facets
 from ._model.identifiability import proportional_loadings
 from ._model.landscape import Landscape
+from ._model.overcomplete import OvercompleteDecomposition, overcomplete
 from ._model.removed_nuisance import RemovedNuisance
 from ._rank.paper_rule import RankChoice, choose_rank
 from ._rank.selection import RankSelection, select_rank
@@ -73,6 +74,7 @@ __all__ = [
     "NoStableRankError",
     "NothingAboveNoiseError",
     "NuisanceWarning",
+    "OvercompleteDecomposition",
     "Precision",
     "Presence",
     "RankChoice",
@@ -101,6 +103,7 @@ __all__ = [
     "facets",
     "match_components",
     "nonnegative_loadings",
+    "overcomplete",
     "pl",
     "plotting",
     "proportional_loadings",

@@ -134,7 +134,7 @@ def test_a_component_that_vanished_is_replaced_and_noted(rng):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("fdiag", {}, r"name='fdiag' is unknown; choose one of pca_stack, pca_c, .*parafac2\."),
+        ("fdiag", {}, r"name='fdiag' is unknown; choose one of pca_stack, pca_c, .*stablepca\."),
         (["ffdiag"], {}, r"name=\['ffdiag'\] is unknown"),
         ("gsvd", {}, r"X has k=3 contexts, and gsvd \(generalised SVD\) compares exactly 2; pass the two"),
         ("cpca", {}, r"X has k=3 contexts, and cpca .* compares exactly 2"),
@@ -151,6 +151,9 @@ def test_a_component_that_vanished_is_replaced_and_noted(rng):
         ("pca_stack", {"center": "overall"}, "center='overall' needs rows, and X is a stack of covariances"),
         ("pca_c", {"n_init": 0}, "n_init=0 is out of bounds"),
         ("mspm", {"random_state": -1}, "random_state=-1 is negative"),
+        ("stack_svd", {"weights": "best"}, "weights='best' is unknown; choose 'optimal', 'noise' or 'rows'"),
+        ("perpca", {"unique": 3}, "unique=3 is out of bounds: 0 <= unique <= 2 .*at most p=5; lower it, or r=3"),
+        ("stablepca", {"worst": "all"}, "worst='all' is unknown; choose 'variance' or 'error'"),
     ],
 )
 def test_errors_name_the_argument_and_the_way_out(rng, name, options, message):

@@ -11,7 +11,7 @@ from mcpca.baselines import METHODS, BaselineResult, run
 from twins import compose, random_problem, sampled_problem
 
 PAPER = ["pca_stack", "pca_c", "pca_svd", "hogsvd", "ffdiag", "qrj1d", "jacobi", "jennrich"]
-PAPER += ["nls", "nls_svd", "nls_jennrich", "minf", "als", "mspm"]
+PAPER += ["nls", "nls_svd", "nls_jennrich", "minf", "als", "mspm", "svd"]
 
 
 # Models that meet the assumptions of a method, without noise ----------------------------------------------------------
@@ -78,6 +78,10 @@ MODELS = {
     "cpca": two_orthogonal_contexts,
     "gcpca": two_orthogonal_contexts,
     "parafac2": many_contexts,
+    "svd": orthogonal,
+    "stack_svd": orthogonal,
+    "perpca": orthogonal,
+    "stablepca": orthogonal,
 }
 # A start may lead to a local minimum of the squared error; then another is taken.
 OPTIONS = {

@@ -99,10 +99,16 @@ def test_reproducible_and_global_generator_untouched(rng):
     np.testing.assert_array_equal(state, np.random.get_state()[1])  # noqa: NPY002
 
 
-def test_shared_basis_gives_each_rank_its_own_answer(rng):
-    """The sweep's basis is cut for the largest rank; the fit at a smaller one must be what it is alone."""
+@pytest.mark.parametrize("largest", [13, 70])
+def test_shared_basis_gives_each_rank_its_own_answer(rng, largest):
+    """The sweep's basis is cut for the largest rank; the fit at a smaller one must be what it is alone.
+
+    At 70 the core of the largest rank is the covariances themselves.
+    """
     _, _, S = sampled_problem(rng, 12, 80, 4, 300, 0.1)
-    shared = compress(CovarianceStack(S), 13)
+    shared = compress(CovarianceStack(S), largest)
+    assert (shared.basis is None) == (largest == 70)
+    np.testing.assert_allclose(shared.leading(4).tensor, compress(CovarianceStack(S), 4).tensor, atol=1e-12)
     assert shared.leading(4).tensor.shape[1] == width(4, 12) < shared.tensor.shape[1]
     options = {"solver": "mspm", "orthogonal": False, "noise": None, "counts": None, "weights": None}
     options |= {"report": lambda *_: None, "tol": 1e-7, "max_iter": 200}

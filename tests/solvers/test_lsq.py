@@ -72,7 +72,7 @@ def test_gradient_and_hessian_against_finite_differences(rng):
     A /= np.linalg.norm(A, axis=0)
 
     def gradient(A):
-        return lsq._full_gradient(CovarianceStack(T), A / np.linalg.norm(A, axis=0))
+        return lsq.full_gradient(CovarianceStack(T), A / np.linalg.norm(A, axis=0))
 
     point = lsq._point_at(T, A)
     np.testing.assert_allclose(point.TA, images(T, A))

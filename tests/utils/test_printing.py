@@ -34,6 +34,7 @@ def _fits():
         "Decomposition": mcpca.decompose(S, 3, random_state=0),
         "Matching": mcpca.match_components(model.components_, model.components_[:, ::-1]),
         "CommonComponents": mcpca.common_principal_components(S, n_samples=[60] * 5),
+        "OvercompleteDecomposition": mcpca.overcomplete(S, 3, random_state=0),
         "ContextCovariances": mcpca.context_covariances(X, y),
         "ContextMoments": mcpca.ContextMoments().update(X, y),
         "Sharing": how_shared(model.loadings_),
@@ -66,6 +67,9 @@ def _large():
         "Decomposition": mcpca.Decomposition(rng.normal(size=(500, R)), B, np.ones(R), 3, False, ""),
         "Matching": mcpca.Matching(rng.permutation(R), np.ones(R), B[0]),
         "CommonComponents": mcpca.CommonComponents(np.eye(R), B, 3.2, 10, None, 4, True),
+        "OvercompleteDecomposition": mcpca.OvercompleteDecomposition(
+            rng.normal(size=(9, R)), B, B[0], B[0], 0.1, 1e-3, R - 2, False
+        ),
         "ContextCovariances": mcpca.ContextCovariances(
             np.zeros((K, 2, 2)),
             np.zeros((K, 2)),

@@ -26,15 +26,17 @@ _GRAM_LIMIT = 1e-5
 _SMALL = 200
 _SPARE = 10
 _MAX_SWEEPS = 12
+EXACT = 1e-12  # residual, as a share of the r-th eigenvalue, that counts as none
 
 
-def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST) -> Basis:
+def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: float = EXACT) -> Basis:
     """Return the top ``q`` left singular vectors (p, q) and singular values (q,) of ``[S_1 ... S_k]``.
 
     Cost O(k p^3 + p^3), memory O(p^2); with four contexts or fewer, of which one p x p array would be a quarter,
     the products ``S_i (S_i Q)`` stand in for the Gram matrix as long as they converge. Squaring loses singular
     values below 1e-8 of the first, so where the first ``r`` of them reach far down a chunked QR is taken instead:
-    several times the time, no squaring.
+    several times the time, no squaring. ``tol`` is the residual that iterations may leave, as a share of the r-th
+    eigenvalue of the Gram matrix.
     """
     # S (k, p, p), vectors (p, q), sigma (q,); q >= r directions are wanted, of which the first r have to be accurate.
     k, p, _ = S.shape
@@ -43,10 +45,10 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST) -> Basi
         # Either way the iteration sees only products with G. Without G each costs 2 k products of p x p with the block
         # instead of one, which few contexts make up for by not forming G in O(k p^3).
         if k <= _VERY_FEW:
-            top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r)
+            top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol)
         else:
             gram = _gram(S, memory)
-            top = subspace_iteration(lambda Q: memory.receive(gram @ memory.send(Q)), p, q, r)
+            top = subspace_iteration(lambda Q: memory.receive(gram @ memory.send(Q)), p, q, r, tol)
     if top is None:
         # On the host NumPy's eigh, and not SciPy's, which could stop at q: each brings a BLAS of its own, and the
         # threads of the one that has just multiplied still spin on the cores that the other needs.
@@ -111,7 +113,9 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
     return memory.receive(total)
 
 
-def subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) -> tuple[Array, Array] | None:
+def subspace_iteration(
+    times: Callable[[Array], Array], p: int, q: int, r: int, tol: float = EXACT
+) -> tuple[Array, Array] | None:
     """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
 
     The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
@@ -138,7 +142,7 @@ def subspace_iteration(times: Callable[[Array], Array], p: int, q: int, r: int) 
         rotation = rotation[:, ::-1]
         residual = np.linalg.norm(Z @ rotation[:, :r] - (Q @ rotation[:, :r]) * w[:r], axis=0).max()
         # The second bound is the rounding of the products themselves, which no sweep gets below.
-        if residual <= max(1e-12 * w[r - 1], 8 * np.finfo(float).eps * w[0]):
+        if residual <= max(tol * w[r - 1], 8 * np.finfo(float).eps * w[0]):
             return w[:q], Q @ np.ascontiguousarray(rotation[:, :q])
         del Q  # before the next one is made
     return None

@@ -21,7 +21,7 @@ import numpy as np
 from .._utils.array_api import is_device_array, namespace, to_host, widest_float
 from .._utils.types import Array
 from .array_memory import HOST, ArrayMemory, context_chunks, memory_of
-from .flattening import flattening_basis
+from .flattening import EXACT, flattening_basis
 from .interface import Basis
 
 
@@ -31,9 +31,11 @@ class CovarianceStack:
 
     Products run where the array is, and their results come to the host. Beside the array they need O(p^2) memory; on a
     device a few p x p arrays or 128 MB, whichever is larger. The device must have float64; see ``as_stack``.
+    ``basis_tol`` is what a basis that is iterated for may miss.
     """
 
     values: Any
+    basis_tol: float = EXACT
 
     # A frozen dataclass refuses assignment, but ``cached_property`` writes to ``__dict__`` directly.
     @cached_property
@@ -58,7 +60,7 @@ class CovarianceStack:
 
     def basis(self, q: int, r: int) -> Basis:
         """Return the top ``q`` left singular vectors; see ``flattening_basis``."""
-        return flattening_basis(self.values, q, r, self.memory)
+        return flattening_basis(self.values, q, r, self.memory, self.basis_tol)
 
     def array_or_none(self) -> Array | None:
         """Return the array if it is NumPy's, and None if it is on a device."""
@@ -152,7 +154,8 @@ class CovarianceStack:
     def weighted(self, weights: Array) -> CovarianceStack:
         """Return the covariances times ``weights`` (k,): a copy, in the precision of the array."""
         # Weights in the precision of the array: float64 weights would turn a float32 stack into one of twice the size.
-        return CovarianceStack(self.values * self.memory.send(weights[:, None, None], self.values.dtype))
+        values = self.values * self.memory.send(weights[:, None, None], self.values.dtype)
+        return CovarianceStack(values, self.basis_tol)
 
 
 def as_stack(S: Any) -> CovarianceStack:

@@ -72,14 +72,17 @@ class Core:
         Singular vectors are nested, so the first q columns of U and the leading q x q block of each slice are the core
         of a smaller rank: a sweep over ranks compresses once.
         """
-        # Without a basis the slices are the covariances themselves, whatever the rank.
+        p, known = self.directions.shape
         q = width(r, self.n_contexts)
-        if self.basis is None or q >= self.basis.shape[1]:
+        if q >= known or not _has_basis(q, p, self.n_contexts, is_mixed=self.mixture is not None):
             return self
-        narrow = self.basis[:, :q]
-        whole = self.whole if _is_wide(q, len(narrow)) else None
+        narrow = np.ascontiguousarray(self.directions[:, :q])
+        whole = self.whole if _is_wide(q, p) else None
 
         def make() -> Array:
+            if self.basis is None:
+                # The slices are the covariances themselves.
+                return np.ascontiguousarray(narrow.T @ self.tensor @ narrow)
             return np.ascontiguousarray(self.tensor[:, :q, :q])
 
         # ``replace`` makes a new object without the cached tensor; ``make`` cuts it from ours, which is projected once
@@ -159,10 +162,7 @@ def compress(S: Covariances, r: int) -> Core:
     q = min(p, width(r, k))
     U, sigma, residual = S.basis(q, r)
     are_many = _are_many(k, r)
-    numbers = q * (q + 1) // 2 if are_many else q * q  # combined contexts are held as their upper halves
-    # With q close to p a core would be nearly a second stack: solvers then get the covariances themselves, basis None.
-    is_small = k * numbers <= max(k * p * p // 4, _SMALL_CORE_NUMBERS)
-    basis = np.ascontiguousarray(U) if q < p and is_small else None
+    basis = np.ascontiguousarray(U) if _has_basis(q, p, k, is_mixed=are_many) else None
     if are_many:
         # Without a basis all p directions are the model's, and not only the first r.
         n_signal = p if basis is None else r
@@ -171,6 +171,15 @@ def compress(S: Covariances, r: int) -> Core:
         return Core(lambda: tensor, basis, U, sigma, k, mixture, residual)
     whole = S.array_or_none() if _is_wide(q, p) else None
     return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, whole)
+
+
+def _has_basis(q: int, p: int, k: int, *, is_mixed: bool) -> bool:
+    """Whether a core is made in coordinates of q directions.
+
+    With q close to p it would be nearly a second stack: solvers then get the covariances themselves, basis None.
+    """
+    numbers = q * (q + 1) // 2 if is_mixed else q * q  # combined contexts are held as their upper halves
+    return q < p and k * numbers <= max(k * p * p // 4, _SMALL_CORE_NUMBERS)
 
 
 def _is_wide(q: int, p: int) -> bool:

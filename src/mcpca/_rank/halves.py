@@ -29,7 +29,7 @@ _CONTEXTS_KEY = 3
 _ORDER_KEY = 4
 # Numbers in the bases and cores of all splits that are kept for other ranks, 256 MB.
 _KEPT_NUMBERS = 2**25
-MOST_SPLITS = 20  # that the choice of a rank takes, unless more are asked for
+MOST_SPLITS = 80  # that the choice of a rank takes, unless more are asked for
 
 Pair = tuple[FitAtRank | None, FitAtRank | None]
 
@@ -49,19 +49,19 @@ class Halves:
         self._left_out: set[Any] = set()
         n_splits = min(n_splits, self.halving.n_splits)
         progress = Search(sweep.report, "halves of contexts" if by == "contexts" else "halves", 2 * n_splits)
-        self.splits = [self._split(i, sweep, progress) for i in range(n_splits)]
+        self.splits = [self._split(i, progress) for i in range(n_splits)]
         # Fits of other splits by rank. The halves themselves, with their bases, are kept while these are small.
         self._more: dict[int, list[Pair]] = {}
         self._kept: dict[int, list[SampleFits]] = {}
         self._cosines: dict[int, list[Array]] = {}
 
-    def _split(self, i: int, sweep: Sweep, progress: Search) -> list[SampleFits]:
+    def _split(self, i: int, progress: Search) -> list[SampleFits]:
         # By the number of the split, not by the rank: a split is the same whatever ranks it is fitted at.
         halves = self.halving.split(i, self.sweep.generator(self._key, i))
         self._left_out |= set(self.halving.left_out([halves]))
         parts = []
         # Both at a time, if there are threads for two.
-        for part in each(lambda half: SampleFits(half, sweep), halves, self.sweep.workers):
+        for part in each(lambda half: SampleFits(half, self.sweep), halves, self.sweep.workers):
             parts.append(part)
             progress.step()
         return parts
@@ -75,21 +75,20 @@ class Halves:
         for part in each(lambda part: part.fitted(ranks), split, self.sweep.workers):
             progress.step(part)
 
-    def fit_more(self, r: int, n_splits: int) -> bool:
-        """Bring the number of splits at rank ``r`` up to ``n_splits``; return whether that added any."""
+    def fit_more(self, r: int, n_splits: int) -> None:
+        """Bring the number of splits at rank ``r`` up to ``n_splits``."""
         # Each more split costs covariances and a basis of both halves: only a rank in question gets them.
         more = self._more.setdefault(r, [])
         have = len(self.splits) + len(more)
         wanted = range(have, min(n_splits, self.halving.n_splits))
         progress = Search(self.sweep.report, f"{n_splits} splits at rank {r}", 2 * len(wanted) * (r + 1))
         for i in wanted:
-            parts = self._kept.get(i) or self._split(i, self.sweep, progress)
+            parts = self._kept.get(i) or self._split(i, progress)
             self._fit_both(parts, [r], progress)
             more.append((parts[0].fits[r], parts[1].fits[r]))
             if sum(part.size for part in parts) * MOST_SPLITS <= _KEPT_NUMBERS:
                 self._kept[i] = parts
         progress.finish()
-        return len(wanted) > 0
 
     def pairs(self, r: int) -> list[Pair]:
         """Return the fits of both halves, for all splits that were fitted at rank ``r``."""

@@ -37,11 +37,10 @@ _INFORMATIVE_SHARE = 0.8
 _LOOK_AHEAD = 1.5  # the way up ends at this many times the last rank that passed, plus _REACH
 _REACH = 5
 _CURVE_RANKS = 12  # ranks in a curve that is computed for a plot and not for the decision
-# Numbers of splits tried in turn until a decision is clear: on the mean over components at a rank, of which there are
-# many, and on each component of the recommended one.
-_SPLITS_OF_RANKS = (2, 5, 10)
-_SPLITS_OF_COMPONENTS = (2, 5, 10, MOST_SPLITS)
-_LARGE = 1e9  # operations for covariances and their basis, n p^2 + k p^3, from which on data are large
+# Numbers of splits tried in turn until a decision is clear: on the mean over components at a rank, and on each
+# component of the recommended one.
+_SPLITS = (2, 5, 10, 20, 40, MOST_SPLITS)
+_OPERATIONS = 3e9  # for covariances and bases of all splits at a rank, n p^2 + k p^3 for each; two are always allowed
 _CLEAR_IN_ONE = 0.95  # least |cos| of all components from which on a single split is enough
 # Standard deviation over splits of a mean |cos| as it usually is, counting like this many splits of the data at hand.
 _USUAL_SPREAD = 0.05
@@ -188,7 +187,7 @@ class Curves:
         # One fit is enough if all directions above noise replicate. Without rows the noise test decides alone.
         if self.halves is None or informative or largest <= _DENSE_END:
             self.fit_at([largest])
-            if self.halves is None or self._settled_agreement(largest, threshold) > threshold:
+            if self.halves is None or self._agree(largest, threshold):
                 return
         if patient:
             self.fit_at(ranks)
@@ -210,16 +209,23 @@ class Curves:
         A rank that is just below the threshold with few splits may be above it with many, and the other way round.
         """
         assert self.halves is not None
-        for r in sorted(allowed, reverse=True):
-            agrees = self._settled_agreement(r, threshold) > threshold
-            if agrees:
-                return r
-        return None
+        return next((r for r in sorted(allowed, reverse=True) if self._agree(r, threshold)), None)
+
+    def _agree(self, r: int, threshold: float) -> bool:
+        """Return whether halves agree at rank ``r``, by all splits that its components need as well.
+
+        The largest rank that passes is the one that few splits flatter most: it has to pass once more, with those that
+        its components were settled by.
+        """
+        if not self._settled_agreement(r, threshold) > threshold:
+            return False
+        self.settle_components(r, threshold)
+        return self.agreement(r) > threshold
 
     def _settled_agreement(self, r: int, threshold: float) -> float:
         """Return the mean |cos| at rank ``r`` from as many splits as it takes to tell it from the threshold."""
         assert self.halves is not None
-        for n_splits in self._enough(_SPLITS_OF_RANKS):
+        for n_splits in self._splits():
             # (splits,), one mean over components for each split; NaN where a half has too few rows for this rank.
             means = self.halves.unordered(r).mean(axis=1)
             if np.isnan(means).any():
@@ -230,16 +236,16 @@ class Curves:
             self.halves.fit_more(r, n_splits)
         return self.agreement(r)
 
-    def _enough(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    def _splits(self) -> tuple[int, ...]:
         """Return how many splits to try in turn: of large data each takes long, and where they are many rows says more.
 
         By operations, and not by time, which varies.
         """
         if self.moments is None:
-            return numbers[:1]
+            return _SPLITS[:1]
         k, p, _ = self.moments.covariances.shape
-        is_large = float(self.moments.n_samples.sum()) * p**2 + float(k) * p**3 > _LARGE
-        return numbers[:1] if is_large else numbers
+        each_split = float(self.moments.n_samples.sum()) * p**2 + float(k) * p**3
+        return tuple(n for n in _SPLITS if n == _SPLITS[0] or n * each_split <= _OPERATIONS)
 
     def _spread_of_means(self) -> float:
         """Return the standard deviation over splits of a mean |cos|, from all ranks: of one, few splits say little."""
@@ -251,12 +257,13 @@ class Curves:
             if not np.isnan(means).any():
                 squares += float(((means - means.mean()) ** 2).sum())
                 freedom += len(means) - 1
-        return float(np.sqrt(squares / freedom))
+        # Agreement of one split by chance is what makes the decision wrong: no less than usual.
+        return max(float(np.sqrt(squares / freedom)), _USUAL_SPREAD)
 
     def settle_components(self, r: int, threshold: float) -> None:
         """Add splits at rank ``r`` until it is clear which components come back, or there are as many as we take."""
         assert self.halves is not None
-        for n_splits in self._enough(_SPLITS_OF_COMPONENTS):
+        for n_splits in self._splits():
             unordered = self.halves.unordered(r)
             # With every pair above in every split no order could leave a component in doubt.
             least = REPLICATES if len(unordered) > 1 else _CLEAR_IN_ONE

@@ -214,7 +214,6 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
     agreeing = curves.largest_agreeing(allowed, threshold)
     if agreeing is not None:
         rank = agreeing
-        curves.settle_components(rank, threshold)
         how = f"Halves of the {what} agree on the components,"
         if rank < above:
             how = f"It is the largest rank looked at where halves of the {what} agree,"

@@ -32,7 +32,9 @@ from .._utils.types import Array, Report
 
 # Fits of the sweep are less exact than those of MCPCA: cosines are needed to three digits only. Tolerance and steps.
 _ACCURACY = {"mspm": (1e-4, 30), "lsq": (1e-5, 60), "ml": (1e-6, 100)}
-_BASIS_TOL = 1e-2  # of the leading directions of rows that are read in passes: far below what halves differ by
+# Of their leading directions: far below what halves differ by, and looser where every step is a pass over the rows.
+_BASIS_TOL = 1e-5
+_PASSES_TOL = 1e-2
 # Numbers in a stack of a sample that is kept for its fits, 32 MB. Larger ones are released once the basis is known, and
 # the few products that a fit needs are passes over the rows.
 _KEPT_NUMBERS = 2**22
@@ -151,11 +153,11 @@ class SampleFits:
     def _covariances(self) -> Covariances:
         largest = self.sweep.largest
         if self._given is not None:
-            return CovarianceStack(self._given.covariances)
+            return CovarianceStack(self._given.covariances, _BASIS_TOL)
         assert self.contexts is not None
         if not by_passes(self.contexts, largest):
-            return CovarianceStack(covariances_of(self.contexts, silent).covariances)
-        passes = Passes(silent, Checkpoint(None, {}), _BASIS_TOL)
+            return CovarianceStack(covariances_of(self.contexts, silent).covariances, _BASIS_TOL)
+        passes = Passes(silent, Checkpoint(None, {}), _PASSES_TOL)
         sketch = max(largest + eigenbasis.SPARE, -(-width(largest, len(self.contexts.names)) // 2))
         return StreamedCovariances.of(self.contexts, sketch, passes)
 

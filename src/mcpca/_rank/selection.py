@@ -348,8 +348,8 @@ def select_rank(
         features are uncorrelated over all rows to six digits, as PCA leaves them, and "features" otherwise.
     n_splits : int
         Number of random splits into halves at every rank that is looked at. Where a decision is close splits are
-        added: up to 10 at ranks whose mean is near the threshold, and 2 to 20 at the recommended rank, until it is
-        clear which components are recommended.
+        added, up to 80 and fewer of large data: at ranks whose mean is near the threshold, and at the recommended rank
+        until it is clear which components are recommended.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters; the first is used by the criterion "seeds" only.
     n_jobs : int, optional

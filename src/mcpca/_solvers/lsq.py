@@ -80,7 +80,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     change = np.zeros((len(A), 0))
     # The first round is in the core of the power method, later ones in bases that hold the gradient found below.
     growing = GrowingCore.from_core(S, core.leading(r))
-    gradient = _full_gradient(S, A)
+    gradient = full_gradient(S, A)
     patience = Patience(_IDLE_FACTOR)
     progress = Search(settings.report, "refinement", _MOST_CORES)
     for attempt in range(_MOST_CORES):
@@ -92,12 +92,12 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
             growing.grow(A, gradient, change)
         goal = settings.tol if growing.basis is None else max(settings.tol, _INNER_SHARE * size)
         # With a margin: whether the goal is met is decided by the gradient in all features, above.
-        C, steps = _descend(growing.tensor, growing.inside(A), 0.5 * goal * scale, settings.max_iter)
+        C, steps = descend(growing.tensor, growing.inside(A), 0.5 * goal * scale, settings.max_iter)
         n_iter += steps
         moved = growing.lift(C)
         change = moved - A
         A = moved
-        gradient = _full_gradient(S, A)
+        gradient = full_gradient(S, A)
     progress.finish()
     converged = size <= settings.tol
     message = (
@@ -110,7 +110,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     return SolverResult(A, n_iter, converged, message, gradient=size)
 
 
-def _full_gradient(S: Covariances, A: Array) -> Array:
+def full_gradient(S: Covariances, A: Array) -> Array:
     """Return the gradient (p, r) in all features, tangent to the spheres, at the best loadings; two passes over S."""
     # B is at its best for A, so by the envelope theorem the gradient is that by A alone, with B held fixed.
     G = A.T @ A
@@ -119,7 +119,7 @@ def _full_gradient(S: Covariances, A: Array) -> Array:
     return _tangent(A, 4 * (A @ ((B.T @ B) * G) - S.combine(A, B)))
 
 
-def _descend(T: Array, A: Array, goal: float, max_iter: int) -> tuple[Array, int]:
+def descend(T: Array, A: Array, goal: float, max_iter: int) -> tuple[Array, int]:
     """Newton's method until the gradient is below ``goal``; return A and the number of steps."""
     point = _point_at(T, A / np.linalg.norm(A, axis=0))
     for step in range(max_iter):

@@ -112,7 +112,11 @@ def check_real(value: Any, name: str, low: float, high: float, way_out: str = ""
 
 def check_rank(r: Any, p: int, name: str = "n_components") -> int:
     """Return the rank as an int in [1, p]."""
-    return check_integer(r, name, 1, p, f"MCPCA needs 1 <= {name} <= n_features; choose a rank of at most {p}.")
+    way_out = f"MCPCA needs 1 <= {name} <= n_features; choose a rank of at most {p}."
+    # Only for those who asked for more components than features, and not for zero of them.
+    if isinstance(r, numbers.Integral) and int(r) > p:
+        way_out += " More components than features, from many contexts: mcpca.overcomplete(S, r)."
+    return check_integer(r, name, 1, p, way_out)
 
 
 def refuse_without_effect(name: str, value: Any, default: Any, why: str, way_out: str) -> None:

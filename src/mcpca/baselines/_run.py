@@ -33,8 +33,11 @@ from . import (
     orthogonal,
     parafac2,
     pca,
+    perpca,
     pham,
     qrj1d,
+    stablepca,
+    stacks,
     two_contexts,
 )
 from ._interface import BaselineResult, Method, MethodOutput, Problem
@@ -57,6 +60,7 @@ METHODS: dict[str, Method] = {
         minf.minf,
         als.als,
         mspm.mspm,
+        stacks.svd,
         pham.pham,
         ffdiag.uwedge,
         two_contexts.gsvd,
@@ -64,6 +68,9 @@ METHODS: dict[str, Method] = {
         two_contexts.cpca,
         two_contexts.gcpca,
         parafac2.parafac2,
+        stacks.stack_svd,
+        perpca.perpca,
+        stablepca.stablepca,
     )
 }
 
