@@ -184,3 +184,26 @@ def held_out_errors(S, M, weights):
         deviatoric[0] += w * np.linalg.norm(R - np.trace(R) / p * np.eye(p)) ** 2
         deviatoric[1] += w * np.linalg.norm(S_i - np.trace(S_i) / p * np.eye(p)) ** 2
     return off[0] / off[1], deviatoric[0] / deviatoric[1]
+
+
+def right_singular_matrices(S, r):
+    """The top r right singular vectors of [S_1 ... S_k] as matrices (r, p, k)."""
+    k, p, _ = S.shape
+    return np.linalg.svd(np.concatenate(list(S), axis=1))[2][:r].reshape(r, k, p).transpose(0, 2, 1)
+
+
+def F_in_full(V, a, b):
+    """||P (a b^T)||^2 by the projector itself, V (r, p, k)."""
+    D = V.reshape(len(V), -1).T
+    x = np.outer(a, b).ravel()
+    return x @ (D @ (D.T @ x))
+
+
+def geodesic(a, b, v, w, t):
+    """Where the geodesic from (a, b) with velocity (v, w) is at time t."""
+
+    def on_sphere(x, u):
+        speed = np.linalg.norm(u)
+        return np.cos(speed * t) * x + (np.sin(speed * t) * u / speed if speed else 0 * x)
+
+    return on_sphere(a, v), on_sphere(b, w)

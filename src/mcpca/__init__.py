@@ -15,6 +15,7 @@ from ._estimator.context_dependence import context_dependence
 from ._estimator.mcpca import MCPCA
 from ._inference.bootstrap import Bootstrap
 from ._inference.dependence_result import ContextDependence
+from ._inference.error_analysis import ErrorAnalysis, error_analysis
 from ._inference.planning import cramer_rao_bound
 from ._inference.precision import Precision
 from ._inference.presence import Presence
@@ -26,6 +27,7 @@ from ._model.common_components import CommonComponents, common_principal_compone
 from ._model.decomposition import Decomposition, decompose
 from ._model.facets import Facets, facets
 from ._model.identifiability import proportional_loadings
+from ._model.landscape import Landscape
 from ._model.overcomplete import OvercompleteDecomposition, overcomplete
 from ._model.removed_nuisance import RemovedNuisance
 from ._rank.paper_rule import RankChoice, choose_rank
@@ -64,10 +66,12 @@ __all__ = [
     "DoubtfulLabelsWarning",
     "DroppedContextsWarning",
     "DuplicateRowsError",
+    "ErrorAnalysis",
     "ExtraFeaturesWarning",
     "Facets",
     "FewGroupsWarning",
     "IdentifiabilityWarning",
+    "Landscape",
     "Matching",
     "NoStableRankError",
     "NothingAboveNoiseError",
@@ -96,6 +100,7 @@ __all__ = [
     "cramer_rao_bound",
     "datasets",
     "decompose",
+    "error_analysis",
     "exceptions",
     "facets",
     "match_components",

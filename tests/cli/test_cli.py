@@ -80,6 +80,10 @@ def test_tables_hold_the_numbers_of_the_library(fitted):
     assert summary["variance_explained"] == pytest.approx(
         model.variance_explained() / model.squared_norms().mean(), rel=1e-12
     )
+    landscape = model.landscape()
+    np.testing.assert_allclose(list(summary["F_by_component"].values()), landscape.F, rtol=1e-12)
+    assert len(summary["certified_maxima"]) == landscape.certified.sum()
+    assert len(summary["own_maxima"]) == landscape.own.sum()
 
 
 def test_the_model_file_is_that_of_the_library(fitted):

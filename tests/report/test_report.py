@@ -85,6 +85,10 @@ def test_numbers_are_the_models(planted, page):
     assert data["ofMcpcs"]["carrying"] == [(b >= b.max() / 2).sum() for b in B.T]
     G = np.abs(model.components_.T @ model.components_) - np.eye(3)
     assert data["ofMcpcs"]["nearest"] == G.argmax(axis=1).tolist()
+    landscape = model.landscape()
+    np.testing.assert_allclose(data["ofMcpcs"]["landscape"]["F"], landscape.F, rtol=5e-5)
+    np.testing.assert_allclose(data["ofMcpcs"]["landscape"]["curvature"], landscape.curvatures, rtol=5e-3)
+    assert data["ofMcpcs"]["landscape"]["certified"] == landscape.certified.tolist()
 
 
 def test_poles_are_the_largest_entries(planted):

@@ -228,6 +228,10 @@ def test_report_of_the_demo_shows_the_models_numbers(browser, digits):
     A, B = model.components_, model.corrected_loadings_
     page.click_cell(2, 1)
     assert page.run("return location.hash") == "#mcpc=2&context=3&other=2"
+    F = model.landscape().F
+    assert f"F = {F[1]:.3g}" in page.run("return document.querySelector('#mcpc').textContent")
+    page.run("document.querySelectorAll('#diagnostics summary')[1].click()")
+    np.testing.assert_allclose([float(row[1]) for row in page.table("#diagnostics", 1)], F, rtol=2e-3)
     # Features at both poles: the table has 25 at each end, the chart the first 10.
     a = A[:, 1]
     ends = [i for i in np.argsort(-a, kind="stable")[:25] if a[i] > 0] + [i for i in np.argsort(a)[:25] if a[i] < 0]

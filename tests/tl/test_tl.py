@@ -128,6 +128,8 @@ def test_the_results_are_those_of_the_model(adata):
     assert diagnostics["likelihood_loss"] == model.likelihood_loss()
     assert diagnostics["n_samples"] == N * K
     assert same_model(mcpca.tl.model(adata), model)
+    np.testing.assert_array_equal(mcpca.tl.model(adata).landscape().curvatures, model.landscape().curvatures)
+    np.testing.assert_array_equal(adata.uns["mcpca"]["landscape"]["F"], model.landscape().F)
 
 
 def test_scores_are_centred_overall_or_by_context(adata):

@@ -250,6 +250,7 @@ def fit_to(
         core=None if choice is None or parameters.robust else choice.core,
         names=data.names.tolist(),
         with_measures=True,
+        with_space=True,
         report=report,
         tol=parameters.tol,
         max_iter=parameters.max_iter,
@@ -363,6 +364,7 @@ def model_in_units(
         orthogonal=parameters.orthogonal,
         missing=parameters.missing,
         nuisance=removed_nuisance(data, np.asarray(on_device["projection"])),
+        space=result.space,
     )
 
 

@@ -93,6 +93,7 @@ def fit_kept(
         converged=True,
         message="",
         basis_residual=model.basis_residual,
+        space=model.space,
     )
     result, measures, indices = kept_of_fit(parameters, data, before, which, weights)
     kept = model_in_units(parameters, data, Features(model.feature_names, model.label_columns), result, measures)

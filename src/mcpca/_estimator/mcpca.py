@@ -30,6 +30,7 @@ from .._model.dominance import warn_of_dominance
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings, warn_if_proportional
+from .._model.landscape import Landscape, landscape_of
 from .._model.missing_rows import (
     loadings_of_present,
     outlyingness_of_present,
@@ -428,6 +429,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
+        self._space = model.space
 
     def _set_features(self, p: int, names: Array | None) -> None:
         """Set what scikit-learn's ``validate_data`` would set, except that names need not be strings."""
@@ -817,6 +819,37 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         return indistinct_loadings(
             model.loadings, max_degrees, orthogonal=model.orthogonal, n_features=model.n_features
         )
+
+    def landscape(self) -> Landscape:
+        """Return F, the objective of the paper's power method, at each MCPC, and whether it has a maximum there.
+
+        ``F(a, b)`` is the squared cosine between ``a b^T`` and the span of the leading r right singular vectors of
+        ``[S_1 ... S_k]`` (the paper's section "Error analysis"). Each MCPC is taken with the b that is best for it.
+        Besides F there are the norm of its gradient on the unit spheres and the largest eigenvalue of its Hessian there
+        (the paper's lemma). From the two follows, for each MCPC, whether a local maximum of F is certain to be near,
+        and within how many degrees. Climbing from it says which maximum it belongs to, and whether it has one of its
+        own: see ``Landscape``.
+
+        For ``solver="mspm"`` this says how far each MCPC stands on its own. Where components depend on the order of
+        deflation, or are those that all contexts together share best, they are near maxima of F and not at them, and
+        the gradient says how near. Other solvers do not climb F: there it says whether the power method would return
+        the same axes.
+
+        No rows are needed: a model keeps the span. It is that of the covariances within the leading directions which
+        the fit worked in, r to 3 r of them (all, if there are few features), with contexts combined where there are
+        more than 200; and of weighted covariances if contexts were weighted. MCPCs that were kept from a fit of more
+        are seen in the span of all of them.
+
+        Returns
+        -------
+        Landscape
+
+        Notes
+        -----
+        Cost O(r (q + k)^3) for q leading directions, memory O((q + k)^2); once a model. ``save``, AnnData and reports
+        have it, too, unless that is more than a second or two; call this first, and they do.
+        """
+        return landscape_of(fitted_model(self).space)
 
     # Uncertainty
 
@@ -1217,6 +1250,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         attenuation=estimator.attenuation_,
         nuisance=estimator.nuisance_,
         kept_of=estimator.kept_of_,
+        space=getattr(estimator, "_space", None),  # estimators pickled before there was one
     )
 
 

@@ -17,6 +17,7 @@ from .._data.labels import name_array
 from .._inference.solver_comparison import SolverComparison
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
+from .._model.landscape import Landscape, landscape_on_the_way
 from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -69,6 +70,12 @@ _SHAPES = {
     "nuisance_shifts": "mr",
     "nuisance_centres": "mc",
     "nuisance_slopes": "kcr",
+    "landscape_F": "r",
+    "landscape_gradients": "r",
+    "landscape_curvatures": "r",
+    "landscape_peaks": "r",
+    "landscape_degrees": "r",
+    "landscape_basins": "r",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 # Arrays without negative values, and arrays of integers; all others are of floats.
@@ -80,10 +87,14 @@ _NONNEGATIVE = (
     "noise_variance_",
     "attenuation_",
     "facet_squared_norms",
+    "landscape_F",
+    "landscape_gradients",
 )
+# The fields of ``Landscape``: a file holds what was computed, not the space that it was computed from.
+_LANDSCAPE = tuple(Landscape.__dataclass_fields__)
 _UNSETTLED = "choice_unsettled"
 _OF_CELLS = ("nuisance_cell_contexts", "nuisance_cell_levels", "nuisance_cell_counts")
-_INTEGER = ("n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
+_INTEGER = ("landscape_basins", "n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
 
 
 class SavedModel(NamedTuple):
@@ -124,6 +135,9 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         header["kept_of"] = int(model.kept_of)
     if model.score_moments is not None:
         arrays["score_covariances"], arrays["variance_outside"] = model.score_moments
+    landscape = landscape_on_the_way(model.space)
+    if landscape is not None:
+        arrays |= {f"landscape_{name}": getattr(landscape, name) for name in _LANDSCAPE}
     if model.nuisance is not None:
         of_nuisance, header["nuisance"] = model.nuisance.to_state()
         arrays |= of_nuisance
@@ -186,6 +200,9 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
         # NaN is the mean of a feature that a context lacks.
         if name == "means_" and header["parameters"].get("missing", "error") != "error":
             bad = np.isinf(values)
+        # And of MCPCs that climb to no maximum.
+        if name in ("landscape_peaks", "landscape_degrees"):
+            bad = np.isinf(values)
         if bad.any():
             raise ValueError(f"{name} has values that are NaN or infinite")
         if name in _NONNEGATIVE and values.size and values.min() < 0:
@@ -243,10 +260,17 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         missing=str(parameters.get("missing", "error")),
         nuisance=_nuisance(arrays, header),
         kept_of=None if header.get("kept_of") is None else int(header["kept_of"]),
+        space=_landscape(arrays),
     )
     compared = header.get("solver_choice")
     comparison = None if compared is None else SolverComparison.from_json(compared)
     return SavedModel(parameters, model, _rank_choice(arrays, header), comparison)
+
+
+def _landscape(arrays: dict[str, Array]) -> Landscape | None:
+    """Return F and its derivatives at the MCPCs; None if the file is of a version without them, or of missing rows."""
+    names = [f"landscape_{name}" for name in _LANDSCAPE]
+    return Landscape(*(arrays[name] for name in names)) if all(name in arrays for name in names) else None
 
 
 def _nuisance(arrays: dict[str, Array], header: dict[str, Any]) -> RemovedNuisance | None:

@@ -76,6 +76,18 @@ def cramer_rao_bound(
     Cost O(k r^5 + r^6), memory O(r^4): half a second at r = 30, k = 30; a minute at r = 60, k = 50. With
     ``pilot_samples`` also 30 fits to covariances (k, p, p).
     """
+    A, B = checked_axes(A, B)
+    counts = check_counts(n, len(B))
+    variances, kind = _check_noise(noise, len(A), len(B), diagonal)
+    model = GaussianModel.with_noise(A, B, variances, kind)
+    bound = precision_of(model, counts, pooled=False)
+    if pilot_samples is None:
+        return bound
+    return _corrected_for_pilot(bound, model, check_counts(pilot_samples, len(B), "pilot_samples"), random_state)
+
+
+def checked_axes(A: Any, B: Any) -> tuple[Array, Array]:
+    """Return A (p, r) with unit columns and B (k, r) in float64; raise if they make no model that n could tell."""
     A = np.asarray(to_host(A), dtype=np.float64)
     B = np.asarray(to_host(B), dtype=np.float64)
     if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[1] or not A.shape[1] <= A.shape[0]:
@@ -85,13 +97,7 @@ def cramer_rao_bound(
     # The likelihood in r dimensions needs (A^T A)^-1.
     if np.linalg.matrix_rank(A) < A.shape[1]:
         raise ValueError("The columns of A are linearly dependent; no sample size could tell them apart.")
-    counts = check_counts(n, len(B))
-    variances, kind = _check_noise(noise, len(A), len(B), diagonal)
-    model = GaussianModel.with_noise(A / np.linalg.norm(A, axis=0), B, variances, kind)
-    bound = precision_of(model, counts, pooled=False)
-    if pilot_samples is None:
-        return bound
-    return _corrected_for_pilot(bound, model, check_counts(pilot_samples, len(B), "pilot_samples"), random_state)
+    return A / np.linalg.norm(A, axis=0), B
 
 
 def _check_noise(noise: Any, p: int, k: int, diagonal: bool) -> tuple[Array, str]:

@@ -41,6 +41,7 @@ from .._utils.wording import quoted
 from ..exceptions import RankExceedsDataError
 from .facets import Facets
 from .fitted_loadings import Measures, check_outside, loadings_of_fit
+from .landscape import Landscape, PowerSpace, landscape_of, power_space
 
 # Degrees of freedom of every context if the number of rows behind the covariances is unknown. For the place of the
 # maximum only ratios matter; the level matters for convergence, which is judged in standard errors.
@@ -74,6 +75,8 @@ class Decomposition(Shown):
         parameters, from the Newton decrement). None for the other solvers.
     basis_residual : float
         How accurately the leading directions are known; 0 if they were computed exactly (see ``MCPCA``).
+    space : PowerSpace, Landscape or None
+        What ``F`` and ``landscape`` are computed from when they are asked for; None if it was not kept.
     """
 
     components: Array
@@ -85,6 +88,23 @@ class Decomposition(Shown):
     noise: Array | None = None
     gradient: float | None = None
     basis_residual: float = 0.0
+    space: PowerSpace | Landscape | None = None
+
+    @property
+    def F(self) -> Array | None:
+        """F of the paper at each MCPC (r,), at most 1; None if it was not kept. See ``landscape``.
+
+        The squared cosine between ``a b^T``, with the b that is best for a, and the span of the leading r right
+        singular vectors of ``[S_1 ... S_k]``.
+        """
+        return None if self.space is None else self.space.F
+
+    def landscape(self) -> Landscape:
+        """Return F at each MCPC, its slope and its curvature, and which MCPCs are certified local maxima of it.
+
+        See ``MCPCA.landscape``. Cost O(r (q + k)^3) for the q directions that the fit worked in, r <= q <= 3 r.
+        """
+        return landscape_of(self.space)
 
     def times_power(self, e: int) -> Decomposition:
         """Return the decomposition of the covariances times ``4^e``, that is of data times ``2^e``."""
@@ -197,6 +217,7 @@ def decompose(
             report=report,
             tol=tol,
             max_iter=max_iter,
+            with_space=True,
         )
     return _on_device(result.times_power(e), S)
 
@@ -217,12 +238,14 @@ def decompose_checked(
     core: Core | None = None,
     names: Sequence[Any] | None = None,
     with_measures: bool = False,
+    with_space: bool = False,
 ) -> tuple[Decomposition, Measures | None]:
     """``decompose`` for covariances that have been checked, with what else a fit keeps if asked for.
 
     A ``core`` that was computed before (by the choice of the rank) is reused, unless weights change the covariances
     that it was computed from. The measures cost little more than the loadings, since one pass over the covariances
-    yields both. ``noise`` has been resolved; ``names`` of contexts are for errors.
+    yields both. ``noise`` has been resolved; ``names`` of contexts are for errors. ``with_space`` keeps what F at the
+    components is computed from.
     """
     tol = check_tolerance(tol)
     max_iter = check_integer(max_iter, "max_iter", 1)
@@ -261,6 +284,7 @@ def decompose_checked(
         noise=None if loadings.noise is None else loadings.noise.astype(S.dtype, copy=False),
         gradient=result.gradient,
         basis_residual=core.residual,
+        space=power_space(core, loadings.A) if with_space else None,
     )
     return decomposition, loadings.measures
 

@@ -22,6 +22,7 @@ from .centering import ContextMeans
 from .compared import Compared, compared
 from .facets import Facets
 from .gaussian import GaussianModel
+from .landscape import Landscape, PowerSpace
 from .removed_nuisance import RemovedNuisance
 
 
@@ -73,6 +74,9 @@ class FittedModel:
         What batch and covariates took out of the covariances.
     kept_of : int or None
         The rank of the fit that these components were kept from; None if all of them were.
+    space : PowerSpace, Landscape or None
+        What ``MCPCA.landscape`` is computed from or, of a model from a file, that itself. None for rows with missing
+        features or values, and for models saved before it was kept.
     """
 
     components: Array
@@ -100,6 +104,7 @@ class FittedModel:
     missing: str = "error"
     nuisance: RemovedNuisance | None = None
     kept_of: int | None = None
+    space: PowerSpace | Landscape | None = None
 
     @property
     def n_features(self) -> int:

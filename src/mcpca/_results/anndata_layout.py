@@ -17,6 +17,9 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
     "noise_variance" unless it is by feature;
   - "levels", where columns were crossed: DataFrame (k rows), the label of each context in each column;
   - "variance_shares": DataFrame (k, r), what each MCPC adds to "variance_explained";
+  - "landscape": DataFrame (r rows) with "F", "gradients", "curvatures", "peaks", "degrees" and "basins", as
+    ``MCPCA.landscape`` has them, and "certified"; not of a fit with missing features, or of one so large that these
+    take more than seconds;
   - "singular_values": the scree; "means": (k, p), of the features of the fit;
   - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
     fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
@@ -50,6 +53,7 @@ from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
 from .._data.dask_graph import computed
 from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
+from .._model.landscape import Landscape, landscape_on_the_way
 from .._model.removed_nuisance import RemovedNuisance
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
@@ -68,6 +72,7 @@ _FACETS = {
     "offdiagonal_correlation": "offdiagonal_correlations",
     "likelihood_loss": "likelihood_losses",
 }
+_LANDSCAPE = tuple(Landscape.__dataclass_fields__)  # columns of "landscape", and the arrays that they store
 # Entries of ``uns`` about noise, and the names of their arrays in the state of a model.
 _NOISE = {
     "noise_variance": "noise_variance_",
@@ -228,6 +233,10 @@ def _content(
         "diagnostics": _diagnostics(model, header, notes),
         **noise,
     }
+    landscape = landscape_on_the_way(fitted_model(model).space)
+    if landscape is not None:
+        table_of_mcpcs = {name: arrays[f"landscape_{name}"] for name in _LANDSCAPE}
+        content["landscape"] = pd.DataFrame(table_of_mcpcs | {"certified": landscape.certified}, index=labels)
     removed = model.nuisance_
     if removed is not None:
         content["nuisance"] = {
@@ -380,6 +389,8 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
     }
     arrays |= {f"facet_{facet}": contexts[column].to_numpy() for column, facet in _FACETS.items()}
     arrays |= {target: np.asarray(stored[name]) for name, target in _NOISE.items() if name in stored}
+    if "landscape" in stored:
+        arrays |= {f"landscape_{name}": stored["landscape"][name].to_numpy() for name in _LANDSCAPE}
     features = stored.get("features")
     header = {
         "parameters": _parameters(cls, stored["params"]),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._estimator.mcpca import MCPCA, fitted_model
+from .._model.landscape import landscape_on_the_way
 from .._rank.selection import RankSelection
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
@@ -119,6 +120,7 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "score_correlation": model.offdiagonal_correlation(normalized=True),
         "likelihood_loss": model.likelihood_loss(),
         "proportional_loadings": pairs,
+        **_landscape(model, names),
         # What the two tables of loadings are.
         "loadings": fitted_model(model).loadings_in_words(corrected=False),
         "corrected_loadings": fitted_model(model).loadings_in_words(),
@@ -129,6 +131,18 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "left_out": data.notes,
         "contexts_left_out": data.dropped,
         "warnings": warnings,
+    }
+
+
+def _landscape(model: MCPCA, names: list[str]) -> dict[str, Any]:
+    """Return F at each MCPC, and which of them are maxima of it; null where that is not known, or takes long."""
+    landscape = landscape_on_the_way(fitted_model(model).space)
+    if landscape is None:
+        return {"F_by_component": None, "certified_maxima": None, "own_maxima": None}
+    return {
+        "F_by_component": dict(zip(names, map(float, landscape.F), strict=True)),
+        "certified_maxima": [name for name, certain in zip(names, landscape.certified, strict=True) if certain],
+        "own_maxima": [name for name, own in zip(names, landscape.own, strict=True) if own],
     }
 
 

@@ -19,6 +19,7 @@ from .._inference.precision import Precision
 from .._inference.presence import Presence
 from .._inference.replication import Replicability
 from .._model.compared import Compared
+from .._model.landscape import landscape_on_the_way
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._results.fitted import Fitted
@@ -144,6 +145,23 @@ def _of_mcpcs(
         "cosine": None if r == 1 else rounded(cosines[np.arange(r), nearest]),
         "angles": angles,
         "replicability": None if replicability is None else _replicability(replicability),
+        "landscape": _landscape(model),
+    }
+
+
+def _landscape(model: Any) -> dict[str, Any] | None:
+    """Return F of the power method at each MCPC; None for models that have not kept it, or are very large."""
+    landscape = landscape_on_the_way(fitted_model(model).space)
+    if landscape is None:
+        return None
+    return {
+        "F": rounded(landscape.F),
+        "gradient": rounded(landscape.gradients, 3),
+        "curvature": rounded(landscape.curvatures, 3),
+        "certified": landscape.certified.tolist(),
+        "peak": rounded(landscape.peaks, 3),
+        "degrees": rounded(landscape.degrees, 2),
+        "own": landscape.own.tolist(),
     }
 
 

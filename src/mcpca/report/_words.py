@@ -58,6 +58,9 @@ GLOSSARY = {
     "Large variances count more than in an ordinary share of variance.",
     "Replicability": "The rows of every context are split into halves, both halves are fitted, and their MCPCs are "
     "matched with each other and with those shown here: |cos| of 1 is the same axis twice.",
+    "F": "The objective of the paper's power method at an MCPC, at most 1: the squared cosine between the axis with "
+    "its contexts, as one matrix, and the span of the leading singular vectors of all covariances side by side. An "
+    "MCPC without a local maximum of F of its own is less certain: it is there because others were found before it.",
     "Of the contexts": "Axes of one half of the rows are looked at in the other half: does their variance differ "
     "between contexts more than it would if rows were dealt out to contexts by chance? An axis that is in all contexts "
     "alike is found by PCA of the pooled rows as well.",

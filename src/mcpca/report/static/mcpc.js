@@ -44,9 +44,9 @@
     back(j);
   };
 
-  // Two paragraphs: how much of the variance and which contexts; then its neighbour and its error.
+  // Two paragraphs: how much of the variance and which contexts; then its neighbour, its error and F.
   const words = (j, carrying) => {
-    const { share, explained, nearest, cosine, angles } = data.ofMcpcs;
+    const { share, explained, nearest, cosine, angles, landscape } = data.ofMcpcs;
     const first = el(
       "p",
       {},
@@ -63,6 +63,13 @@
     const second = [];
     if (nearest) second.push(`The nearest other axis is ${mcpca.mcpcName(nearest[j])} (cos ${number(cosine[j], 2)}).`);
     if (angles) second.push(`Uncertainty: ${number(angles.degrees[j], 2)}\u00b0 (${angles.words}).`);
+    if (landscape)
+      second.push(
+        `F = ${number(landscape.F[j], 3)}, ` +
+          (landscape.own[j]
+            ? `with a local maximum of its own ${number(landscape.degrees[j], 2)}\u00b0 away (F = ${number(landscape.peak[j], 3)}).`
+            : "without a local maximum of its own."),
+      );
     return [first, second.length ? el("p", { class: "muted" }, second.join(" ")) : null].filter(Boolean);
   };
 

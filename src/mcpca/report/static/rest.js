@@ -65,7 +65,32 @@
         open: true,
         click: (i) => mcpca.choose({ context: i }, "context"),
       }),
+      ...landscape(),
     );
+  };
+
+  // F of the power method around every MCPC; nothing for models that have not kept it.
+  const landscape = () => {
+    const known = data.ofMcpcs.landscape;
+    if (!known) return [];
+    return [
+      mcpca.table({
+        caption: "F of the power method at every MCPC",
+        file: "mcpcs.csv",
+        columns: [
+          { title: "MCPC", name: true, value: (j) => data.mcpcs[j] },
+          { title: "F", value: (j) => known.F[j] },
+          { title: "gradient", value: (j) => known.gradient[j] },
+          { title: "curvature", value: (j) => known.curvature[j] },
+          { title: "certified maximum", value: (j) => (known.certified[j] ? "yes" : "no") },
+          { title: "F at the maximum", value: (j) => known.peak[j] },
+          { title: "degrees to it", value: (j) => known.degrees[j] },
+          { title: "of its own", value: (j) => (known.own[j] ? "yes" : "no") },
+        ],
+        rows: mcpca.range(mcpca.r),
+        click: (j) => mcpca.choose({ mcpc: j }, "mcpc"),
+      }),
+    ];
   };
 
   // Why the model has its rank: one curve at a time of those criteria that were computed, and a scree plot.
