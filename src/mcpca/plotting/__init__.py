@@ -12,6 +12,7 @@ tables and attributes: ``analysis`` is a room above. It draws on ``ax`` or on a 
 from ._angles import plot_angles
 from ._components import plot_components
 from ._contexts import plot_contexts
+from ._covariances import plot_covariances
 from ._covariates import plot_covariate
 from ._dependence import plot_context_dependence
 from ._differential import plot_differential_variance
@@ -28,6 +29,7 @@ from ._plane import plot_plane
 from ._rank_choice import plot_rank_choice
 from ._ranks import plot_rank_heatmap, plot_rank_selection
 from ._recall import plot_link_recall
+from ._row_images import plot_row_images
 from ._scores import plot_scores
 from ._scree import plot_scree
 from ._solvers import plot_solver_comparison
@@ -44,6 +46,7 @@ __all__ = [
     "plot_context_dependence",
     "plot_context_tree",
     "plot_contexts",
+    "plot_covariances",
     "plot_covariate",
     "plot_differential_variance",
     "plot_enrichment",
@@ -57,6 +60,7 @@ __all__ = [
     "plot_rank_choice",
     "plot_rank_heatmap",
     "plot_rank_selection",
+    "plot_row_images",
     "plot_scores",
     "plot_scree",
     "plot_solver_comparison",

@@ -72,7 +72,7 @@ def plot_components(
     features = resolve_feature_names(source, fit, names, key)
     chosen = list(range(len(fit.names))) if components is None else component_indices(components, fit.names)
     A = fit.components[:, chosen]
-    rows = _largest(A, n)
+    rows = largest_features(A, n)
     if order == "cluster" and len(rows) > 2:
         rows = rows[similar_order(A[rows])]
     shown = [features[i] for i in rows]
@@ -89,7 +89,7 @@ def plot_components(
     return ax
 
 
-def _largest(A: Array, n: int) -> Array:
+def largest_features(A: Array, n: int) -> Array:
     """Return the rows of A (p, r) with the n largest absolute entries, in their order."""
     if len(A) <= n:
         return np.arange(len(A))

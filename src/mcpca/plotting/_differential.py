@@ -8,7 +8,7 @@ import numpy as np
 
 from .._utils.component_names import component_indices
 from ._common import BLUE, FONT_SIZE, MARK, axes_or_new, shorten
-from ._forest import MOST_WITH_TEXT, draw_ratios, forest_size, p_text, ratios_of, write_above, write_columns
+from ._forest import draw_ratios, forest_size, p_text, ratios_of, write_above, write_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,9 +79,8 @@ def plot_differential_variance(
     ax.set_xlabel(f"variance in {compared} / variance in {reference}", fontsize=FONT_SIZE)
     write_above(ax, ax.transAxes, 0, f"← more in {reference}", "left", BLUE)
     write_above(ax, ax.transAxes, 1, f"more in {compared} →", "right", MARK)
-    if len(rows) <= MOST_WITH_TEXT:
-        p_texts = [p_text(p) for p in table[str(result.correction)].to_numpy(dtype=float)]
-        heading = f"ratio ({100 * (1 - float(result.alpha)):.3g}% interval)"
-        p_heading = "adj. p" if result.correction == "bonferroni" else "q"
-        write_columns(ax, shown_ratios, p_texts, significant, (heading, p_heading))
+    p_texts = [p_text(p) for p in table[str(result.correction)].to_numpy(dtype=float)]
+    heading = f"ratio ({100 * (1 - float(result.alpha)):.3g}% interval)"
+    p_heading = "adj. p" if result.correction == "bonferroni" else "q"
+    write_columns(ax, shown_ratios, p_texts, significant, (heading, p_heading))
     return ax

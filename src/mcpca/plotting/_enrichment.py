@@ -72,8 +72,8 @@ def plot_enrichment(table: Any, *, n: int = 3, q: float = 0.05, components: Any 
     labels = [f"{key[1]} ({key[0]})" if several else key[1] for key in sets]
     size = (min(max(0.36 * len(poles), 2.0), 10) + width_of(labels) + 2.2, min(max(0.28 * len(sets), 1.4), 10) + 1.1)
     ax = axes_or_new(ax, size)
-    ax.set_xlim(-0.6, len(poles) - 0.4)
-    ax.set_ylim(len(sets) - 0.4, -0.6)
+    ax.set_xlim(-0.5, len(poles) - 0.5)
+    ax.set_ylim(len(sets) - 0.5, -0.5)
     passes = own["q"].to_numpy(dtype=float) <= q
     areas = _SMALLEST_DOT + (_LARGEST_DOT - _SMALLEST_DOT) * sizes / (sizes.max() or 1)
     dots = ax.scatter(

@@ -9,13 +9,22 @@ import numpy as np
 
 from .._utils.optional import require
 from .._utils.types import Array
-from ._common import BLUE, FONT_SIZE, MARK, axes_or_new, points_from, put_row_names, width_of
+from ._common import (
+    BLUE,
+    FONT_SIZE,
+    LINE_HEIGHT,
+    MARK,
+    axes_or_new,
+    points_from,
+    put_row_names,
+    size_in_points,
+    width_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TEXT_WIDTH = 132  # points that the columns of numbers take
-MOST_WITH_TEXT = 40  # lines; beyond this, numbers would overlap
+_TEXT_WIDTH = 132  # points that the columns of numbers take
 _NOT_SIGNIFICANT = "0.55"
 _WIDEST = 6.0  # in powers of two: an interval that ends beyond is drawn to the edge, with an arrow
 _LEVEL = 0.05
@@ -74,10 +83,8 @@ def plot_forest(result: Any, *, model: Literal["joint", "selected", "each"] = "j
     ax.set_title(words, fontsize=FONT_SIZE, loc="left", pad=20)
     write_above(ax, ax.transAxes, 0, "← lower hazard", "left", BLUE)
     write_above(ax, ax.transAxes, 1, "higher hazard →", "right", MARK)
-    if len(names) <= MOST_WITH_TEXT:
-        texts = [p_text(one) for one in p]
-        headings = ("ratio (95% interval)", "naive p" if model == "selected" else "p")
-        write_columns(ax, ratios, texts, significant, headings)
+    texts = [p_text(one) for one in p]
+    write_columns(ax, ratios, texts, significant, ("ratio (95% interval)", "naive p" if model == "selected" else "p"))
     return ax
 
 
@@ -96,7 +103,7 @@ def ratios_of(table: Any, ratio: str, lower: str, upper: str) -> Ratios:
 
 def forest_size(names: Sequence[str]) -> tuple[float, float]:
     """Return the width and height in inches of a new figure with a line for each name, and numbers beside them."""
-    return 3.4 + width_of(names) + TEXT_WIDTH / 72, min(max(0.3 * len(names), 1.2), 9) + 1.0
+    return 3.4 + width_of(names) + _TEXT_WIDTH / 72, min(max(0.3 * len(names), 1.2), 9) + 1.0
 
 
 def draw_ratios(ax: Any, names: Sequence[str], ratios: Ratios, significant: Array) -> None:
@@ -120,8 +127,10 @@ def draw_ratios(ax: Any, names: Sequence[str], ratios: Ratios, significant: Arra
 def write_columns(
     ax: Any, ratios: Ratios, p_texts: Sequence[str], significant: Array, headings: tuple[str, str]
 ) -> None:
-    """Write ratio, interval and p at the right of each line, under the two headings."""
+    """Write ratio, interval and p at the right of each line, under the two headings; not where lines are too close."""
     m = len(p_texts)
+    if size_in_points(ax)[1] / (m + 0.2) < LINE_HEIGHT * (FONT_SIZE - 1):
+        return
     beside = points_from(ax, "right")
     # Heights as fractions of the axes, which has its first line at the top.
     heights = 1 - (np.arange(m) + 0.6) / (m + 0.2)
@@ -131,9 +140,9 @@ def write_columns(
         ratio, lower, upper = (float(one[i]) for one in ratios)
         interval = f" ({ratio_text(lower)} to {ratio_text(upper)})" if np.isfinite(lower) else ""
         ax.text(10, height, ratio_text(ratio) + interval, **style, **strong)
-        ax.text(TEXT_WIDTH, height, p_texts[i], ha="right", **style, **strong)
+        ax.text(_TEXT_WIDTH, height, p_texts[i], ha="right", **style, **strong)
     write_above(ax, beside, 10, headings[0], "left", "0.35")
-    write_above(ax, beside, TEXT_WIDTH, headings[1], "right", "0.35")
+    write_above(ax, beside, _TEXT_WIDTH, headings[1], "right", "0.35")
 
 
 def write_above(ax: Any, transform: Any, x: float, text: str, side: str, color: str) -> None:
@@ -155,8 +164,8 @@ def p_text(p: float) -> str:
     """Return a p-value with two digits, or a power of ten where it is small."""
     if np.isnan(p):
         return "–"
-    if p >= 0.995:
-        return "1"
+    if p >= 0.995 or p == 0:
+        return f"{round(p)}"
     return f"{p:.2g}" if p >= 1e-3 else f"{p:.0e}"
 
 

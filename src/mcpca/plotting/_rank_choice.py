@@ -75,6 +75,7 @@ def plot_rank_choice(source: Any, *, key: str = "mcpca", ax: Axes | None = None)
             positions=ranks,
             widths=_WIDTH * gap,
             whis=(0, 100),
+            showfliers=False,
             manage_ticks=False,
             boxprops=dark,
             whiskerprops=dark,

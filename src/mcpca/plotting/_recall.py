@@ -133,10 +133,10 @@ def _draw_cells(table: Any, rows: list[str], features: list[str], several: bool,
     p = np.full(recall.shape, np.nan)
     if "p" in table.columns:
         p[i, j] = table["p"]
-    width = min(max(0.62 * len(columns), 2.4), 10) + width_of(names) + 1.2
-    ax = axes_or_new(ax, (width, min(max(0.42 * len(names), 1.4), 9) + 1.6))
+    width = min(max((0.62 if several else 1.1) * len(columns), 2.4), 10) + width_of(names) + 1.2
+    ax = axes_or_new(ax, (width, min(max(0.36 * len(names), 1.2), 9) + 1.3))
     colours = require("matplotlib", "plot").colormaps[SEQUENTIAL].with_extremes(bad="0.85")
-    titles = [name if number is None else str(number) for name, number in columns]
+    titles = ["" if number is None else str(number) for _, number in columns]
     largest = float(np.nanmax(recall)) or 1.0
     image = draw_heatmap(ax, recall, names, titles, colours=colours, largest=largest)
     add_bar(ax, image, "recall of known links")
@@ -146,8 +146,7 @@ def _draw_cells(table: Any, rows: list[str], features: list[str], several: bool,
     notes = ["number of loadings or PCs added" if several else "in brackets: the best number"]
     notes += ["frame: p < 0.05 against exchanged names"] * bool(np.isfinite(p).any())
     ax.set_xlabel("\n".join(notes), fontsize=FONT_SIZE)
-    if several:
-        _bracket_columns(ax, columns)
+    _bracket_columns(ax, columns)
     settle(ax)
     if several:
         write_numbers(ax, image, lambda value: f"{value:.2f}", "auto")

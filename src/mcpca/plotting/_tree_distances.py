@@ -85,8 +85,8 @@ def plot_tree_distances(table: Any, *, normalized: bool = False, ax: Axes | None
     ax.set_ylabel(f"{of} in one tree only", fontsize=FONT_SIZE)
     n_right = {name: int((table[column][table["features"] == name] == 0).sum()) for name in features}
     best = [_LABELS.get(str(name), str(name)) for name in features if n_right[name] == max(n_right.values()) > 0]
-    right = f"most often: {', '.join(best)}" if best else "never"
-    ax.set_title(f"distance to the known tree (0, filled: the same tree; {right})", fontsize=FONT_SIZE)
+    right = f"most often by {', '.join(best)}" if best else "by none"
+    ax.set_title(f"distance to the known tree\n0, filled: the same tree, {right}", fontsize=FONT_SIZE)
     ax.tick_params(labelsize=FONT_SIZE)
     ax.spines[["top", "right"]].set_visible(False)
     style: dict[str, Any] = {"frameon": False, "fontsize": FONT_SIZE, "title_fontsize": FONT_SIZE, "borderaxespad": 0}
