@@ -24,7 +24,7 @@ from ._common import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TEXT_WIDTH = 132  # points that the columns of numbers take
+_TEXT_WIDTH = 142  # points that the columns of numbers take
 _NOT_SIGNIFICANT = "0.55"
 _WIDEST = 6.0  # in powers of two: an interval that ends beyond is drawn to the edge, with an arrow
 _LEVEL = 0.05

@@ -103,7 +103,10 @@ def plot_pca_comparison(
     points = known[[x, y]].to_numpy(dtype=float)
     order = np.argsort(np.hypot(1 - points[:, 0], 1 - points[:, 1]), kind="stable")[:_NAMED]
     texts = [_name(known.iloc[i]) for i in order]
-    place_labels(ax, points[order], texts, obstacles=points, gaps=(4, 10, 18), font_size=FONT_SIZE - 2, color="0.3")
+    # No name covers the star, which is larger than a point.
+    star = 1 + np.array([[0, 0], [-0.02, 0], [0.02, 0], [0, -0.02], [0, 0.02]])
+    blocked = np.vstack([points, star])
+    place_labels(ax, points[order], texts, obstacles=blocked, gaps=(4, 10, 18), font_size=FONT_SIZE - 2, color="0.3")
     return ax
 
 
