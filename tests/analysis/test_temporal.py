@@ -92,9 +92,18 @@ def test_all_forms_of_time_give_one_order(model):
     for time in ([YEAR[n] for n in NAMES], ordered[::-1], dates):
         found = temporal_order(model, time, FORM)
         pd.testing.assert_frame_equal(found.edges, expected.edges)
-        assert [one[-4:] for one in ordered[::1].cat.categories] == list(expected.times)
         np.testing.assert_array_equal(found.nodes["loading"], expected.nodes["loading"])
         assert np.argsort(found.nodes["place"]).tolist() == np.argsort(expected.nodes["place"]).tolist()
+
+
+def test_dates_are_days_unless_two_are_of_one_day(model):
+    days = [f"{YEAR[n]}-06-01" for n in NAMES]
+    assert list(temporal_order(model, pd.to_datetime(days).to_numpy(), FORM).times) == days[:4]
+    hours = pd.Series(pd.to_datetime(["1859-11-24"] * 8) + pd.to_timedelta(np.tile([0, 6, 12, 18], 2), "h"), NAMES)
+    found = temporal_order(model, hours, FORM)
+    assert len(found.times) == 4
+    np.testing.assert_allclose(np.diff(list(found.times.values())), 0.25)
+    pd.testing.assert_frame_equal(found.edges, temporal_order(model, YEAR, FORM).edges)
 
 
 def test_columns_of_an_anndata_are_read(rng):

@@ -60,7 +60,7 @@ def axes(left=0.8, right=0.9, below=0.7, above=0.3, width=4.0, height=3.0):
 
 def numbers(model, *shape):
     """Numbers from 0 to 1 of any shape, made of the loadings of a model: no random number decides."""
-    share = np.sort(model.loadings_.ravel()) if shape == () else model.loadings_.ravel()
+    share = model.loadings_.ravel()
     grown = np.resize(share / share.max(), np.prod(shape, dtype=int))
     return (grown * (1 + np.arange(len(grown)) % 7) % 1).reshape(shape)
 
@@ -139,7 +139,7 @@ def choice_of(model):
 def rows_of(model):
     """Rows along the axes of each context, both ways, around a mean that is not 0."""
     A = axes_of()
-    mean = A.sum(axis=1)
+    mean = 0.3 * A.sum(axis=1)
     halves = [A * np.sqrt(b) for b in model.loadings_]
     return {
         name: np.concatenate([mean + sign * size * half.T for sign in (-1, 1) for size in (0.5, 1, 1.7)])

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from matplotlib.colors import to_rgba
 from planted_maps import CONTEXTS, axes_of, planted_model
 from stored_fit import stored_fit
@@ -42,6 +43,7 @@ from mcpca.plotting import (
     plot_pc_p_values,
     plot_pca_comparison,
     plot_rank_choice,
+    plot_rank_heatmap,
     plot_rank_selection,
     plot_row_images,
     plot_scores,
@@ -399,6 +401,19 @@ def test_contexts_of_an_anndata_and_many_rows(data):
     assert sum(len(c.get_offsets()) for c in ax.collections) == 40
     figure = plot_covariances(adata, n=5)
     assert len([one for one in figure.axes if one.images]) == 8
+    in_obsm, _ = stored_fit(X.to_numpy(), y, 3, obsm="X_pca", obs={"organ": y})
+    assert plot_contexts(in_obsm).get_title().startswith("240 rows")
+
+
+def test_sparse_rows_give_the_same_plane_and_covariances(data):
+    X, y = data
+    rows = X.to_numpy() * (np.abs(X.to_numpy()) > 0.2)
+    model = MCPCA(3, random_state=0).fit(rows, y)
+    pictures = [plot_contexts(model, one, y, own_pcs=1) for one in (rows, scipy.sparse.csr_array(rows))]
+    points = [np.concatenate([c.get_offsets() for c in ax.collections]) for ax in pictures]
+    np.testing.assert_allclose(points[0], points[1], atol=1e-10)
+    panels = [plot_covariances(model, one, y).axes[4] for one in (rows, scipy.sparse.csr_array(rows))]
+    np.testing.assert_allclose(*[np.asarray(panel.images[0].get_array()) for panel in panels], atol=1e-12)
 
 
 def test_contexts_errors(model, data):
@@ -614,6 +629,10 @@ def test_choice_by_the_papers_rule_is_drawn_from_anything_that_has_it(data):
     assert figure.axes[0].get_title() == ax.get_title()
     given = plt.figure()
     assert plot_rank_selection(choice, ax=given) is given
+    with pytest.raises(
+        TypeError, match=r"choice by the paper's rule, which compares runs at one rank.*run select_rank"
+    ):
+        plot_rank_heatmap(model, "context consistency")
     assert choice.plot().axes[0].get_ylabel() == "mean |cos| of 4 pairs of runs"
     adata = anndata.AnnData(X.to_numpy(), obs=pd.DataFrame({"organ": y}, index=X.index.astype(str)))
     mcpca.tl.mcpca(adata, "organ", n_comps=None, rank_range=ranks, n_seed_pairs=4, rng=0)

@@ -149,7 +149,7 @@ def temporal_order(
         if components is None
         else chosen_components(components, fit.names)
     )
-    times = dict(zip(names_of_values(when, levels), _places(when, levels), strict=True))
+    times = dict(zip(_names(when, levels), _places(when, levels), strict=True))
     groups = names_of_values(kinds, group_levels)
     records = [
         {"component": fit.names[j], "group": groups[i], **_peak(means[i, :, j], share, times)}
@@ -175,10 +175,17 @@ def _means(B: Array, g: Array, t: Array, shape: tuple[int, int]) -> Array:
     return np.asarray(means.reshape(*shape, -1))
 
 
+def _names(when: ContextValues, levels: Array) -> list[str]:
+    """Return times as readers know them; of dates the day, if no two are of one day."""
+    names = names_of_values(when, levels)
+    days = [name[:10] for name in names]
+    return days if when.kind == "date" and len(set(days)) == len(days) else names
+
+
 def _places(when: ContextValues, levels: Array) -> list[float]:
     """Return times as numbers: categories by their order, dates as days since 1970."""
     if when.kind == "date":
-        return [float(day) for day in levels.astype("datetime64[D]").astype(np.int64)]
+        return [float(one) for one in levels.astype("datetime64[s]").astype(np.int64) / 86_400]
     return [float(level) for level in levels]
 
 

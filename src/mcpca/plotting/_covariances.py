@@ -25,6 +25,7 @@ _PANEL = 1.5  # inches
 _MOST_CONTEXTS = 8
 _MOST_ROWS = 20_000  # of a context, from which its covariance is taken
 _LONGEST = 20  # characters of a context
+_SCALE = 0.995  # quantile of the entries off the diagonal: single large ones would leave all others pale
 
 
 def plot_covariances(
@@ -68,9 +69,10 @@ def plot_covariances(
 
     Notes
     -----
-    All panels have one scale, symmetric around 0 (orange is positive), which ends at the largest absolute entry off the
-    diagonal: variances beyond it are as dark as it is. A context with more than 20,000 rows has the covariance of a
-    random sample of them. Covariances of rows have noise in their diagonal, which those of the model have not.
+    All panels have one scale, symmetric around 0 (orange is positive). It ends where 0.5% of the absolute entries off
+    the diagonal are beyond it: these, and larger variances, are as dark as its ends. A context with more than 20,000
+    rows has the covariance of a random sample of them. Covariances of rows have noise in their diagonal, which those of
+    the model have not.
     """
     fit = fitted(source, key).with_all_features()
     n = check_integer(n, "n", 2)
@@ -90,7 +92,7 @@ def plot_covariances(
     rows = [np.einsum("pr,kr,qr->kpq", A, fit.loadings[chosen], A)]
     if X is not None or y is not None or fit.labels is not None:
         space = rows_of_fit(source, fit, key, X, y)
-        if len(space.components) == len(fit.components):
+        if np.array_equal(space.components, fit.components):
             rows.append(_sample_covariances(space, fit.contexts, chosen, kept))
     figure = ax
     if figure is None:
@@ -100,7 +102,8 @@ def plot_covariances(
     figure.set_layout_engine("compressed")
     grid: Any = figure.subplots(len(rows), len(chosen), squeeze=False)
     off = ~np.eye(len(kept), dtype=bool)
-    bound = max(float(np.abs(S[:, off]).max()) for S in rows) or 1.0
+    entries = np.abs(np.concatenate([S[:, off].ravel() for S in rows]))
+    bound = float(np.quantile(entries, _SCALE)) or float(entries.max()) or 1.0
     for line, (axes, S, word) in enumerate(zip(grid, rows, ("model", "rows"), strict=False)):
         for column, (panel, values) in enumerate(zip(axes, S, strict=True)):
             image = panel.imshow(values, cmap=DIVERGING, vmin=-bound, vmax=bound, interpolation="nearest")

@@ -49,7 +49,7 @@ def plot_rank_choice(source: Any, *, key: str = "mcpca", ax: Axes | None = None)
     >>> from mcpca.datasets import make_contexts
     >>> from mcpca.plotting import plot_rank_choice
     >>> truth = make_contexts(n_contexts=6, n_features=12, n_components=3, random_state=0)
-    >>> ax = plot_rank_choice(choose_rank(truth.covariances, range(1, 7), random_state=0))
+    >>> ax = plot_rank_choice(choose_rank(truth.covariances, range(1, 4), random_state=0))
     """
     choice = paper_choice(source, key)
     if choice is None:

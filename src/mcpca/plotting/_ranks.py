@@ -149,6 +149,11 @@ def plot_rank_heatmap(source: Any, measure: str, *, key: str = "mcpca", ax: Axes
 
 def _selection(source: Any, key: str) -> RankSelection:
     selection = rank_selection(source, key)
+    if selection is None and paper_choice(source, key) is not None:
+        raise TypeError(
+            "source has a choice by the paper's rule, which compares runs at one rank and no pairs of ranks; run "
+            "select_rank, or draw the rule with plot_rank_choice."
+        )
     if selection is None:
         raise TypeError(
             f"source is a {type(source).__name__} without a RankSelection; pass what select_rank returned, a model "
