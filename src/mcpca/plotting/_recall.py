@@ -102,7 +102,10 @@ def _draw_bars(table: Any, rows: list[str], features: list[str], ax: Axes | None
     known = np.isfinite(upper)
     if known.any():
         length = max(3.0, 0.6 * size_in_points(ax)[1] / (len(y) + 1))
-        ax.plot(upper[known], y[known], "|k", markersize=length, markeredgewidth=1.4, label=_CHANCE, zorder=3)
+        # White under black, to be visible on hatched bars.
+        for line, colour, label in ((3.6, "white", None), (1.4, "black", _CHANCE)):
+            marks: dict[str, Any] = {"color": colour, "markersize": length, "markeredgewidth": line}
+            ax.plot(upper[known], y[known], "|", label=label, zorder=3, **marks)
     ax.set_ylim(len(names) - 0.5, -0.5)
     put_row_names(ax, names)
     ax.tick_params(axis="y", length=0)
