@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control, hypergeom
@@ -272,7 +271,7 @@ def _one_axis(
         works_with_five=len(medians),
         **_works_by_chance(model, axis, rows),
     )
-    report.figure("pca", _draw_pca(compared.pairs[compared.pairs["component"] == axis], axis))
+    report.figure("pca", plotting.plot_pca_comparison(compared, axis))
 
 
 def _works_by_chance(model: MCPCA, axis: str, rows: Rows) -> dict[str, float]:
@@ -296,23 +295,6 @@ def _works_by_chance(model: MCPCA, axis: str, rows: Rows) -> dict[str, float]:
             order[mine] = rng.permutation(mine)
         null.append(width(pd.Series(z.to_numpy()[order])))
     return Chance(width(z), np.array(null)).numbers("works_width")
-
-
-def _draw_pca(pairs: pd.DataFrame, axis: str) -> Any:
-    figure, ax = plt.subplots(figsize=(5.6, 3.8), constrained_layout=True)
-    styles = {"all rows": ("0.3", "o"), "fiction": ("#d55e00", "^"), "science": ("#1f5fa8", "s")}
-    for name, (colour, marker) in styles.items():
-        own = pairs[pairs["rows"] == name]
-        label = "all sentences" if name == "all rows" else name
-        ax.scatter(own["overlap"], own["variance_correlation"], c=colour, marker=marker, s=18, alpha=0.7, label=label)
-    ax.set_xlim(-0.02, 1.02)
-    ax.set_ylim(-1.05, 1.05)
-    ax.set_xlabel(f"share of the top sentences of {axis}")
-    ax.set_ylabel("correlation of variances over contexts")
-    ax.set_title(f"each PC beside {axis}; the same axis would be at the upper right", fontsize=9)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(title="PCs of", frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    return figure
 
 
 def _claims(report: Report) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control, rankdata
@@ -290,22 +289,8 @@ def _with_q(table: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(table: pd.DataFrame) -> Any:
     """Draw recall by links and features, with the upper end of chance as a mark on each bar."""
-    names = list(dict.fromkeys(table["links"]))
-    kinds = list(dict.fromkeys(table["features"]))
-    figure, ax = plt.subplots(figsize=(7, 0.75 * len(names) + 1.3), constrained_layout=True)
-    height = 0.8 / len(kinds)
-    colours = ["0.6", "#1f5fa8", "#9fc5e8", "#c9dff2"]
-    for i, kind in enumerate(kinds):
-        own = table[table["features"] == kind].set_index("links").loc[names]
-        y = np.arange(len(names)) + (i - (len(kinds) - 1) / 2) * height
-        ax.barh(y, own["recall"], height * 0.92, color=colours[i % len(colours)], label=kind)
-        ax.plot(own["95% of chance"], y, "k|", ms=9, mew=1.4, label="95% of chance" if i == len(kinds) - 1 else None)
-    ax.set_yticks(range(len(names)), names)
-    ax.invert_yaxis()
-    ax.set_xlabel("recall of known links")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
-    return figure
+    columns = {"loadings or PCs added": "number", "95% of chance": "chance_upper"}
+    return plotting.plot_link_recall(table.rename(columns=columns))
 
 
 def _claims(report: Report, prefixes: Sequence[str]) -> None:

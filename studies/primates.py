@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
@@ -113,7 +112,7 @@ def study_tree(
         tree_means=_topology(table, "means", ranks[middle]),
     )
     report.figure("tree", plotting.plot_context_tree(models[middle], corrected=False))
-    report.figure("distances", _draw(wide, exact))
+    report.figure("distances", _draw(table, exact))
 
 
 def _clusterings(models: list[MCPCA], known: str, Z: Array, y: Array, ranks: Sequence[int]) -> pd.DataFrame:
@@ -201,32 +200,10 @@ def _balanced(rows: Rows, report: Report, n: int) -> None:
     )
 
 
-def _draw(wide: pd.DataFrame, exact: float) -> Any:
-    figure, ax = plt.subplots(figsize=(6.2, 3.2), constrained_layout=True)
-    styles = {
-        "loadings": ("#1f5fa8", "o"),
-        "means": ("0.35", "s"),
-        "covariances": ("#d55e00", "^"),
-        "variances": ("#009e73", "v"),
-    }
-    for i, (name, (colour, marker)) in enumerate(styles.items()):
-        # Lines that lie on one another are drawn a little apart.
-        ax.plot(
-            wide.columns,
-            wide.loc[name] + 0.05 * (i - 1.5),
-            color=colour,
-            marker=marker,
-            ms=5,
-            lw=1.2,
-            label=LABELS[name],
-        )
-    ax.set_xlabel("number of MCPCs or PCs")
-    ax.set_ylabel("distance to the known tree")
-    ax.set_yticks(range(0, int(wide.to_numpy().max()) + 1))
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+def _draw(table: pd.DataFrame, exact: float) -> Any:
+    ax = plotting.plot_tree_distances(table)
     ax.set_title(f"0 is the known tree; with names exchanged a tree of its shape is right in {exact:.0%}", fontsize=9)
-    return figure
+    return ax
 
 
 def _claims(report: Report) -> None:

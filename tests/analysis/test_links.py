@@ -99,6 +99,31 @@ def test_the_best_rank_is_taken_for_each_set_of_links():
     assert both["tried"].tolist() == [1, 2, 2, 2]
 
 
+def test_every_number_has_a_row_and_the_best_of_them_is_the_best():
+    model, X, pathways = perturbations()
+    models = [MCPCA(2, random_state=0).fit(X), model]
+    links = {"own": pathways, "two": [("g0", "g1"), ("g0", "g9")]}
+    options = {"X": X, "n_pcs": 5, "max_sizes": None, "permutations": 49}
+    best = analysis.link_recall(models, links, **options)
+    every = analysis.link_recall(models, links, **options, best=False)
+    assert list(every.columns) == list(best.columns)
+    assert (every["tried"] == 1).all()
+    keys = ["links", "features"]
+    by = every.groupby(keys, sort=False)
+    np.testing.assert_array_equal(by["recall"].max(), best["recall"])
+    at_best = best.merge(every, on=[*keys, "number"], suffixes=("_best", ""))
+    assert len(at_best) == len(best)
+    np.testing.assert_array_equal(at_best["recall"], best["recall"])
+    # One number has no more of chance than the best of several.
+    assert (at_best["chance"] <= at_best["chance_best"]).all()
+    assert (at_best["p"] <= at_best["p_best"]).all()
+    loadings = every[every["features"] == "mean PCs + loadings"]
+    alone = analysis.link_recall(models[1], links, **options)
+    np.testing.assert_array_equal(
+        loadings[loadings["number"] == 6]["p"], alone[alone["features"] == "mean PCs + loadings"]["p"]
+    )
+
+
 def test_two_models_of_one_rank_are_both_tried():
     """The second is worth less: loadings of other rows under the same names."""
     model, X, pathways = perturbations()

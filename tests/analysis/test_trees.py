@@ -204,3 +204,31 @@ def test_bad_trees():
         analysis.context_tree(model, features="means", X=X, n_pcs=1)
     with pytest.raises(ValueError, match="source is empty"):
         analysis.tree_distances([], PRIMATES)
+
+
+def test_a_known_tree_is_itself():
+    newick = "(((human, chimp), (gorilla, 'old world')), mouse, (cow, dog, 'naked mole rat'));"
+    tree = ContextTree.from_newick(newick)
+    assert tree.distance(newick) == 0
+    assert tree.distance(newick, rooted=False) == 0
+    # Levels: pairs are at 1, the four apes at 2, everything at 3; three children are two joins at one height.
+    assert sorted(tree.linkage[:, 2].tolist()) == [1, 1, 1, 1, 2, 3, 3]
+    assert tree.linkage[-1, 3] == 8
+    resolved = "(((human, chimp), (gorilla, 'old world')), (mouse, ((cow, dog), 'naked mole rat')));"
+    assert tree.distance(resolved) == 2  # (cow, dog) and what is joined with the mouse
+    assert ContextTree.from_newick(resolved).distance(newick) == 2
+    part = ContextTree.from_newick(newick, ["mouse", "chimp", "human", "cow"])
+    assert part.contexts == ["mouse", "chimp", "human", "cow"]
+    assert part.distance("((human, chimp), mouse, cow);") == 0
+    assert "A known tree of 4 contexts" in str(part)
+    for wrong in (["human", "elephant"], ["human"], ["human", "human"]):
+        with pytest.raises(ValueError, match="must be two or more different leaves of known"):
+            ContextTree.from_newick(newick, wrong)
+
+
+def test_a_tree_remembers_its_metric(rng):
+    X, y = rng.standard_normal((60, 5)), np.repeat(["a", "b", "c"], 20)
+    model = MCPCA(3, random_state=0).fit(X, y)
+    assert analysis.context_tree(model, metric="cosine").metric == "cosine"
+    assert analysis.context_tree(model, features="means", X=X, y=y, metric="euclidean").metric == "euclidean"
+    assert ContextTree.from_newick("((a, b), c);").metric is None

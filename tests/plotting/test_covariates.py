@@ -23,7 +23,7 @@ from mcpca import MCPCA
 from mcpca.analysis import associate
 from mcpca.datasets import make_contexts
 from mcpca.plotting import plot_covariate, plot_trends
-from mcpca.plotting._covariates import _side_by_side
+from mcpca.plotting._covariates import side_by_side
 from mcpca.plotting._trends import _style
 
 K = 12
@@ -193,11 +193,11 @@ def test_names_of_many_categories_do_not_overlap():
 
 def test_close_points_are_side_by_side():
     heights = np.array([0.0, 1, 2, 3, 50, 51])
-    x = _side_by_side(heights, 6, 20)
+    x = side_by_side(heights, 6, 20)
     for i, j in itertools.combinations(range(6), 2):
         assert np.hypot(heights[i] - heights[j], x[i] - x[j]) >= 5
-    assert (np.abs(_side_by_side(np.zeros(100), 6, 20)) <= 20).all()
-    np.testing.assert_array_equal(_side_by_side(np.array([0.0, 10, 20]), 6, 20), 0)
+    assert (np.abs(side_by_side(np.zeros(100), 6, 20)) <= 20).all()
+    np.testing.assert_array_equal(side_by_side(np.array([0.0, 10, 20]), 6, 20), 0)
 
 
 # Over time

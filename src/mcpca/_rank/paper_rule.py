@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -28,6 +28,9 @@ from .._utils.progress import reporting
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import beside
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Runs go to convergence. Stopped after 100 steps, or at a tolerance of 1e-4, scores measure how early runs were stopped
 # (docs/rank.md has the numbers for the paper's digits).
@@ -80,6 +83,13 @@ class RankChoice(Shown):
     def mean_scores(self) -> Array:
         """Mean over pairs of runs (m,), the curve that is compared with the threshold."""
         return np.asarray(self.scores.mean(axis=1))
+
+    def plot(self) -> Figure:
+        """Draw the scores of all ranks with their mean, the threshold and the choice: the paper's Fig. S2F."""
+        # Late, because Matplotlib is an extra.
+        from ..plotting import plot_rank_choice
+
+        return cast("Figure", plot_rank_choice(self).figure)
 
     def times_power(self, e: int) -> RankChoice:
         """Return the choice for covariances times ``4^e``."""

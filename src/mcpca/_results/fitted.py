@@ -15,6 +15,7 @@ from .._data.detect import is_anndata
 from .._estimator.mcpca import fitted_model
 from .._model.compared import Compared, compared
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings
+from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._utils.arguments import refuse_without_effect
 from .._utils.array_api import to_host
@@ -131,6 +132,28 @@ def rank_selection(source: Any, key: str = "mcpca") -> RankSelection | None:
     # A model may hold the paper's RankChoice instead, which has no curves of that kind.
     choice = getattr(source, "rank_choice_", source)
     return choice if isinstance(choice, RankSelection) else None
+
+
+def paper_choice(source: Any, key: str = "mcpca") -> RankChoice | None:
+    """Return ``source`` if it is a choice by the paper's rule, or that of a model or AnnData; else None."""
+    if not is_anndata(source):
+        choice = getattr(source, "rank_choice_", source)
+        return choice if isinstance(choice, RankChoice) else None
+    stored = source.uns.get(key, {}).get("rank", {})
+    if "scores" not in stored:
+        return None
+    return RankChoice(
+        # 0 is stored for no rank.
+        int(stored["rank"]) or None,
+        str(stored["outcome"]),
+        str(stored["reason"]),
+        np.asarray(stored["table"].index),
+        np.asarray(stored["scores"]),
+        float(stored["threshold"]),
+        np.asarray(stored["singular_values"]),
+        stored.get("unsettled"),
+        str(stored["matching"]),
+    )
 
 
 def resolve_feature_names(source: Any, fit: Fitted, names: Any, key: str) -> list[str]:

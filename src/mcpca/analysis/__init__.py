@@ -19,6 +19,7 @@ from .hazards import Survival, survival
 from .links import link_recall, links_of_sets
 from .logistic import logistic_model
 from .samples import group_medians, sample_scores, top_samples
+from .temporal import TemporalOrder, temporal_order
 from .trees import ContextTree, context_tree, tree_distances
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "DifferentialVariance",
     "PCAComparison",
     "Survival",
+    "TemporalOrder",
     "associate",
     "compare_with_pca",
     "context_tree",
@@ -43,6 +45,7 @@ __all__ = [
     "read_gmt",
     "sample_scores",
     "survival",
+    "temporal_order",
     "top_features",
     "top_samples",
     "tree_distances",

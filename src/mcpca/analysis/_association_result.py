@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .._utils.printing import Shown
 from .._utils.wording import listed
 from ._rows import NEEDS_ROWS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # What is tested of the MCPCs, as a sentence begins.
 QUANTITIES = {
@@ -89,6 +92,16 @@ class Association(Shown):
     def beyond_pca(self) -> list[str] | None:
         """Those of them that PCA does not show; None if there were no rows to compute PCs from."""
         return None if self.pc_sds is None else names_where(self.table, "beyond_pca")
+
+    def plot(self, components: Any = None) -> Figure:
+        """Draw the p-values of overall PCs, with those of MCPCs as lines: the paper's Fig. 3J. It needs rows.
+
+        ``mcpca.plotting.plot_pc_p_values`` has options, and ``plot_covariate`` draws the loadings themselves.
+        """
+        # Late, because Matplotlib is an extra.
+        from ..plotting import plot_pc_p_values
+
+        return cast("Figure", plot_pc_p_values(self, components).figure)
 
     def _words(self) -> list[str]:
         """Say what is significant, and which of it is beyond PCA."""

@@ -8,7 +8,7 @@ that it stands beside the best by chance, from ``_random_axes``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ._random_axes import Best, by_chance, p_of_best
 from ._rows import FittedRows, read_rows
 from ._tables import chosen_components, pandas
 from ._tails import ends, members
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OVERALL = "all rows"
 MEASURES = Best._fields
@@ -55,6 +58,13 @@ class PCAComparison(Shown):
     n_top: int
     n_random: int = 0
     loadings: str = AS_FITTED
+
+    def plot(self, component: Any = 0) -> Figure:
+        """Draw every PC beside one MCPC, by overlap and correlation of variances: the paper's Fig. 4E-F."""
+        # Late, because Matplotlib is an extra.
+        from ..plotting import plot_pca_comparison
+
+        return cast("Figure", plot_pca_comparison(self, component).figure)
 
     def _words(self) -> list[str]:
         overall = self._overall()

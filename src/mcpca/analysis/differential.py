@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from scipy.stats import t as t_distribution
@@ -26,6 +26,9 @@ from .._utils.wording import listed, quoted
 from ._arrangements import Arrangements, plan
 from ._tables import bonferroni, false_discoveries, names_of_values, pandas
 from ._targets import check_permutations, groups_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _DEFAULT_RANDOM = 9_999
 _BLOCK_NUMBERS = 2**22  # in a batch of rearrangements of all columns: 32 MB
@@ -71,6 +74,13 @@ class DifferentialVariance(Shown):
     def significant(self) -> list[str]:
         """MCPCs that differ after correction."""
         return [str(name) for name in self.table.index[self.table["significant"]]]
+
+    def plot(self) -> Figure:
+        """Draw the ratios with their intervals, as ``mcpca.plotting.plot_differential_variance`` does."""
+        # Late, because Matplotlib is an extra.
+        from ..plotting import plot_differential_variance
+
+        return cast("Figure", plot_differential_variance(self).figure)
 
     def _words(self) -> list[str]:
         reference, compared = self.groups

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from .._utils.wording import listed
 from ._cox import COX_COLUMNS, LEVEL, NoSolutionError, fit_cox, logrank, without_deprecations
 from ._rows import per_row, scores_of_rows, table_in_row_order
 from ._tables import ANALYSIS_EXTRA, bonferroni, chosen_components, false_discoveries, pandas
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _NAIVE_COLUMNS = ["hazard_ratio", "naive_lower", "naive_upper", "naive_p"]
 
@@ -63,6 +66,16 @@ class Survival(Shown):
     joint: Any | None
     selected: Any | None = None
     n_clusters: int | None = None
+
+    def plot(self, component: Any = None) -> Figure:
+        """Draw the Kaplan-Meier curves of one MCPC, by default that with the smallest p-value.
+
+        ``mcpca.plotting.plot_survival`` has options, and ``plot_forest`` draws the models of several.
+        """
+        # Late, because Matplotlib is an extra.
+        from ..plotting import plot_survival
+
+        return cast("Figure", plot_survival(self, component).figure)
 
     def _words(self) -> list[str]:
         words = [

@@ -71,6 +71,7 @@ def link_recall(
     standardize: bool = False,
     permutations: int = 999,
     random_state: Any = 0,
+    best: bool = True,
     key: str = "mcpca",
 ) -> Any:
     """Measure how many known links between contexts are among the most and the least similar pairs.
@@ -115,6 +116,9 @@ def link_recall(
         How many times contexts exchange their names, at random; 0 leaves chance out (NaN).
     random_state : int, Generator, RandomState or None
         For permutations.
+    best : bool
+        Whether to take the best number for each set of links, as the paper does. False has a row for each number, with
+        the chance of that number alone; ``mcpca.plotting.plot_link_recall`` draws either.
     key : str
         Name of the fit in an AnnData.
 
@@ -166,28 +170,27 @@ def link_recall(
             calls = np.stack([is_called for _, is_called in versions], axis=1)
             # Share of the known links that are called, for each number of loadings or PCs.
             recalls = recalls_of_exchanged(calls, i, j, as_they_are)[0]
-            # The smallest number among equals.
-            best = int(np.argmax(recalls))
-            number, is_called = versions[best]
-            null = recalls_of_exchanged(calls, i, j, exchanges).max(axis=1)
-            records.append(
-                {
-                    "links": collection,
-                    "max_size": size,
-                    "n_links": len(pairs),
-                    "features": name,
-                    "number": number,
-                    "tried": len(recalls),
-                    "recall": float(recalls[best]),
-                    "called": float(is_called.mean()),
-                    "chance": float(null.mean()) if permutations else np.nan,
-                    "chance_upper": float(np.quantile(null, 0.95)) if permutations else np.nan,
-                    # Both are counts over the same number of links: equal ones are equal to the last bit.
-                    "p": float(1 + (null >= recalls[best]).sum()) / (1 + permutations) if permutations else np.nan,
-                    "loadings": which if name == LOADINGS else None,
-                }
-            )
+            null = recalls_of_exchanged(calls, i, j, exchanges)
+            about: dict[str, Any] = {"links": collection, "max_size": size, "n_links": len(pairs), "features": name}
+            which_loadings = {"loadings": which if name == LOADINGS else None}
+            # All numbers, of which the best is taken, or each by itself.
+            for tried in [list(range(len(recalls)))] if best else [[v] for v in range(len(recalls))]:
+                # The smallest number among equals.
+                chosen = tried[int(np.argmax(recalls[tried]))]
+                number, is_called = versions[chosen]
+                found: dict[str, Any] = {"number": number, "tried": len(tried), "recall": float(recalls[chosen])}
+                found |= {"called": float(is_called.mean())} | _chance(recalls[chosen], null[:, tried].max(axis=1))
+                records.append(about | found | which_loadings)
     return pd.DataFrame(records)
+
+
+def _chance(recall: float, null: Array) -> dict[str, float]:
+    """Return mean, 95% quantile and p-value of a recall beside those by chance (B,); NaN where there are none."""
+    if not len(null):
+        return dict.fromkeys(("chance", "chance_upper", "p"), np.nan)
+    # Both are counts over the same number of links: equal ones are equal to the last bit.
+    p = float(1 + (null >= recall).sum()) / (1 + len(null))
+    return {"chance": float(null.mean()), "chance_upper": float(np.quantile(null, 0.95)), "p": p}
 
 
 def recalls_of_exchanged(calls: Array, i: Array, j: Array, exchanges: Array) -> Array:

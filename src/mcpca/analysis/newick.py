@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from .._utils.types import Array
 
 _TOKEN = re.compile(
@@ -99,13 +101,49 @@ def clades_of_newick(text: str, argument: str = "known") -> tuple[Clades, list[s
     return {clade for clade in clades if 1 < len(clade) < len(leaves)}, leaves
 
 
-def clades_of_linkage(linkage: Array, names: Sequence[str]) -> Clades:
-    """Return the leaves below each inner node but the root of SciPy's linkage matrix (k - 1, 4)."""
+def clades_of_linkage(linkage: Array, names: Sequence[str], *, levels: bool = False) -> Clades:
+    """Return the leaves below each inner node but the root of SciPy's linkage matrix (k - 1, 4).
+
+    With ``levels`` the linkage is that of ``linkage_of_clades``, where a node at the height of its parent is no clade.
+    """
     # Node i < k is leaf i; row j of the linkage makes node k + j of the two nodes in its first two columns.
     below = [frozenset([name]) for name in names]
-    for a, b, *_ in linkage:
+    heights = [0.0] * len(names)
+    is_part = [False] * (2 * len(names) - 1)
+    for a, b, height, *_ in linkage:
         below.append(below[int(a)] | below[int(b)])
-    return {clade for clade in below[len(names) : -1] if len(clade) > 1}
+        heights.append(float(height))
+        for child in (int(a), int(b)):
+            is_part[child] = levels and heights[child] == height
+    k = len(names)
+    return {clade for clade, part in zip(below[k:-1], is_part[k:-1], strict=True) if len(clade) > 1 and not part}
+
+
+def linkage_of_clades(clades: Clades, names: Sequence[str]) -> Array:
+    """Return SciPy's linkage matrix (k - 1, 4) of a tree: a node is one level above the highest of its children.
+
+    A node with several children is as many joins at one height. Cost O(k^2) for k leaves.
+    """
+    # The largest cluster so far that holds each leaf; smaller clades are joined before those that contain them.
+    cluster = {name: i for i, name in enumerate(names)}
+    height = [0.0] * len(names)
+    rows = []
+    for clade in [*sorted(clades, key=lambda one: (len(one), min(map(cluster.__getitem__, one)))), frozenset(names)]:
+        parts = sorted({cluster[name] for name in clade})
+        level = 1 + max(height[part] for part in parts)
+        joined = parts[0]
+        for part in parts[1:]:
+            rows.append([joined, part, level, 0])
+            joined = len(height)
+            height.append(level)
+        for name in clade:
+            cluster[name] = joined
+    # SciPy's fourth column: the number of leaves below.
+    below = [1] * len(names)
+    for row in rows:
+        row[3] = below[int(row[0])] + below[int(row[1])]
+        below.append(int(row[3]))
+    return np.array(rows, dtype=np.float64)
 
 
 def newick_of_linkage(linkage: Array, names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -24,12 +24,17 @@ from ._tables import pandas
 from .newick import (
     clades_of_linkage,
     clades_of_newick,
+    linkage_of_clades,
     newick_of_linkage,
     restricted,
     robinson_foulds,
     splits,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_KNOWN = "a known tree (levels)"
 # What contexts can be compared by: loadings, and the paper's three alternatives from PCA.
 TREE_FEATURES = ("loadings", "means", "covariances", "variances")
 
@@ -47,14 +52,19 @@ class ContextTree(Shown):
         What contexts were compared by.
     loadings : str or None
         Which loadings these were, in words; None if contexts were compared by PCs.
+    metric : str or None
+        How; None for a known tree, whose heights are levels.
     """
 
     contexts: list[str]
     linkage: Array
     features: str
     loadings: str | None = None
+    metric: str | None = None
 
     def _words(self) -> list[str]:
+        if self.features == _KNOWN:
+            return [f"A known tree of {counted(len(self.contexts), 'context')}; newick() returns the whole tree."]
         first, second = (self.contexts[int(i)] for i in self.linkage[0, :2])
         which = [] if self.loadings is None else [f"These are {self.loadings}."]
         return [
@@ -62,6 +72,33 @@ class ContextTree(Shown):
             *which,
             f"The closest two are {first} and {second}; newick() returns the whole tree.",
         ]
+
+    @classmethod
+    def from_newick(cls, known: str, contexts: Sequence[str] | None = None) -> ContextTree:
+        """Return a known tree, to be drawn beside others: the paper's Fig. S4A.
+
+        Parameters
+        ----------
+        known : str
+            In Newick format. Branch lengths are ignored: a node is one level above the highest of its children.
+        contexts : sequence of names, optional
+            The leaves to keep, at least two; by default all.
+        """
+        clades, leaves = clades_of_newick(known)
+        kept = leaves if contexts is None else [str(name) for name in contexts]
+        unknown = [name for name in kept if name not in leaves]
+        if unknown or len(set(kept)) < max(2, len(kept)):
+            raise ValueError(
+                f"contexts={quoted(kept)} must be two or more different leaves of known, which has {quoted(leaves)}."
+            )
+        return cls(kept, linkage_of_clades(restricted(clades, kept), kept), _KNOWN)
+
+    def plot(self) -> Figure:
+        """Draw the tree with its leaves at the right, as ``mcpca.plotting.plot_context_tree`` does."""
+        # Late, because Matplotlib is an extra.
+        from ..plotting import plot_context_tree
+
+        return cast("Figure", plot_context_tree(self).figure)
 
     def newick(self) -> str:
         """Return the tree in Newick format, with branch lengths."""
@@ -88,7 +125,7 @@ class ContextTree(Shown):
                 f"it has {quoted(leaves)}. Use the names of the contexts."
             )
         # Clades of the tree of contexts and of the known one, both over the contexts alone.
-        tree_clades = clades_of_linkage(self.linkage, self.contexts)
+        tree_clades = clades_of_linkage(self.linkage, self.contexts, levels=self.features == _KNOWN)
         known_clades = restricted(clades, self.contexts)
         distance = robinson_foulds(tree_clades, known_clades, self.contexts, rooted=rooted)
         if not normalized:
@@ -257,4 +294,5 @@ def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -
     # A row of one number is constant, so all contexts would be at distance 0.
     if values.shape[1] < 2 and metric == "correlation":
         raise ValueError("One MCPC or PC has no correlation over contexts; take more, or metric='euclidean'.")
-    return ContextTree(list(fit.contexts), context_linkage(values, method=method, metric=metric), features)
+    linkage = context_linkage(values, method=method, metric=metric)
+    return ContextTree(list(fit.contexts), linkage, features, metric=metric)

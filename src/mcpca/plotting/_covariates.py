@@ -253,7 +253,7 @@ def _draw_groups(ax: Any, b: Array, codes: Array, n: int, limits: tuple[float, f
         members = np.flatnonzero(codes == g)
         # Heights and offsets in points: distances must be those on the page. A group is width / n points wide.
         heights = np.zeros(len(members)) if apart else b[members] * height / (high - low)
-        places[members] += _side_by_side(heights, _POINT_DIAMETER, _GROUP_HALF_WIDTH * width / n) * n / width
+        places[members] += side_by_side(heights, _POINT_DIAMETER, _GROUP_HALF_WIDTH * width / n) * n / width
         ax.scatter(
             places[members],
             b[members],
@@ -268,7 +268,7 @@ def _draw_groups(ax: Any, b: Array, codes: Array, n: int, limits: tuple[float, f
     return places
 
 
-def _side_by_side(heights: Array, diameter: float, most: float) -> Array:
+def side_by_side(heights: Array, diameter: float, most: float) -> Array:
     """Return offsets (m,) within [-most, most] that keep points of close heights apart, in the units of heights."""
     offsets = np.zeros(len(heights))
     # Candidates from the middle outwards, alternating sides.

@@ -1,7 +1,7 @@
 """A matrix as colours, with the names of its rows and columns, and its numbers where there is room.
 
-``plot_loadings`` and ``plot_angles`` draw with it, in this order: ``draw_heatmap``, ``add_bar``, ``_common.settle`` and
-``write_numbers``, which must know the final size of the cells.
+``plot_loadings``, ``plot_components`` and ``plot_angles`` draw with it, in this order: ``draw_heatmap``, ``add_bar``,
+``_common.settle`` and ``write_numbers``, which must know the final size of the cells.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ def draw_heatmap(
     *,
     colours: Any,
     largest: float,
+    smallest: float = 0,
     font_size: float = FONT_SIZE,
 ) -> AxesImage:
-    """Draw ``values`` (k, r) on a scale from 0 to ``largest``; names that do not fit are thinned out."""
+    """Draw ``values`` (k, r) on a scale from ``smallest`` to ``largest``; names that do not fit are thinned out."""
     k, r = values.shape
-    image = ax.imshow(values, cmap=colours, vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
+    image = ax.imshow(values, cmap=colours, vmin=smallest, vmax=largest, aspect="auto", interpolation="nearest")
     put_row_names(ax, rows, font_size)
     put_column_names(ax, columns, font_size)
     ax.tick_params(length=0)

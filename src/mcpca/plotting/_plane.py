@@ -99,7 +99,7 @@ def plot_plane(
     fit = fitted(source, key)
     i = context_index(context, fit.contexts)
     b = fit.loadings[i]
-    first, second = _check_pcs(pcs)
+    first, second = check_pcs(pcs)
     arrow = None if arrow is None else check_real(arrow, "arrow", 0, np.inf)
     max_rows = check_integer(max_rows, "max_rows", 3)
     if pcs_of not in ("context", "all"):
@@ -113,21 +113,22 @@ def plot_plane(
     if pcs_of == "all":
         pca_rows = sampled_rows(space, np.flatnonzero(space.contexts.n_samples).tolist(), max_rows)
     # As many PCs as the larger of the two needs, and no more.
-    directions = _directions(pca_rows.rows, max(first, second), context, pcs_of)
+    where = f"context {str(context)!r}" if pcs_of == "context" else "X"
+    directions = leading_directions(pca_rows.rows, max(first, second), where)
     V = directions.vectors[:, [first, second]]
     points = _centred_products(drawn.rows, V)
     scores = _centred_products(drawn.rows, space.projection[[coloured_by]].T)[:, 0]
     one_sd = np.sqrt(b)[:, None] * (space.components.T @ V)  # tips of arrows of one standard deviation (r, 2)
     if chosen is None:
-        chosen = _longest_arrows(one_sd)
+        chosen = longest_arrows(one_sd)
     if arrow is None:
-        arrow = _default_length(one_sd[chosen], points)
+        arrow = default_length(one_sd[chosen], points)
     tips = arrow * one_sd[chosen]
 
     ax = axes_or_new(ax, (5.6, 4.7))
     _draw_points(ax, points, scores, f"score on {fit.names[coloured_by]} (● ≥ 0, ▼ < 0)")
-    _set_limits(ax, points, tips)
-    _draw_arrows(ax, tips, [fit.names[j] for j in chosen])
+    set_limits(ax, points, tips)
+    draw_arrows(ax, tips, [fit.names[j] for j in chosen])
     of = "" if pcs_of == "context" else " of all rows"
     for set_label, index in ((ax.set_xlabel, first), (ax.set_ylabel, second)):
         share = directions.variances[index] / directions.total if directions.total > 0 else 0.0
@@ -138,7 +139,8 @@ def plot_plane(
     return ax
 
 
-def _check_pcs(pcs: Any) -> tuple[int, int]:
+def check_pcs(pcs: Any) -> tuple[int, int]:
+    """Return the numbers of two principal components, from 0."""
     try:
         first, second = (check_integer(index, "pcs entry", 0) for index in pcs)
     except (TypeError, ValueError):
@@ -148,11 +150,11 @@ def _check_pcs(pcs: Any) -> tuple[int, int]:
     return first, second
 
 
-def _directions(rows: Any, last: int, context: Any, pcs_of: str) -> Directions:
+def leading_directions(rows: Any, last: int, where: str) -> Directions:
+    """Return the principal components of rows up to number ``last``, from 0; ``where`` is what an error calls them."""
     n, q = rows.shape
     most = min(n - 1, q)
     if last >= most:
-        where = f"context {str(context)!r}" if pcs_of == "context" else "X"
         raise ValueError(
             f"pcs asks for principal component {last + 1} and {where} has {max(most, 0)}, of {n} rows and {q} features"
             "; choose smaller ones, or a context with more rows."
@@ -167,13 +169,14 @@ def _centred_products(rows: Any, V: Array) -> Array:
     return np.asarray(products - products.mean(axis=0))
 
 
-def _longest_arrows(tips: Array) -> list[int]:
+def longest_arrows(tips: Array) -> list[int]:
+    """Return the arrows, of tips (r, 2), that are long enough to be drawn, the longest first."""
     length = np.linalg.norm(tips, axis=1)
     order = np.argsort(-length, kind="stable")[:_MOST_ARROWS]
     return [int(j) for j in order if length[j] > 0 and length[j] >= _SHORTEST_ARROW * length.max()]
 
 
-def _default_length(tips: Array, points: Array) -> float:
+def default_length(tips: Array, points: Array) -> float:
     """Return the length of arrows in standard deviations; ``tips`` (m, 2) are those at one standard deviation."""
     longest = float(np.linalg.norm(tips, axis=1).max(initial=0))
     # Not the largest distance, which a single row far away would decide.
@@ -181,7 +184,7 @@ def _default_length(tips: Array, points: Array) -> float:
     return float(max(2, np.round(1.2 * rim / longest))) if longest > 0 else 2.0
 
 
-def _set_limits(ax: Any, points: Array, tips: Array) -> None:
+def set_limits(ax: Any, points: Array, tips: Array) -> None:
     """Include all points and arrows, with the same scale on both axes and room for labels."""
     everything = np.vstack([points, tips, np.zeros((1, 2))])
     low = everything.min(axis=0)
@@ -242,7 +245,8 @@ def _marker_path(name: str) -> Any:
     return style.get_path().transformed(style.get_transform())
 
 
-def _draw_arrows(ax: Any, tips: Array, names: Sequence[str]) -> None:
+def draw_arrows(ax: Any, tips: Array, names: Sequence[str]) -> None:
+    """Draw arrows from the origin to ``tips`` (m, 2), with names that do not cover them."""
     for tip in tips:
         # White under black, to be visible on light points, on dark ones and without colours.
         for line, head, colour in ((4.0, 15, "white"), (1.8, 12, "black")):

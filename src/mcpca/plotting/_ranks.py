@@ -10,18 +10,19 @@ import math
 import textwrap
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from .._inference.replication import REPLICATES
 from .._rank.noise_test import STANDARD_DEVIATIONS
 from .._rank.selection import RankSelection
-from .._results.fitted import rank_selection
+from .._results.fitted import paper_choice, rank_selection
 from .._utils.optional import require
 from .._utils.types import Array
 from .._utils.wording import quoted
 from ._common import BLUE, FONT_SIZE, MARK, SEQUENTIAL, axes_or_new
+from ._rank_choice import plot_rank_choice
 from ._scree import draw_band, scale_log
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def plot_rank_selection(source: Any, *, key: str = "mcpca", ax: Figure | None = 
     ----------
     source : RankSelection, MCPCA or AnnData
         The result of ``select_rank``, a model fitted with ``n_components=None``, or data for which ``mcpca.tl.rank``
-        was run.
+        was run. Of a ``RankChoice``, or a fit with ``rank_range``, the one curve there is, as ``plot_rank_choice``
+        draws it.
     key : str
         Name of the fit in the AnnData.
     ax : matplotlib Figure, optional
@@ -79,9 +81,12 @@ def plot_rank_selection(source: Any, *, key: str = "mcpca", ax: Figure | None = 
     -------
     matplotlib Figure
     """
-    selection = _selection(source, key)
     if ax is not None and not hasattr(ax, "set_layout_engine"):
         raise TypeError(f"ax is a {type(ax).__name__}; this needs a whole Figure, for a text above a grid of panels.")
+    if paper_choice(source, key) is not None:
+        drawn = plot_rank_choice(source, key=key, ax=None if ax is None else ax.add_subplot())
+        return cast("Figure", drawn.figure)
+    selection = _selection(source, key)
     panels = _panels(selection)
     pairwise = {name: values for name, values in selection.pairwise.items() if len(values) > 1 and _any_known(values)}
     start = len(panels)
@@ -144,6 +149,11 @@ def plot_rank_heatmap(source: Any, measure: str, *, key: str = "mcpca", ax: Axes
 
 def _selection(source: Any, key: str) -> RankSelection:
     selection = rank_selection(source, key)
+    if selection is None and paper_choice(source, key) is not None:
+        raise TypeError(
+            "source has a choice by the paper's rule, which compares runs at one rank and no pairs of ranks; run "
+            "select_rank, or draw the rule with plot_rank_choice."
+        )
     if selection is None:
         raise TypeError(
             f"source is a {type(source).__name__} without a RankSelection; pass what select_rank returned, a model "

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import gaussian_kde
 
-from .._results.fitted import fitted
+from .._results.context_values import context_values
+from .._results.fitted import Fitted, fitted
 from .._results.fitted_rows import scores_by_context
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.component_names import component_index, context_index
@@ -19,6 +20,7 @@ from .._utils.optional import require
 from .._utils.types import Array
 from ._common import CHARACTER_WIDTH, FONT_SIZE, SEQUENTIAL, axes_or_new, shorten_all, size_in_points
 from ._labels import name_places
+from ._loading_axes import as_categories
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +40,7 @@ def plot_scores(
     y: Any = None,
     *,
     contexts: Sequence[Any] | None = None,
+    groups: Any = None,
     kind: Literal["violin", "ridge", "box"] = "violin",
     center: Literal["context", "overall"] = "context",
     max_contexts: int = 20,
@@ -57,6 +60,10 @@ def plot_scores(
     contexts : sequence of names, optional
         The contexts to draw, from top to bottom. By default all, the largest loading first; if there are more than
         ``max_contexts``, half of these with the largest and half with the smallest loadings.
+    groups : dict or Series {context: group}; array-like (k,); or str, optional
+        Draw the rows of all contexts of a group together, as in the paper's Fig. 3I (stages of patients), with the mean
+        of their loadings. Groups are in their order, the first at the top; ``contexts`` then names groups. For an
+        AnnData also a column of ``obs`` that is constant within contexts. Contexts without a value are in no group.
     kind : {"violin", "ridge", "box"}
         "violin": a smoothed density, with a bar from the lower to the upper quartile and a dot at the median. "ridge":
         overlapping densities on base lines. "box": boxes from quartile to quartile, whiskers of at most 1.5 times
@@ -99,11 +106,16 @@ def plot_scores(
     if contexts is not None:
         why = "contexts says which are drawn"
         refuse_without_effect("max_contexts", max_contexts, 20, why, "drop one of the two")
-    b = fit.loadings[:, j]
-    chosen, left_out = _choose_contexts(contexts, fit.contexts, b, max_contexts)
-    scores = scores_by_context(source, fit, key, j, X, y, chosen, center)
+    b, all_names, members = fit.loadings[:, j], fit.contexts, [[i] for i in range(len(fit.contexts))]
+    if groups is not None:
+        all_names, members = _groups(groups, fit.contexts, source, key)
+        b = np.array([fit.loadings[own, j].mean() for own in members])
+    # Groups stay in their order, such as that of stages.
+    by = b if groups is None else -np.arange(len(b), dtype=np.float64)
+    chosen, left_out = _choose_contexts(contexts, all_names, by, max_contexts)
+    scores = _scores_of(source, fit, key, j, X, y, [members[i] for i in chosen], center)
 
-    names = shorten_all([fit.contexts[i] for i in chosen])
+    names = shorten_all([all_names[i] for i in chosen])
     # The first context is at the top; those left out leave a gap, with room for a ridge that rises from below it.
     places = -np.arange(len(chosen), dtype=np.float64)
     half = (len(chosen) + 1) // 2
@@ -125,10 +137,12 @@ def plot_scores(
     # Before names, whose size follows the height of a row.
     ax.set_ylim(places[-1] - 0.7, top)
     name_places(ax, places, names, top - places[-1] + 0.7)
-    _write_loadings(ax, places, b[chosen])
+    _write_loadings(ax, places, b[chosen], "loading" if groups is None else "mean loading")
     if left_out:
+        what = "context" if groups is None else "group"
+        gap = f"{left_out} {what}{'s' if left_out > 1 else ''}{' with loadings' if groups is None else ''} in between"
         ax.annotate(
-            f"… {left_out} context{'s' if left_out > 1 else ''} with loadings in between …",
+            f"… {gap} …",
             (0.5, places[half - 1] - (0.7 if kind == "ridge" else 1)),
             xycoords=("axes fraction", "data"),
             ha="center",
@@ -142,6 +156,22 @@ def plot_scores(
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     return ax
+
+
+def _groups(groups: Any, contexts: Sequence[str], source: Any, key: str) -> tuple[list[str], list[list[int]]]:
+    """Return the names of groups of contexts in their order, and the contexts of each."""
+    read = as_categories(context_values(groups, contexts, "groups", source=source, key=key, missing="drop"))
+    return read.categories, [np.flatnonzero(read.values == g).tolist() for g in range(len(read.categories))]
+
+
+def _scores_of(
+    source: Any, fit: Fitted, key: str, j: int, X: Any, y: Any, members: Sequence[Sequence[int]], center: str
+) -> list[Array]:
+    """Return the scores on MCPC j of the rows of each group of contexts, in one pass over the rows."""
+    wanted = [i for own in members for i in own]
+    scores = scores_by_context(source, fit, key, j, X, y, wanted, center)
+    ends = np.cumsum([len(own) for own in members])
+    return [np.concatenate(scores[end - len(own) : end]) for own, end in zip(members, ends, strict=True)]
 
 
 def _choose_contexts(wanted: Any, contexts: Sequence[str], b: Array, most: int) -> tuple[list[int], int]:
@@ -225,8 +255,8 @@ def _draw_box(ax: Any, z: Array, place: float, shade: Any) -> None:
     ax.plot(beyond, np.full(len(beyond), place), ".", color=_DARK, markersize=2.5, markeredgewidth=0, zorder=2)
 
 
-def _write_loadings(ax: Any, places: Array, b: Array) -> None:
-    """Write the loadings to the right of the rows that have a name, below the heading "loading"."""
+def _write_loadings(ax: Any, places: Array, b: Array, heading: str) -> None:
+    """Write the loadings to the right of the rows that have a name, below a heading."""
     # Names may have been thinned out, and a number without a name would be puzzling.
     named = set(ax.get_yticks().tolist())
     size = ax.get_yticklabels()[0].get_fontsize()
@@ -235,7 +265,7 @@ def _write_loadings(ax: Any, places: Array, b: Array) -> None:
         if place in named:
             ax.annotate(f"{value:.3g}", (1, place), (8, 0), color="0.25", **style)
     ax.annotate(
-        "loading",
+        heading,
         (1, 1),
         (8, 0),
         xycoords="axes fraction",

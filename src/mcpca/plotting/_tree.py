@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list
 
-from .._results.fitted import fitted
+from .._results.fitted import Fitted, fitted
+from .._utils.arguments import refuse_without_effect
 from .._utils.optional import require
 from .._utils.types import Array
 from ..context_tree import context_linkage
@@ -50,8 +51,10 @@ def plot_context_tree(
 
     Parameters
     ----------
-    source : MCPCA or AnnData
-        A fitted model, or data with the fit of ``mcpca.tl.mcpca``; of at least two contexts.
+    source : MCPCA, AnnData or ContextTree
+        A fitted model, or data with the fit of ``mcpca.tl.mcpca``; of at least two contexts. Or a tree that
+        ``mcpca.analysis.context_tree`` made, also of PCs, or a known tree, which ``ContextTree.from_newick`` reads;
+        these have a method and metric of their own.
     method : {"average", "complete", "single", "weighted", "ward"}
         Distance between two clusters; "ward" needs ``metric="euclidean"``.
     metric : {"correlation", "cosine", "euclidean"}
@@ -79,20 +82,18 @@ def plot_context_tree(
     -----
     Cost O(k^2 r), and O(k^3) for the best order of leaves if there are at most 500.
     """
-    fit = fitted(source, key)
     check_normalize(normalize)
-    k, r = fit.loadings.shape
-    if k < 2:
-        raise ValueError("source has 1 context, and a tree needs at least 2; fit more contexts.")
-    if metric == "correlation" and r < 2:
-        raise ValueError("source has 1 MCPC, and metric='correlation' needs at least 2; pass metric='euclidean'.")
-    compared = fit.compared(corrected)
-    tree = context_linkage(normalized(compared.values, normalize), method=method, metric=metric)
+    contexts, tree, label = (
+        _made(source, method, metric, normalize, corrected)
+        if hasattr(source, "linkage")
+        else _of_loadings(fitted(source, key), method, metric, normalize, corrected)
+    )
+    k = len(contexts)
     # An empty list without annotations: widths are then 0.
-    columns = read_annotations(annotations, fit.contexts, source, key)
+    columns = read_annotations(annotations, contexts, source, key)
     # Contexts from top to bottom; the place of context i is where i is in it.
     order = leaves_list(tree)
-    names = [fit.contexts[i] for i in order]
+    names = [contexts[i] for i in order]
     width = 3.2 + width_of(names) + strips_width(columns) / 72
     height = min(max(0.26 * k, 1.6), 9) + 0.7
     ax = axes_or_new(ax, (width + legend_width(columns, height), height))
@@ -107,8 +108,10 @@ def plot_context_tree(
     put_row_names(ax, names)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=FONT_SIZE)
-    ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot").MaxNLocator(5))
-    ax.set_xlabel(f"{_METRIC_LABELS[metric]} of {compared.name}s", fontsize=FONT_SIZE)
+    # Levels of a known tree are whole numbers.
+    whole = getattr(source, "metric", "") is None
+    ax.xaxis.set_major_locator(require("matplotlib.ticker", "plot").MaxNLocator(5, integer=whole))
+    ax.set_xlabel(label, fontsize=FONT_SIZE)
     ax.spines[["top", "left", "right"]].set_visible(False)
     if columns:
         strips = draw_strips(ax, columns, order, "right")
@@ -116,6 +119,35 @@ def plot_context_tree(
         settle(ax)
         write_letters(strips, columns, order)
     return ax
+
+
+def _of_loadings(
+    fit: Fitted, method: str, metric: str, normalize: str | None, corrected: bool
+) -> tuple[list[str], Array, str]:
+    """Return the contexts, their linkage by loadings, and the label of its axis."""
+    k, r = fit.loadings.shape
+    if k < 2:
+        raise ValueError("source has 1 context, and a tree needs at least 2; fit more contexts.")
+    if metric == "correlation" and r < 2:
+        raise ValueError("source has 1 MCPC, and metric='correlation' needs at least 2; pass metric='euclidean'.")
+    compared = fit.compared(corrected)
+    tree = context_linkage(normalized(compared.values, normalize), method=method, metric=metric)
+    return fit.contexts, tree, f"{_METRIC_LABELS[metric]} of {compared.name}s"
+
+
+def _made(tree: Any, method: str, metric: str, normalize: str | None, corrected: bool) -> tuple[list[str], Array, str]:
+    """Return the same of a tree that was made before, to which none of the options apply."""
+    remake = "drop it, or pass it to context_tree"
+    for name, value, default, way_out in (
+        ("method", method, "average", remake),
+        ("metric", metric, "correlation", remake),
+        ("corrected", corrected, True, remake),
+        ("normalize", normalize, None, "drop it"),
+    ):
+        refuse_without_effect(name, value, default, "source is a tree that was made before", way_out)
+    if tree.metric is None:
+        return tree.contexts, tree.linkage, tree.features
+    return tree.contexts, tree.linkage, f"{_METRIC_LABELS[tree.metric]} of {tree.features}"
 
 
 def branches(tree: Array, order: Array) -> Array:
