@@ -172,9 +172,26 @@ def test_forest_has_a_line_for_each_predictor(survived):
     assert "naive" in naive.get_title(loc="left")
 
 
+def test_forest_of_a_logistic_model_has_odds_ratios_for_a_standard_deviation():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((80, 3)) * [1.0, 10.0, 0.1], columns=["MCPC 5", "PC 2", "PC 6"])
+    late = rng.random(80) < 1 / (1 + np.exp(-1.5 * table["MCPC 5"] - 0.05 * table["PC 2"]))
+    found = mcpca.analysis.logistic_model(late, table)
+    ax = plot_forest(found)
+    assert labels(ax.get_yticklabels()) == ["MCPC 5", "PC 2", "PC 6"]  # without the intercept
+    assert ax.get_xlabel() == "odds ratio for one standard deviation"
+    # The slope of the standardised predictor is the logarithm of the ratio.
+    standardised = mcpca.analysis.logistic_model(late, (table - table.mean()) / table.std(ddof=0))
+    drawn = {int(li.get_ydata()[0]): li.get_xdata()[0] for li in ax.lines if li.get_marker() == "o"}
+    for i, name in enumerate(table.columns):
+        assert drawn[i] == pytest.approx(standardised.loc[name, "coefficient"] / np.log(2))
+    with pytest.raises(ValueError, match="model='each' has no effect, because a logistic model is one; drop it"):
+        plot_forest(found, model="each")
+
+
 def test_survival_input_is_named(survived):
     for plot in (plot_survival, plot_forest):
-        with pytest.raises(TypeError, match=r"result is a DataFrame; pass what analysis\.survival returned"):
+        with pytest.raises(TypeError, match=r"result is a DataFrame; pass what analysis\.survival"):
             plot(survived.table)
     with pytest.raises(ValueError, match="model='all'; choose 'joint', 'selected' or 'each'"):
         plot_forest(survived, model="all")

@@ -34,7 +34,7 @@ TRANSFORM = {
     "array in the order of its rows",
 }
 FIT = {
-    "plot_A": "fit, then call mcpca.plotting.plot_top_features(model), or plot_component_images if features are pixels",
+    "plot_A": "fit, then call mcpca.plotting.plot_components(model), or plot_component_images if features are pixels",
     "plot_B": "fit, then call mcpca.plotting.plot_loadings(model)",
     "store_tensor": "covariances are those of mcpca.context_covariances(X, y), and of the model model.covariances()",
     "scree_plot": "fit, then call mcpca.plotting.plot_scree(model)",

@@ -43,8 +43,9 @@ def logistic_model(outcome: Any, predictors: Any, *, penalty: Literal["firth"] |
     -------
     DataFrame (1 + c rows)
         "coefficient", its standard error "se" from the inverse of Fisher's information, "z", "p" (Wald, two-sided),
-        "lower" and "upper", the 95% interval. Attributes ``.attrs``: "n", "events", "log_likelihood",
-        "null_log_likelihood" (of the intercept alone), "pseudo_r2" (McFadden's).
+        "lower" and "upper", the 95% interval, and "sd", the standard deviation of the predictor, NaN for the intercept.
+        Attributes ``.attrs``: "n", "events", "log_likelihood", "null_log_likelihood" (of the intercept alone),
+        "pseudo_r2" (McFadden's). ``mcpca.plotting.plot_forest`` draws it.
 
     Notes
     -----
@@ -91,6 +92,7 @@ def logistic_model(outcome: Any, predictors: Any, *, penalty: Literal["firth"] |
             "p": 2 * norm.sf(np.abs(z)),
             "lower": coefficient - half,
             "upper": coefficient + half,
+            "sd": np.append(np.nan, sds),
         },
         index=[INTERCEPT, *map(str, table.columns)],
     )

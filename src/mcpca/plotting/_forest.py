@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from .._utils.arguments import refuse_without_effect
 from .._utils.optional import require
 from .._utils.types import Array
 from ._common import (
@@ -34,22 +35,23 @@ _MODELS = {
     "selected": ("naive_lower", "naive_upper", "naive_p", "one model of those chosen in the same rows, naive"),
     "each": ("lower", "upper", "p", "a model for each"),
 }
+_LOGISTIC = ("coefficient", "lower", "upper", "p", "sd")  # columns of ``analysis.logistic_model``
 
 
 def plot_forest(result: Any, *, model: Literal["joint", "selected", "each"] = "joint", ax: Axes | None = None) -> Axes:
-    """Draw the hazard ratios of a Cox model with their intervals, a line for each predictor: the paper's Fig. S3H.
+    """Draw the ratio of each predictor of a model of several with its interval: the paper's Fig. S3H.
 
-    Filled points have p < 0.05: orange where the hazard rises with the score, blue where it falls. Beside them are the
-    ratio for one standard deviation of a score, its 95% interval, and p.
+    Points are hazard or odds ratios, orange where the risk rises with the predictor, blue where it falls. Beside them
+    are the ratio for one standard deviation of the predictor, its 95% interval, and p.
 
     Parameters
     ----------
-    result : Survival
-        What ``mcpca.analysis.survival`` returned.
+    result : Survival or DataFrame
+        What ``mcpca.analysis.survival`` or ``mcpca.analysis.logistic_model`` returned.
     model : {"joint", "selected", "each"}
-        "joint": one model of all MCPCs and covariates, with p-values and intervals corrected for their number.
-        "selected": the paper's model, of the MCPCs that are significant on their own; its p-values are too small.
-        "each": a model for each MCPC, not corrected.
+        Of a ``Survival``. "joint": one model of all MCPCs and covariates, with p-values and intervals corrected for
+        their number. "selected": the paper's model, of the MCPCs that are significant on their own; its p-values are
+        too small. "each": a model for each MCPC, not corrected.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure whose size follows the number of predictors. Axes of yours need some
         room at the right for the numbers.
@@ -60,11 +62,35 @@ def plot_forest(result: Any, *, model: Literal["joint", "selected", "each"] = "j
 
     Notes
     -----
-    The axis is logarithmic: twice and half the hazard are equally far from 1. An interval that leaves the picture ends
-    in an arrow. A predictor without a solution has no point.
+    The axis is logarithmic: twice and half the risk are equally far from 1. An interval that leaves the picture ends
+    in an arrow. A predictor without a solution has no point. The intercept of a logistic model is not drawn.
     """
-    if not hasattr(result, "curves") or not hasattr(result, "joint"):
-        raise TypeError(f"result is a {type(result).__name__}; pass what analysis.survival returned.")
+    if hasattr(result, "columns") and set(_LOGISTIC) <= set(result.columns):
+        refuse_without_effect("model", model, "joint", "a logistic model is one", "drop it")
+        lines, what, words = _of_logistic(result), "odds", "one logistic model of all"
+    elif hasattr(result, "joint"):
+        lines, what = _of_survival(result, model), "hazard"
+        words = _MODELS[model][3]
+    else:
+        raise TypeError(
+            f"result is a {type(result).__name__}; pass what analysis.survival or analysis.logistic_model returned."
+        )
+    names, ratios, p = lines
+    significant = p < _LEVEL
+    ax = axes_or_new(ax, forest_size(names))
+    draw_ratios(ax, names, ratios, significant)
+    ax.set_xlabel(f"{what} ratio for one standard deviation", fontsize=FONT_SIZE)
+    ax.set_title(words, fontsize=FONT_SIZE, loc="left", pad=20)
+    write_above(ax, ax.transAxes, 0, f"← lower {what}", "left", BLUE)
+    write_above(ax, ax.transAxes, 1, f"higher {what} →", "right", MARK)
+    texts = [p_text(one) for one in p]
+    is_naive = what == "hazard" and model == "selected"
+    write_columns(ax, ratios, texts, significant, ("ratio (95% interval)", "naive p" if is_naive else "p"))
+    return ax
+
+
+def _of_survival(result: Any, model: str) -> tuple[list[str], Ratios, Array]:
+    """Return the names, hazard ratios and p-values of a model of ``Survival``."""
     if model not in _MODELS:
         raise ValueError(f"model={model!r}; choose 'joint', 'selected' or 'each'.")
     table = result.table if model == "each" else getattr(result, model)
@@ -72,20 +98,19 @@ def plot_forest(result: Any, *, model: Literal["joint", "selected", "each"] = "j
         why = "no MCPC is significant on its own, or their model has no solution"
         why = why if model == "selected" else "the model of all has no solution"
         raise ValueError(f"result has no table for model={model!r}: {why}. Pass model='each'.")
-    lower, upper, p_column, words = _MODELS[model]
+    lower, upper, p_column, _ = _MODELS[model]
     names = [str(name) for name in table.index]
-    ratios = ratios_of(table, "hazard_ratio", lower, upper)
-    p = table[p_column].to_numpy(dtype=float)
-    significant = p < _LEVEL
-    ax = axes_or_new(ax, forest_size(names))
-    draw_ratios(ax, names, ratios, significant)
-    ax.set_xlabel("hazard ratio for one standard deviation", fontsize=FONT_SIZE)
-    ax.set_title(words, fontsize=FONT_SIZE, loc="left", pad=20)
-    write_above(ax, ax.transAxes, 0, "← lower hazard", "left", BLUE)
-    write_above(ax, ax.transAxes, 1, "higher hazard →", "right", MARK)
-    texts = [p_text(one) for one in p]
-    write_columns(ax, ratios, texts, significant, ("ratio (95% interval)", "naive p" if model == "selected" else "p"))
-    return ax
+    return names, ratios_of(table, "hazard_ratio", lower, upper), table[p_column].to_numpy(dtype=float)
+
+
+def _of_logistic(table: Any) -> tuple[list[str], Ratios, Array]:
+    """Return the names, odds ratios for one standard deviation, and p-values of the predictors."""
+    table = table[table["sd"].notna()]  # the intercept has none
+    sd = table["sd"].to_numpy(dtype=float)
+    logs = (table[column].to_numpy(dtype=float) for column in ("coefficient", "lower", "upper"))
+    with np.errstate(over="ignore"):  # separated groups have no largest likelihood, and any ratio
+        ratios = Ratios(*(np.exp(one * sd) for one in logs))
+    return [str(name) for name in table.index], ratios, table["p"].to_numpy(dtype=float)
 
 
 class Ratios(NamedTuple):
