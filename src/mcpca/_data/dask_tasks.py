@@ -138,6 +138,15 @@ def block_products(columns: Any, block: Any, place: Place) -> list[Sum]:
     return [Sum(0, present, product)]
 
 
+def block_rows(directions: Array | None, block: Any, codes: Any, place: Place) -> Any:
+    """Return those rows X of a block that are in a context, or ``X W`` in float64; raise if they are not finite."""
+    rows = _labelled(block, codes, place)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = rows.X if directions is None else np.asarray(rows.X @ directions, dtype=np.float64)
+    _check_sums([Sum(0, ..., found)], rows, place)
+    return found
+
+
 def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:
     """Return parts of ``X_i^T Z_i`` for contexts ``start`` to ``stop``.
 

@@ -46,11 +46,6 @@ def checked_groups(contexts: Contexts) -> Contexts:
     groups = contexts.groups
     if groups is None:
         return contexts
-    if contexts.engine is not None:
-        raise ValueError(
-            "groups says which rows are split and resampled together, and rows on Dask are not split; bring them into "
-            "memory, or drop groups."
-        )
     sizes = np.bincount(np.concatenate(list(groups.codes)), minlength=len(groups.names))
     present = np.flatnonzero(sizes)
     if len(present) == 1:
