@@ -195,6 +195,18 @@ def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tu
     return contexts.take(first), contexts.take(second)
 
 
+def some_rows(contexts: Contexts, n_rows: int, rng: np.random.Generator, least: int = 10) -> Contexts:
+    """Return about ``n_rows`` rows by chance, the same share of every context but ``least`` at least; or all rows."""
+    n = contexts.n_samples
+    share = n_rows / float(n.sum())
+    if share >= 1:
+        return contexts
+    taken = np.maximum(np.ceil(share * n).astype(int), np.minimum(n, least))
+    return contexts.take(
+        [np.sort(rng.permutation(of)[:some]) for of, some in zip(n.tolist(), taken.tolist(), strict=True)]
+    )
+
+
 def without_some_groups(contexts: Contexts, share: float, rng: np.random.Generator) -> Contexts:
     """Return the contexts without some of their groups, about ``share`` of the rows of each.
 
