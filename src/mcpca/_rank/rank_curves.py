@@ -324,7 +324,7 @@ class Curves:
             decide["replicating"] = np.array(
                 [np.nan if np.isnan(c).any() else float((c > REPLICATES).sum(axis=1).mean()) for c in cosines]
             )
-            decide["held-out error"] = np.array([self.halves.held_out_error(r) for r in self.ranks])
+            decide["held-out error"] = self.halves.held_out_errors(self.ranks)
         return decide | self.columns
 
 
