@@ -68,6 +68,19 @@ def rows_of_contexts(codes: Array, start: int, stop: int) -> tuple[Array, list[s
     return present[wanted], [rows[j] for j in np.flatnonzero(wanted)]
 
 
+def contexts_between(X: Any, codes: Array, start: int, stop: int) -> tuple[Any, Array, Array, Array]:
+    """Return the rows of contexts from ``start`` to ``stop``, in their order, with contexts and bounds as ``runs``.
+
+    Rows, and their codes, are views if the codes are sorted; there is at least one.
+    """
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        X, codes = X[order], codes[order]
+    a, b = np.searchsorted(codes, [start, stop]).tolist()
+    codes = codes[a:b]
+    return consecutive(X, a, b), codes, *runs(codes)
+
+
 def consecutive(X: Any, start: int, stop: int) -> Any:
     """Return rows ``start`` to ``stop`` of X as a view, also if X is CSR, whose slices SciPy copies."""
     if not scipy.sparse.issparse(X):
