@@ -191,15 +191,6 @@ def moment_sums(X: Any, codes: Array) -> list[Sum]:
     return [Sum(0, present, sums), Sum(1, present, squares)]
 
 
-def scatters_among(features: Array, means: Array, X: Any, codes: Array) -> list[Sum]:
-    """Return the scatters of m ``features`` about known ``means`` (k, m), to total 0, (k, m, m)."""
-    # m of p columns first: only these are made dense, and centred. Z is (n, m).
-    Z = X[:, features]
-    Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[codes]
-    Z, present, bounds = by_context(Z, codes)
-    return [Sum(0, present, np.stack([Z[a:b].T @ Z[a:b] for a, b in pairwise(bounds.tolist())]))]
-
-
 def scatter_uncentred(X: Any, mean: Array) -> Array | None:
     """Return ``(X - 1 m^T)^T (X - 1 m^T)`` from ``X^T X``, without a copy of X; None if too few digits would be left.
 

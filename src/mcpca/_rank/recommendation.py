@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .._data.contexts import Contexts
 from .._inference.sampling import MIN_ROWS
 from .._utils.parallel import n_workers, one_thread_each
 from .._utils.types import Array, Report
@@ -147,6 +148,7 @@ def _test_and_search(
     sweep: Sweep,
 ) -> Recommendation:
     halves = None
+    contexts: Contexts | None
     stream = sweep.generator(_TESTED_KEY, 0)
     if data.moments is None:
         assert data.contexts is not None
