@@ -9,8 +9,8 @@ python benchmarks/rank_judge.py [--only sets fresh planted noise time large] [--
 * planted: the exact rank, five axes, in designs of ``designs.py``; seeds from 1000 on, which nothing was set by.
 * noise: rank 0 in noise of more features than rows in a context.
 * time: ``MCPCA(None)`` over ``MCPCA(r)`` on the paper's seven shapes, alternating in one run.
-* large: ``MCPCA(None)`` on 100,000 x 2,000 sparse rows in 50 contexts: in memory, in a backed .h5ad, and on Dask (threads
-  of this process, blocks of 5,000 rows), there also in random order.
+* large: ``MCPCA(None)`` on 100,000 x 2,000 sparse rows in 50 contexts: in memory, in a backed .h5ad, and on Dask
+  (threads of this process, blocks of 5,000 rows), there also in random order.
 """
 
 from __future__ import annotations
