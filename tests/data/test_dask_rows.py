@@ -210,19 +210,21 @@ def test_other_solvers(data, way, options):
     assert_same_model(found, expected, tol=1e-6)
 
 
-def test_rank_is_chosen_on_workers(client, data, way, monkeypatch):
+def test_rank_is_chosen_on_workers(client, way, monkeypatch):
     """By halves of the rows, as in memory; ``tests/rank`` has other forms of rows, without a cluster."""
     if way == "passes":
-        monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 5)
-    X, y = data
+        monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 20)
+    drawn = make_contexts(6, 120, 3, n_samples=120, noise=0.15, random_state=1)
+    X, y = drawn.X, drawn.y
     expected = MCPCA(random_state=0).fit(X, y).rank_choice_
-    rows = da.from_array(X, chunks=(150, P))
+    assert expected.rank == 3
+    rows = da.from_array(X, chunks=(150, 120))
     for form in (rows, rows.persist()) if way == "passes" else (rows,):
         found = MCPCA(random_state=0).fit(form, y).rank_choice_
         assert found.rank == expected.rank
         assert found.reason == expected.reason
         assert found.outcome == "agreed"
-        np.testing.assert_allclose(found.replicability.cosines, expected.replicability.cosines, atol=1e-4)
+        np.testing.assert_allclose(found.replicability.cosines, expected.replicability.cosines, atol=1e-6)
 
 
 def test_covariances(client, data):
