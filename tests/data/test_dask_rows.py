@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import mcpca._covariances.fit_data
-from mcpca import MCPCA, NothingAboveNoiseError, context_covariances, select_rank
+from mcpca import MCPCA, context_covariances
 from mcpca.datasets import make_contexts
 
 dask = pytest.importorskip("dask")
@@ -210,30 +210,21 @@ def test_other_solvers(data, way, options):
     assert_same_model(found, expected, tol=1e-6)
 
 
-def test_rank_is_chosen_without_rows(data, way):
-    """From covariances and numbers of rows, and by passes from those of the most variable features."""
-    X, y = data
-    found = MCPCA(random_state=0).fit(da.from_array(X, chunks=(200, P)), y)
-    assert found.r_ == R
-    assert found.rank_choice_.outcome == "above noise"
-
-
-def test_rank_is_chosen_on_the_most_variable_features(client, data, monkeypatch):
-    monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", P - 2)
-    X, y = data
-    found = MCPCA(random_state=0).fit(da.from_array(X, chunks=(200, P)), y)
-    pooled = sum(X[y == name].var(axis=0) * ((y == name).sum()) for name in np.unique(y))
-    top = np.sort(np.argsort(-pooled)[: P - 2])
-    moments = context_covariances(X[:, top], y)
-    twin = select_rank(moments.covariances, n_samples=moments.n_samples, criteria=(), random_state=0)
-    assert found.r_ == twin.rank
-    assert (
-        found.rank_choice_.reason == f"{twin.reason} This was looked at on the {P - 2} most variable of {P} features."
-    )
-    noise = np.random.default_rng(0).standard_normal((400, 30))
-    with pytest.raises(NothingAboveNoiseError, match="most variable of 30 features"):
-        MCPCA(random_state=0).fit(da.from_array(noise, chunks=(100, 30)), np.repeat([0, 1], 200))
+def test_rank_is_chosen_on_workers(client, way, monkeypatch):
+    """By halves of the rows, as in memory; ``tests/rank`` has other forms of rows, without a cluster."""
+    if way == "passes":
+        monkeypatch.setattr("mcpca._rank.rank_data.RANK_FEATURES", 20)
+    drawn = make_contexts(6, 120, 3, n_samples=120, noise=0.15, random_state=1)
+    X, y = drawn.X, drawn.y
+    expected = MCPCA(random_state=0).fit(X, y).rank_choice_
+    assert expected.rank == 3
+    rows = da.from_array(X, chunks=(150, 120))
+    for form in (rows, rows.persist()) if way == "passes" else (rows,):
+        found = MCPCA(random_state=0).fit(form, y).rank_choice_
+        assert found.rank == expected.rank
+        assert found.reason == expected.reason
+        assert found.outcome == "agreed"
+        np.testing.assert_allclose(found.replicability.cosines, expected.replicability.cosines, atol=1e-6)
 
 
 def test_covariances(client, data):
@@ -555,9 +546,8 @@ def test_methods_that_need_rows_here(data):
     X, y = data
     rows = da.from_array(X, chunks=(150, P))
     fitted = model().fit(rows, y)
-    for method in (fitted.bootstrap, fitted.replicability):
-        with pytest.raises(ValueError, match="needs its rows in the memory of this process"):
-            method(rows, y)
+    with pytest.raises(ValueError, match="needs its rows in the memory of this process"):
+        fitted.bootstrap(rows, y)
     with pytest.raises(ValueError, match="X has 29 features, but MCPCA is expecting 30"):
         fitted.transform(rows[:, 1:])
     frame = frame_of(X, y)
@@ -575,15 +565,6 @@ def test_score(data, solver):
     assert fitted.score(rows) == pytest.approx(fitted.score(X), rel=1e-9)
     small, few = X.astype(np.float32), model().fit(X.astype(np.float32), y)
     assert few.score(da.from_array(small, chunks=(97, P)), y) == pytest.approx(few.score(small, y), rel=1e-4)
-
-
-def test_select_rank_asks_covariances(data):
-    X, y = data
-    S = context_covariances(X, y)
-    found = select_rank(da.from_array(X, chunks=(97, P)), y, criteria=(), random_state=0)
-    expected = select_rank(S.covariances, n_samples=S.n_samples, criteria=(), random_state=0)
-    assert found.rank == expected.rank == R
-    assert found.reason == expected.reason
 
 
 def test_a_checkpoint_keeps_finished_passes(client, data, tmp_path, monkeypatch):

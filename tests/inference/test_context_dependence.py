@@ -321,14 +321,16 @@ def test_what_cannot_be_tested_says_why(differing):
         model.context_dependence(X, y, groups=np.zeros(len(y), dtype=int))
 
 
-def test_rows_on_dask_are_refused(differing):
+def test_rows_on_dask(differing):
+    """Halves are fitted there, and only scores come here."""
     da = pytest.importorskip("dask.array")
-    X, y, model = differing
-    rows = da.from_array(X, chunks=(300, 8))
-    with pytest.raises(ValueError, match=r"rows on Dask stay where they are; pass X.compute\(\)"):
-        context_dependence(rows, y, 3)
-    with pytest.raises(ValueError, match="rows on Dask stay where they are"):
-        model.context_dependence(rows, y)
+    X, y, _ = differing
+    found, expected = (
+        context_dependence(rows, y, 3, n_splits=1, n_permutations=39, random_state=0)
+        for rows in (da.from_array(X, chunks=(300, 8)), X)
+    )
+    np.testing.assert_array_equal(found.p_values, expected.p_values)
+    np.testing.assert_allclose(found.statistics, expected.statistics, rtol=1e-6)
 
 
 def test_models_of_missing_values_are_refused(differing):

@@ -22,13 +22,13 @@ def test_noise_of_any_size_is_white_in_rows_that_did_not_choose_the_directions()
     y = np.repeat(np.arange(4), 500)
     first, second = (rng.standard_normal((2000, 80)) * sizes for _ in range(2))
     directions = noise_directions(half_fits(first, y))
-    moments, rows = in_directions(read_contexts(second, y), directions)
+    moments, rows = in_directions(read_contexts(second, y), directions, rng)
     assert moments.covariances.shape == (4, 10, 10)
     np.testing.assert_allclose(moments.covariances.mean(axis=0), np.eye(10), atol=0.15)
     # By the definition, row by row.
     np.testing.assert_allclose(np.asarray(rows.block(1)), second[y == 1] @ directions, atol=1e-9)
     # The same rows have more variance along the directions that they chose.
-    own, _ = in_directions(read_contexts(first, y), directions)
+    own, _ = in_directions(read_contexts(first, y), directions, rng)
     assert np.trace(own.covariances.mean(axis=0)) > 1.1 * np.trace(moments.covariances.mean(axis=0))
 
 
@@ -37,7 +37,7 @@ def test_axes_are_as_many_directions_above_noise():
     X, y = halves[0].X, halves[0].y
     odd = np.arange(len(y)) % 2 == 1
     directions = noise_directions(half_fits(X[~odd], y[~odd]))
-    moments, rows = in_directions(read_contexts(X[odd], y[odd]), directions)
+    moments, rows = in_directions(read_contexts(X[odd], y[odd]), directions, np.random.default_rng(0))
     assert ResidualTest(moments, rows, "isotropic", 0, 1).directions_above_noise() == 4
 
 

@@ -111,3 +111,12 @@ def test_more_contexts_ask_for_more():
     assert bounds[0] == 4
     assert (np.diff(bounds) >= 0).all()
     assert 5 < bounds[-1] < 8
+
+
+@pytest.mark.parametrize(("m", "f"), [(5, 1000), (30, 300), (30, 50_000), (200, 100)])
+def test_the_top_of_white_noise_is_johnstones(m, f):
+    """Centre ``(sqrt(f) + sqrt(m))^2 / f`` and scale of Tracy and Widom, whose standard deviation is 1.268."""
+    law = top_of_noise(m, f, np.ones(1))
+    scale = (np.sqrt(f) + np.sqrt(m)) * (1 / np.sqrt(f) + 1 / np.sqrt(m)) ** (1 / 3) / f
+    np.testing.assert_allclose(law.sd, 1.2680 * scale, rtol=1e-4)
+    np.testing.assert_allclose(law.mean, (np.sqrt(f) + np.sqrt(m)) ** 2 / f - 1.2065 * scale, rtol=1e-4)

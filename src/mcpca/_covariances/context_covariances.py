@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -116,20 +115,6 @@ def covariances_of(contexts: Contexts, report: Report, factors: NuisanceFactors 
     return ContextCovariances(
         S, means.astype(contexts.dtype), contexts.n_samples, contexts.names, contexts.feature_names
     )
-
-
-def covariances_among(rows: StreamedCovariances, features: Array) -> ContextCovariances:
-    """Return all moments of m of the features, wherever the rows are: one pass, memory O(k m^2)."""
-    contexts = rows.contexts
-    # means (k, m), total (k, m, m). The means are those of an earlier pass, so rows are centred as they are read.
-    means = rows.means[:, features]
-    total = np.zeros((*means.shape, len(features)))
-    run_pass(contexts, rows.passes, "covariances", partial(context_sums.scatters_among, features, means), [total])
-    freedom = degrees_of_freedom(contexts, rows.nuisance)
-    S = total / freedom[:, None, None]  # a new array: a checkpoint may hold the total of the pass
-    if rows.nuisance is not None:
-        rows.nuisance.among(features).remove_from(S, freedom)
-    return ContextCovariances(S, means, contexts.n_samples, contexts.names, None)
 
 
 def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Report) -> Array:

@@ -56,7 +56,7 @@ class FitData:
     counts : ndarray (k,) or None
         Rows of each context, less the degrees of freedom that nuisance takes.
     contexts : Contexts or None
-        The rows, if they are available in this process or on a device.
+        The rows, in this process, on a device or on other machines; None if there are only covariances.
     moments : ContextCovariances or None
         The covariances, if they are an array on the host or on a device.
     exponent : int
@@ -152,13 +152,11 @@ def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
 def _with_formed_covariances(contexts: Contexts, report: Report) -> FitData:
     """Return the data of a fit to rows by forming their covariances."""
     contexts, e = in_range(contexts)
-    # Rows on other machines stay there; methods that would use rows make do with covariances.
-    rows_at_hand = contexts if contexts.engine is None else None
     # Of rows on a device, too, on the host: they come here once, block by block, and their factors are few.
     nuisance = nuisance_factors(contexts, report)
     of_rows = device_covariances if is_on_device(contexts) else covariances_of
     moments = of_rows(contexts, report, nuisance)
-    return fit_data_of_covariances(moments, contexts.n_samples, rows_at_hand, e, nuisance)
+    return fit_data_of_covariances(moments, contexts.n_samples, contexts, e, nuisance)
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,16 +166,14 @@ class GramInParts(Gram):
 
     def parts(self, X: Any, codes: Array, start: int, stop: int) -> list[Sum]:
         """Return ``X_i^T Z_i`` (total 0) and the sums of Z_i (total 1) of contexts ``start`` to ``stop`` in X."""
-        present, rows = context_sums.rows_of_contexts(codes, start, stop)
+        X, codes, present, bounds = context_sums.contexts_between(X, codes, start, stop)
+        # Centred before the second product: to subtract n m m^T V from X^T X V would cancel digits.
+        Z = offset_scores(X, self.directions, self.offsets.astype(self.dtype)[codes])
         # (k', p, m) in float64, since the parts of all blocks are added up; ``start`` and ``stop`` bound its size.
         products = np.empty((len(present), *self.directions.shape))
-        sums = np.empty((len(present), self.directions.shape[1]))
-        for j, i in enumerate(present.tolist()):
-            Xi = X[rows[j]]
-            # Centred before the second product: to subtract n m m^T V from X^T X V would cancel digits.
-            Z = offset_scores(Xi, self.directions, self.offsets[i].astype(self.dtype))
-            products[j] = context_sums.transposed(Xi, Z)
-            sums[j] = Z.sum(axis=0, dtype=np.float64)
+        for product, (a, b) in zip(products, pairwise(bounds.tolist()), strict=True):
+            product[...] = context_sums.transposed(context_sums.consecutive(X, a, b), Z[a:b])
+        sums = np.add.reduceat(Z, bounds[:-1], axis=0, dtype=np.float64)
         return [Sum(0, present, products), Sum(1, present, sums)]
 
     def images(self, parts: list[Sum]) -> CovarianceImages:
@@ -194,14 +193,14 @@ class GramInParts(Gram):
         """Return the contribution to the product of those rows in X whose contexts are in ``images``."""
         # ``present`` is sorted, and holds every context between its ends that has rows anywhere, so no lookup fails.
         position = {i: j for j, i in enumerate(images.present.tolist())}
-        present, rows = context_sums.rows_of_contexts(codes, int(images.present[0]), int(images.present[-1]) + 1)
-        total = np.zeros((len(self.directions), self.s))
-        for j, i in enumerate(present.tolist()):
-            Xi = X[rows[j]]
-            T = self.scores(Xi, images.values[position[i]], i)
-            # Over some rows of a context centred scores do not sum to 0: (X - 1 m^T)^T T = X^T T - m (1^T T).
-            total += context_sums.transposed(Xi, T) - np.outer(self.means[i], T.sum(axis=0, dtype=np.float64))
-        return [Sum(0, ..., total)]
+        first, last = int(images.present[0]), int(images.present[-1])
+        X, codes, present, bounds = context_sums.contexts_between(X, codes, first, last + 1)
+        T = np.empty((len(codes), self.s), dtype=self.dtype)
+        for i, (a, b) in zip(present.tolist(), pairwise(bounds.tolist()), strict=True):
+            T[a:b] = self.scores(context_sums.consecutive(X, a, b), images.values[position[i]], i)
+        # Over some rows of a context centred scores do not sum to 0: (X - 1 m^T)^T T = X^T T - m (1^T T).
+        sums = np.add.reduceat(T, bounds[:-1], axis=0, dtype=np.float64)
+        return [Sum(0, ..., context_sums.transposed(X, T) - self.means[present].T @ sums)]
 
     def norms(self, images: CovarianceImages) -> list[Sum]:
         """Return the contribution of ``images`` to squared lengths and core, for which no rows are needed."""

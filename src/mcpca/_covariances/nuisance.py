@@ -172,10 +172,6 @@ class NuisanceFactors:
         """Return the factors of rows times ``2^e``."""
         return self if e == 0 else replace(self, F=np.ldexp(self.F, e))
 
-    def among(self, features: Array) -> NuisanceFactors:
-        """Return the factors of some features."""
-        return replace(self, F=self.F[:, features])
-
     # Each of the following is a product with the ``F_i^T F_i`` in place of the covariances; see ``interface``.
 
     def congruences(self, A: Array) -> Array:

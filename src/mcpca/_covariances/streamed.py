@@ -413,12 +413,6 @@ class StreamedCovariances:
         """Return the covariances times ``weights`` (k,), with an empty memory."""
         return replace(self, weights=self.weights * weights, _memory=PassMemory())
 
-    def most_variable(self, m: int) -> Array:
-        """Return the indices of the ``m`` features with most variance in total, in ascending order: one pass."""
-        # sum_i (n_i - 1) S_i is the scatter within contexts. The sort is stable, so ties go to the first feature.
-        pooled = degrees_of_freedom(self.contexts, self.nuisance) @ self.variances()
-        return np.sort(np.argsort(-pooled, kind="stable")[: min(m, self.n_features)])
-
     @property
     def _factors(self) -> Array:
         return _scatter_factors(self.contexts, self.weights, self.nuisance)

@@ -28,7 +28,7 @@ from .labels import (
     cross_labels,
     label_columns,
     read_labels,
-    rows_by_context,
+    rows_of_codes,
     table_of,
     take_labels,
     without_columns,
@@ -122,8 +122,7 @@ class Annotations:
         self.check_lengths(n)
         if contexts.engine is not None:
             codes = contexts.engine.context_codes()
-            labelled = np.flatnonzero(codes >= 0)  # rows without a context have -1
-            return [labelled[rows] for rows in rows_by_context(codes[labelled], len(contexts.names))]
+            return [as_numbers(rows) for rows in rows_of_codes(codes, len(contexts.names))]
         # One matrix is one source; separate contexts are a source each, in their order.
         starts = dict(zip(map(id, sources), np.cumsum([0, *(source.shape[0] for source in sources)]), strict=False))
         return [

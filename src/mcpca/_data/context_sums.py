@@ -68,6 +68,19 @@ def rows_of_contexts(codes: Array, start: int, stop: int) -> tuple[Array, list[s
     return present[wanted], [rows[j] for j in np.flatnonzero(wanted)]
 
 
+def contexts_between(X: Any, codes: Array, start: int, stop: int) -> tuple[Any, Array, Array, Array]:
+    """Return the rows of contexts from ``start`` to ``stop``, in their order, with contexts and bounds as ``runs``.
+
+    Rows, and their codes, are views if the codes are sorted; there is at least one.
+    """
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        X, codes = X[order], codes[order]
+    a, b = np.searchsorted(codes, [start, stop]).tolist()
+    codes = codes[a:b]
+    return consecutive(X, a, b), codes, *runs(codes)
+
+
 def consecutive(X: Any, start: int, stop: int) -> Any:
     """Return rows ``start`` to ``stop`` of X as a view, also if X is CSR, whose slices SciPy copies."""
     if not scipy.sparse.issparse(X):
@@ -176,15 +189,6 @@ def moment_sums(X: Any, codes: Array) -> list[Sum]:
             sums[j] += np.ones(len(Z)) @ Z
             squares[j] += Z.T @ Z
     return [Sum(0, present, sums), Sum(1, present, squares)]
-
-
-def scatters_among(features: Array, means: Array, X: Any, codes: Array) -> list[Sum]:
-    """Return the scatters of m ``features`` about known ``means`` (k, m), to total 0, (k, m, m)."""
-    # m of p columns first: only these are made dense, and centred. Z is (n, m).
-    Z = X[:, features]
-    Z = (Z.toarray() if scipy.sparse.issparse(Z) else Z) - means[codes]
-    Z, present, bounds = by_context(Z, codes)
-    return [Sum(0, present, np.stack([Z[a:b].T @ Z[a:b] for a, b in pairwise(bounds.tolist())]))]
 
 
 def scatter_uncentred(X: Any, mean: Array) -> Array | None:

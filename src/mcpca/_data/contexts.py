@@ -23,7 +23,7 @@ from .context_sums import Sum
 from .detect import InputKind, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
-from .labels import encode_labels, name_array, rows_by_context, take_labels
+from .labels import as_numbers, encode_labels, name_array, rows_of_codes, take_labels
 from .row_designs import NuisanceDesign, SamplingGroups
 from .sources import RowBlock, Source, as_source
 from .validation import check_finite
@@ -60,6 +60,12 @@ class Engine(Protocol):
     def context_codes(self) -> Array:
         """Return the context of every row (n,), in the order of the matrices: one small number per row comes here."""
 
+    def chosen(self, sources: Sequence[Source], rows: Sequence[slice | Array]) -> Engine:
+        """Return the engine for contexts that have these rows of these sources, each row once."""
+
+    def gathered(self, sources: Sequence[Source], directions: Array | None = None) -> list[Any]:
+        """Return for each source its rows that are in contexts, or their products with ``directions`` (p, m)."""
+
 
 @dataclass(frozen=True)
 class Contexts:
@@ -79,7 +85,7 @@ class Contexts:
     resampled : bool
         Whether ``take`` drew the rows from other ``Contexts``, so that some may occur twice or not at all.
     engine : Engine or None
-        Makes the passes over rows that are on other machines.
+        Makes the passes over rows that are on other machines; it has the same contexts, with the same rows.
     groups : SamplingGroups or None
         Which rows were sampled together, and so are resampled and split together.
     nuisance : NuisanceDesign or None
@@ -118,7 +124,10 @@ class Contexts:
         return np.array([source.sparse for source in self.sources])
 
     def take(self, rows: Sequence[Array]) -> Contexts:
-        """Return the same contexts with these of their rows only: positions within each context, possibly repeated."""
+        """Return the same contexts with these of their rows only: positions within each context, possibly repeated.
+
+        Rows on other machines stay there, and cannot be repeated.
+        """
         # Slices of ``rows`` have step 1, so positions within one are row numbers less its start.
         taken = [
             positions + in_source.start if isinstance(in_source, slice) else in_source[positions]
@@ -129,6 +138,7 @@ class Contexts:
             rows=taken,
             n_samples=np.array([len(positions) for positions in rows]),
             resampled=True,
+            engine=None if self.engine is None else self.engine.chosen(self.sources, taken),
             groups=None if self.groups is None else self.groups.take(rows),
             nuisance=None if self.nuisance is None else self.nuisance.take(rows),
         )
@@ -143,14 +153,44 @@ class Contexts:
         if present == list(names):
             return self
         places = [present.index(name) for name in names]
+        sources = [self.sources[i] for i in places]
+        rows = [self.rows[i] for i in places]
         return replace(
             self,
             names=self.names[places],
-            sources=[self.sources[i] for i in places],
-            rows=[self.rows[i] for i in places],
+            sources=sources,
+            rows=rows,
             n_samples=self.n_samples[places],
+            engine=None if self.engine is None else self.engine.chosen(sources, rows),
             groups=None if self.groups is None else self.groups.in_order(places),
             nuisance=None if self.nuisance is None else self.nuisance.in_order(places),
+        )
+
+    def here(self, directions: Array | None = None) -> Contexts:
+        """Return the same contexts with rows that are on other machines in this process, or ``X W`` for W (p, m).
+
+        One computation; memory for the rows, or for m numbers a row in float64.
+        """
+        assert self.engine is not None
+        matrices = self.engine.gathered(self.sources, directions)
+        sources = {id(source): as_source(matrix, "X") for source, matrix in zip(self.sources, matrices, strict=True)}
+        numbers: dict[int, list[Array]] = {id(source): [] for source in self.sources}
+        for source, rows in zip(self.sources, self.rows, strict=True):
+            numbers[id(source)].append(as_numbers(rows))
+        # Of each matrix the rows of all contexts came, in its order.
+        came = {key: np.sort(np.concatenate(parts)) for key, parts in numbers.items()}
+        places = [
+            _together(np.searchsorted(came[id(source)], as_numbers(rows)))
+            for source, rows in zip(self.sources, self.rows, strict=True)
+        ]
+        return replace(
+            self,
+            # Names of all features would no longer fit the columns.
+            feature_names=self.feature_names if directions is None else None,
+            sources=[sources[id(source)] for source in self.sources],
+            rows=places,
+            engine=None,
+            nuisance=None if self.nuisance is None else replace(self.nuisance, rows=None),
         )
 
     def row_numbers(self, i: int, start: int, stop: int) -> slice | Array:
@@ -194,6 +234,12 @@ class Contexts:
     def check_finite(self, i: int) -> None:
         """Raise where context i has NaN or infinite values; the error says in which features."""
         check_finite(self.dense_block(i), f"X, context {self.names.tolist()[i]!r},", self.feature_names)
+
+
+def _together(rows: Array) -> slice | Array:
+    """Return row numbers as a slice, if they stand together and in order."""
+    first = int(rows[0]) if len(rows) else 0
+    return slice(first, first + len(rows)) if (np.diff(rows) == 1).all() else rows
 
 
 def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
@@ -296,13 +342,8 @@ def contexts_of_codes(
 ) -> Contexts:
     """Return the rows of one source by their context: ``codes`` (n,) are positions in ``names``, -1 for no context."""
     k = len(names)
-    # ``rows_by_context`` counts codes from 0 on, so rows with -1 are left out, and positions mapped back afterwards.
-    labelled = np.flatnonzero(codes >= 0)
-    if len(labelled) == len(codes):
-        rows = rows_by_context(codes, k)
-    else:
-        rows = [labelled[part] for part in rows_by_context(codes[labelled], k)]
-    counts = np.bincount(codes[labelled], minlength=k)
+    rows = rows_of_codes(codes, k)
+    counts = np.bincount(codes[codes >= 0], minlength=k)
     # The same object k times: ``Contexts.codes`` tells by it which contexts share a matrix.
     return Contexts(names, by_name, feature_names, [source] * k, rows, counts)
 

@@ -10,8 +10,9 @@ import asyncio
 import concurrent.futures
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +26,36 @@ ARITY = 8
 # and those that may also come from the user's blocks: a read from a server has timeouts of its own.
 _LOST = ("CommClosedError", "ClosedClientError", "FutureCancelledError", "FuturesCancelledError")
 _PERHAPS_LOST = (asyncio.CancelledError, concurrent.futures.CancelledError, ConnectionError, TimeoutError)
+
+
+class _LargeGraphs:
+    """The setting that distributed does not warn of large graphs, while a computation of ours is under way.
+
+    Graphs hold directions and means of many features, once for each pass. Settings are those of the process, and
+    threads may fit halves at the same time: the first to begin makes the setting, and the last to end undoes it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._exits = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            # Not before distributed is loaded: on leaving, its own defaults would be removed with the setting.
+            if not self._under_way and "distributed" in sys.modules:
+                quiet = {"distributed.admin.large-graph-warning-threshold": "4GB"}
+                self._exits.enter_context(require("dask", "dask").config.set(quiet))
+            self._under_way += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._under_way -= 1
+            if not self._under_way:
+                self._exits.close()
+
+
+_LARGE_GRAPHS = _LargeGraphs()
 
 
 class Graph:
@@ -91,10 +122,7 @@ def computed(X: Any, collections: list[Any] | None = None) -> Any:
         # Futures are of use only on their own cluster, which need not be that of the current client.
         client = _client_of(collections)
         options = {} if client is None else {"scheduler": client.get}
-        # Graphs hold directions and means of many features, once for each pass, which distributed would warn of. The
-        # setting must not be made before distributed is loaded: on leaving, its own defaults would be removed with it.
-        quiet = {"distributed.admin.large-graph-warning-threshold": "4GB"} if "distributed" in sys.modules else {}
-        with require("dask", "dask").config.set(quiet):
+        with _LARGE_GRAPHS:
             return X.compute(**options)
 
 

@@ -7,6 +7,7 @@ has them in the same blocks as the rows, so that a task of a pass gets both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,16 @@ def codes_on_dask(coded: Coded, lengths: tuple[int, ...], rows: list[Any]) -> Da
     small = np.min_scalar_type(-k if (coded.codes < 0).any() else max(k - 1, 0))
     sent = require("dask.array", "dask").from_array(coded.codes.astype(small), chunks=(lengths,))
     return _persisted_codes(coded.categories, sent, lengths, rows)
+
+
+def kept_codes(codes: Array, lengths: tuple[int, ...], rows: list[Any]) -> Any:
+    """Return codes (n,) as a Dask array in blocks of these lengths, kept where the arrays ``rows`` are."""
+    starts = np.cumsum([0, *lengths]).tolist()
+    graph = Graph([])
+    # Blocks are values and no tasks: without a cluster there is nothing to compute.
+    graph.tasks |= {(graph.name, j): codes[a:b] for j, (a, b) in enumerate(pairwise(starts))}
+    sent = require("dask.array", "dask").Array(graph.layers(), graph.name, (tuple(lengths),), dtype=codes.dtype)
+    return persisted(sent, rows)
 
 
 def _persisted_codes(names: Array, codes: Any, lengths: tuple[int, ...], rows: list[Any]) -> DaskLabels:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+import scipy.sparse
 
 from .._utils.optional import require
 from .._utils.types import Array
@@ -28,11 +29,12 @@ from .blocks import block_dtype, check_matrix_shape
 from .context_sums import Sum
 from .contexts import Contexts, NamedBlocks
 from .dask_graph import Graph, are_persisted, check_announced, check_workers, computed, optimised
-from .dask_labels import DaskLabels, codes_on_dask, labels_on_dask
+from .dask_labels import DaskLabels, codes_on_dask, kept_codes, labels_on_dask
 from .dask_tasks import (
     Place,
     Projections,
     block_products,
+    block_rows,
     block_scores,
     block_sums,
     gathered,
@@ -46,7 +48,7 @@ from .dask_tasks import (
     matmul,
 )
 from .detect import has_dask_rows
-from .labels import Coded, name_array, take_labels
+from .labels import Coded, name_array, rows_of_codes, take_labels
 
 # Parts of ``X_i^T Z_i`` that one task adds up. They are large, (p, m) per context, and all are in the memory of one
 # worker: more of them need more memory, fewer make the tree deeper.
@@ -79,11 +81,16 @@ class DaskSource:
 
     in_memory = False
 
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], sparse: bool, nbytes: int) -> None:
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], sparse: bool, nbytes: int, matrix: int) -> None:
         self.shape = shape
         self.dtype = dtype
         self.sparse = sparse
         self.nbytes = nbytes
+        self.matrix = matrix  # its number in the engine
+
+    def scaled(self, e: int) -> DaskSource:
+        """Return the source as it is: the engine multiplies rows as they are loaded."""
+        return self
 
     def gather(self, rows: slice | Array) -> NoReturn:
         """Raise: rows stay on the workers."""
@@ -94,20 +101,25 @@ class DaskSource:
         raise _refused()
 
 
-class _RowsElsewhere(Sequence[Any]):
-    """Stands in for the row numbers of k contexts, which only the workers know; asking for them raises."""
+class _RowNumbers(Sequence[Any]):
+    """The row numbers of k contexts of one matrix, from the codes on the workers when they are first asked for.
 
-    def __init__(self, k: int) -> None:
+    A fit asks for none; what splits rows does, and gets 8 bytes a row.
+    """
+
+    def __init__(self, codes: Any, n: int, k: int) -> None:
+        self._codes = codes
+        self._n = n
         self._k = k
+        self._known: list[slice | Array] | None = None
 
     def __len__(self) -> int:
         return self._k
 
-    def __getitem__(self, i: Any) -> NoReturn:
-        raise _refused()
-
-    def __iter__(self) -> Iterator[Any]:
-        raise _refused()
+    def __getitem__(self, i: Any) -> Any:
+        if self._known is None:
+            self._known = rows_of_codes(_codes_here(self._codes, self._n, 0), self._k)
+        return self._known[i]
 
 
 def _refused() -> ValueError:
@@ -226,19 +238,66 @@ class DaskEngine:
         leaves = []
         for block in self.blocks:
             first = int(starts[block.matrix]) + block.place.first
-            part = graph.put(columns[first : first + block.place.n_rows])
-            leaves.append(graph.call(block_products, part, self._keys(block)[0], block.place))
+            part = columns[first : first + block.place.n_rows]
+            # W ends with the last row that is in a context.
+            part.resize((block.place.n_rows, part.shape[1]))
+            leaves.append(graph.call(block_products, graph.put(part), self._keys(block)[0], block.place))
         _add([totals], graph.compute(graph.tree(leaves)))
 
     def context_codes(self) -> Array:
         """Return the context of every row (n,), in the order of the matrices and their blocks."""
-        counts = [int(rows.shape[0]) for rows in self.rows]
         only = {block.matrix: block.context for block in self.blocks}
         parts = [
-            np.full(n, only.get(matrix, 0)) if codes is None else np.asarray(computed(codes, [codes]), dtype=np.intp)
-            for matrix, (codes, n) in enumerate(zip(self.codes, counts, strict=True))
+            _codes_here(codes, int(rows.shape[0]), only.get(matrix) or 0)
+            for matrix, (codes, rows) in enumerate(zip(self.codes, self.rows, strict=True))
         ]
         return np.concatenate(parts)
+
+    def chosen(self, sources: Sequence[Any], rows: Sequence[slice | Array]) -> DaskEngine:
+        """Return the engine for contexts that have these rows of these sources; raise if a row is chosen twice.
+
+        All other rows have no context. What is sent are codes, a byte or two a row; the tasks of a pass pick the rows.
+        """
+        k = len(rows)
+        # Signed, as -1 is for rows without a context.
+        small = np.min_scalar_type(-max(k, 1))
+        codes = [np.full(int(matrix.shape[0]), -1, dtype=small) for matrix in self.rows]
+        n = 0
+        for i, (source, numbers) in enumerate(zip(sources, rows, strict=True)):
+            codes[source.matrix][numbers] = i
+            n += numbers.stop - numbers.start if isinstance(numbers, slice) else len(numbers)
+        # A row has one code: what is drawn with replacement needs rows here.
+        if n > sum(int((of_matrix >= 0).sum()) for of_matrix in codes):
+            raise _refused()
+        blocks = []
+        for block in self.blocks:
+            place = block.place
+            present = np.unique(codes[block.matrix][place.first : place.first + place.n_rows])
+            present = present[present >= 0].astype(np.intp)
+            if len(present):
+                blocks.append(replace(block, present=present, context=None))
+        # Matrices without any rows here are in no block, and their codes are not sent.
+        used = {block.matrix for block in blocks}
+        sent = [
+            kept_codes(of_matrix, self.rows[m].chunks[0], self.rows) if m in used else None
+            for m, of_matrix in enumerate(codes)
+        ]
+        return replace(self, blocks=blocks, codes=sent, n_contexts=k)
+
+    def gathered(self, sources: Sequence[Any], directions: Array | None = None) -> list[Any]:
+        """Return for each source its rows that are in contexts, in their order, or ``X W`` in float64 for W (p, m).
+
+        One computation. Sources that are the same object get the same matrix.
+        """
+        graph = self._graph()
+        known = None if directions is None else graph.put(directions)
+        leaves = [graph.call(block_rows, known, *self._keys(block), block.place) for block in self.blocks]
+        parts: dict[int, list[Any]] = {source.matrix: [] for source in sources}
+        for block, part in zip(self.blocks, graph.compute(graph.call(gathered, leaves)), strict=True):
+            parts[block.matrix].append(part)
+        width = sources[0].shape[1] if directions is None else directions.shape[1]
+        joined = {matrix: _joined_rows(of_matrix, width) for matrix, of_matrix in parts.items()}
+        return [joined[source.matrix] for source in sources]
 
     def _graph(self) -> Graph:
         return Graph([*self.rows, *(codes for codes in self.codes if codes is not None)])
@@ -249,6 +308,20 @@ class DaskEngine:
         # The last 0 is the number of the block of columns: blocks hold whole rows, so there is only one.
         rows_key = (rows or self.rows)[block.matrix].name, block.number, 0
         return rows_key, block.context if codes is None else (codes.name, block.number)
+
+
+def _codes_here(codes: Any, n: int, context: int) -> Array:
+    """Return the contexts of n rows from a Dask array of codes, or ``context`` for all of them without one."""
+    return np.full(n, context) if codes is None else np.asarray(computed(codes, [codes]), dtype=np.intp)
+
+
+def _joined_rows(parts: list[Any], width: int) -> Any:
+    """Return blocks of rows one below the other, CSR if one of them is sparse."""
+    if len(parts) < 2:
+        return parts[0] if parts else np.empty((0, width))
+    if any(scipy.sparse.issparse(part) for part in parts):
+        return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
+    return np.concatenate(parts)
 
 
 def _add(totals: list[Array], sums: list[Sum]) -> None:
@@ -282,7 +355,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
         for j, place in layout.filled()
     ]
     engine = DaskEngine(blocks, rows, [None] * len(rows), len(rows), max(layout.size for layout in layouts))
-    sources = [layout.source() for layout in layouts]
+    sources = [layout.source(i) for i, layout in enumerate(layouts)]
     counts = np.array([layout.n_rows for layout in layouts])
     rows_of_contexts: Sequence[Any] = [slice(0, n) for n in counts.tolist()]
     return Contexts(named.names, named.by_name, feature_names, sources, rows_of_contexts, counts, engine=engine)
@@ -301,7 +374,7 @@ def _one_matrix(array: Any, where: str, feature_names: Array | None, read_labels
     rows = [_sized(array, layout.blocks)]
     n = layout.n_rows
     if n == 0:
-        raise ValueError(f"{where} has 0 samples (shape={layout.source().shape}) while a minimum of 2 is required.")
+        raise ValueError(f"{where} has 0 samples (shape={layout.source(0).shape}) while a minimum of 2 is required.")
     if read_labels is None:
         # One context called 0, as ``contexts`` has it for rows in memory; there are no codes to send.
         labels = DaskLabels(np.array([0]), None, [np.array([0])] * len(layout.blocks), np.array([n]))
@@ -313,8 +386,9 @@ def _one_matrix(array: Any, where: str, feature_names: Array | None, read_labels
     blocks = [_Block(0, j, place, labels.present[j], context) for j, place in layout.filled()]
     k = len(labels.names)
     engine = DaskEngine(blocks, rows, [labels.codes], k, layout.size)
-    sources = [layout.source()] * k
-    return Contexts(labels.names, by_name, feature_names, sources, _RowsElsewhere(k), labels.counts, engine=engine)
+    sources = [layout.source(0)] * k
+    row_numbers = _RowNumbers(labels.codes, n, k)
+    return Contexts(labels.names, by_name, feature_names, sources, row_numbers, labels.counts, engine=engine)
 
 
 def _arrays(matrices: list[Any], wheres: list[str]) -> tuple[list[Any], Array | None]:
@@ -385,9 +459,9 @@ class _Layout:
     def n_rows(self) -> int:
         return sum(place.n_rows for place in self.blocks)
 
-    def source(self) -> DaskSource:
-        """Return shape and size of the matrix as a ``Source``."""
-        return DaskSource((self.n_rows, self.blocks[0].n_features), self.dtype, self.sparse, self.nbytes)
+    def source(self, matrix: int) -> DaskSource:
+        """Return shape and size of the matrix with this number as a ``Source``."""
+        return DaskSource((self.n_rows, self.blocks[0].n_features), self.dtype, self.sparse, self.nbytes, matrix)
 
     def filled(self) -> list[tuple[int, Place]]:
         """Return the blocks that are not empty, with their numbers."""

@@ -102,13 +102,16 @@ class _Labelled(NamedTuple):
     numbers: Array
 
 
-def _labelled(block: Any, codes: Any, place: Place) -> _Labelled:
+def _labelled(block: Any, codes: Any, place: Place, *, by_context: bool = False) -> _Labelled:
+    """Return the rows of a block that are in a context, in the order of their contexts if that is wanted."""
     X = _load(block, place)
     codes = _codes_of(codes, place.n_rows)
-    labelled = np.flatnonzero(codes >= 0)
-    if len(labelled) == len(codes):  # the usual case, without a copy of the rows
-        return _Labelled(X, codes, labelled)
-    return _Labelled(X[labelled], codes[labelled], labelled)
+    numbers = np.flatnonzero(codes >= 0)
+    if by_context and (np.diff(codes[numbers]) < 0).any():
+        numbers = numbers[np.argsort(codes[numbers], kind="stable")]
+    elif len(numbers) == len(codes):  # the usual case, without a copy of the rows
+        return _Labelled(X, codes, numbers)
+    return _Labelled(X[numbers], codes[numbers], numbers)
 
 
 def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any, place: Place) -> list[Sum]:
@@ -138,12 +141,21 @@ def block_products(columns: Any, block: Any, place: Place) -> list[Sum]:
     return [Sum(0, present, product)]
 
 
+def block_rows(directions: Array | None, block: Any, codes: Any, place: Place) -> Any:
+    """Return those rows X of a block that are in a context, or ``X W`` in float64; raise if they are not finite."""
+    rows = _labelled(block, codes, place)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = rows.X if directions is None else np.asarray(rows.X @ directions, dtype=np.float64)
+    _check_sums([Sum(0, ..., found)], rows, place)
+    return found
+
+
 def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:
     """Return parts of ``X_i^T Z_i`` for contexts ``start`` to ``stop``.
 
     ``before`` is not used: as an argument it makes the task wait for an earlier group.
     """
-    rows = _labelled(block, codes, place)
+    rows = _labelled(block, codes, place, by_context=True)
     with np.errstate(invalid="ignore", over="ignore"):
         sums: list[Sum] = gram.parts(rows.X, rows.codes, start, stop)
     _check_sums(sums, rows, place)
@@ -157,7 +169,7 @@ def gram_images(gram: Any, parts: list[Sum]) -> Any:
 
 def gram_sums(gram: Any, block: Any, codes: Any, place: Place, images: Any) -> list[Sum]:
     """Return what a block adds to ``sum_i S_i S_i V``, given the images ``S_i V``."""
-    rows = _labelled(block, codes, place)
+    rows = _labelled(block, codes, place, by_context=True)
     with np.errstate(invalid="ignore", over="ignore"):
         sums: list[Sum] = gram.sums(rows.X, rows.codes, images)
     _check_sums(sums, rows, place)
@@ -208,10 +220,12 @@ def _check_sums(sums: list[Sum], rows: _Labelled, place: Place) -> None:
     values = (s.value.data if scipy.sparse.issparse(s.value) else s.value for s in sums)
     if all(np.isfinite(value).all() for value in values):
         return
+    order = np.argsort(rows.numbers)
+    X, numbers = rows.X[order], rows.numbers[order]
     # Rows without a context were left out: row numbers in the error are right only within runs of consecutive rows.
-    bounds = [0, *(np.flatnonzero(np.diff(rows.numbers) > 1) + 1).tolist(), len(rows.numbers)]
+    bounds = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(numbers)]
     for start, stop in pairwise(bounds):
-        check_block(rows.X[start:stop], place.first + int(rows.numbers[start]), place.where)
+        check_block(X[start:stop], place.first + int(numbers[start]), place.where)
     raise ValueError(
         f"{place.where} is too large for {place.dtype}: its squares overflow in rows {place.first} to "
         f"{place.first + place.n_rows - 1}. Divide it by a constant, or pass float64."
@@ -241,7 +255,7 @@ def _joined(sums: list[Sum]) -> Sum:
             value += other.value
         return Sum(number, key, value)
     # Blocks may have different contexts. The union is sorted, so searchsorted finds the places of each; keys within one
-    # Sum are distinct, so += adds all of its rows.
+    # Sum are sorted and distinct, so += adds all of its rows.
     union = np.unique(np.concatenate([s.key for s in sums]))
     if scipy.sparse.issparse(value):
         joined: Any = scipy.sparse.csr_array((len(union), value.shape[1]))
@@ -254,7 +268,11 @@ def _joined(sums: list[Sum]) -> Sum:
         return Sum(number, union, joined)
     dense = np.zeros((len(union), *value.shape[1:]))
     for s in sums:
-        dense[np.searchsorted(union, s.key)] += s.value
+        places = np.searchsorted(union, s.key)
+        first = int(places[0]) if len(places) else 0
+        # Places that stand together are a view, which is added to where it is.
+        together = len(places) == 0 or int(places[-1]) - first + 1 == len(places)
+        dense[slice(first, first + len(places)) if together else places] += s.value
     return Sum(number, union, dense)
 
 

@@ -262,6 +262,15 @@ def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
     return list(np.split(np.argsort(codes, kind="stable"), ends[:-1]))
 
 
+def rows_of_codes(codes: Array, k: int) -> list[slice | Array]:
+    """Return the rows of each of k contexts, where rows may have none (-1)."""
+    labelled = np.flatnonzero(codes >= 0)
+    if len(labelled) == len(codes):
+        return rows_by_context(codes, k)
+    # ``rows_by_context`` counts codes from 0 on, so rows with -1 are left out, and positions mapped back afterwards.
+    return [labelled[part] for part in rows_by_context(codes[labelled], k)]
+
+
 def as_numbers(rows: slice | Array) -> Array:
     """Return rows of a context, which ``rows_by_context`` may have as a slice, as numbers."""
     return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows

@@ -178,6 +178,9 @@ class NuisanceDesign(NuisanceTerms):
             self,
             strata=[s[positions] for s, positions in zip(self.strata, rows, strict=True)],
             numbers=[z[positions] for z, positions in zip(self.numbers, rows, strict=True)],
+            rows=None
+            if self.rows is None
+            else [numbers[positions] for numbers, positions in zip(self.rows, rows, strict=True)],
         )
 
     def in_order(self, places: Sequence[int]) -> NuisanceDesign:

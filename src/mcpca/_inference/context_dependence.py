@@ -74,15 +74,7 @@ def refuse_without_rows(X: Any) -> None:
 
 
 def judged_contexts(contexts: Contexts) -> tuple[Contexts, tuple[Any, ...]]:
-    """Return the contexts that have rows for two halves, and the names of the others; raise if fewer than two do.
-
-    Rows on Dask are refused, and so is a single context.
-    """
-    if contexts.engine is not None:
-        raise ValueError(
-            "context_dependence() permutes rows over contexts in this process, and rows on Dask stay where they are; "
-            "pass X.compute(), or a sample of the rows that fits into memory."
-        )
+    """Return the contexts that have rows for two halves, and the names of the others; raise if fewer than two do."""
     names = contexts.names.tolist()
     if len(names) < 2:
         raise ValueError(
@@ -242,11 +234,15 @@ def _scores(contexts: Contexts, directions: Sequence[Sequence[Array]], sides: Se
     # (p, s 2 r): scores on all axes by one product, of which each row keeps those of the half that it is not in.
     side_by_side = np.hstack([half for pair in directions for half in pair])
     bases = None if contexts.nuisance is None else context_bases(contexts.nuisance)
+    # Of rows on other machines only the scores come here.
+    projected = None if contexts.engine is None else contexts.here(side_by_side)
     whole: dict[int, Array] = {}
     parts: list[Array] = []
     for i, of_context in enumerate(sides):
         source = contexts.sources[i]
-        if source.in_memory:
+        if projected is not None:
+            scores = projected.dense_block(i)
+        elif source.in_memory:
             scores = np.asarray(contexts.block(i) @ side_by_side)
         else:
             # Files are read once, in order, for all their contexts.

@@ -46,11 +46,6 @@ def checked_groups(contexts: Contexts) -> Contexts:
     groups = contexts.groups
     if groups is None:
         return contexts
-    if contexts.engine is not None:
-        raise ValueError(
-            "groups says which rows are split and resampled together, and rows on Dask are not split; bring them into "
-            "memory, or drop groups."
-        )
     sizes = np.bincount(np.concatenate(list(groups.codes)), minlength=len(groups.names))
     present = np.flatnonzero(sizes)
     if len(present) == 1:
@@ -198,6 +193,18 @@ def split_rows(contexts: Contexts, share: float, rng: np.random.Generator) -> tu
         first.append(np.sort(order[:cut]))
         second.append(np.sort(order[cut:]))
     return contexts.take(first), contexts.take(second)
+
+
+def some_rows(contexts: Contexts, n_rows: int, rng: np.random.Generator, least: int = 10) -> Contexts:
+    """Return about ``n_rows`` rows by chance, the same share of every context but ``least`` at least; or all rows."""
+    n = contexts.n_samples
+    share = n_rows / float(n.sum())
+    if share >= 1:
+        return contexts
+    taken = np.maximum(np.ceil(share * n).astype(int), np.minimum(n, least))
+    return contexts.take(
+        [np.sort(rng.permutation(of)[:some]) for of, some in zip(n.tolist(), taken.tolist(), strict=True)]
+    )
 
 
 def without_some_groups(contexts: Contexts, share: float, rng: np.random.Generator) -> Contexts:

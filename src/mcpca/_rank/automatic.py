@@ -78,9 +78,5 @@ def automatic_rank(
             "for example n_components=2. mcpca.select_rank(X, y).plot() shows every criterion.",
             selection,
         )
-    # No core is handed on: that of the search may lack small contexts, and features. Components of the model have p
-    # entries, those of the halves only as many as there are features here.
-    all_features = examined.of_features is None
-    return AutomaticRank(
-        recommendation.rank, None, lambda A: selection_from(recommendation, A if all_features else None)
-    )
+    # No core is handed on: that of the search may lack small contexts.
+    return AutomaticRank(recommendation.rank, None, lambda A: selection_from(recommendation, A))

@@ -54,6 +54,7 @@ class Halves:
         self._more: dict[int, list[Pair]] = {}
         self._kept: dict[int, list[SampleFits]] = {}
         self._cosines: dict[int, list[Array]] = {}
+        self._errors: dict[int, float] = {}
 
     def _split(self, i: int, progress: Search) -> list[SampleFits]:
         # By the number of the split, not by the rank: a split is the same whatever ranks it is fitted at.
@@ -133,20 +134,25 @@ class Halves:
                 found.append(FittedHalves(first.contexts, second.contexts, (fits[0].A, fits[1].A)))
         return found
 
-    def held_out_error(self, r: int) -> float:
-        """Return ``sum_i ||S_i - A B_i A^T||^2 / sum_i ||S_i||^2`` in the half that was not fitted, on average."""
-        errors = []
+    def held_out_errors(self, ranks: Sequence[int]) -> Array:
+        """Return ``sum_i ||S_i - A B_i A^T||^2 / sum_i ||S_i||^2`` (m,) in the half that was not fitted, on average."""
+        new = [r for r in ranks if r not in self._errors]
+        errors: dict[int, list[float]] = {r: [] for r in new}
         for split in self.splits:
             # Both ways, so that each half is predicted once.
             for fitted, other in (split, split[::-1]):
-                fit = fitted.fits[r]
-                if fit is None or other.squared_norm == 0:
-                    return np.nan
-                A, B = fit
-                # ||S - A B A'||^2 = ||S||^2 - gain, with <S, A B A'> = sum_j b_j a_j' S a_j: no p x p residual.
-                gain = 2 * np.vdot(other.variances_along(A), B) - np.vdot(B @ (A.T @ A) ** 2, B)
-                errors.append(1 - float(gain) / other.squared_norm)
-        return float(np.mean(errors))
+                fits = {r: fitted.fits[r] for r in new}
+                known = {r: fit for r, fit in fits.items() if fit is not None and other.squared_norm > 0}
+                for r in new:
+                    errors[r] += [] if r in known else [np.nan]
+                for (r, (A, B)), along in zip(
+                    known.items(), other.variances_along([fit.A for fit in known.values()]), strict=True
+                ):
+                    # ||S - A B A'||^2 = ||S||^2 - gain, with <S, A B A'> = sum_j b_j a_j' S a_j: no p x p residual.
+                    gain = 2 * np.vdot(along, B) - np.vdot(B @ (A.T @ A) ** 2, B)
+                    errors[r].append(1 - float(gain) / other.squared_norm)
+        self._errors |= {r: float(np.mean(of_rank)) for r, of_rank in errors.items()}
+        return np.array([self._errors[r] for r in ranks])
 
     def held_out_likelihoods(self, ranks: Sequence[int], progress: Search) -> Array:
         """Return the mean log-density (m,) of a row of the first split's other half, about the mean of its context."""

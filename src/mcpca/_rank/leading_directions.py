@@ -26,6 +26,7 @@ from .._data.projection import projected_rows
 from .._data.sources import Source, as_source
 from .._utils.progress import silent
 from .._utils.types import Array
+from .rank_data import sample_here
 from .sample_fits import SampleFits
 
 # The largest rank that is looked at, and so the width of the bases: every pass multiplies the rows by as many columns.
@@ -68,8 +69,16 @@ def _inverse_roots(variances: Array) -> Array:
     return np.where(varies, 1 / roots, 0.0)
 
 
-def in_directions(contexts: Contexts, directions: Array) -> tuple[ContextCovariances, Contexts]:
-    """Return rows in coordinates along ``directions`` (p, q), dense, and their moments: one pass, O(n q) memory."""
+def in_directions(
+    contexts: Contexts, directions: Array, rng: np.random.Generator
+) -> tuple[ContextCovariances, Contexts]:
+    """Return rows in coordinates along ``directions`` (p, q), dense, and their moments: one pass, O(n q) memory.
+
+    Of rows on other machines the coordinates come here, those of a sample by ``rng`` if all would take too much.
+    """
+    if contexts.engine is not None:
+        rows = sample_here(contexts, 8.0 * directions.shape[1], rng, directions)
+        return covariances_of(rows, silent), rows
     # Contexts given by labels share one source: it must be read once, not k times.
     projected: dict[int, Source] = {}
     for source in contexts.sources:

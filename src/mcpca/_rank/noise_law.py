@@ -95,10 +95,11 @@ def top_of_noise(m: int, freedom: float, sizes: Array) -> TopOfNoise:
     """Return the law of the top eigenvalue of W, with ``freedom`` rows of these squared lengths over their mean."""
     g = m / freedom
     t, share = _represented(sizes)
-    h = _right_end(g, t, share) * (1 - np.geomspace(1e-6, 0.2, _GRID))
-    y = _inverse(h, g, t, share)
-    edge, scale = _edge_and_scale(h, y, m)
-    return _top(edge, scale, 1.0)
+    # The edge is where y' = 0, and y'' there in closed form: differences of y about a minimum would be rounding.
+    h = _right_end(g, t, share)
+    curvature = 2 / h**3 + 2 * g**2 * float(share @ (t / (1 - g * t * h)) ** 3)
+    edge = float(_inverse(np.array([h]), g, t, share)[0])
+    return _top(edge, float((curvature / 2) ** (1 / 3) * m ** (-2 / 3)), 1.0)
 
 
 def _top(edge: float, scale: float, bulk: float) -> TopOfNoise:

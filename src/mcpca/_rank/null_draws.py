@@ -145,6 +145,8 @@ class NullDraws:
         if self.isotropic:
             rng = np.random.default_rng((self.seed, r, 0))
             m = len(V) - r
+            # Directions have a sign by chance of rounding, which must not lead to other draws.
+            V = V * np.where(V[np.abs(V).argmax(axis=0), np.arange(r)] < 0, -1.0, 1.0)
             # Q of the QR decomposition of a Gaussian matrix is uniformly distributed up to signs, which do not matter.
             frame = np.linalg.qr(V, mode="complete")[0][:, r:] @ np.linalg.qr(rng.standard_normal((m, m)))[0]
 

@@ -18,6 +18,7 @@ from .._data.contexts import Contexts
 from .._inference.context_dependence import dependence_of
 from .._inference.dependence_result import ContextDependence
 from .._inference.replication import REPLICATES, Replicability
+from .._inference.sampling import some_rows
 from .._utils.progress import Search, silent
 from .._utils.types import Array
 from .criteria import bayesian_information, context_consistency, hold_out, seed_stability
@@ -45,9 +46,8 @@ _CLEAR_IN_ONE = 0.95  # least |cos| of all components from which on a single spl
 # Standard deviation over splits of a mean |cos| as it usually is, counting like this many splits of the data at hand.
 _USUAL_SPREAD = 0.05
 _USUAL_SPLITS = 4
-# Rows in all, and at least in a context, by which the choice tells whether contexts differ, and permutations of them.
+# Rows by which the choice tells whether contexts differ, and permutations of them.
 _DEPENDENCE_ROWS = 5000
-_LEAST_ROWS = 10
 _PERMUTATIONS = 99
 _DEPENDENCE_KEY = 5  # of the stream of random numbers for them; the others are in ``halves`` and ``criteria``
 _STANDARD_ERRORS = 2.0  # from the threshold at which a decision is clear
@@ -157,7 +157,8 @@ class Curves:
         if self.contexts is None or len(self.contexts.names) < 2 or not fitted:
             return None
         rng = self.sweep.generator(_DEPENDENCE_KEY)
-        some = _some_rows(self.contexts, rng)
+        # Groups are permuted whole.
+        some = self.contexts if self.contexts.groups is not None else some_rows(self.contexts, _DEPENDENCE_ROWS, rng)
         options = {"n_permutations": _PERMUTATIONS, "workers": self.sweep.workers}
         try:
             return dependence_of(some, A, fitted, **options, rng=rng, report=silent)
@@ -330,22 +331,8 @@ class Curves:
             decide["replicating"] = np.array(
                 [np.nan if np.isnan(c).any() else float((c > REPLICATES).sum(axis=1).mean()) for c in cosines]
             )
-            decide["held-out error"] = np.array([self.halves.held_out_error(r) for r in self.ranks])
+            decide["held-out error"] = self.halves.held_out_errors(self.ranks)
         return decide | self.columns
-
-
-def _some_rows(contexts: Contexts, rng: np.random.Generator) -> Contexts:
-    """Return some rows of each context by chance, the same share of all, if there are more than are needed."""
-    n = contexts.n_samples
-    share = _DEPENDENCE_ROWS / float(n.sum())
-    # Groups are permuted whole.
-    if share >= 1 or contexts.groups is not None:
-        return contexts
-    least = np.minimum(n, _LEAST_ROWS)
-    taken = np.maximum(np.ceil(share * n).astype(int), least)
-    return contexts.take(
-        [np.sort(rng.permutation(of)[:some]) for of, some in zip(n.tolist(), taken.tolist(), strict=True)]
-    )
 
 
 def _noise_columns(test: ResidualTest, ranks: list[int]) -> dict[str, Array]:

@@ -1,28 +1,37 @@
 """Which rows, features and contexts the choice of a rank sees.
 
-``rank_data`` turns the data of a fit into the data of a choice: the covariances with their row counts and, where rows
-are within reach, the rows themselves, which random halves and the null of the noise test resample. It is called by
-``automatic_rank`` and ``select_rank`` right before ``recommend``.
+``rank_data`` turns the data of a fit into the data of a choice: the covariances with their row counts and the rows
+themselves, which random halves and the null of the noise test resample. It is called by ``automatic_rank`` and
+``select_rank`` right before ``recommend``.
 
-Where a stack of all covariances would be too large, there is none: halves are fitted by passes over the rows, and the
-noise test is one of ``leading_directions``. Only rows on a cluster, which cannot be split, are reduced to the most
-variable features.
+Where a stack of all covariances would be too large, there is none: halves are fitted by passes over the rows, wherever
+these are, and the noise test is one of ``leading_directions``.
+
+Rows on other machines stay there for that. Where there is a stack the noise test looks at rows, context by context, and
+draws signs for each of their entries: these rows come here, all of them if they take no more than half a gigabyte, as a
+stack may, and the choice is then that of rows in memory. Of more rows only a sample comes, on which the noise test is
+made, and halves are fitted where the rows are; with many features there is no stack then, as above.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .._covariances.context_covariances import ContextCovariances, covariances_among, covariances_of
+import numpy as np
+
+from .._covariances.context_covariances import ContextCovariances, covariances_of
 from .._covariances.fit_data import FitData
 from .._covariances.streamed import StreamedCovariances
 from .._data.contexts import Contexts
+from .._inference.sampling import some_rows
+from .._utils.progress import silent
 from .._utils.types import Array, Report
 
-# Features of which covariances are formed where the stack of all would be too large: the most variable ones of rows on
-# a cluster; of other rows up to so many. With more of them the noise test, O(k p^3), takes longer; with fewer it misses
-# components that live elsewhere.
+# Features up to which covariances are formed in any case, however many contexts there are: there is no outside of their
+# leading directions to speak of.
 RANK_FEATURES = 300
+# Bytes of rows on other machines that come here.
+_MOST_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,7 @@ class RankData:
     """Covariances with row counts; ``contexts`` holds the rows, or None where they are not available.
 
     ``moments`` is None where the stack would be too large; there are rows then. ``names`` and ``n_samples`` (k,) are
-    those of the contexts, ``n_features`` is p. ``of_features`` is the number of features from which the most variable
-    ones were picked, None where all are used.
+    those of the contexts, ``n_features`` is p.
     """
 
     moments: ContextCovariances | None
@@ -39,7 +47,6 @@ class RankData:
     names: Array
     n_samples: Array
     n_features: int
-    of_features: int | None = None
 
     @property
     def varies(self) -> bool:
@@ -66,26 +73,44 @@ class RankData:
             self, moments=moments, contexts=contexts, names=self.names[chosen], n_samples=self.n_samples[chosen]
         )
 
+    def for_noise_test(self, rng: np.random.Generator) -> tuple[ContextCovariances, Contexts | None]:
+        """Return the stack and the rows that the noise test looks at: all, or a sample of rows on other machines."""
+        assert self.moments is not None
+        if self.contexts is None or self.contexts.engine is None:
+            return self.moments, self.contexts
+        sample = sample_here(self.contexts, _bytes(self.contexts) / float(self.contexts.n_samples.sum()), rng)
+        of_sample = covariances_of(sample, silent)
+        # What nuisance takes from the rows of a context it takes from a sample of them.
+        taken = self.contexts.n_samples - self.n_samples
+        return replace(of_sample, n_samples=sample.n_samples - taken), sample
+
 
 def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
-    """Return the data for a choice of rank; ``counts`` (k,) are the rows of each context.
-
-    Rows on a Dask cluster stay there, and only covariances of their most variable features are fetched.
-    """
+    """Return the data for a choice of rank; ``counts`` (k,) are the rows of each context, less what nuisance takes."""
     covariances = data.covariances
     p = covariances.n_features
-    if not isinstance(covariances, StreamedCovariances):
-        assert data.moments is not None
+    contexts = data.contexts
+    moments = data.moments
+    if isinstance(covariances, StreamedCovariances):
+        contexts = covariances.contexts
+        moments = None if p > RANK_FEATURES else covariances_of(contexts, report)
+    if moments is not None and contexts is not None and contexts.engine is not None:
+        if _bytes(contexts) <= _MOST_BYTES:
+            contexts = contexts.here()
+        elif p > RANK_FEATURES:
+            moments = None
+    if moments is not None:
         # Covariances that came without rows hold no counts of their own.
-        return RankData(replace(data.moments, n_samples=counts), data.contexts, data.names, counts, p)
-    if covariances.contexts.engine is None:
-        # Of few features, however many contexts there are, the stack is formed after all: there is no outside of their
-        # leading directions to speak of.
-        moments = None if p > RANK_FEATURES else covariances_of(covariances.contexts, report)
-        if moments is not None:
-            moments = replace(moments, n_samples=counts)
-        return RankData(moments, covariances.contexts, data.names, counts, p)
-    # The rows stay on the cluster: without them the null is Gaussian, and halves cannot be compared.
-    features = covariances.most_variable(RANK_FEATURES)
-    moments = covariances_among(covariances, features)
-    return RankData(moments, None, data.names, counts, len(features), p if p > len(features) else None)
+        moments = replace(moments, n_samples=counts)
+    return RankData(moments, contexts, data.names, counts, p)
+
+
+def sample_here(
+    contexts: Contexts, row_bytes: float, rng: np.random.Generator, directions: Array | None = None
+) -> Contexts:
+    """Return rows on other machines, or their products with ``directions``: a sample, if all would take too much."""
+    return some_rows(contexts, int(_MOST_BYTES / max(row_bytes, 1)), rng).here(directions)
+
+
+def _bytes(contexts: Contexts) -> float:
+    return float(contexts.context_bytes().sum())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .._data.contexts import Contexts
 from .._inference.sampling import MIN_ROWS
 from .._utils.parallel import n_workers, one_thread_each
 from .._utils.types import Array, Report
@@ -33,6 +34,7 @@ from .sample_fits import Method, Sweep
 _ROWS_WITH_POWER = 100
 # Share of variance between groups above which readers are told of it: axes with less are likely to be hidden.
 _LARGE_SHARE_OF_GROUPS = 0.1
+_TESTED_KEY = 6  # of the stream that picks rows for the noise test, if not all are looked at; others: ``halves``
 _DECIDED_BY_HALVES = ("agreed", "at odds")  # outcomes for which components of halves were compared
 
 
@@ -51,7 +53,6 @@ class Recommendation:
     curves: Curves | None = None
     votes: dict[str, int] = field(default_factory=dict)
     threshold: float = 0.8
-    of_features: int | None = None
     last: list[str] = field(default_factory=list)
     notes: list[Warning] = field(default_factory=list)
 
@@ -119,21 +120,21 @@ def recommend(
         return Recommendation(1, "one feature", ["Rank 1: there is only one feature, which leaves no choice."])
     # Halves need two rows each for a covariance.
     large_enough = np.flatnonzero(n >= MIN_ROWS)
-    last = _on_some_features(data, p)
+    last: list[str] = []
     notes: list[Warning] = []
     if len(large_enough) < len(n):
         text = _too_small(data, n)
-        last = [*last, text]
+        last = [text]
         notes = [SmallContextsWarning(text)]
     # The fit keeps all contexts; only the tests go without the small ones.
     tested = data.subset(large_enough)
     if not len(large_enough) or not tested.varies:
-        return _cannot_tell("no context has enough rows to be tested.", threshold, data, last, notes)
+        return _cannot_tell("no context has enough rows to be tested.", threshold, last, notes)
     # Threads go over contexts and ranks: BLAS threads on top of them would compete for the same cores.
     sweep = Sweep(1, seed, workers or n_workers(), report, method)
     with one_thread_each():
         draft = _test_and_search(tested, candidates, criteria, null, n_splits, n_seed_pairs, threshold, sweep)
-    return replace(draft, last=[*draft.last, *last], notes=[*notes, *draft.notes], of_features=data.of_features)
+    return replace(draft, last=[*draft.last, *last], notes=[*notes, *draft.notes])
 
 
 def _test_and_search(
@@ -147,16 +148,19 @@ def _test_and_search(
     sweep: Sweep,
 ) -> Recommendation:
     halves = None
-    moments, contexts = data.moments, data.contexts
-    if moments is None:
-        assert contexts is not None
+    contexts: Contexts | None
+    stream = sweep.generator(_TESTED_KEY, 0)
+    if data.moments is None:
+        assert data.contexts is not None
         # Halves first: the test looks at the rows of one along directions of the other.
         sweep = replace(sweep, largest=largest_rank(data.n_features))
-        halves = Halves(contexts, n_splits, sweep)
+        halves = Halves(data.contexts, n_splits, sweep)
         first, second = halves.splits[0]
         assert second.contexts is not None
-        moments, contexts = in_directions(second.contexts, noise_directions(first))
+        moments, contexts = in_directions(second.contexts, noise_directions(first), stream)
         null = "isotropic"
+    else:
+        moments, contexts = data.for_noise_test(stream)
     test = ResidualTest(moments, contexts, null, sweep.seed, sweep.workers, sweep.report)
     above = test.directions_above_noise()
     # In order of cost: the power of the test takes draws, and matters only if nothing was found in few rows.
@@ -259,7 +263,6 @@ def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Re
 def _cannot_tell(
     why: str,
     threshold: float = 0.8,
-    data: RankData | None = None,
     last: list[str] | None = None,
     notes: list[Warning] | None = None,
 ) -> Recommendation:
@@ -270,16 +273,9 @@ def _cannot_tell(
         "untold",
         [words],
         threshold=threshold,
-        of_features=None if data is None else data.of_features,
         last=last or [],
         notes=[*(notes or []), note],
     )
-
-
-def _on_some_features(data: RankData, p: int) -> list[str]:
-    if data.of_features is None:
-        return []
-    return [f"This was looked at on the {p} most variable of {data.of_features:,} features."]
 
 
 def _too_small(data: RankData, n: Array) -> str:

@@ -38,6 +38,7 @@ _PASSES_TOL = 1e-2
 # Numbers in a stack of a sample that is kept for its fits, 32 MB. Larger ones are released once the basis is known, and
 # the few products that a fit needs are passes over the rows.
 _KEPT_NUMBERS = 2**22
+_COLUMNS = 128  # of several axes that are multiplied in one pass over the rows
 _THREADED_WORK = 1e8  # e q^2 r^2 from which threads are faster than one: below, they wait for the interpreter
 
 
@@ -170,24 +171,41 @@ class SampleFits:
         method = self.sweep.method
         return S if method.weights is None or method.is_likelihood else S.weighted(np.sqrt(self._weights))
 
-    def variances_along(self, A: Array) -> Array:
-        """Return ``a_j^T S_i a_j`` (k, r)."""
-        return self.products.variances_along(A)
+    def variances_along(self, axes: Sequence[Array]) -> list[Array]:
+        """Return ``a_j^T S_i a_j`` (k, r) for each of several A (p, r); if rows are read for that, many in one pass."""
+        if not isinstance(self.products, StreamedCovariances):
+            return [self.products.variances_along(A) for A in axes]
+        found: list[Array] = []
+        while len(found) < len(axes):
+            rest = axes[len(found) :]
+            ends = np.cumsum([A.shape[1] for A in rest])
+            some = max(1, int(np.searchsorted(ends, _COLUMNS, side="right")))
+            along = self.products.variances_along(np.hstack(rest[:some]))
+            found += np.split(along, ends[: some - 1], axis=1)
+        return found
 
     def fit(self, ranks: Sequence[int], progress: Search) -> None:
         """Fit the ranks that are missing; None where these rows vary in fewer directions."""
         missing = [r for r in ranks if r not in self.fits]
-        fits = self.sweep.over(progress, self._fit, missing, self.core)
-        self.fits |= dict(zip(missing, fits, strict=True))
+        self._add_fits(missing, self.sweep.over(progress, self._axes, missing, self.core))
 
     def fitted(self, ranks: Sequence[int]) -> int:
         """Fit the ranks that are missing, and return for how many components in all; for callers in a thread each."""
-        missing = [r for r in ranks if r not in self.fits]
         # The largest first, as it takes longest; one after the other, as threads are taken.
-        self.fits |= {r: self._fit(r) for r in sorted(missing, reverse=True)}
+        missing = sorted((r for r in ranks if r not in self.fits), reverse=True)
+        self._add_fits(missing, [self._axes(r) for r in missing])
         return sum(missing)
 
-    def _fit(self, r: int) -> FitAtRank | None:
+    def _add_fits(self, ranks: Sequence[int], axes: Sequence[Array | None]) -> None:
+        """Keep axes of these ranks with their loadings."""
+        known = [(r, A) for r, A in zip(ranks, axes, strict=True) if A is not None]
+        self.fits |= dict.fromkeys(ranks)
+        for (r, A), along in zip(known, self.variances_along([A for _, A in known]), strict=True):
+            # Normal equations of the loadings: <aa', bb'> = (a'b)^2.
+            B = solve_loadings((A.T @ A) ** 2, along)
+            self.fits[r] = FitAtRank(*canonical_order(A, B)[:2])
+
+    def _axes(self, r: int) -> Array | None:
         # Halves have fewer rows than the whole, and may vary in fewer directions.
         if r > self.rank:
             return None
@@ -200,9 +218,6 @@ class SampleFits:
         # The solver itself cuts the core of rank r from the shared one (``Core.leading``).
         solve = get_solver(method.solver, method.orthogonal, k)
         try:
-            A = solve(self._weighted(self.products), self.core, r, settings).components
+            return solve(self._weighted(self.products), self.core, r, settings).components
         except np.linalg.LinAlgError:
             return None  # these rows do not determine a fit of this rank
-        # Normal equations of the loadings: <aa', bb'> = (a'b)^2.
-        B = solve_loadings((A.T @ A) ** 2, self.variances_along(A))
-        return FitAtRank(*canonical_order(A, B)[:2])

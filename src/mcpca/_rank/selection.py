@@ -74,8 +74,7 @@ class RankSelection(Shown):
         The rank that each criterion alone would choose among ``ranks``.
     replicability : Replicability or None
         Which MCPCs of ``MCPCA(rank).fit(X, y)`` replicate, in their order; in ``rank_choice_``, those of the model
-        itself. None at rank 0, without rows, and where the model is not comparable with the halves, if only some
-        features were examined. Use ``model.replicability(X, y)`` for those.
+        itself. None at rank 0 and without rows.
     pairwise : dict of str to ndarray (m, m)
         The paper's measures between pairs of ranks: "projection similarity", "loading similarity", "context
         consistency".
@@ -89,7 +88,8 @@ class RankSelection(Shown):
         0. "untold": there are too few rows to tell, and rank 1, the smallest, is recommended. "one feature": rank 1,
         the only one.
     of_features : int or None
-        Number of all features if only the 300 most variable were examined, None otherwise.
+        None: all features are examined. A choice that an earlier version wrote to a file has the number of all features
+        here if only the 300 most variable were.
     replicability_by_contexts : Replicability or None
         The same as ``replicability`` for halves of the contexts, with the criterion "contexts": would these MCPCs be
         found in other contexts? None if fewer than 4 contexts, or groups that tie them together, leave no halves.
@@ -331,8 +331,7 @@ def select_rank(
     ----------
     X, y
         Rows and contexts in any form that ``MCPCA.fit`` accepts, or a (k, p, p) stack of covariances with
-        ``n_samples``. With covariances, and with rows on Dask, which stay there, only criteria that need no rows are
-        available, and the noise test alone decides.
+        ``n_samples``. With covariances only criteria that need no rows are available, and the noise test alone decides.
     ranks : iterable of int, optional
         Ranks to examine, in any order. The recommendation is one of them, or the number of directions above noise if
         all of them exceed it. By default up to about 25 ranks, from 1 to slightly above that number, or to 100.
@@ -399,8 +398,13 @@ def select_rank(
     Contexts with fewer than 4 rows are left out, with a ``SmallContextsWarning``. An ``UncertainRankWarning`` is issued
     if there are too few rows to tell anything from noise, or if halves agree at no rank. Criteria are NaN at ranks for
     which a half has too few rows. Where covariances of all features would be too large, halves are fitted by passes,
-    noise is looked for along leading directions of one half in the other, and ranks up to 30 are examined; of rows on
-    Dask the 300 most variable features are.
+    noise is looked for along leading directions of one half in the other, and ranks up to 30 are examined.
+
+    Rows on Dask are split by the same random numbers, and halves fitted on the workers: the answer is that of the same
+    rows in memory. What comes here, up to 512 MB, is what the noise test looks at, and scores of some thousand rows.
+    Where covariances of all features would be too large these are coordinates of half of the rows along 30 directions,
+    otherwise the rows, whose signs are drawn here. Of more rows than that the noise test sees a random sample; where
+    these have more than 300 features, it is the one along leading directions.
     """
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     method = Method(**check_solver(solver, orthogonal, noise))
@@ -441,9 +445,8 @@ def _select(
     recommendation = recommend(data, method=method, rng=rng, report=report, **options)
     recommendation.issue_warnings()
     # What comes back is reported for the model that the user will fit, which need not be the sweep's less exact one.
-    # Halves of some features cannot be compared with a model of all.
     A = None
-    if recommendation.decided_by_halves and data.of_features is None:
+    if recommendation.decided_by_halves:
         A = _model_of_all_rows(data, recommendation.rank, method, random_state, int(rng.integers(2**62)))
     # Rows were scaled by a power of two to keep squares in range; results are in the unit of the data.
     n_rows = int(data.n_samples.sum())
@@ -505,10 +508,7 @@ def _check_options(
 
 
 def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelection:
-    """Return the public result; ``A`` (p, r) are the components of the model that is reported on.
-
-    Pass None if that model has other features than those that were examined.
-    """
+    """Return the public result; ``A`` (p, r) are the components of the model that is reported on, if there is one."""
     evidence = None if A is None else recommendation.evidence(A)
     curves = recommendation.curves
     if curves is None:  # too little data for any fit
@@ -533,7 +533,6 @@ def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelec
         scree=scree,
         threshold=recommendation.threshold,
         outcome=recommendation.outcome,
-        of_features=recommendation.of_features,
         replicability_by_contexts=None if evidence is None else evidence.by_contexts,
         dependence=None if evidence is None else evidence.dependence,
         above_noise=None if evidence is None else evidence.above_noise,
