@@ -38,15 +38,18 @@ from .._data.contexts import Contexts
 from .._utils.progress import Search, silent
 from .._utils.types import Array, Report
 from .grouped_rows import GroupedRows
-from .noise_law import TopOfNoise, gaussian_sizes, spread_of_noise, top_of_noise
-from .noise_scale import NoiseScale, noise_scale, whole_scale
-from .null_draws import NullDraws, ScaledMoments, projected, square, uncorrelated, with_planted_factor
+from .noise_law import TopOfNoise, gaussian_sizes, pooled_top_of_noise, spread_of_noise
+from .noise_scale import NoiseScale, drawn_together, noise_scale, whole_scale
+from .null_draws import NullDraws, ScaledMoments, projected, share_left, square, uncorrelated, with_planted_factor
 from .residual_sums import LEADING, SMALL, ResidualSums, top_pair
 from .single_contexts import single_directions
 
 # A spread above noise exceeds the null's mean by more than this many of its standard deviations. Top eigenvalues have
 # long tails, 3 chances in 10,000 beyond 4, and the search tests several levels and statistics.
 STANDARD_DEVIATIONS = 4.0
+# The same for the pooled covariance. Its law is precise, and it is asked once: 3 chances in 100 beyond 2, about as many
+# as parallel analysis with 20 draws has. Beside other directions, whose errors are part of what is left, 1 in 100.
+SHARED_DEVIATIONS = (2.0, 2.5)
 # Draws of the null at a level, in stages, and for each stage within how many standard deviations of the bound the
 # decision is open, so that the next stage follows. Before the first draw there is the closed form.
 _DRAWS = (2, 8, 40)
@@ -72,6 +75,7 @@ _LEAST_LEFT = 0.1  # share of a feature outside the directions, from which on it
 _NOT_NOISE = 20.0  # a mean eigenvalue that exceeds the law's so many times is not that of noise of any kind
 _MOST_SHARED = 20
 _LEAST_FREEDOM = 3.0  # of contexts that take part
+_LEAST_REST = 1e-3  # of the variance of noise: less of a feature is outside the removed directions by rounding only
 _LEAST_RELATIVE_SD = 0.01  # of the null's mean: guards against draws that happen to be nearly equal
 
 
@@ -98,7 +102,13 @@ class Level:
     @property
     def above_noise(self) -> bool:
         """Whether structure is left."""
-        return self.excess > STANDARD_DEVIATIONS
+        by_spread = (self.spread - self.null_mean) / max(self.null_sd, 1e-100)
+        return by_spread > STANDARD_DEVIATIONS or self.shared > shared_bound(self.rank)
+
+
+def shared_bound(rank: int) -> float:
+    """Return the standard deviations by which the pooled covariance has to exceed noise after ``rank`` components."""
+    return SHARED_DEVIATIONS[min(rank, 1)]
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,7 @@ class ResidualTest:
         self._entries_are_heavy = False
         self._laws: dict[tuple[int, bool], TopOfNoise] = {}
         self._sums: ResidualSums | None = None
+        self._rest: dict[int, Array] = {}
         self.together = 0
         self.shared = 0
         self._progress = Search(report, "noise test", len(self.data.varying) * (2 * _DRAWS[-1] + 10))
@@ -338,7 +349,7 @@ class ResidualTest:
                 break
             together = self._in_all_contexts(together)
         together = self._with_noise_of_its_own(together) if refit else together
-        self.shared = self._in_the_pool(together)
+        self.shared = self._in_the_pool(together, least=0.0 if refit else STANDARD_DEVIATIONS)
         self.together = together + self.shared
         self._forget_beyond(self.together)
         single = single_directions(
@@ -420,6 +431,7 @@ class ResidualTest:
         self.levels.clear()
         self._laws.clear()
         self._drawn.clear()
+        self._rest.clear()
         if self._sizes is not None:
             self._sizes = {}
         return True
@@ -460,10 +472,18 @@ class ResidualTest:
 
     def _state(self) -> tuple[Any, ...]:
         """Return all that depends on the scales of noise."""
-        return self._scale, self._sums, dict(self.levels), dict(self._laws), dict(self._drawn), self._sizes
+        return (
+            self._scale,
+            self._sums,
+            dict(self.levels),
+            dict(self._laws),
+            dict(self._drawn),
+            self._sizes,
+            dict(self._rest),
+        )
 
     def _return_to(self, before: tuple[Any, ...]) -> None:
-        self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes = before
+        self._scale, self._sums, self.levels, self._laws, self._drawn, self._sizes, self._rest = before
         self.data.rescale(self._scale)
 
     def _refitted_features(self, r: int, refined: bool) -> tuple[Array, bool]:
@@ -550,14 +570,18 @@ class ResidualTest:
             low, high = (middle, high) if above(middle) else (low, middle)
         return high
 
-    def _in_the_pool(self, r: int) -> int:
-        """Return how many more directions the pooled covariance has above noise, and put them behind the first r."""
+    def _in_the_pool(self, r: int, *, least: float) -> int:
+        """Return how many more directions the pooled covariance has above noise, and put them behind the first r.
+
+        ``least`` standard deviations are asked for at any rank.
+        """
         found = 0
         while found < _MOST_SHARED and r + found < self._largest and not self._is_empty(r + found):
             rank = r + found
-            excess, direction = self._shared_excess(rank)
+            bound = max(least, shared_bound(rank))
+            excess, direction = self._shared_excess(rank, bound)
             self.levels[rank] = replace(self._known_level(rank), shared=excess)
-            if excess <= STANDARD_DEVIATIONS:
+            if excess <= bound:
                 break
             self.sums.insert(rank, direction)
             self._forget_beyond(rank)
@@ -569,22 +593,27 @@ class ResidualTest:
         self.levels = {r: level for r, level in self.levels.items() if r <= rank}
         self._drawn = {r: drawn for r, drawn in self._drawn.items() if r <= rank}
         self._laws = {key: law for key, law in self._laws.items() if key[0] <= rank}
+        self._rest = {r: sd for r, sd in self._rest.items() if r <= rank}
         if self._sizes is not None:
             self._sizes = {r: sizes for r, sizes in self._sizes.items() if r <= rank}
 
-    def _shared_excess(self, r: int) -> tuple[float, Array]:
+    def _shared_excess(self, r: int, bound: float) -> tuple[float, Array]:
         """Return by how many standard deviations the pooled covariance exceeds noise, and its top eigenvector."""
-        value, direction = self.sums.pooled(r).top()
-        used = self.data.varying
-        f = self.data.freedom[used]
+        pooled = self._in_units_of_rest(self.sums.pooled(r).matrix(), r)
+        value, direction = top_pair(pooled)
+        f = float(self.data.freedom[self.data.varying].sum())
         m = self.p - r
-        sizes = np.concatenate(self._sizes_at(r)) if self._heavy else np.ones(1)
-        law = top_of_noise(m, float(f.sum()), sizes)
-        gaussian = top_of_noise(m, float(f.sum()), np.ones(1))
+        unequal = 1.0
+        if not self.null.isotropic:
+            direction = direction * self._sd_of_rest(r)
+            unequal = float(np.var(np.diag(pooled) / share_left(self.V[:, :r]))) * f / 2
+        gaussian = law = pooled_top_of_noise(m, f, np.ones(1), unequal)
+        if self._heavy:
+            law = pooled_top_of_noise(m, f, np.concatenate(self._sizes_at(r)), unequal)
         excess = (value - law.mean) / law.sd
-        # Well below is well below for any noise; what is above, or near, has to be above draws.
-        near = abs(excess - STANDARD_DEVIATIONS) < _OPEN_BY_LAW
-        if excess < 0 or (self._trusts_law and not near):
+        # Well below is well below for any noise; what is above, or near, has to be above draws if noise is not Gaussian.
+        clear = not self._heavy or abs(excess - bound) > _OPEN_BY_LAW
+        if excess < 0 or (self._trusts_law and clear):
             return excess, direction
         for stage in range(len(_DRAWS)):
             drawn = self._drawn.get(r)
@@ -592,9 +621,34 @@ class ResidualTest:
                 drawn = self._draw(r, _DRAWS[stage])
             null = _of_draws(drawn.pools - 1, 1.0, gaussian.sd / (gaussian.mean - 1))
             excess = (value - 1 - null.mean) / null.sd
-            if stage == len(_DRAWS) - 1 or abs(excess - STANDARD_DEVIATIONS) >= _OPEN_AFTER[stage]:
+            if stage == len(_DRAWS) - 1 or abs(excess - bound) >= _OPEN_AFTER[stage]:
                 break
         return excess, direction
+
+    def _in_units_of_rest(self, pooled: Array, r: int) -> Array:
+        """Return a pooled covariance outside r directions with features divided by what they have there.
+
+        Unique variances are smaller by chance where noise happens to be correlated, and would make more of that.
+        """
+        if self.null.isotropic:
+            return pooled
+        sd = self._sd_of_rest(r)
+        return np.asarray(pooled / sd[:, None] / sd)
+
+    def _sd_of_rest(self, r: int) -> Array:
+        """Return standard deviations (p,) of features outside r directions, in units of noise.
+
+        Without the differences that chance has made between features; variances over their squares are 1 on average.
+        """
+        if r not in self._rest:
+            f = float(self.data.freedom[self.data.varying].sum())
+            left = np.diag(self.sums.pooled(r).matrix())
+            variances = left / share_left(self.V[:, :r])
+            varies = variances > _LEAST_REST
+            units = self.data.features
+            sd = drawn_together(units * np.sqrt(np.where(varies, variances, 1)), varies, f) / units
+            self._rest[r] = sd * np.sqrt(np.sum(left / sd**2) / (self.p - r))
+        return self._rest[r]
 
     # Draws
 
@@ -631,7 +685,8 @@ class ResidualTest:
         unit = self._unit(r)
         f = float(freedom[self.data.varying].sum())
         spreads = np.array([_top_eigenvalue(total[0]) / unit for total in totals])
-        return spreads, np.array([_top_eigenvalue(total[1]) / f for total in totals])
+        pools = [_top_eigenvalue(self._in_units_of_rest(total[1], r)) / f for total in totals]
+        return spreads, np.array(pools)
 
     def _over_null(
         self, V: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
