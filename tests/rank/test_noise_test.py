@@ -27,7 +27,7 @@ def planted():
 def null_covariances(test, r, draws=2):
     """Null covariances of every context outside r directions, in units of noise (k, draws, p, p)."""
     test.sums.grow(r)
-    return np.array(list(test._over_null(test.V[:, :r], range(draws), lambda Z, _: Z)))
+    return np.array(list(test.levels_in_units.over_null(test.V[:, :r], range(draws), lambda Z, _: Z)))
 
 
 def test_spread_is_its_definition(planted):
@@ -44,7 +44,7 @@ def test_spread_is_its_definition(planted):
         for S, size, weight in zip(scaled, sizes, weights, strict=True):
             D = Q.T @ S @ Q / size - np.eye(m)
             total += 149 * weight * D @ D
-        np.testing.assert_allclose(test._known_level(r).spread, np.linalg.eigvalsh(total)[-1], rtol=1e-9)
+        np.testing.assert_allclose(test.levels_in_units.known(r).spread, np.linalg.eigvalsh(total)[-1], rtol=1e-9)
 
 
 def test_pooled_residual_is_its_definition(planted):
@@ -265,7 +265,7 @@ def test_draws_and_the_law_give_the_same_answer(planted):
     test = residual_test(planted.X, planted.y)
     for r in range(5):
         assert test.level(r, thorough=True).above_noise is (r < 3)
-        assert len(test._drawn[r].spreads) >= 2
+        assert len(test.levels_in_units.drawn[r].spreads) >= 2
 
 
 def test_lanczos_finds_the_directions_of_many_features(rng):
