@@ -63,8 +63,6 @@ class ResidualTest:
 
     Attributes
     ----------
-    whole : ScaledMoments
-        The covariances of contexts; ``data``, in units of noise, has those of the parts if rows are in groups.
     levels_in_units : NoiseLevels
         Levels in the units that were found.
     together : int
@@ -93,7 +91,7 @@ class ResidualTest:
         scale = noise_scale(tested.covariances, self._freedom, equal_features=isotropic)
         least = _LEAST_FREEDOM if grouped is None else 0.0
         data = ScaledMoments(tested, workers, scale, least)
-        self.whole = data if grouped is None else ScaledMoments(moments, workers)
+        self._whole = None if grouped is None else ScaledMoments(moments, workers)
         self.seed = seed
         draws = NullDraws(data, moments.means, contexts, isotropic, seed, grouped)
         self.levels_in_units = NoiseLevels(draws, scale, lambda n: self._progress.step(n))
@@ -106,6 +104,11 @@ class ResidualTest:
     def data(self) -> ScaledMoments:
         """The covariances in units of noise; those of the parts if rows are in groups."""
         return self.levels_in_units.data
+
+    @property
+    def whole(self) -> ScaledMoments:
+        """The covariances of contexts, the same object without groups."""
+        return self.data if self._whole is None else self._whole
 
     @property
     def null(self) -> NullDraws:
