@@ -19,8 +19,8 @@ rows with signs are centred again, as the rows were.
 If rows are in groups, the k contexts are the 2 k parts of ``grouped_rows`` throughout: covariances within groups, and
 of the means of groups. Groups that are in several contexts make these dependent, so rows are always drawn.
 
-With fewer than 20 features, more than half of which are axes, noise is hardly seen outside of these: its sizes are not
-determined (Ledermann), and the last axes may be taken for noise of unequal features.
+With fewer than 20 features and axes for more than half of them little noise is outside of these, and the variances of
+noise are not determined beside so many (Ledermann): a few directions too many are then found.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .._utils.types import Array, Report
 from .grouped_rows import GroupedRows
 from .noise_levels import DRAWS, STANDARD_DEVIATIONS, Level, NoiseLevels
 from .noise_scale import noise_scale, whole_scale
-from .noise_units import after_the_search, before_the_search, explained_by_units, is_clear, where_noise_is_left
+from .noise_units import after_the_search, explained_by_units, is_clear
 from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_planted_factor
-from .residual_sums import ResidualSums
+from .residual_sums import LEADING, SMALL, ResidualSums
 from .shared_axes import shared_directions
 from .single_contexts import single_directions
 
@@ -48,7 +48,7 @@ __all__ = ["STANDARD_DEVIATIONS", "Level", "ResidualTest"]
 _SCREE_DRAWS = 10
 _HEAVY = 1.1  # mean eigenvalue over the Gaussian one from which on the sizes of rows are looked at
 _NOT_NOISE = 20.0  # a mean eigenvalue that exceeds the law's so many times is not that of noise of any kind
-_REFITS = 2
+_DEEP = 64  # directions that are removed at most for that: half of all where there are fewer
 _LEAST_FREEDOM = 3.0  # of contexts that take part
 _LEAST_RELATIVE_SD = 0.01  # of the null's mean: guards against draws that happen to be nearly equal
 
@@ -168,18 +168,13 @@ class ResidualTest:
         return found
 
     def _directions(self, *, refit: bool = True) -> int:
-        deep = where_noise_is_left(self.levels_in_units)
-        if refit:
-            self.levels_in_units = before_the_search(self.levels_in_units, deep)
-        self._first_look(deep)
+        self._first_look()
         together = self._in_all_contexts()
-        for _ in range(_REFITS if refit else 0):
-            other = after_the_search(self.levels_in_units, together)
-            if other is None:
-                break
-            self.levels_in_units = other
-            together = self._in_all_contexts(together)
         if refit:
+            other = after_the_search(self.levels_in_units, together)
+            if other is not None:
+                self.levels_in_units = other
+                together = self._in_all_contexts(together)
             together = self._with_noise_of_its_own(together)
         levels = self.levels_in_units
         # The pool has had its chance in the first units.
@@ -190,11 +185,11 @@ class ResidualTest:
         single = single_directions(levels.sums, levels.null, sizes, self.together, levels.largest - self.together)
         return int(self.together + single)
 
-    def _first_look(self, deep: int) -> None:
+    def _first_look(self) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
-        null = self.null
-        heavy = null.isotropic or _HEAVY - 1 < self.levels_in_units.misfit(deep) < _NOT_NOISE
-        if null.contexts is not None and heavy:
+        deep = min(_DEEP if self.p <= SMALL else LEADING, self.p // 2, self.data_rank // 2)
+        heavy = self.null.isotropic or _HEAVY - 1 < self.levels_in_units.misfit(deep) < _NOT_NOISE
+        if self.null.contexts is not None and heavy:
             self.levels_in_units.look_at_sizes()
 
     def _in_all_contexts(self, guess: int | None = None) -> int:
