@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from mcpca._rank.noise_law import gaussian_sizes, spread_of_noise, top_of_noise
-from mcpca._rank.noise_scale import noise_scale
+from mcpca._rank.noise_law import gaussian_sizes, pooled_top_of_noise, spread_of_noise, top_of_noise
+from mcpca._rank.noise_scale import drawn_together, noise_scale
+from mcpca._rank.null_draws import _wishart
 from mcpca._rank.single_contexts import standard_deviations
 
 
@@ -51,6 +52,35 @@ def test_law_knows_long_rows(rng):
         assert pool == pytest.approx(top_of_noise(m, k * n, np.concatenate(sizes)).mean, rel=0.15)
 
 
+@pytest.mark.parametrize(("m", "f"), [(5, 150), (30, 300), (30, 3600), (60, 60), (80, 40)])
+def test_law_of_the_pool_is_precise(rng, m, f):
+    """Of covariances over their trace, and of correlations, whose diagonal does not vary: a lesser mean."""
+    covariances, correlations = [], []
+    for _ in range(300):
+        W = _wishart(f, m, rng)
+        sd = np.sqrt(np.diag(W))
+        covariances.append(np.linalg.eigvalsh(W)[-1] / np.trace(W) * m)
+        correlations.append(np.linalg.eigvalsh(W / sd[:, None] / sd)[-1])
+    for values, unequal in ((covariances, 1.0), (correlations, 0.0)):
+        law = pooled_top_of_noise(m, f, np.ones(1), unequal)
+        # The mean of 300 has a standard error of 0.06.
+        assert np.mean(values) == pytest.approx(law.mean, abs=0.25 * law.sd)
+        assert 0.75 < np.std(values) / law.sd < 1.15
+        assert np.mean(np.array(values) > law.mean + 2 * law.sd) < 0.065
+    assert np.mean(covariances) > np.mean(correlations) + 0.2 * law.sd
+
+
+def test_law_of_the_pool_knows_long_rows(rng):
+    m, n = 40, 2400
+    for _ in range(3):
+        X = np.sqrt(3 / rng.chisquare(5, (n, 1))) * rng.standard_normal((n, m))
+        sizes = (X**2).sum(axis=1)
+        value = np.linalg.eigvalsh(X.T @ X)[-1] * m / sizes.sum()
+        law = pooled_top_of_noise(m, n, sizes / sizes.mean(), 1.0)
+        assert value == pytest.approx(law.mean, rel=0.15)
+        assert value > pooled_top_of_noise(m, n, np.ones(1), 1.0).mean + 0.02
+
+
 def test_law_has_its_limits():
     """Far more rows than features: the edge is m (sqrt k + 1)^2, and weights are a unit."""
     for k in (1, 4, 100):
@@ -85,6 +115,22 @@ def test_unique_variances_are_those_of_noise(rng):
     assert np.std(np.log(other.features / noise / scale.features)) < 0.02
     equal = noise_scale(S, np.full(k, 1e6), equal_features=True)
     np.testing.assert_array_equal(equal.features, 1)
+
+
+def test_differences_that_chance_makes_between_features_are_taken_away(rng):
+    p, f = 40, 500
+    by_chance = np.sqrt(rng.chisquare(f, size=(50, p)) / f)
+    everywhere = np.ones(p, dtype=bool)
+    for sd in by_chance:
+        together = drawn_together(sd, everywhere, float(f))
+        assert np.std(np.log(together)) < 0.6 * np.std(np.log(sd))
+        assert np.mean(np.log(together)) == pytest.approx(np.mean(np.log(sd)), abs=1e-12)
+    real = np.exp(rng.standard_normal(p)) * by_chance[0]
+    np.testing.assert_allclose(drawn_together(real, everywhere, float(f)), real, rtol=0.02)
+    some = np.arange(p) > 3
+    kept = drawn_together(by_chance[0], some, float(f))
+    np.testing.assert_array_equal(kept[:4], by_chance[0][:4])
+    np.testing.assert_array_equal(drawn_together(real[:3], everywhere[:3], 9.0), real[:3])
 
 
 def test_scales_where_covariances_are_singular(rng):

@@ -1,12 +1,17 @@
 """What is left after r components, against noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from mcpca._covariances.context_covariances import covariances_of
 from mcpca._data.contexts import read_contexts
 from mcpca._rank.noise_test import ResidualTest
+from mcpca._rank.noise_units import refitted
 from mcpca._rank.null_draws import _wishart
+from mcpca._rank.residual_sums import top_pair
+from mcpca._rank.shared_axes import shared_excess
 from mcpca.datasets import make_contexts
 
 
@@ -27,7 +32,7 @@ def planted():
 def null_covariances(test, r, draws=2):
     """Null covariances of every context outside r directions, in units of noise (k, draws, p, p)."""
     test.sums.grow(r)
-    return np.array(list(test._over_null(test.V[:, :r], range(draws), lambda Z, _: Z)))
+    return np.array(list(test.levels_in_units.over_null(test.V[:, :r], range(draws), lambda Z, _: Z)))
 
 
 def test_spread_is_its_definition(planted):
@@ -44,7 +49,7 @@ def test_spread_is_its_definition(planted):
         for S, size, weight in zip(scaled, sizes, weights, strict=True):
             D = Q.T @ S @ Q / size - np.eye(m)
             total += 149 * weight * D @ D
-        np.testing.assert_allclose(test._known_level(r).spread, np.linalg.eigvalsh(total)[-1], rtol=1e-9)
+        np.testing.assert_allclose(test.levels_in_units.known(r).spread, np.linalg.eigvalsh(total)[-1], rtol=1e-9)
 
 
 def test_pooled_residual_is_its_definition(planted):
@@ -232,6 +237,66 @@ def test_a_weak_axis_that_all_contexts_share_is_found_in_the_pool():
     assert by_pool >= 1
 
 
+def pooled_parallel_analysis(X, y, rng):
+    """Twin: pooled eigenvalues above the largest of 20 with random signs."""
+    centred = X - np.array([X[y == i].mean(axis=0) for i in np.unique(y)])[y]
+    values = np.linalg.eigvalsh(centred.T @ centred)
+    flipped = [centred * rng.choice([-1.0, 1.0], X.shape) for _ in range(20)]
+    return int((values > max(np.linalg.eigvalsh(rows.T @ rows)[-1] for rows in flipped)).sum())
+
+
+def test_near_the_threshold_as_many_are_found_as_by_pooled_parallel_analysis():
+    k, n, p = 6, 100, 20
+    ours = theirs = 0
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 9])
+        X, y = rng.standard_normal((k * n, p)), np.repeat(np.arange(k), n)
+        axis = np.linalg.qr(rng.standard_normal((p, 1)))[0][:, 0]
+        X += np.sqrt(2.2 * np.sqrt(p / (k * n))) * rng.standard_normal((k * n, 1)) * axis
+        ours += residual_test(X, y).directions_above_noise() >= 1
+        theirs += pooled_parallel_analysis(X, y, rng) >= 1
+    assert ours >= theirs >= 8
+
+
+@pytest.mark.parametrize("units", [0.0, 1.0])
+def test_the_pool_of_noise_is_above_it_in_three_of_a_hundred(units):
+    """Few rows for as many features, alike or in other units: a unit by chance would make directions."""
+    k, n, p = 10, 30, 40
+    excess = []
+    for seed in range(100):
+        rng = np.random.default_rng([seed, 10])
+        X = rng.standard_normal((k * n, p)) * np.exp(units * rng.standard_normal(p))
+        excess.append(shared_excess(residual_test(X, np.repeat(np.arange(k), n)).levels_in_units, 0, 2.0)[0])
+    assert np.mean(excess) == pytest.approx(0, abs=0.3)
+    assert 0.8 < np.std(excess) < 1.2
+    assert np.mean(np.array(excess) > 2) <= 0.06
+
+
+def test_the_pool_does_not_know_of_units(rng, planted):
+    scale = np.exp(rng.standard_normal(15))
+    one, other = (residual_test(X, planted.y).levels_in_units for X in (planted.X, planted.X * scale))
+    for r in (0, 3):
+        values = [top_pair(of.in_units_of_rest(of.sums.pooled(r).matrix(), r))[0] for of in (one, other)]
+        assert values[0] == pytest.approx(values[1], rel=0.02)
+    for r in (0, 2):
+        # Features have variance 1 on average outside r directions, and trace m.
+        assert np.trace(one.in_units_of_rest(one.sums.pooled(r).matrix(), r)) == pytest.approx(15 - r)
+
+
+def test_other_units_are_other_levels(planted):
+    levels = residual_test(planted.X, planted.y).levels_in_units
+    before = levels.known(3)
+    scale = replace(levels.scale, features=2 * levels.scale.features, contexts=levels.scale.contexts / 4)
+    other = levels.in_units(scale)
+    # Units that cancel out are the same noise, from nothing that was known before.
+    assert other.levels == {}
+    assert other.known(3).spread == pytest.approx(before.spread, rel=1e-9)
+    assert levels.known(3) is before
+    assert refitted(levels, 15) is None
+    unequal = levels.in_units(replace(levels.scale, contexts=levels.scale.contexts * np.geomspace(0.5, 2, 6)))
+    np.testing.assert_allclose(refitted(unequal, 3).sums.sizes(3), 1, rtol=0.05)
+
+
 @pytest.mark.parametrize("rows_alike", [True, False])
 def test_heavy_tails_are_not_structure(rows_alike):
     """A few long rows make directions of their own, as large as those of axes."""
@@ -265,7 +330,7 @@ def test_draws_and_the_law_give_the_same_answer(planted):
     test = residual_test(planted.X, planted.y)
     for r in range(5):
         assert test.level(r, thorough=True).above_noise is (r < 3)
-        assert len(test._drawn[r].spreads) >= 2
+        assert len(test.levels_in_units.drawn[r].spreads) >= 2
 
 
 def test_lanczos_finds_the_directions_of_many_features(rng):

@@ -5,10 +5,13 @@
 ``rank_data``           Which rows, features and contexts does the choice see?
 ``recommendation``      Which rank is recommended, and why? ``recommend`` runs the modules below.
 ``noise_test``          After how many components is nothing left above noise? The upper bound of the rank.
+``noise_levels``        What is left after r directions, and how much of it would noise have?
 ``noise_scale``         In which units is noise alike in all features and contexts?
+``noise_units``         And in which once directions are known?
 ``residual_sums``       What do all ranks share of what is left after r directions?
 ``noise_law``           What would noise look like? In closed form.
 ``null_draws``          And where that does not hold? Random signs, for ``noise_test``.
+``shared_axes``         Which axes do all contexts share, though they are weak in each?
 ``single_contexts``     Which directions stand out in one context only?
 ``leading_directions``  How is noise told where covariances of all features would be too large?
 ``grouped_rows``        What is noise if rows are in groups?

@@ -32,6 +32,7 @@ _STEPS = 60  # of bisections: to the last digit
 _CLASSES = 12  # contexts of similar weight and size are taken together: at most so many classes
 _SIZES = 48  # values by which the sizes of the rows of a class are represented
 _VERY_LARGE = 1e8
+_BY_VARIANCES = 0.45  # of a standard deviation: what variances of features by chance add to a top eigenvalue
 _LEAST_SCALE = 1e-3  # of the edge: a law whose curvature is not resolved has at least this scale
 
 
@@ -100,6 +101,29 @@ def top_of_noise(m: int, freedom: float, sizes: Array) -> TopOfNoise:
     curvature = 2 / h**3 + 2 * g**2 * float(share @ (t / (1 - g * t * h)) ** 3)
     edge = float(_inverse(np.array([h]), g, t, share)[0])
     return _top(edge, float((curvature / 2) ** (1 / 3) * m ** (-2 / 3)), 1.0)
+
+
+def pooled_top_of_noise(m: int, freedom: float, sizes: Array, unequal: float) -> TopOfNoise:
+    """Return the law of the top eigenvalue of W over its mean, given how unequal the variances of features are.
+
+    For rows of one size, by the constants of Ma (2012), ``mean = (sqrt(f - 1/2) + sqrt(m - 1/2))^2`` and so on, which
+    are good from m = 5 on. ``unequal`` is the variance of the diagonal of W over that of chance, 2 / f: a diagonal that
+    is all ones takes 0.45 standard deviations off the mean, one with more variance adds to it. Division by the trace
+    takes its variance, 2 / (m f), off that of the eigenvalue.
+
+    Simulated means are within a tenth of a standard deviation of this, from 5 to 200 features in 60 to 10,000 rows, and
+    standard deviations 0.85 to 1.05 of it.
+    """
+    a, b = np.sqrt(freedom - 0.5), np.sqrt(m - 0.5)
+    scale = (a + b) * (1 / a + 1 / b) ** (1 / 3) / freedom
+    law = _top((a + b) ** 2 / freedom, scale, 1.0)
+    mean = law.mean + _BY_VARIANCES * (unequal - 1) * law.sd
+    sd = np.sqrt(max(law.sd**2 - law.mean**2 * 2 / (m * freedom), (law.sd / 2) ** 2))
+    if len(sizes) > 1:
+        heavy, light = (top_of_noise(m, freedom, t) for t in (sizes, np.ones(1)))
+        mean += heavy.mean - light.mean
+        sd = max(sd, heavy.sd)
+    return TopOfNoise(float(mean), float(sd), 1.0)
 
 
 def _top(edge: float, scale: float, bulk: float) -> TopOfNoise:

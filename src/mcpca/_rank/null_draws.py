@@ -1,4 +1,4 @@
-"""What would the covariances look like if they were noise? Random draws for ``noise_test``, its only caller.
+"""What would the covariances look like if they were noise? Random draws for ``noise_test``.
 
 A draw takes the residual rows of every context, ``(x - mean) Q Q^T`` with Q (p, m) orthonormal, and multiplies each
 entry by a random sign (Hong, Sheng and Dobriban, 2020). Two cases differ from this:
@@ -19,6 +19,7 @@ features of unequal size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from itertools import repeat
 from typing import Any
 
@@ -70,11 +71,13 @@ class ScaledMoments:
         self.workers = workers
         self._inverse = 1 / self.features
 
-    def rescale(self, scale: NoiseScale) -> None:
-        """Take other scales of features and contexts."""
-        self.features = scale.features
-        self.size = scale.contexts
-        self._inverse = 1 / self.features
+    def in_units(self, scale: NoiseScale) -> ScaledMoments:
+        """Return the same covariances in other units; they are not copied."""
+        other = copy(self)
+        other.features = scale.features
+        other.size = scale.contexts
+        other._inverse = 1 / other.features
+        return other
 
     def scaled(self, i: int) -> Array:
         """Return the covariance of context i in units of noise."""
@@ -129,6 +132,12 @@ class NullDraws:
         self.contexts = contexts
         self.seed = seed
         self.isotropic = isotropic
+
+    def in_units(self, scale: NoiseScale) -> NullDraws:
+        """Return the draws of the same rows in other units."""
+        other = copy(self)
+        other.data = self.data.in_units(scale)
+        return other
 
     def over(
         self, V: Array, draws: range, call: Callable[[Array, int], Array], some: list[int] | None = None
