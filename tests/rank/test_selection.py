@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -28,7 +29,9 @@ from mcpca._covariances.context_covariances import covariances_of
 from mcpca._data.contexts import read_contexts
 from mcpca._inference.sampling import split_rows
 from mcpca._rank.criteria import FitAtRank, context_consistency
+from mcpca._rank.noise_test import ResidualTest
 from mcpca._rank.rank_curves import default_ranks, thinned
+from mcpca._utils.progress import silent
 from mcpca.datasets import make_contexts
 
 RANK = 4
@@ -575,3 +578,32 @@ def test_global_generator_is_untouched(planted):
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     select_rank(planted.X, planted.y, criteria=())
     np.testing.assert_array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_long_rows_are_told_where_halves_do_not_agree():
+    """Rows of a t distribution with 3 degrees of freedom: five axes are above noise, and a robust fit finds them."""
+    rng = np.random.default_rng(4)
+    data = make_contexts(8, 20, 5, n_samples=150, noise=0.6, random_state=4)
+    X = data.X * np.sqrt(1 / rng.chisquare(3, (len(data.X), 1)))
+    advice = "robust=True gives them less weight"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UncertainRankWarning)
+        plain = MCPCA(random_state=0).fit(X, data.y).rank_choice_
+    assert plain.rank < plain.n_above_noise
+    assert advice in plain.reason
+    robust = MCPCA(robust=True, random_state=0).fit(X, data.y).rank_choice_
+    assert robust.rank == 5
+    assert advice not in robust.reason
+
+
+def test_excess_of_lengths_is_that_of_a_t_distribution(rng):
+    n, p, nu = 20_000, 10, 9
+    X = rng.standard_normal((n, p)) * np.sqrt(nu / rng.chisquare(nu, (n, 1)))
+    y = np.repeat([0, 1], n // 2)
+    contexts = read_contexts(X, y)
+    test = ResidualTest(covariances_of(contexts, silent), contexts, "isotropic", 0, 1)
+    test.directions_above_noise()
+    # E[(chi2_p / p)^2] = 1 + 2 / p, and E[(nu / chi2_nu)^2] over the squared mean = (nu - 2) / (nu - 4).
+    expected = (1 + 2 / p) * (nu - 2) / (nu - 4) - 1 - 2 / p
+    assert test.excess_of_lengths(0) == pytest.approx(expected, rel=0.15)
+    assert ResidualTest(covariances_of(contexts, silent), None, "features", 0, 1).excess_of_lengths(0) == 0

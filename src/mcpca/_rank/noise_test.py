@@ -288,6 +288,18 @@ class ResidualTest:
         several = (groups > 1.5) & (total > 0)
         return float(np.median(of_means[several] / total[several])) if several.any() else 0.0
 
+    def excess_of_lengths(self, r: int) -> float:
+        """Return how much more the squared lengths of rows vary than those of Gaussian rows, in the median context.
+
+        Lengths are those outside r directions, and in units of their mean: variance minus ``2 / (p - r)``. It is
+        ``2 / (nu - 4)`` and a little more for rows of a t distribution with nu degrees of freedom. 0 without rows, and
+        where the noise test had no reason to look at lengths.
+        """
+        levels = self.levels_in_units
+        if not levels.is_heavy or r >= self.p:
+            return 0.0
+        return float(np.median([np.var(sizes) for sizes in levels.sizes_of_rows(r)])) - 2 / (self.p - r)
+
     def with_levels_at(self, ranks: list[int], report: Report) -> tuple[Array, Array]:
         """Add the levels at ranks that the search skipped; return ``singular_values()`` and ``scree_band()``."""
         self._progress = Search(report, "noise at other ranks", len(self.data.varying) * _SCREE_DRAWS)

@@ -35,6 +35,7 @@ _ROWS_WITH_POWER = 100
 # Share of variance between groups above which readers are told of it: axes with less are likely to be hidden.
 _LARGE_SHARE_OF_GROUPS = 0.1
 _TESTED_KEY = 6  # of the stream that picks rows for the noise test, if not all are looked at; others: ``halves``
+_LONG_ROWS = 0.5  # ``excess_of_lengths`` from which on robust fits are proposed: 1 for a t distribution with 5 degrees
 _DECIDED_BY_HALVES = ("agreed", "at odds")  # outcomes for which components of halves were compared
 
 
@@ -185,6 +186,12 @@ def _test_and_search(
         draft.last.append(
             f"Differences between groups are {share:.0%} of the variance in the median context, and may hide axes; "
             "batch= with the same labels removes them."
+        )
+    is_cut = draft.outcome in _DECIDED_BY_HALVES and draft.rank < above
+    if is_cut and test.excess_of_lengths(above) > _LONG_ROWS:
+        draft.last.append(
+            "Lengths of rows vary far more than those of Gaussian rows: where some rows are outliers, robust=True "
+            "gives them less weight, and halves may agree on more."
         )
     if criteria:
         # A curve needs more ranks than a decision.
