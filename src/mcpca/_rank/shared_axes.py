@@ -19,7 +19,7 @@ import numpy as np
 
 from .._utils.types import Array
 from .noise_law import pooled_top_of_noise
-from .noise_levels import DRAWS, OPEN_AFTER, OPEN_BY_LAW, NoiseLevels, of_draws, shared_bound
+from .noise_levels import DRAWS, OPEN_AFTER, OPEN_BY_LAW, STANDARD_DEVIATIONS, NoiseLevels, of_draws, shared_bound
 from .null_draws import share_left
 from .residual_sums import top_pair
 
@@ -35,6 +35,9 @@ def shared_directions(levels: NoiseLevels, r: int, *, least: float = 0.0) -> int
     while found < _MOST and r + found < levels.largest and not levels.is_empty(r + found):
         rank = r + found
         bound = max(least, shared_bound(rank))
+        if rank and not levels.trusts_law:
+            # Long rows make the errors of directions that were found large, and signs do not keep these.
+            bound = max(bound, STANDARD_DEVIATIONS)
         excess, direction = shared_excess(levels, rank, bound)
         levels.levels[rank] = replace(levels.known(rank), shared=excess)
         if excess <= bound:
