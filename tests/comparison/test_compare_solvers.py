@@ -250,5 +250,5 @@ def test_rows_are_needed(data, monkeypatch):
 
 def test_dask_is_refused_by_name(data):
     array = pytest.importorskip("dask.array")
-    with pytest.raises(ValueError, match="X is on Dask, whose rows are not split"):
+    with pytest.raises(ValueError, match="X is on Dask, and solvers are compared on rows in memory"):
         compare_solvers(array.from_array(data.X, chunks=(200, 12)), data.y, 3)

@@ -168,7 +168,7 @@ def _contexts(X: Any, y: Any, groups: Any, batch: Any, covariates: Any) -> Conte
     contexts = checked_groups(annotated.attach(read(annotated.X, annotated.y)))
     if contexts.engine is not None:
         raise ValueError(
-            "X is on Dask, whose rows are not split into halves; bring them, or some of them, into memory."
+            "X is on Dask, and solvers are compared on rows in memory; bring them, or some of them, there."
         )
     check_nuisance(contexts)
     contexts = rows_on_host(contexts) if is_on_device(contexts) else contexts

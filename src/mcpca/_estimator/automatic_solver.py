@@ -35,7 +35,7 @@ def check_automatic(contexts: Contexts) -> None:
     """Raise if no solver can be chosen on these rows; nothing has been read yet."""
     if contexts.engine is not None:
         raise ValueError(
-            "solver='auto' fits halves of the rows, and these are on Dask, where rows are not split. Name a solver, "
+            "solver='auto' compares solvers on rows in memory, and these are on Dask. Name a solver, "
             "which mcpca.compare_solvers on some of the rows in memory helps to choose."
         )
     if contexts.groups is None:

@@ -298,7 +298,7 @@ class ResidualTest:
         levels = self.levels_in_units
         if not levels.is_heavy or r >= self.p:
             return 0.0
-        return float(np.median([np.var(sizes) for sizes in levels.sizes_of_rows(r)])) - 2 / (self.p - r)
+        return float(np.median([np.var(sizes) for sizes in levels.sizes_of_rows(r)]) - 2 / (self.p - r))
 
     def with_levels_at(self, ranks: list[int], report: Report) -> tuple[Array, Array]:
         """Add the levels at ranks that the search skipped; return ``singular_values()`` and ``scree_band()``."""

@@ -184,7 +184,12 @@ class Curves:
         number then says little.
         """
         largest = ranks[-1]
-        informative = largest <= _INFORMATIVE_SHARE * len(self.test.V) and (patient or largest < _LARGEST_RANK)
+        # Without a stack the test sees no more directions than may be ranks.
+        directions, most = len(self.test.V), _LARGEST_RANK
+        if self.moments is None:
+            assert self.contexts is not None
+            directions, most = self.contexts.n_features, self.sweep.largest
+        informative = largest <= _INFORMATIVE_SHARE * directions and (patient or largest < most)
         # One fit is enough if all directions above noise replicate. Without rows the noise test decides alone.
         if self.halves is None or informative or largest <= _DENSE_END:
             self.fit_at([largest])

@@ -23,6 +23,7 @@ from ..exceptions import SmallContextsWarning, UncertainRankWarning
 from .evidence import Evidence
 from .halves import Halves
 from .leading_directions import in_directions, largest_rank, noise_directions
+from .noise_levels import shared_bound
 from .noise_test import STANDARD_DEVIATIONS, ResidualTest
 from .paper_rule import check_ranks, check_within_data
 from .rank_curves import Curves, default_ranks, thinned
@@ -259,10 +260,15 @@ def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Re
         noise = "white noise"
     if test.data is not test.whole:
         noise = "the same rows with random signs, drawn for rows within groups and for groups"
-    excess = beside(test.level(0).excess, STANDARD_DEVIATIONS, 1)
+    level = test.level(0)
+    excess = beside(level.by_spread, STANDARD_DEVIATIONS, 1)
+    pooled = ""
+    if np.isfinite(level.shared):
+        bound = shared_bound(0)
+        pooled = f"; for an axis that all share {beside(level.shared, bound, 1)}, more than {bound:g}"
     reason = (
         f"Nothing is above noise: the covariances spread no more than those of {noise} "
-        f"({excess} standard deviations; more than {STANDARD_DEVIATIONS:.0f} are required)."
+        f"({excess} standard deviations; more than {STANDARD_DEVIATIONS:.0f} are required{pooled})."
     )
     return Recommendation(0, "noise", [reason])
 

@@ -318,11 +318,11 @@ def select_rank(
 
     Two questions decide. *Is it above noise?* What is left after r components is compared with noise: in closed form,
     and with the same rows under random signs where that does not hold or the decision is close. The smallest r after
-    which the two cannot be told apart (4 standard deviations) is the number of directions above noise, and no larger
-    rank is recommended. *Does it come back in other rows?* The recommendation is
-    the largest rank up to that number at which halves of the rows agree on the components: their mean matched ``|cos|``
-    exceeds ``cos_sim_threshold``. This is the paper's rule with other rows in place of other seeds. All other criteria
-    are reported but do not decide.
+    which the two cannot be told apart (4 standard deviations; 2 to 2.5 of a more exact law for an axis that all
+    contexts share) is the number of directions above noise, and no larger rank is recommended. *Does it come back in
+    other rows?* The recommendation is the largest rank up to that number at which halves of the rows agree on the
+    components: their mean matched ``|cos|`` exceeds ``cos_sim_threshold``. This is the paper's rule with other rows in
+    place of other seeds. All other criteria are reported but do not decide.
 
     At that rank each component is judged by itself (``RankSelection.components``): by its own ``|cos|`` between halves,
     and by whether contexts differ in it.
