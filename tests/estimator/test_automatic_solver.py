@@ -212,5 +212,5 @@ def test_a_rank_that_halves_do_not_have_is_an_error(rng):
 def test_dask_is_refused_by_name(data):
     array = pytest.importorskip("dask.array")
     X, y = data
-    with pytest.raises(ValueError, match="solver='auto' fits halves of the rows, and these are on Dask"):
+    with pytest.raises(ValueError, match="solver='auto' compares solvers on rows in memory, and these are on Dask"):
         MCPCA(R, solver="auto").fit(array.from_array(X, chunks=(200, 9)), y)
