@@ -33,6 +33,7 @@ CLUSTERINGS = (
     *(("average", "euclidean"), ("ward", "euclidean")),
 )
 RANKS = (2, 3, 4, 5, 6, 7, 8)
+RESAMPLES = 200
 LABELS = {
     "loadings": "loadings of MCPCs",
     "means": "means of PCs",
@@ -111,6 +112,7 @@ def study_tree(
         tree_loadings=_topology(table, "loadings", ranks[middle]),
         tree_means=_topology(table, "means", ranks[middle]),
     )
+    report.table("support", _support(models[middle], known, Z, rows.y))
     report.figure("tree", plotting.plot_context_tree(models[middle], corrected=False))
     report.figure("distances", _draw(table, exact))
 
@@ -125,6 +127,15 @@ def _clusterings(models: list[MCPCA], known: str, Z: Array, y: Array, ranks: Seq
         right = table.groupby("features")["distance"].agg(lambda own: int((own == 0).sum()))
         rows.append({"linkage": method, "distance": metric} | {LABELS[name]: int(right[name]) for name in LABELS})
     return pd.DataFrame(rows)
+
+
+def _support(model: MCPCA, known: str, Z: Array, y: Array) -> pd.DataFrame:
+    """Return the share of resamples of the rows whose tree of loadings has each clade, those of the known tree too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IdentifiabilityWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        draws = model.bootstrap(Z, y, n=RESAMPLES, corrected=False, random_state=4)
+    return context_tree(model, corrected=False).support(draws, known)
 
 
 def _topology(table: pd.DataFrame, features: str, number: int) -> str:

@@ -232,3 +232,52 @@ def test_a_tree_remembers_its_metric(rng):
     assert analysis.context_tree(model, metric="cosine").metric == "cosine"
     assert analysis.context_tree(model, features="means", X=X, y=y, metric="euclidean").metric == "euclidean"
     assert ContextTree.from_newick("((a, b), c);").metric is None
+
+
+# Support
+
+
+@pytest.fixture(scope="module")
+def kin():
+    """Loadings of four species, of which the first two and the last two are close kin."""
+    B = np.array([[4, 0.2, 2, 0.5], [4, 0.3, 1.9, 0.5], [0.3, 3, 0.4, 2], [0.3, 3.1, 0.3, 1.2]])
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((12, 4)) / np.sqrt(12)
+    X = np.concatenate([rng.standard_normal((300, 4)) * np.sqrt(b) @ A.T for b in B])
+    X += 0.1 * rng.standard_normal(X.shape)
+    y = np.repeat(["a", "b", "c", "d"], 300)
+    return MCPCA(4, random_state=0).fit(X, y), X, y
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_support_is_the_share_of_resamples_with_a_clade(kin, corrected):
+    model, X, y = kin
+    tree = analysis.context_tree(model, corrected=corrected)
+    draws = model.bootstrap(X, y, n=12, corrected=corrected, random_state=0)
+    found = tree.support(draws, "(((a,c),b),d);").set_index("clade")
+    trees = [context_linkage(B, method="average", metric="correlation") for B in draws.loadings]
+    for clade, row in found.iterrows():
+        of = [frozenset(clade.split(", ")) in clades_of_linkage(one, list("abcd")) for one in trees]
+        assert row["support"] == pytest.approx(np.mean(of))
+    assert found.loc["a, b", "support"] == found.loc["c, d", "support"] == 1
+    assert found["in tree"].to_dict() == {"a, b": True, "c, d": True, "a, c": False, "a, b, c": False}
+    assert found["in known"].to_dict() == {"a, b": False, "c, d": False, "a, c": True, "a, b, c": True}
+    assert found.loc["a, c", "support"] == 0
+    assert list(tree.support(draws).columns) == ["clade", "in tree", "support"]
+
+
+def test_support_is_refused_where_it_says_nothing(kin):
+    model, X, y = kin
+    draws = model.bootstrap(X, y, n=2, random_state=0)
+    with pytest.raises(ValueError, match="The tree is by means; support is that of trees of loadings"):
+        analysis.context_tree(model, features="means", X=X, y=y).support(draws)
+    with pytest.raises(ValueError, match="The tree has corrected=False and the bootstrap corrected=True; make both"):
+        analysis.context_tree(model, corrected=False).support(draws)
+    with pytest.raises(ValueError, match="bootstrap has no loadings of resamples"):
+        analysis.context_tree(model).support(model)
+    some = np.isin(y, ["a", "b", "c"])
+    fewer = MCPCA(4, random_state=0).fit(X[some], y[some])
+    with pytest.raises(ValueError, match="bootstrap has 4 contexts and the tree 3; both are to be of one model"):
+        analysis.context_tree(fewer).support(draws)
+    with pytest.raises(ValueError, match="known lacks 1 of the 4 contexts"):
+        analysis.context_tree(model).support(draws, "((a,b),c);")

@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.exceptions import ConvergenceWarning
 
 from mcpca import MCPCA, IdentifiabilityWarning, decompose, nonnegative_loadings
+from mcpca.exceptions import DominantFeatureWarning
 from twins import compose, design_loadings, relative_error
 
 settings.register_profile("mcpca", max_examples=60, deadline=None, derandomize=True)
@@ -24,6 +25,7 @@ def quietly(call):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", IdentifiabilityWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", DominantFeatureWarning)
         return call()
 
 

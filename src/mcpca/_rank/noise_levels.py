@@ -19,7 +19,7 @@ the levels of another object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from .residual_sums import ResidualSums, top_pair
 # A spread above noise exceeds the null's mean by more than this many of its standard deviations. Top eigenvalues have
 # long tails, 3 chances in 10,000 beyond 4, and the search tests several levels and statistics.
 STANDARD_DEVIATIONS = 4.0
-# The same for the pooled covariance. Its law is precise, and it is asked once: 3 chances in 100 beyond 2, about as many
-# as parallel analysis with 20 draws has. Beside other directions, whose errors are part of what is left, 1 in 100.
-SHARED_DEVIATIONS = (2.0, 2.5)
 # Draws of the null at a level, in stages, and for each stage within how many standard deviations of the bound the
 # decision is open, so that the next stage follows. Before the first draw there is the closed form.
 DRAWS = (2, 8, 40)
@@ -50,24 +47,20 @@ _LEAST_REST = 1e-3  # of the variance of noise: less of a feature is outside the
 _LEAST_RELATIVE_SD = 0.01  # of the null's mean: guards against draws that happen to be nearly equal
 
 
-def shared_bound(rank: int) -> float:
-    """Return the standard deviations by which the pooled covariance has to exceed noise after ``rank`` components."""
-    return SHARED_DEVIATIONS[min(rank, 1)]
-
-
 @dataclass(frozen=True)
 class Level:
     """The spread that is left after ``rank`` components, and the mean and standard deviation of that of noise.
 
     ``shared`` is by how many standard deviations the pooled covariance of the rest exceeds noise, -inf if that was not
-    looked at.
+    looked at, and ``shared_bound`` by how many it has to.
     """
 
     rank: int
     spread: float
     null_mean: float
     null_sd: float
-    shared: float = field(default=-np.inf)
+    shared: float = -np.inf
+    shared_bound: float = np.inf
 
     @property
     def by_spread(self) -> float:
@@ -82,7 +75,7 @@ class Level:
     @property
     def above_noise(self) -> bool:
         """Whether structure is left."""
-        return self.by_spread > STANDARD_DEVIATIONS or self.shared > shared_bound(self.rank)
+        return self.by_spread > STANDARD_DEVIATIONS or self.shared > self.shared_bound
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from ..exceptions import SmallContextsWarning, UncertainRankWarning
 from .evidence import Evidence
 from .halves import Halves
 from .leading_directions import in_directions, largest_rank, noise_directions
-from .noise_levels import shared_bound
 from .noise_test import STANDARD_DEVIATIONS, ResidualTest
 from .paper_rule import check_ranks, check_within_data
 from .rank_curves import Curves, default_ranks, thinned
@@ -264,7 +263,7 @@ def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Re
     excess = beside(level.by_spread, STANDARD_DEVIATIONS, 1)
     pooled = ""
     if np.isfinite(level.shared):
-        bound = shared_bound(0)
+        bound = level.shared_bound
         pooled = f"; for an axis that all share {beside(level.shared, bound, 1)}, more than {bound:g}"
     reason = (
         f"Nothing is above noise: the covariances spread no more than those of {noise} "

@@ -19,11 +19,15 @@ import numpy as np
 
 from .._utils.types import Array
 from .noise_law import pooled_top_of_noise
-from .noise_levels import DRAWS, OPEN_AFTER, OPEN_BY_LAW, STANDARD_DEVIATIONS, NoiseLevels, of_draws, shared_bound
+from .noise_levels import DRAWS, OPEN_AFTER, OPEN_BY_LAW, STANDARD_DEVIATIONS, NoiseLevels, of_draws
 from .null_draws import share_left
 from .residual_sums import top_pair
 
 _MOST = 20  # directions that are taken out at most
+# Standard deviations above noise that are asked for. The law is precise, and it is asked once: 3 chances in 100 beyond
+# 2, about as many as parallel analysis with 32 draws has. Beside other directions, whose errors are part of what is
+# left, 1 in 100.
+_BOUNDS = (2.0, 2.5)
 
 
 def shared_directions(levels: NoiseLevels, r: int, *, least: float = 0.0) -> int:
@@ -34,17 +38,23 @@ def shared_directions(levels: NoiseLevels, r: int, *, least: float = 0.0) -> int
     found = 0
     while found < _MOST and r + found < levels.largest and not levels.is_empty(r + found):
         rank = r + found
-        bound = max(least, shared_bound(rank))
-        if rank and not levels.trusts_law:
-            # Long rows make the errors of directions that were found large, and signs do not keep these.
-            bound = max(bound, STANDARD_DEVIATIONS)
+        bound = max(least, _bound(levels, rank))
         excess, direction = shared_excess(levels, rank, bound)
-        levels.levels[rank] = replace(levels.known(rank), shared=excess)
+        levels.levels[rank] = replace(levels.known(rank), shared=excess, shared_bound=bound)
         if excess <= bound:
             break
         levels.insert(rank, direction)
         found += 1
     return found
+
+
+def _bound(levels: NoiseLevels, rank: int) -> float:
+    """Return the standard deviations by which the pooled covariance has to exceed noise after ``rank`` components."""
+    # Noise in principal components, or along chosen directions, is as unequal as the features make it, which the law
+    # does not know. Long rows make the errors of directions that were found large, and signs do not keep these.
+    if levels.null.isotropic or (rank and not levels.trusts_law):
+        return STANDARD_DEVIATIONS
+    return _BOUNDS[min(rank, 1)]
 
 
 def shared_excess(levels: NoiseLevels, r: int, bound: float) -> tuple[float, Array]:

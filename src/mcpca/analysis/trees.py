@@ -22,6 +22,7 @@ from ..context_tree import context_linkage
 from ._rows import FittedRows, read_rows, rows_are_given, same_contexts
 from ._tables import pandas
 from .newick import (
+    Clades,
     clades_of_linkage,
     clades_of_newick,
     linkage_of_clades,
@@ -54,6 +55,10 @@ class ContextTree(Shown):
         Which loadings these were, in words; None if contexts were compared by PCs.
     metric : str or None
         How; None for a known tree, whose heights are levels.
+    method : str or None
+        The linkage; None for a known tree.
+    corrected : bool or None
+        Whether noise was taken out of the loadings; None if contexts were compared by PCs.
     """
 
     contexts: list[str]
@@ -61,6 +66,8 @@ class ContextTree(Shown):
     features: str
     loadings: str | None = None
     metric: str | None = None
+    method: str | None = None
+    corrected: bool | None = None
 
     def _words(self) -> list[str]:
         if self.features == _KNOWN:
@@ -104,6 +111,62 @@ class ContextTree(Shown):
         """Return the tree in Newick format, with branch lengths."""
         return newick_of_linkage(self.linkage, self.contexts)
 
+    def support(self, bootstrap: Any, known: str | None = None) -> Any:
+        """Return how many resamples of the rows have each clade of this tree of loadings (Felsenstein's support).
+
+        Parameters
+        ----------
+        bootstrap : Bootstrap
+            What ``model.bootstrap(X, y)`` returned for the model of this tree, with the same ``corrected``. Loadings of
+            every resample are clustered as these were.
+        known : str, optional
+            A known tree in Newick format whose leaves include the contexts; "in known" then says which clades it has,
+            and clades that only it has are added.
+
+        Returns
+        -------
+        DataFrame
+            A row for each clade of two or more contexts but all: "clade", its contexts joined by commas, "in tree",
+            with ``known`` "in known", and "support", the share of resamples that have it.
+        """
+        if self.corrected is None:
+            raise ValueError(f"The tree is by {self.features}; support is that of trees of loadings.")
+        draws = getattr(bootstrap, "loadings", None)
+        if draws is None or np.ndim(draws) != 3:
+            raise ValueError(
+                "bootstrap has no loadings of resamples; pass what model.bootstrap(X, y) returned, not one read from a "
+                "file."
+            )
+        if draws.shape[1] != len(self.contexts):
+            raise ValueError(
+                f"bootstrap has {draws.shape[1]} contexts and the tree {len(self.contexts)}; both are to be of one "
+                "model."
+            )
+        if bool(bootstrap.corrected) != self.corrected:
+            raise ValueError(
+                f"The tree has corrected={self.corrected} and the bootstrap corrected={bootstrap.corrected}; make both "
+                "alike."
+            )
+        assert self.method is not None
+        assert self.metric is not None
+        counts: dict[frozenset[str], int] = {}
+        for B in draws:
+            linkage = context_linkage(B, method=self.method, metric=self.metric)
+            for clade in clades_of_linkage(linkage, self.contexts):
+                counts[clade] = counts.get(clade, 0) + 1
+        own = clades_of_linkage(self.linkage, self.contexts)
+        right = None if known is None else self._clades_of(known)
+        place = {name: i for i, name in enumerate(self.contexts)}
+        named = [sorted(clade, key=place.__getitem__) for clade in own | (right or set())]
+        records = []
+        for names in sorted(named, key=lambda names: (len(names), [place[name] for name in names])):
+            clade = frozenset(names)
+            record: dict[str, Any] = {"clade": ", ".join(names), "in tree": clade in own}
+            if right is not None:
+                record["in known"] = clade in right
+            records.append(record | {"support": counts.get(clade, 0) / len(draws)})
+        return pandas().DataFrame(records)
+
     def distance(self, known: str, *, rooted: bool = True, normalized: bool = False) -> float:
         """Return Robinson and Foulds' distance to a known tree: the number of clades that only one of the two has.
 
@@ -117,16 +180,9 @@ class ContextTree(Shown):
         normalized : bool
             Divide by the number of clades (or splits) of both trees: from 0, the same, to 1, none in common.
         """
-        clades, leaves = clades_of_newick(known)
-        missing = [name for name in self.contexts if name not in leaves]
-        if missing:
-            raise ValueError(
-                f"known lacks {len(missing)} of the {len(self.contexts)} contexts among its leaves: {quoted(missing)}; "
-                f"it has {quoted(leaves)}. Use the names of the contexts."
-            )
         # Clades of the tree of contexts and of the known one, both over the contexts alone.
         tree_clades = clades_of_linkage(self.linkage, self.contexts, levels=self.features == _KNOWN)
-        known_clades = restricted(clades, self.contexts)
+        known_clades = self._clades_of(known)
         distance = robinson_foulds(tree_clades, known_clades, self.contexts, rooted=rooted)
         if not normalized:
             return distance
@@ -135,6 +191,17 @@ class ContextTree(Shown):
             known_clades = splits(known_clades, self.contexts)
         # Trees of few contexts may have no clade or split at all: 0 / 1.
         return distance / max(len(tree_clades) + len(known_clades), 1)
+
+    def _clades_of(self, known: str) -> Clades:
+        """Return the clades of a known tree over the contexts alone."""
+        clades, leaves = clades_of_newick(known)
+        missing = [name for name in self.contexts if name not in leaves]
+        if missing:
+            raise ValueError(
+                f"known lacks {len(missing)} of the {len(self.contexts)} contexts among its leaves: {quoted(missing)}; "
+                f"it has {quoted(leaves)}. Use the names of the contexts."
+            )
+        return restricted(clades, self.contexts)
 
 
 def context_tree(
@@ -286,7 +353,8 @@ class _PCFeatures:
 
 def _tree_of_loadings(fit: Fitted, corrected: bool, method: str, metric: str) -> ContextTree:
     compared = fit.compared(corrected)
-    return replace(_tree(fit, compared.values, "loadings", method, metric), loadings=compared.words)
+    tree = _tree(fit, compared.values, "loadings", method, metric)
+    return replace(tree, loadings=compared.words, corrected=corrected)
 
 
 def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -> ContextTree:
@@ -295,4 +363,4 @@ def _tree(fit: Fitted, values: Array, features: str, method: str, metric: str) -
     if values.shape[1] < 2 and metric == "correlation":
         raise ValueError("One MCPC or PC has no correlation over contexts; take more, or metric='euclidean'.")
     linkage = context_linkage(values, method=method, metric=metric)
-    return ContextTree(list(fit.contexts), linkage, features, metric=metric)
+    return ContextTree(list(fit.contexts), linkage, features, metric=metric, method=method)
