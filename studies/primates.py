@@ -132,8 +132,8 @@ def _clusterings(models: list[MCPCA], known: str, Z: Array, y: Array, ranks: Seq
 def _support(model: MCPCA, known: str, Z: Array, y: Array) -> pd.DataFrame:
     """Return the share of resamples of the rows whose tree of loadings has each clade, those of the known tree too."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IdentifiabilityWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        # The resamples are as short of rows as the rows themselves, of which readers are told.
+        warnings.simplefilter("ignore", UserWarning)
         draws = model.bootstrap(Z, y, n=RESAMPLES, corrected=False, random_state=4)
     return context_tree(model, corrected=False).support(draws, known)
 
