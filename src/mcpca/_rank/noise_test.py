@@ -37,7 +37,7 @@ from .._utils.types import Array, Report
 from .grouped_rows import GroupedRows
 from .noise_levels import DRAWS, STANDARD_DEVIATIONS, Level, NoiseLevels
 from .noise_scale import noise_scale, whole_scale
-from .noise_units import after_the_search, explained_by_units, is_clear
+from .noise_units import after_the_search, before_the_search, explained_by_units, is_clear
 from .null_draws import NullDraws, ScaledMoments, square, uncorrelated, with_planted_factor
 from .residual_sums import LEADING, SMALL, ResidualSums
 from .shared_axes import shared_directions
@@ -168,7 +168,11 @@ class ResidualTest:
         return found
 
     def _directions(self, *, refit: bool = True) -> int:
-        self._first_look()
+        # Well below all axes, if there are not more than half as many as features.
+        deep = min(_DEEP if self.p <= SMALL else LEADING, self.p // 2, self.data_rank // 2)
+        if refit:
+            self.levels_in_units = before_the_search(self.levels_in_units, deep) or self.levels_in_units
+        self._first_look(deep)
         together = self._in_all_contexts()
         if refit:
             other = after_the_search(self.levels_in_units, together)
@@ -185,9 +189,8 @@ class ResidualTest:
         single = single_directions(levels.sums, levels.null, sizes, self.together, levels.largest - self.together)
         return int(self.together + single)
 
-    def _first_look(self) -> None:
+    def _first_look(self, deep: int) -> None:
         """Look at the sizes of rows if eigenvalues vary more than those of Gaussian noise, well below all axes."""
-        deep = min(_DEEP if self.p <= SMALL else LEADING, self.p // 2, self.data_rank // 2)
         heavy = self.null.isotropic or _HEAVY - 1 < self.levels_in_units.misfit(deep) < _NOT_NOISE
         if self.null.contexts is not None and heavy:
             self.levels_in_units.look_at_sizes()

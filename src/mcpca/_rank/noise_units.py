@@ -6,8 +6,9 @@ noise of variances u_j leaves ``sum_l P_jl^2 u_l`` of feature j: a linear system
 Contexts have ``t_i = tr P S_i P / (p - r)`` there, which should be 1, too. Where they are not, levels are looked at
 again in units that make them so; where the law then fits worse than before, units stay.
 
-Two uses: outside the directions that the search has found, which is then repeated; and outside fewer of them, to ask
-whether weak ones were features with more noise than others.
+Three uses: outside many directions before the search, which many axes would otherwise lead too far; outside those that
+the search has found, which is then repeated; and outside fewer of them, to ask whether weak ones were features with
+more noise than others.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ def _sizes_of_features(levels: NoiseLevels, r: int) -> Array | None:
     ratio[known] = np.clip(np.linalg.solve(squared[np.ix_(known, known)], left), 0.05, 20)
     chance = np.sqrt(2 / float(levels.freedom.sum())) / float(np.sqrt(np.diag(squared)).mean())
     return np.asarray(np.sqrt(ratio)) if float(np.std(ratio)) > _BEYOND_CHANCE * chance else None
+
+
+def before_the_search(levels: NoiseLevels, deep: int) -> NoiseLevels | None:
+    """Return the levels in units by what is outside ``deep`` directions, if that is noise; None if it is not."""
+    if levels.is_empty(deep) or abs(levels.misfit(deep)) > _CLEAN:
+        return None
+    other = refitted(levels, deep)
+    return other if other is not None and abs(other.misfit(deep)) <= _CLEAN else None
 
 
 def after_the_search(levels: NoiseLevels, rank: int) -> NoiseLevels | None:
