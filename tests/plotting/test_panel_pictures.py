@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from pictures import BASELINE, LARGEST, TOLERANCE, check_picture, picture_distance, plain_style, save_picture
-from planted_maps import CONTEXTS, B, axes_of, planted_model
+from pictures import BASELINE, LARGEST, TOLERANCE, axes, check_picture, picture_distance, plain_style, save_picture
+from planted_maps import axes_of, planted_model, rearranged_model
 
 from mcpca import RankChoice
 from mcpca.analysis import Association, PCAComparison, Survival, temporal_order
@@ -40,9 +40,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def other():
-    """Another model: its loadings are elsewhere, and so are all numbers that are made of them below."""
-    rng = np.random.default_rng(3)
-    return planted_model(rng.permuted(B, axis=None).reshape(B.shape), CONTEXTS[::-1], noise=0.4)
+    return rearranged_model()
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +48,6 @@ def _plain():
     with plain_style():
         yield
     plt.close("all")
-
-
-def axes(left=0.8, right=0.9, below=0.7, above=0.3, width=4.0, height=3.0):
-    """Axes at a fixed place, margins in inches: a layout would move them with the width of letters."""
-    box = (left / width, below / height, 1 - (left + right) / width, 1 - (below + above) / height)
-    return plt.figure(figsize=(width, height)).add_axes(box)
 
 
 def numbers(model, *shape):

@@ -7,8 +7,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from pictures import BASELINE, LARGEST, TOLERANCE, check_picture, picture_distance, plain_style, save_picture
-from planted_maps import CONTEXTS, B, planted_model
+from pictures import BASELINE, LARGEST, TOLERANCE, axes, check_picture, picture_distance, plain_style, save_picture
+from planted_maps import CONTEXTS, planted_model, rearranged_model
 from test_ranks import selection
 from test_solver_comparison import comparison
 
@@ -39,9 +39,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def other():
-    """Another model: contexts and MCPCs are no longer where they were."""
-    rng = np.random.default_rng(3)
-    return planted_model(rng.permuted(B, axis=None).reshape(B.shape), CONTEXTS[::-1], noise=0.4)
+    return rearranged_model()
 
 
 @pytest.fixture(autouse=True)
@@ -49,12 +47,6 @@ def _plain():
     with plain_style():
         yield
     plt.close("all")
-
-
-def axes(left=0.8, right=0.9, below=0.7, above=0.3, width=4.0, height=3.0):
-    """Axes at a fixed place, margins in inches: a layout would move them with the width of letters."""
-    box = (left / width, below / height, 1 - (left + right) / width, 1 - (below + above) / height)
-    return plt.figure(figsize=(width, height)).add_axes(box)
 
 
 def many(model):

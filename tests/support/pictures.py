@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import matplotlib.image
+import matplotlib.pyplot as plt
 import matplotlib.style
 import numpy as np
 import PIL.Image
@@ -25,6 +26,12 @@ _SQUARE = 9  # pixels
 def plain_style():
     """Matplotlib's own settings, as a context; letters without hints, which versions follow differently."""
     return matplotlib.style.context(["default", {"text.hinting": "none"}])
+
+
+def axes(left=0.8, right=0.9, below=0.7, above=0.3, width=4.0, height=3.0):
+    """Axes at a fixed place, margins in inches: a layout would move them with the width of letters."""
+    box = (left / width, below / height, 1 - (left + right) / width, 1 - (below + above) / height)
+    return plt.figure(figsize=(width, height)).add_axes(box)
 
 
 def check_picture(figure, name, folder=BASELINE):

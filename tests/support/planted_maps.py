@@ -35,3 +35,9 @@ def planted_model(B=B, contexts=CONTEXTS, noise=0.02, p=36):
     floor = noise * np.arange(len(B))[:, None, None] * np.eye(p)
     S = np.einsum("pr,kr,qr->kpq", A, B, A) + floor
     return MCPCA(B.shape[1], random_state=0).fit_covariances(S, context_names=list(contexts))
+
+
+def rearranged_model():
+    """Return another fit: contexts and MCPCs are no longer where they were, nor is anything made of their numbers."""
+    rng = np.random.default_rng(3)
+    return planted_model(rng.permuted(B, axis=None).reshape(B.shape), CONTEXTS[::-1], noise=0.4)
