@@ -30,6 +30,7 @@ N_TOP = 200  # sentences, as in the paper's Fig. 4E-F
 FEWEST = 10  # sentences with a word after "human" for it to count
 SHOWN = 3  # sentences at each pole on the page
 LONGEST = 160  # characters of a sentence on the page
+BACK = 0.8  # mean |cos| between halves above which an axis comes back
 FORMS = ("fiction", "science")
 
 
@@ -62,7 +63,7 @@ def study_word(rows: Rows, report: Report, permutations: int) -> None:
     period = np.array([int(name.rsplit(" ", 1)[1]) for name in contexts])
     if set(form) != set(FORMS):
         raise ValueError(f"Forms are {sorted(set(form))}; the study compares {list(FORMS)}.")
-    again = model.replicability(rows.X, rows.y, random_state=0)
+    again = model.replicability(rows.X, rows.y, n_splits=20, random_state=0)
     selection = select_rank(rows.X, rows.y, criteria=(), random_state=0)
     works = about.groupby(rows.y)["work"].agg(["nunique", lambda own: own.value_counts(normalize=True).iloc[0]])
     report.add(
@@ -230,9 +231,16 @@ def next_words(model: MCPCA, rows: Rows) -> pd.DataFrame:
 
 
 def _chosen_axis(table: pd.DataFrame) -> str | None:
-    """Return the MCPC of both forms that comes back best in halves; None where there is none."""
+    """Return, of the MCPCs of both forms that come back, the one that PCA sees least; None without one of both forms.
+
+    Where none comes back, the one that does so best.
+    """
     both = table[(table["forms"] == "both")]
-    return None if both.empty else str(both.loc[both["halves, cos"].idxmax(), "MCPC"])
+    if both.empty:
+        return None
+    back = both[both["halves, cos"] > BACK]
+    chosen = both["halves, cos"].idxmax() if back.empty else back["best pooled PC, cos"].idxmin()
+    return str(both.loc[chosen, "MCPC"])
 
 
 def _one_axis(
