@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from .._solvers.loadings import solve_loadings
 from .._utils.arguments import as_generator, check_integer, check_rank
 from .._utils.progress import reporting, silent
 from .naive import NAIVE
+
+if TYPE_CHECKING:
+    from ..baselines import Method
 
 # Those of MCPCA.
 _TOL = 1e-7
@@ -131,10 +134,8 @@ def compare_solvers(
     with reporting(verbose, "comparison of solvers") as report:
         contexts = _contexts(X, y, groups, batch, covariates)
         r = check_rank(r, contexts.n_features, "r")
-        for name in methods:
-            from ..baselines import METHODS  # late: only who compares needs them
-
-            METHODS[name].check(len(contexts.names), {})
+        for method in methods.values():
+            method.check(len(contexts.names), {})
         contexts, e = in_range(contexts)
         candidates = _distinct(of_solvers(choices, r, tol=_TOL, max_iter=_MAX_ITER, weights=None))
         candidates += [_baseline(name, r) for name in methods]
@@ -229,21 +230,22 @@ def _distinct(candidates: list[Candidate]) -> list[Candidate]:
     return list({candidate.name: candidate for candidate in candidates}.values())
 
 
-def _methods(names: Sequence[Any]) -> list[str]:
+def _methods(names: Sequence[Any]) -> dict[str, Method]:
+    """Return the baselines of these names, each once."""
     from ..baselines import METHODS  # late: only who compares needs them
 
     unknown = [name for name in names if not isinstance(name, str) or name not in METHODS]
     if unknown:
         raise ValueError(f"baselines has {unknown[0]!r}, which is unknown; choose from {', '.join(METHODS)}.")
-    return list(dict.fromkeys(names))
+    return {name: METHODS[name] for name in names}
 
 
 def _baseline(name: str, r: int) -> Candidate:
+    from ..baselines import run  # late: only who compares needs them
+
     def fit(half: Half, rng: np.random.Generator) -> Prediction:
         # Covariances have nuisance removed, rows have not; with either a method finds the same otherwise.
         rows: Any = half.array if half.rows.nuisance is not None else half.rows.without_annotations()
-        from ..baselines import run  # late: only who compares needs them
-
         A = run(name, rows, r, random_state=rng, verbose=False).components
         along = half.variances_along(A)
         if r == len(A):
