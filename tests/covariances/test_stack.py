@@ -76,7 +76,8 @@ def test_copies_have_the_precision_that_they_need(rng, S):
 @pytest.mark.usefixtures("chunk")
 def test_the_basis_is_that_of_a_singular_value_decomposition(S):
     left, sigma, _ = np.linalg.svd(np.hstack(list(S.astype(np.float64))), full_matrices=False)
-    vectors, values, residual = CovarianceStack(S).basis(5, 3)
+    vectors, values, residual, error = CovarianceStack(S).basis(5, 3)
+    assert error is None
     np.testing.assert_allclose(values, sigma[:5], rtol=1e-10)
     np.testing.assert_allclose(np.abs(np.sum(vectors * left[:, :5], axis=0)), 1, rtol=1e-8)
     assert residual == 0

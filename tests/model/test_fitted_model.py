@@ -29,6 +29,7 @@ ATTRIBUTES = {
     "n_iter": "n_iter_",
     "n_passes": "n_passes_",
     "basis_residual": "basis_residual_",
+    "basis_error": "basis_error_",
     "feature_names": "feature_names_in_",
     "facets": "_facets",
     "score_moments": "_score_moments",

@@ -228,6 +228,7 @@ def test_arrays_that_no_model_has(saved, name, change, message):
         {"n_iter": "many"},
         {"n_passes": []},
         {"basis_residual": "small"},
+        {"basis_error": "small"},
     ],
 )
 def test_headers_that_no_model_has(saved, changed):

@@ -22,6 +22,7 @@ from .device_rows import device_covariances, is_on_device, rows_on_host
 from .interface import Covariances
 from .nuisance import NuisanceFactors, nuisance_factors
 from .passes import Passes, check_rows_on_file
+from .row_groups import loaded_if_small
 from .scaling import in_range, scaled_rows, stack_in_range
 from .stack import as_stack
 from .streamed import StreamedCovariances
@@ -124,11 +125,16 @@ def fit_data_of_covariances(
     return FitData(as_stack(S), moments.contexts, means, counts, contexts, moments, exponent + e, nuisance)
 
 
-def fit_data_of_rows(contexts: Contexts, r: int | None, tol: float, report: Report, checkpoint: Checkpoint) -> FitData:
-    """Return the data of a fit to rows: after the first pass over them, or with covariances formed."""
+def fit_data_of_rows(
+    contexts: Contexts, r: int | None, tol: float | None, report: Report, checkpoint: Checkpoint
+) -> FitData:
+    """Return the data of a fit to rows: after the first pass over them, or with covariances formed.
+
+    ``tol`` is that of a basis found by passes, None for what the rows can tell.
+    """
     if is_on_device(contexts) or not by_passes(contexts, r):
         return _with_formed_covariances(contexts, report)
-    contexts, e = in_range(contexts)
+    contexts, e = in_range(loaded_if_small(contexts, report))
     # The sketch is as wide as the first block of the basis will be. If the rank is not known yet, the sketch is cut or
     # padded once it is (``StreamedCovariances.basis``).
     rank = r or _TYPICAL_RANK

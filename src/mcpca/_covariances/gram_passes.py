@@ -22,6 +22,7 @@ from .._data.contexts import Contexts
 from .._data.projection import offset_scores
 from .._utils.types import Array
 from .gram import Gram, GramInParts
+from .kernels import SquareLengths, with_row_squares
 from .pass_results import PassResults
 from .passes import Passes, run_pass, run_pass_on_workers
 from .row_groups import memory_limit
@@ -115,13 +116,15 @@ def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotal
     return totals
 
 
-def multiply_and_sum_rows(contexts: Contexts, passes: Passes, gram: Gram) -> tuple[GramTotals, Array]:
-    """Run the pass for contexts that all fit into memory, and return the sums of their rows (k, p) as well."""
-    row_sums = np.zeros((len(contexts.names), contexts.n_features))
+def multiply_and_sum_rows(contexts: Contexts, passes: Passes, gram: Gram) -> tuple[GramTotals, Array, Array]:
+    """Run the pass for contexts that all fit into memory; also return sums of their rows (k, p) and of squares (k,)."""
+    k = len(contexts.names)
+    row_sums = np.zeros((k, contexts.n_features))
+    squares = np.zeros((k, 1))
     sums = _zeros(gram)
-    every = np.arange(len(contexts.names))
-    run_pass(contexts, passes, "means and basis", gram.with_row_sums, [*sums, row_sums], whole=every)
-    return GramTotals(*sums), row_sums
+    kernel = partial(with_row_squares, gram.with_row_sums, SquareLengths(), len(sums) + 1)
+    run_pass(contexts, passes, "means and basis", kernel, [*sums, row_sums, squares], whole=np.arange(k))
+    return GramTotals(*sums), row_sums, squares[:, 0]
 
 
 def _zeros(gram: Gram) -> list[Array]:

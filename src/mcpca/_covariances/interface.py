@@ -20,13 +20,15 @@ class Basis(NamedTuple):
     """Top left singular vectors U (p, q) of ``[S_1 ... S_k]`` and their singular values (q,).
 
     ``residual`` certifies the first r of them: the largest ``||G u - w u||`` of ``G = sum_i S_i S_i``, as a share of
-    the r-th eigenvalue of G. It is 0 where they come from a decomposition that is exact up to rounding.
+    the r-th eigenvalue of G. It is 0 where they come from a decomposition that is exact up to rounding. ``error`` is
+    about their largest error in standard errors, where that was the goal (``sampling_limits``), and None elsewhere.
     """
 
     # (p, q), orthonormal; singular values (q,) in descending order.
     vectors: Array
     singular_values: Array
     residual: float
+    error: float | None = None
 
 
 class Covariances(Protocol):

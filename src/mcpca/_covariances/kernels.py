@@ -89,12 +89,12 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
 class SquareLengths:
     """Squared lengths of rows, ``sum_f w_f (x_f - m_if)^2`` of dense and ``sum_f w_f x_f^2`` of sparse ones.
 
-    ``means`` (k, p), ``weights`` w (p,) or None for 1. Summed over a context, the two differ by ``n_i sum_f w_f
-    m_if^2``.
+    ``means`` (k, p) or None for 0, ``weights`` w (p,) or None for 1. Summed over a context, the two differ by ``n_i
+    sum_f w_f m_if^2``.
     """
 
-    means: Array
-    weights: Array | None
+    means: Array | None = None
+    weights: Array | None = None
 
     def of(self, X: Any, codes: Array) -> Array:
         """Return the squared lengths (n,) in float64; memory O(nnz), or that of a chunk of dense rows."""
@@ -109,7 +109,7 @@ class SquareLengths:
             if filled.any():
                 lengths[filled] = np.add.reduceat(squares, X.indptr[:-1][filled])
             return lengths
-        weights = np.ones(self.means.shape[1]) if self.weights is None else self.weights
+        weights = np.ones(X.shape[1]) if self.weights is None else self.weights
         step = max(1, _CENTRED_NUMBERS // X.shape[1])
         lengths = np.empty(len(X))
         for i in range(0, len(X), step):
@@ -117,7 +117,7 @@ class SquareLengths:
         return lengths
 
     def _of_dense(self, X: Array, codes: Array, weights: Array) -> Array:
-        centred = X - self.means[codes]
+        centred = X.astype(np.float64, copy=False) if self.means is None else X - self.means[codes]
         return np.asarray(np.einsum("np,np,p->n", centred, centred, weights, optimize=True))
 
 

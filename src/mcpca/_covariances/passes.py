@@ -73,14 +73,15 @@ class PassLedger:
 class Passes:
     """The settings that all passes of a fit share, and the three objects that change as it proceeds.
 
-    Settings are ``report``, the callback for progress, and ``tol``, the tolerance of the basis. What changes are
+    Settings are ``report``, the callback for progress, and ``tol``, the tolerance of the basis, or None for what the
+    rows can tell (``sampling_limits``). What changes are
     ``checkpoint``, which outlives the process; ``ledger``, the count of passes; and ``room``, the buffer in which rows
     of whole contexts are gathered, reused from pass to pass.
     """
 
     report: Report
     checkpoint: Checkpoint
-    tol: float
+    tol: float | None
     ledger: PassLedger = field(default_factory=PassLedger)
     room: Room = field(default_factory=Room)
 

@@ -23,8 +23,8 @@ from sklearn import get_config
 from .._data.blocks import Room
 from .._data.contexts import Contexts
 from .._data.labels import as_numbers
-from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
-from .._utils.types import Array
+from .._data.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, Source, as_source
+from .._utils.types import Array, Report
 
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
@@ -66,6 +66,20 @@ class _Segment(NamedTuple):
 def memory_limit() -> int:
     """Return how many bytes of rows may be gathered at a time: scikit-learn's ``working_memory``."""
     return int(float(get_config()["working_memory"]) * 2**20)
+
+
+def loaded_if_small(contexts: Contexts, report: Report) -> Contexts:
+    """Return contexts with their rows in memory if files hold them and all fit into ``memory_limit()``, else as is.
+
+    Passes gather that many bytes of rows at a time in any case, and so need not read them again.
+    """
+    on_disk = {id(source): source for source in contexts.sources if isinstance(source, (*ON_DISK, CSCDiskSource))}
+    if not on_disk or sum(source.nbytes for source in on_disk.values()) > memory_limit():
+        return contexts
+    report("reading rows", 0, 1)
+    here = {key: as_source(source.gather(slice(0, source.shape[0])), "X") for key, source in on_disk.items()}
+    report("reading rows", 1, 1)
+    return replace(contexts, sources=[here.get(id(source), source) for source in contexts.sources])
 
 
 def all_rows(contexts: Contexts) -> Iterator[Group]:

@@ -1,4 +1,4 @@
-"""A sample of the rows on disk, loaded into memory.
+"""A sample of the rows, loaded into memory.
 
 ``StreamedCovariances`` takes its first look at one: the leading directions of the sample are a good start for those of
 all rows, at a fraction of the cost of a pass.
@@ -32,14 +32,14 @@ class RowSample(NamedTuple):
 
 
 def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
-    """Return a share of the rows on disk, in equally spaced runs, which costs about that share of a reading.
+    """Return a share of the rows, in equally spaced runs, which costs about that share of a reading.
 
-    None if rows are in memory, if single rows cannot be read, if the sample would have fewer than ``least`` rows, or if
-    some of its values are not finite.
+    None if single rows cannot be read, if the sample would have fewer than ``least`` rows, or if some of its values are
+    not finite.
     """
-    # Contexts of one matrix share their source. Rows in memory need no sample: passes over them are cheap.
+    # Contexts of one matrix share their source.
     sources = list({id(source): source for source in contexts.sources}.values())
-    if contexts.resampled or not all(isinstance(source, ON_DISK) for source in sources):
+    if contexts.resampled or not all(source.in_memory or isinstance(source, ON_DISK) for source in sources):
         return None
     n_bytes = sum(source.nbytes for source in sources)
     # The sample stays in memory while its leading directions are found.

@@ -35,10 +35,13 @@ from .pass_results import PassMemory, PassResults
 from .passes import Kernel, Passes, run_pass
 from .row_groups import memory_limit
 from .row_sample import sample_of
+from .sampling_limits import SHARE, SamplingGoal
 
 # Bound on the products, and so on the passes, for one basis. If the scree drops at the rank, two to ten suffice; if it
 # is flat there, no answer exists to converge to, and Lanczos usually stops by itself when products no longer help.
 _MOST_PRODUCTS = 40
+# Tolerance of a basis if none is given and its rows cannot tell what would do: that of a fit in memory.
+_TOL = 1e-7
 # Share of the rows on disk that the first look reads. A larger sample costs more of a pass; a smaller one gives
 # directions that are further from the answer, so that more passes follow.
 _SAMPLE_SHARE = 1 / 16
@@ -73,6 +76,8 @@ class StreamedCovariances:
         A first approximation of the leading directions, from the pass that found the means.
     weights : ndarray (k,)
         Factors of the covariances.
+    squares : ndarray (k,) or None
+        Sums of squared lengths of the rows, which are not centred; None if the first pass found the means only.
     scale : ndarray (p,) or None
         Factors of the features.
     nuisance : NuisanceFactors or None
@@ -89,6 +94,7 @@ class StreamedCovariances:
     means: Array
     sketch: Array
     weights: Array
+    squares: Array | None = None
     scale: Array | None = None
     nuisance: NuisanceFactors | None = None
     _memory: PassMemory = field(default_factory=PassMemory)
@@ -134,12 +140,13 @@ class StreamedCovariances:
         gram = Gram(
             block.directions.astype(dtype), block.s, factors, None, block.seen.astype(dtype), _downdate(nuisance, dtype)
         )
-        totals, row_sums = multiply_and_sum_rows(contexts, passes, gram)
+        totals, row_sums, squares = multiply_and_sum_rows(contexts, passes, gram)
         # Both the product, which ``basis`` need not repeat, and the core of V.
         results = learned(PassResults(), block, totals).with_products(V, totals.product)
         passes.room.clear()
         means = row_sums / contexts.n_samples[:, None]
-        return cls(contexts, passes, means, totals.product, ones, nuisance=nuisance, _memory=PassMemory(results))
+        memory = PassMemory(results)
+        return cls(contexts, passes, means, totals.product, ones, squares, nuisance=nuisance, _memory=memory)
 
     @classmethod
     def _with_sketch(cls, contexts: Contexts, guess: _FirstGuess, passes: Passes) -> StreamedCovariances:
@@ -158,7 +165,9 @@ class StreamedCovariances:
         )
         row_sums = np.zeros((k, p))
         uncentred = np.zeros((p, directions.shape[1]))
-        run_pass(contexts, passes, "means", kernel, [row_sums, uncentred])
+        squares = np.zeros((k, 1))
+        both = partial(kernels.with_row_squares, kernel, kernels.SquareLengths(), 2)
+        run_pass(contexts, passes, "means", both, [row_sums, uncentred, squares])
         means = row_sums / contexts.n_samples[:, None]
         # The means were not known during the pass. Correcting for them afterwards loses digits if they are large, which
         # does little harm: the sketch affects the number of passes that follow, and not what they converge to.
@@ -166,7 +175,7 @@ class StreamedCovariances:
         nuisance = _nuisance(contexts, passes)
         if nuisance is not None:
             sketch -= nuisance.combine(directions, mixture)
-        return cls(contexts, passes, means, sketch, np.ones(k), nuisance=nuisance)
+        return cls(contexts, passes, means, sketch, np.ones(k), squares[:, 0], nuisance=nuisance)
 
     @classmethod
     def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> _FirstGuess | None:
@@ -175,7 +184,7 @@ class StreamedCovariances:
         if sample is None:
             return None
         passes.report("a first look", 0, 1)
-        rows = cls.of(sample.contexts, width, Passes.silent())  # rows in memory: no further sample is taken
+        rows = cls._with_sketch(sample.contexts, _random_guess(sample.contexts, width), Passes.silent())
         # Of sum_i S_i and not of G: under the model both have the span of A, and the former takes one product for rows
         # in any order. Lanczos narrows its blocks on the way, and the weights with them.
         equal_weights = np.ones((len(sample.chosen), width))
@@ -232,10 +241,30 @@ class StreamedCovariances:
             product = self.known.product(V)  # the first pass may have multiplied the first block already
             return self._gram_times(V) if product is None else product
 
-        top = eigenbasis.top_eigenvectors(times, start, q, r, tol=self.passes.tol, eps=eps, most=_MOST_PRODUCTS)
+        tol = self.passes.tol
+        top = eigenbasis.top_eigenvectors(
+            times,
+            start,
+            q,
+            r,
+            tol=_TOL if tol is None else tol,
+            goal=self._goal(r) if tol is None else None,
+            eps=eps,
+            most=_MOST_PRODUCTS,
+        )
         self.passes.room.clear()  # later passes take rows in any order, and gather none
+        error = SHARE * top.excess if tol is None else None
         # G = M M^T for M = [S_1 ... S_k], so its eigenvalues are the squares of singular values of M.
-        return Basis(top.vectors, np.sqrt(top.values), top.residual)
+        return Basis(top.vectors, np.sqrt(top.values), top.residual, error)
+
+    def _goal(self, r: int) -> SamplingGoal:
+        """Return what the rows can tell of the leading r directions."""
+
+        def core_of(U: Array) -> Array | None:
+            parts = self.known.congruences(U)
+            return None if parts is None else np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
+
+        return SamplingGoal(r, core_of, self._rough_traces(), degrees_of_freedom(self.contexts, self.nuisance))
 
     def _first_block(self, width: int) -> Array:
         """Return the sketch with ``width`` columns: cut, or padded with random directions."""
@@ -364,6 +393,15 @@ class StreamedCovariances:
         assert self.known.traces is not None
         return self.known.traces
 
+    def _rough_traces(self) -> Array:
+        """Return ``tr S_i`` (k,), without a pass where the first one tells them: less exact where means are large."""
+        if self.known.traces is not None or self.squares is None or self.scale is not None:
+            return self.traces()
+        scatters = self.squares - self.contexts.n_samples * (self.means**2).sum(axis=1)
+        if self.nuisance is not None:
+            scatters = scatters - self.nuisance.squares().sum(axis=1)
+        return np.asarray(np.maximum(scatters, 0) * self._factors)
+
     def _run_with_traces(self, stage: str, kernel: Kernel, totals: list[Array]) -> None:
         """Run a pass that also finds the traces, if they are not known.
 
@@ -403,15 +441,19 @@ class StreamedCovariances:
         return self.combine(np.eye(p), np.broadcast_to(weights[:, None], (len(weights), p)))
 
     def scaled(self, scale: Array) -> StreamedCovariances:
-        """Return the covariances of features multiplied by ``scale`` (p,), with an empty memory."""
-        scale = scale if self.scale is None else self.scale * scale
-        # Norms, core and products are of other covariances now. Means and sketch are kept, since they are of the rows
-        # as they are, and so are ``passes``: all passes of a fit count.
-        return replace(self, scale=scale, _memory=PassMemory())
+        """Return the covariances of features multiplied by ``scale`` (p,); of earlier results only traces are kept."""
+        together = scale if self.scale is None else self.scale * scale
+        # Norms, core and products are of other covariances now, and diagonals tell the new traces. Means and sketch are
+        # kept, since they are of the rows as they are, and so are ``passes``: all passes of a fit count.
+        variances = self.known.variances
+        results = PassResults() if variances is None else PassResults().with_traces(variances @ scale**2)
+        return replace(self, scale=together, _memory=PassMemory(results))
 
     def weighted(self, weights: Array) -> Covariances:
-        """Return the covariances times ``weights`` (k,), with an empty memory."""
-        return replace(self, weights=self.weights * weights, _memory=PassMemory())
+        """Return the covariances times ``weights`` (k,); of earlier results only traces are kept."""
+        traces = self.known.traces
+        results = PassResults() if traces is None else PassResults().with_traces(traces * weights)
+        return replace(self, weights=self.weights * weights, _memory=PassMemory(results))
 
     @property
     def _factors(self) -> Array:

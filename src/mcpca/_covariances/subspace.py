@@ -46,7 +46,7 @@ class Core:
     ``make`` returns the tensor, which is computed when it is first needed: some solvers use only the basis.
     ``basis`` is (p, q) with orthonormal columns, or None for the identity (q = p).
     ``directions`` (p, .) are the top left singular vectors of the flattening, of which a basis consists, and
-    ``singular_values`` are theirs, largest first; ``residual`` certifies them (``Basis``).
+    ``singular_values`` are theirs, largest first; ``residual`` and ``error`` certify them (``Basis``).
     ``mixture`` (k, e) has orthonormal columns: slice l is that combination of contexts; None where e = k.
     ``whole`` (k, p, p) are the covariances themselves, where they are in memory and the tensor would be more than a
     quarter of them; else None.
@@ -59,6 +59,7 @@ class Core:
     n_contexts: int
     mixture: Array | None = None
     residual: float = 0.0
+    error: float | None = None
     whole: Array | None = None
 
     @cached_property
@@ -160,7 +161,7 @@ def compress(S: Covariances, r: int) -> Core:
     k = S.n_contexts
     p = S.n_features
     q = min(p, width(r, k))
-    U, sigma, residual = S.basis(q, r)
+    U, sigma, residual, error = S.basis(q, r)
     are_many = _are_many(k, r)
     basis = np.ascontiguousarray(U) if _has_basis(q, p, k, is_mixed=are_many) else None
     if are_many:
@@ -168,9 +169,9 @@ def compress(S: Covariances, r: int) -> Core:
         n_signal = p if basis is None else r
         # Mixed at once and not on demand: the mixture (k, e), which solvers need beside the basis, comes with it.
         tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, n_signal, r + _SPARE_SLICES)
-        return Core(lambda: tensor, basis, U, sigma, k, mixture, residual)
+        return Core(lambda: tensor, basis, U, sigma, k, mixture, residual, error)
     whole = S.array_or_none() if _is_wide(q, p) else None
-    return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, whole)
+    return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, error, whole)
 
 
 def _has_basis(q: int, p: int, k: int, *, is_mixed: bool) -> bool:

@@ -21,6 +21,7 @@ from .._data.contexts import Contexts
 from .._inference.held_out import OFF_DIAGONAL, deciding_error
 from .._inference.replication import check_halves
 from .._inference.solver_comparison import SolverComparison, judge, solver_candidates
+from .._model.decomposition import solver_tolerance
 from .._solvers import SOLVERS, check_solver
 from .._utils.types import Array, Report
 from .parameters import AUTO, Parameters
@@ -60,7 +61,7 @@ def choose_solver(
         solver_candidates(
             _choices(parameters, by_feature=judged_by == OFF_DIAGONAL),
             r,
-            tol=parameters.tol,
+            tol=solver_tolerance(parameters.tol),
             max_iter=parameters.max_iter,
             weights=by_name,
         ),
@@ -68,7 +69,7 @@ def choose_solver(
         rng,
         report,
         judged_by=judged_by,
-        tol=parameters.tol,
+        tol=solver_tolerance(parameters.tol),
         weights=by_name,
     )
     chosen = comparison.options

@@ -108,7 +108,7 @@ def fit_rows(
     if parameters.n_components is not None:
         check_rank(parameters.n_components, contexts.n_features)
     features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
-    tol = check_tolerance(parameters.tol)
+    tol = None if parameters.tol is None else check_tolerance(parameters.tol)
     if parameters.is_automatic:
         check_automatic(contexts)
     if parameters.cross_fit:
@@ -148,7 +148,7 @@ def _cross_fitted(
         once = replace(once, solver=model.solver, noise=model.noise)
 
     def refit(part: Contexts, stream: np.random.Generator) -> FittedModel:
-        data = fit_data_of_rows(part, model.n_components, check_tolerance(once.tol), silent, Checkpoint(None, {}))
+        data = fit_data_of_rows(part, model.n_components, once.tol, silent, Checkpoint(None, {}))
         return fit_to(replace(once, random_state=stream), data, Features(None), silent).model
 
     return cross_fitted(model, contexts, parameters.cross_fit, rng, refit, report)
@@ -354,6 +354,7 @@ def model_in_units(
         n_iter=max(1, result.n_iter),  # scikit-learn's checks expect at least 1
         n_passes=data.n_passes,
         basis_residual=result.basis_residual,
+        basis_error=result.basis_error,
         # Facets stay scaled: they are fourth powers of the data, which may be out of range in its units.
         facets=replace(measures.facets, exponent=data.exponent),
         score_moments=score_moments,

@@ -93,6 +93,7 @@ def fit_kept(
         converged=True,
         message="",
         basis_residual=model.basis_residual,
+        basis_error=model.basis_error,
         space=model.space,
     )
     result, measures, indices = kept_of_fit(parameters, data, before, which, weights)

@@ -132,8 +132,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         rank, and covariances (k, p, p) in memory; "em" also a dense copy of the rows. Dask and devices are refused.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
-    tol, max_iter : float, int
-        Tolerance of the solver (see ``decompose``), and the most second-order steps it takes.
+    tol : float or None
+        Tolerance of the solver (see ``decompose``) and, where the fit goes by passes over the rows, of the leading
+        directions. None is 1e-7 for covariances in memory. Passes then stop where more of them would change the leading
+        directions by less than a tenth of their standard errors (``basis_error_``), and "lsq" and "ml" at 1e-4.
+    max_iter : int
+        The most second-order steps of the solver.
     verbose : None, bool or callable
         Progress on stderr, for ``fit`` and for later methods of the model. None shows it in terminals and notebooks,
         once a call has taken two seconds; True always; False never. A function is called with (stage, done, total),
@@ -186,6 +190,9 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     basis_residual_ : float
         How accurately the leading directions are known after these passes: the largest residual of an eigenvector of
         ``sum_i S_i S_i``, relative to the smallest of the leading eigenvalues; 0 if they were computed exactly.
+    basis_error_ : float or None
+        With ``tol=None`` and passes: about the largest error of the leading directions that comes from stopping, in
+        their standard errors, of those that the rows determine at all. None otherwise.
     degrees_of_freedom_ : float or None
         With ``robust=True``: those of the rows, from 1 (heavy tails) to 1000, or infinite if rows are Gaussian.
     nuisance_ : RemovedNuisance or None
@@ -236,7 +243,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         cross_fit: int = 0,
         missing: str = "error",
         random_state: Any = None,
-        tol: float = 1e-7,
+        tol: float | None = None,
         max_iter: int = 200,
         verbose: Any = None,
     ) -> None:
@@ -422,6 +429,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.n_iter_ = model.n_iter
         self.n_passes_ = model.n_passes
         self.basis_residual_ = model.basis_residual
+        self.basis_error_ = model.basis_error
         self.degrees_of_freedom_ = model.degrees_of_freedom
         self.attenuation_ = model.attenuation
         self.nuisance_ = model.nuisance
@@ -1237,6 +1245,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         n_iter=estimator.n_iter_,
         n_passes=estimator.n_passes_,
         basis_residual=estimator.basis_residual_,
+        basis_error=estimator.basis_error_,
         facets=estimator._facets,
         score_moments=estimator._score_moments,
         # These two attributes exist only if the data had names, or columns of labels.

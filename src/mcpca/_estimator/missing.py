@@ -26,7 +26,7 @@ from .._data.contexts import Contexts
 from .._data.labels import label_columns
 from .._data.union import read_union, refuse_nuisance
 from .._linalg.canonical import canonical_order
-from .._model.decomposition import check_data_rank, check_tolerance, check_weights
+from .._model.decomposition import check_data_rank, check_weights, solver_tolerance
 from .._model.dominance import dominant_feature
 from .._model.fitted_model import FittedModel
 from .._model.masked_facets import masked_facets
@@ -116,7 +116,7 @@ def _fit_masked(
     data = Masked(S, moments.mask, freedom if is_likelihood else weights, float((moments.counts - 1.0).mean()))
     settings = Settings(
         as_generator(parameters.random_state),
-        check_tolerance(parameters.tol),
+        solver_tolerance(parameters.tol),
         check_integer(parameters.max_iter, "max_iter", 1),
         report,
         freedom,
@@ -215,6 +215,7 @@ def _model(
         n_iter=result.n_iter,
         n_passes=None,
         basis_residual=0.0,
+        basis_error=None,
         facets=masked_facets(data, A, B, e),
         # Tests without rows are of models in which contexts share their features.
         score_moments=None,

@@ -37,7 +37,7 @@ class Parameters:
     missing: str
     context_weights: Any
     random_state: Any
-    tol: float
+    tol: float | None
     max_iter: int
     verbose: Any
     rank_range: Any = None

@@ -127,6 +127,7 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         "n_iter": model.n_iter,
         "n_passes": model.n_passes,
         "basis_residual": model.basis_residual,
+        "basis_error": model.basis_error,
         "exponent": model.facets.exponent,
         # Infinity is no number of JSON; text stands for it, and for all others.
         "degrees_of_freedom": None if model.degrees_of_freedom is None else repr(float(model.degrees_of_freedom)),
@@ -213,6 +214,7 @@ def _check_arrays(arrays: dict[str, Array], header: dict[str, Any]) -> None:
         "n_iter": int,
         "n_passes": (int, type(None)),
         "basis_residual": (int, float, type(None)),
+        "basis_error": (int, float, type(None)),
     }
     for name, kinds in kinds_of_numbers.items():
         if not isinstance(header.get(name), kinds):
@@ -249,6 +251,7 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         n_iter=header["n_iter"],
         n_passes=header.get("n_passes"),
         basis_residual=header.get("basis_residual", 0.0),
+        basis_error=header.get("basis_error"),
         facets=Facets(**facets, exponent=int(header.get("exponent") or 0)),
         score_moments=moments,
         feature_names=None if features is None else name_array(labels_from_json(features)).astype(object),

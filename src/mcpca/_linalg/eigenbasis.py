@@ -34,23 +34,35 @@ _PATIENCE = 8
 _NEAR_ROUNDING = 1e4
 # Residuals below this share of the goal are small enough, and are not multiplied for the time being.
 _SETTLED_SHARE = 0.7
+# Relative residual that is asked of a direction which nothing determines: it settles the eigenvalue.
+_SETTLES_VALUE = 0.1
 _LANES = 4  # columns that processors multiply at a time: 32 of them take less than 30
 
 
 class Eigenbasis(NamedTuple):
     """Ritz values (q,) and vectors (p, q), largest first, the certificate, and the number of products.
 
-    ``residual`` is the largest residual of the first r vectors, as a share of the r-th value.
+    ``residual`` is the largest residual of the first r vectors, as a share of the r-th value; ``excess`` the largest as
+    a multiple of what was asked of it.
     """
 
     values: Array
     vectors: Array
     residual: float
     n_products: int
+    excess: float
 
 
 def top_eigenvectors(
-    times: Callable[[Array], Array], start: Array, q: int, r: int, *, tol: float, eps: float, most: int
+    times: Callable[[Array], Array],
+    start: Array,
+    q: int,
+    r: int,
+    *,
+    tol: float,
+    goal: Callable[[Array, Array], Array | None] | None = None,
+    eps: float,
+    most: int,
 ) -> Eigenbasis:
     """Return the top ``q`` eigenvectors of the positive semi-definite G in ``times``.
 
@@ -62,9 +74,16 @@ def top_eigenvectors(
     q, r : int
         Directions wanted, and how many of them are certified. Those between r and q are what the blocks hold of the
         next eigenvectors.
-    tol, eps : float
-        Stop when the first r residuals are below ``tol`` times eigenvalue r, or below ``8 eps`` times the first: eps is
-        the precision of the products. Also stop when eight products in a row have hardly improved them.
+    tol : float
+        Stop when the first r residuals are below ``tol`` times eigenvalue r. Also stop when eight products in a row
+        have hardly improved them.
+    goal : function, optional
+        It is called after each product with the largest Ritz values (m,) and their vectors (p, m), of which r + SPARE
+        are wanted and there may be fewer. It may return errors (r,) as multiples of what is allowed: stop when they are
+        at most 1 as well. NaN stands for directions that nothing determines, of which a residual of a tenth of their
+        eigenvalue is asked; None says that it cannot tell.
+    eps : float
+        The precision of the products: residuals below ``8 eps`` times the first eigenvalue are small whatever ``tol``.
     most : int
         Products at most.
 
@@ -77,7 +96,8 @@ def top_eigenvectors(
     block = np.linalg.qr(start)[0]
     V = np.empty((p, 0))
     GV = np.empty((p, 0))
-    history = [np.inf]  # the residual after each product
+    tiny = np.finfo(float).tiny
+    history = [np.inf]  # the excess after each product
     for n_products in range(1, most + 1):
         V = np.hstack([V, block])
         GV = np.hstack([GV, times(block)])
@@ -93,18 +113,25 @@ def top_eigenvectors(
         is_wide_enough = len(w) >= min(q, p)
         residuals = GV @ Y[:, :n_watched] - (V @ Y[:, :n_watched]) * w[:n_watched]
         sizes = np.linalg.norm(residuals, axis=0)
-        worst = sizes[:n_certified].max()
-        goal = max(tol * w[n_certified - 1], 8 * eps * w[0])
-        if is_wide_enough and worst <= goal:
+        excesses = sizes / max(tol * w[n_certified - 1], 8 * eps * w[0], tiny)
+        if goal is not None and n_certified == r:
+            told = goal(w[: r + SPARE], V @ Y[:, : r + SPARE])
+            if told is not None:
+                told = np.where(np.isnan(told), sizes[:r] / np.maximum(_SETTLES_VALUE * w[:r], tiny), told)
+                # Residuals may show that a direction is exact where the goal is more cautious. Those beyond r are
+                # watched, and nothing is asked of them.
+                excesses = np.concatenate([np.minimum(excesses[:r], told), np.zeros(n_watched - r)])
+        excess = excesses[:n_certified].max()
+        if is_wide_enough and excess <= 1:
             break
-        history.append(worst)
+        history.append(excess)
         # Near the precision of the products a residual that stays will not get better.
-        patience = _PATIENCE if worst > _NEAR_ROUNDING * eps * w[0] else 2
-        if is_wide_enough and worst > _NO_BETTER * history[max(0, n_products - patience)]:
+        patience = _PATIENCE if sizes[:n_certified].max() > _NEAR_ROUNDING * eps * w[0] else 2
+        if is_wide_enough and excess > _NO_BETTER * history[max(0, n_products - patience)]:
             break
         # The next block: large residuals of certified directions first, then those of the others.
         order = np.lexsort((-sizes, np.arange(n_watched) >= n_certified))
-        n_columns = min(_in_lanes((sizes > _SETTLED_SHARE * goal).sum()), width)
+        n_columns = min(_in_lanes((excesses > _SETTLED_SHARE).sum()), width)
         block = _outside(V, residuals[:, order[:n_columns]], eps * w[0])
         if not block.shape[1]:  # V holds all that G reaches from the start
             break
@@ -116,8 +143,9 @@ def top_eigenvectors(
             V = V @ Y[:, :keep]
             GV = GV @ Y[:, :keep]
     # Where the rank of G is below r, eigenvalue r is 0 and no share of it can be taken.
+    worst = sizes[:n_certified].max()
     residual = float(worst / w[n_certified - 1]) if w[n_certified - 1] > 0 else 0.0
-    return Eigenbasis(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products)
+    return Eigenbasis(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products, float(excess))
 
 
 def _in_lanes(n: int) -> int:

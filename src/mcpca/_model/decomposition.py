@@ -46,6 +46,10 @@ from .landscape import Landscape, PowerSpace, landscape_of, power_space
 # Degrees of freedom of every context if the number of rows behind the covariances is unknown. For the place of the
 # maximum only ratios matter; the level matters for convergence, which is judged in standard errors.
 _ASSUMED_FREEDOM = 1000.0
+# Tolerances of a solver if none is given: for covariances in memory, and where its steps are passes over rows, which
+# then stop at angles far smaller than sampling error.
+_TOL = 1e-7
+_TOL_OF_PASSES = 1e-4
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,8 +77,8 @@ class Decomposition(Shown):
         Distance from a stationary point. For "lsq", the norm of the projected gradient over all features, relative to
         ``sum_i ||S_i||_F^2``; for "ml", the distance to the maximum in standard errors (root mean square over the
         parameters, from the Newton decrement). None for the other solvers.
-    basis_residual : float
-        How accurately the leading directions are known; 0 if they were computed exactly (see ``MCPCA``).
+    basis_residual, basis_error : float, float or None
+        How accurately the leading directions are known; 0 and None if they were computed exactly (see ``MCPCA``).
     space : PowerSpace, Landscape or None
         What ``F`` and ``landscape`` are computed from when they are asked for; None if it was not kept.
     """
@@ -88,6 +92,7 @@ class Decomposition(Shown):
     noise: Array | None = None
     gradient: float | None = None
     basis_residual: float = 0.0
+    basis_error: float | None = None
     space: PowerSpace | Landscape | None = None
 
     @property
@@ -233,7 +238,7 @@ def decompose_checked(
     weights: Array | None,
     rng: np.random.Generator,
     report: Report,
-    tol: float,
+    tol: float | None,
     max_iter: int,
     core: Core | None = None,
     names: Sequence[Any] | None = None,
@@ -247,7 +252,8 @@ def decompose_checked(
     yields both. ``noise`` has been resolved; ``names`` of contexts are for errors. ``with_space`` keeps what F at the
     components is computed from.
     """
-    tol = check_tolerance(tol)
+    if tol is not None:
+        tol = check_tolerance(tol)
     max_iter = check_integer(max_iter, "max_iter", 1)
     if not SOLVERS[solver].models_noise:
         check_outside(r, S.n_features, noise)
@@ -259,6 +265,9 @@ def decompose_checked(
         core = None
     if core is None:
         core = _leading_subspace(S_weighted, r, report)
+    # The power method needs no passes of its own, and so can be exact.
+    by_passes = core.error is not None and solver != "mspm"
+    tol = solver_tolerance(tol, _TOL_OF_PASSES if by_passes else _TOL)
     _warn_of_uncertain_directions(core, r, tol, S.dtype)
     check_data_rank(r, core, S)
     # Weights enter once: here in the likelihood, or above in the squared error.
@@ -284,6 +293,7 @@ def decompose_checked(
         noise=None if loadings.noise is None else loadings.noise.astype(S.dtype, copy=False),
         gradient=result.gradient,
         basis_residual=core.residual,
+        basis_error=core.error,
         space=power_space(core, loadings.A) if with_space else None,
     )
     return decomposition, loadings.measures
@@ -301,6 +311,15 @@ def _warn_of_uncertain_directions(core: Core, r: int, tol: float, dtype: np.dtyp
     """Warn if the leading directions are not known to within a hundred times the tolerance, or the data's rounding."""
     # A stack in memory certifies its directions and reports 0; only a bounded number of passes over rows leaves more.
     if core.residual <= max(100 * tol, 100 * float(np.finfo(dtype).eps)):
+        return
+    if core.error is not None:
+        if core.error > 1:
+            warn(
+                f"The leading {r} directions are known only to {core.error:.1f} times their standard errors, because "
+                "the next ones are nearly as large. Lower the rank to where the scree, singular_values_, drops, or "
+                "accept directions that data of this size cannot separate.",
+                ConvergenceWarning,
+            )
         return
     warn(
         f"The leading {r} directions are known only to {core.residual:.1e} (relative to the smallest of their "
@@ -360,6 +379,11 @@ def _warn_of_large_error(facets: Facets, r: int) -> None:
         "solver='lsq'.",
         ConvergenceWarning,
     )
+
+
+def solver_tolerance(tol: float | None, default: float = _TOL) -> float:
+    """Return the tolerance of a solver: ``tol``, checked, or the default for None."""
+    return default if tol is None else check_tolerance(tol)
 
 
 def check_tolerance(tol: Any) -> float:

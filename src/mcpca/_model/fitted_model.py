@@ -52,7 +52,7 @@ class FittedModel:
         corrected loadings (k,); None for models saved before it was kept.
     singular_values : ndarray
         The scree.
-    n_iter, n_passes, basis_residual : int, int or None, float
+    n_iter, n_passes, basis_residual, basis_error : int, int or None, float, float or None
         What the fit took, and how accurately its subspace is known; see ``MCPCA``.
     facets : Facets
     score_moments : tuple of ndarray (k, r, r) and ndarray (k,), or None
@@ -91,6 +91,7 @@ class FittedModel:
     n_iter: int
     n_passes: int | None
     basis_residual: float
+    basis_error: float | None
     facets: Facets
     score_moments: tuple[Array, Array] | None
     feature_names: Array | None

@@ -63,6 +63,7 @@ def keep_components(
         noise=None if loadings.noise is None else loadings.noise.astype(S.dtype, copy=False),
         gradient=None,  # of the whole fit, which this is not
         basis_residual=fit.basis_residual,
+        basis_error=fit.basis_error,
         # Where F has its maxima is a matter of the whole fit: the span is that of all its singular vectors.
         space=None if fit.space is None else fit.space.chosen(indices),
     )

@@ -28,8 +28,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   - "params": all that is needed to repeat the run, and "version";
   - "diagnostics": "n_samples", "reconstruction_error", "relative_error" (its share of the squared norms),
     "explained_share" with its standard error "explained_share_error", "variance_explained",
-    "offdiagonal_correlation", "likelihood_loss", "n_iter", "n_passes", "basis_residual", "exponent" (squares are in
-    units of ``16^exponent``; 0 unless data are far from 1), and "warnings" (texts);
+    "offdiagonal_correlation", "likelihood_loss", "n_iter", "n_passes", "basis_residual", "basis_error", "exponent"
+    (squares are in units of ``16^exponent``; 0 unless data are far from 1), and "warnings" (texts);
   - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
   - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
     on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found;
@@ -81,7 +81,7 @@ _NOISE = {
     "attenuation": "attenuation_",
 }
 # Numbers of the header of a state that are kept among the diagnostics.
-_NUMBERS = ("n_iter", "n_passes", "basis_residual", "exponent", "degrees_of_freedom", "kept_of")
+_NUMBERS = ("n_iter", "n_passes", "basis_residual", "basis_error", "exponent", "degrees_of_freedom", "kept_of")
 
 
 class Keys(NamedTuple):
@@ -287,6 +287,7 @@ def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[s
         "n_iter": int(header["n_iter"]),
         "n_passes": header["n_passes"],
         "basis_residual": float(header["basis_residual"]),
+        "basis_error": header["basis_error"],
         "exponent": int(header["exponent"]),
         "degrees_of_freedom": model.degrees_of_freedom_,
         "kept_of": model.kept_of_,

@@ -127,6 +127,7 @@ def diagnostics(model: MCPCA, data: TableData, warnings: list[str]) -> dict[str,
         "iterations": model.n_iter_,
         "passes": model.n_passes_,
         "basis_residual": model.basis_residual_,
+        "basis_error": model.basis_error_,
         "degrees_of_freedom": model.degrees_of_freedom_,  # infinite ones, of Gaussian rows, are null in JSON
         "left_out": data.notes,
         "contexts_left_out": data.dropped,

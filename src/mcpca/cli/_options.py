@@ -194,7 +194,12 @@ _MODEL_OPTIONS = (
         help="Splits of the rows, for features near or above rows.",
     ),
     seed_option,
-    click.option("--tol", type=float, default=1e-7, show_default=True, help="Tolerance of convergence."),
+    click.option(
+        "--tol",
+        type=float,
+        default=None,
+        help="Tolerance of convergence; by default 1e-7, or by passes over the rows a tenth of a standard error.",
+    ),
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),
 )
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")

@@ -49,7 +49,7 @@ def without_effect(option: str, why: str) -> click.UsageError:
 def check_fit(params: dict[str, Any]) -> None:
     """Raise if options of a fit contradict one another."""
     # Written so that NaN is refused too.
-    if not params["tol"] > 0:
+    if params["tol"] is not None and not params["tol"] > 0:
         raise click.BadParameter(f"{params['tol']} is not above 0.", param_hint="--tol")
     if params["noise"] in ("diagonal", "scaled") and params["orthogonal"] and params["solver"] in ("ml", "auto"):
         raise click.UsageError(

@@ -40,7 +40,7 @@ class FitOptions:
     robust: bool = False
     cross_fit: int = 0
     seed: int = 0
-    tol: float = 1e-7
+    tol: float | None = None
     max_iter: int = 200
     format: str = "csv"
     center: str = "overall"

@@ -302,7 +302,14 @@ def _numerics(model: Any, fit: Fitted, B: Array) -> list[dict[str, str]]:
         text = f"No second context has half of the largest loading on {listed(single)}."
         results.append(_finding("note", "MCPCs of a single context", text))
     residual = float(getattr(model, "basis_residual_", 0.0))
-    if residual > _UNCONVERGED:
+    error = getattr(model, "basis_error_", None)
+    if error is not None and error > 1:
+        text = (
+            f"The leading directions are known to {error:.1f} of their standard errors after {model.n_passes_} passes "
+            "over the rows: those that follow are nearly as large. Fewer MCPCs would be better determined."
+        )
+        results.append(_finding("note", "Passes over the rows", text))
+    elif error is None and residual > _UNCONVERGED:
         text = (
             f"The leading directions have a residual of {residual:.1e} after {model.n_passes_} passes over the rows; "
             "lower tol for more passes."

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from .._covariances.fit_data import by_passes
 from .._data.anndata_rows import (
     FeatureSpace,
     ObsContexts,
@@ -29,10 +28,6 @@ from .._utils.arguments import NOT_GIVEN, as_seed, one_random_state
 from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import nearest
-
-# tol of a fit by passes over the rows: angles far smaller than sampling error. It takes a third fewer passes than the
-# 1e-7 that MCPCA has by default; smaller values cost passes, larger ones leave the leading directions uncertain.
-_TOL_OF_PASSES = 1e-4
 
 
 def mcpca(
@@ -108,9 +103,7 @@ def mcpca(
         Leave ``adata`` unchanged and return a copy with the results.
     **parameters
         Further parameters of ``MCPCA``: orthogonal, noise, context_weights, rank_range, n_seed_pairs,
-        cos_sim_threshold, robust, cross_fit, tol, max_iter, verbose. ``context_weights`` may be a dict by context. If
-        the fit goes by passes over the rows (``docs/large.md``), the default of ``tol`` is 1e-4, which takes a third
-        fewer passes than 1e-7, the default otherwise.
+        cos_sim_threshold, robust, cross_fit, tol, max_iter, verbose. ``context_weights`` may be a dict by context.
 
     Returns
     -------
@@ -166,9 +159,6 @@ def mcpca(
     if counts_note is not None:
         notes.append(counts_note)
     rows = annotated.attach(contexts.with_rows(space))
-    # A tol that the user passed counts, whatever it is.
-    if "tol" not in parameters and by_passes(rows, n_comps if isinstance(n_comps, int) else None):
-        fitted.tol = _TOL_OF_PASSES
     # Recorded, so that they can be stored with the fit.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")  # a filter of the caller must not keep one from being stored
