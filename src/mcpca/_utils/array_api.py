@@ -40,15 +40,10 @@ def is_device_array(x: Any) -> bool:
 
 
 def is_sparse_on_device(x: Any) -> bool:
-    """Whether ``x`` is a sparse matrix of PyTorch or CuPy, in any layout; raise for one of JAX."""
-    libraries = _libraries(type(x))
-    if libraries & {"jax", "jaxlib"} and hasattr(x, "todense") and hasattr(x, "n_sparse"):
-        raise TypeError(
-            f"X is a sparse array of JAX ({type(x).__name__}), which is not supported; pass X.todense(), or rows in "
-            "CSR of PyTorch, CuPy or SciPy."
-        )
+    """Whether ``x`` is a sparse matrix of PyTorch or CuPy, in any layout."""
     # By name, so that torch need not be imported here.
-    return is_cupy_sparse(x) or ("torch" in libraries and str(getattr(x, "layout", "torch.strided")) != "torch.strided")
+    is_torch_sparse = "torch" in _libraries(type(x)) and str(getattr(x, "layout", "torch.strided")) != "torch.strided"
+    return is_torch_sparse or is_cupy_sparse(x)
 
 
 def is_cupy_sparse(x: Any) -> bool:
@@ -77,7 +72,14 @@ def device_of(x: Any) -> Any:
 
 def _dense(x: Any) -> Any:
     """Return an array with the library and device of ``x``: of CuPy's sparse matrices their values."""
-    return x.data if is_cupy_sparse(x) else x
+    if is_cupy_sparse(x):
+        return x.data
+    if _libraries(type(x)) & {"jax", "jaxlib"} and hasattr(x, "n_sparse"):
+        raise TypeError(
+            f"X is a sparse array of JAX ({type(x).__name__}), which is not supported; pass X.todense(), or rows in "
+            "CSR of PyTorch, CuPy or SciPy."
+        )
+    return x
 
 
 def kind_of(x: Any) -> str:

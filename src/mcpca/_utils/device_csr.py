@@ -169,9 +169,9 @@ class DeviceCSR:
 
 
 class _without_beta_warning(warnings.catch_warnings):
-    """PyTorch says once in every process that its CSR is in beta: users who made a CSR matrix have read it."""
+    """PyTorch says once in every process that its CSR is in beta and unchecked: who made a CSR matrix has read it."""
 
     def __enter__(self) -> Any:
         entered = super().__enter__()
-        warnings.filterwarnings("ignore", message="Sparse .* tensor support is in beta", category=UserWarning)
+        warnings.filterwarnings("ignore", message="Sparse (.* tensor support|invariant checks)", category=UserWarning)
         return entered
