@@ -111,53 +111,79 @@ _TWINS: dict[Any, Callable[..., list[Sum]]] = {
 def gram_sums(gram: GramInParts, group: list[Panel]) -> list[Sum]:
     """Return what panels with all rows of their contexts add to ``sum_i S_i S_i V``, to lengths and to the core.
 
-    As ``GramInParts`` has it: ``Y_i = f_i (X_i - 1 m_i^T)^T Z_i`` first, over all panels, and then
-    ``f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i``. Memory: images (c', p, m) twice.
+    As in ``gram.py``: ``Y_i = f_i (X_i - 1 m_i^T)^T Z_i`` first, over all panels, and then
+    ``f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i``. Memory: images (c', p, m) about three times.
     """
     first = group[0]
     xp = namespace(first.values)
     contexts = first.contexts
-    # V (p, m), offsets (c, m); images (c', p, m) and sums (c', m) in float64 where the device has it.
     V = first.send(gram.directions)
+    images = _images(gram, group, V)
+    if gram.removed is not None:
+        nuisance = np.stack([gram.factors[i] * gram.removed.times(i, gram.directions) for i in contexts.tolist()])
+        images = images - first.send(nuisance, images.dtype)
+    # With features scaled by D the images are ``D^2 S_i D V``, as rows need them; lengths and core one factor D less.
+    plain = images
+    if gram.scale is not None:
+        scale = first.send(gram.scale, images.dtype)[None, :, None]
+        plain = images * scale
+        images = plain * scale
+    squares = first.receive(xp.sum(plain * plain, axis=1)) if gram.probing else np.zeros((len(contexts), V.shape[1]))
+    core = first.receive(xp.matmul(first.send(gram.seen, plain.dtype).T, plain[:, :, : gram.s]))
+    Y = xp.astype(images[:, :, : gram.s], first.values.dtype, copy=False)
+    product = first.receive(sum(_second_products(gram, panel, Y) for panel in group))
+    if gram.removed is not None:
+        product = product - gram.nuisance_of(zip(contexts.tolist(), first.receive(Y), strict=True))
+    return [Sum(0, ..., product), Sum(1, contexts, squares), Sum(2, contexts, core)]
+
+
+def _images(gram: GramInParts, group: list[Panel], V: Any) -> Any:
+    """Return ``f_i (X_i - 1 m_i^T)^T Z_i`` (c', p, m) of the contexts of a group."""
+    first = group[0]
+    xp = namespace(first.values)
+    factors = gram.factors[first.contexts]
+    if first.of_whole_pieces:
+        # All rows of a context in one piece: its scores are centred by their own mean and sum to 0, so that
+        # (X - 1 m^T)^T Z = X^T Z, and nothing is to be corrected in p features.
+        return first.transposed_times(_centred_by_own_means(first, first.times(V), factors))
     images: Any = 0
     sums: Any = 0
     for panel in group:
         Z = panel.centred(V, panel.send(gram.offsets[panel.codes]))
         images = images + panel.by_context(panel.transposed_times(Z))
         sums = sums + panel.by_context(xp.sum(Z, axis=1, dtype=widest_float(Z)))
-    wide = images.dtype
-    means = first.send(gram.means[contexts], wide)
-    factors = first.send(gram.factors[contexts], wide)[:, None, None]
     # Sums of centred scores are 0 but for the rounding of m_i, which is no longer small once multiplied by m_i.
-    images = images - means[:, :, None] * sums[:, None, :]
-    if gram.removed is not None:
-        nuisance = np.stack([gram.removed.times(i, gram.directions) for i in contexts.tolist()])
-        images = images - first.send(nuisance, wide)
-    images = images * factors
-    # The images carry D^2, as rows need it; lengths and core one factor D less.
-    plain = images
-    if gram.scale is not None:
-        scale = first.send(gram.scale, wide)[None, :, None]
-        images = images * scale**2
-        plain = images / scale
-    squares = first.receive(xp.sum(plain * plain, axis=1))
-    core = first.receive(xp.matmul(first.send(gram.seen, wide).T, plain[:, :, : gram.s]))
-    images = images[:, :, : gram.s]
-    Y = xp.astype(images, first.values.dtype, copy=False)
-    offsets = xp.astype(xp.matmul(means[:, None, :], images)[:, 0, :], first.values.dtype, copy=False)
-    factors = xp.astype(factors, first.values.dtype, copy=False)
-    product: Any = 0
-    for panel in group:
-        # One image for each context, which all pieces of a large one share.
-        T = panel.centred(Y[0, ...] if panel.of_one_context else Y, xp.broadcast_to(offsets, (panel.n_pieces, gram.s)))
-        T = T * factors
-        # Over some rows of a context centred scores do not sum to 0: (X - 1 m^T)^T T = X^T T - m (1^T T).
-        left = panel.by_context(xp.sum(T, axis=1, dtype=widest_float(T)))
-        product = product + xp.sum(panel.transposed_times(T), axis=0, dtype=wide) - means.T @ left
-    product = first.receive(product)
-    if gram.removed is not None:
-        product = product - gram.nuisance_of(zip(contexts.tolist(), first.receive(images), strict=True))
-    return [Sum(0, ..., product), Sum(1, contexts, squares), Sum(2, contexts, core)]
+    images = images - first.send(gram.means[first.contexts], images.dtype)[:, :, None] * sums[:, None, :]
+    return images * first.send(factors, images.dtype)[:, None, None]
+
+
+def _second_products(gram: GramInParts, panel: Panel, Y: Any) -> Any:
+    """Return ``sum_i f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i`` (p, s) over the rows of a panel, on the device."""
+    xp = namespace(panel.values)
+    wide = widest_float(panel.values)
+    factors = gram.factors[panel.contexts]
+    if panel.of_whole_pieces:
+        T = _centred_by_own_means(panel, panel.times(Y), factors)
+        return xp.sum(panel.transposed_times(T), axis=0, dtype=wide)
+    # One image, which all pieces of a large context share; m_i^T Y_i in float64 before it is rounded.
+    mean = panel.send(gram.means[panel.contexts], wide)
+    offset = xp.astype(mean @ panel.wide(Y[0, ...]), Y.dtype, copy=False)
+    T = panel.centred(Y[0, ...], xp.broadcast_to(offset, (panel.n_pieces, gram.s))) * float(factors[0])
+    # Over some rows of a context centred scores do not sum to 0: (X - 1 m^T)^T T = X^T T - m (1^T T).
+    left = panel.by_context(xp.sum(T, axis=1, dtype=wide))
+    return xp.sum(panel.transposed_times(T), axis=0, dtype=wide) - mean.T @ left
+
+
+def _centred_by_own_means(panel: Panel, Z: Any, factors: Array) -> Any:
+    """Return scores (c, R, m) of all rows of their contexts less their means, times ``factors`` (c,)."""
+    xp = namespace(Z)
+    counts = panel.send(panel.counts, widest_float(Z))[:, None, None]
+    # Twice, as ``context_sums.centred`` has it: the rounding of a large mean is left in every entry the first time.
+    for _ in range(2):
+        mean = xp.sum(Z, axis=1, keepdims=True, dtype=widest_float(Z)) / counts
+        Z = Z - xp.astype(mean, Z.dtype, copy=False)
+        Z = Z if panel.filled is None else Z * panel.filled
+    return Z * panel.send(factors, Z.dtype)[:, None, None]
 
 
 def _scores(scores: kernels.CentredScores, panel: Panel) -> Any:

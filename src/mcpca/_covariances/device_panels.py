@@ -55,6 +55,10 @@ class Panel:
         1 for rows and 0 for those of zeros; None if there are none of these.
     codes : ndarray (c,)
         The context of each piece: all different, or all the same.
+    counts : ndarray (c,)
+        Rows of each piece.
+    is_whole : bool
+        Whether the panel has all rows of its contexts.
     n_features : int
     """
 
@@ -62,6 +66,8 @@ class Panel:
     backward: DeviceCSR
     filled: Any
     codes: Array
+    counts: Array
+    is_whole: bool
     n_features: int
 
     @property
@@ -78,6 +84,11 @@ class Panel:
     def of_one_context(self) -> bool:
         """Whether all pieces are of one context."""
         return self.n_pieces == 1 or bool(self.codes[0] == self.codes[-1])
+
+    @property
+    def of_whole_pieces(self) -> bool:
+        """Whether every piece has all rows of its context."""
+        return self.is_whole and self.n_pieces == len(self.contexts)
 
     @property
     def contexts(self) -> Array:
@@ -224,4 +235,6 @@ def _panel(contexts: Contexts, pieces: list[_Piece]) -> Panel:
     filled = None
     if (counts < R).any():
         filled = from_host((np.arange(R)[None, :] < counts[:, None])[:, :, None].astype(np.float64), values)
-    return Panel(forward, forward.transposed(), filled, np.array([piece.context for piece in pieces]), p)
+    codes = np.array([piece.context for piece in pieces])
+    is_whole = bool(counts.sum() == contexts.n_samples[np.unique(codes)].sum())
+    return Panel(forward, forward.transposed(), filled, codes, counts, is_whole, p)
