@@ -80,6 +80,7 @@ def install(monkeypatch):
     """Make the module importable for one test."""
     module = types.ModuleType(NAME)
     module.csr_matrix = csr_matrix
-    for name in ("cupyx", "cupyx.scipy"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    monkeypatch.setitem(sys.modules, NAME, module)
+    outer, scipy_part = types.ModuleType("cupyx"), types.ModuleType("cupyx.scipy")
+    outer.scipy, scipy_part.sparse = scipy_part, module
+    for each in (outer, scipy_part, module):
+        monkeypatch.setitem(sys.modules, each.__name__, each)

@@ -101,7 +101,7 @@ class SparseDeviceSource:
 
     def __init__(self, X: Any, where: str) -> None:
         shape = check_matrix_shape(X.shape, where)
-        self.csr = X if isinstance(X, DeviceCSR) else DeviceCSR.of(X, where)
+        self.csr = DeviceCSR.of(X, where)
         self.shape = shape
         self.dtype = _numpy_dtype(self.csr.values)
         # As SciPy's rows with indices of 4 bytes, so that the same rows are passed over, or not, wherever they are.

@@ -19,7 +19,6 @@ from .._data.projection import offset_scores_by_context
 from .._data.sources import Source, check_block
 from .._utils.arguments import check_unmasked
 from .._utils.array_api import is_device_array, to_host
-from .._utils.device_csr import DeviceCSR
 from .._utils.types import Array, Report
 from .._utils.wording import quoted
 
@@ -158,7 +157,7 @@ def _mean(rows: Any, group: slice | Array) -> Array:
     """Return the mean (p,) of a group of rows, on the host."""
     if isinstance(rows, np.ndarray):
         return np.asarray(rows[group].mean(axis=0))
-    if is_device_array(rows) or isinstance(rows, DeviceCSR):
+    if is_device_array(rows):
         return mean_of_rows(rows, group)
     if isinstance(group, slice) and group.stop is None:
         group = slice(0, rows.shape[0])  # a source needs to know how many rows are wanted
@@ -175,7 +174,7 @@ def scores_of(
 
     The result has the wider of ``dtype`` and the dtype of the rows. Scores of rows on a device are on that device.
     """
-    if is_device_array(rows) or isinstance(rows, DeviceCSR):
+    if is_device_array(rows):
         return map_rows(rows, groups, projections, dtype)
     if not isinstance(rows, np.ndarray):
         return _scores_of_source(rows, groups, projections, dtype, report)

@@ -19,7 +19,6 @@ from .._data.context_sums import rows_of_contexts
 from .._data.detect import has_dask_rows, input_kind
 from .._data.labels import encode_labels, take_labels
 from .._utils.array_api import is_device_array, like, to_host
-from .._utils.device_csr import DeviceCSR
 from .._utils.types import Array, Report
 from .fitted_model import FittedModel
 from .gaussian import GaussianModel
@@ -73,16 +72,12 @@ def outlyingness(model: FittedModel, X: Any, y: Any, center: Any, report: Report
     out = np.empty(n)
     # Rows on a device come to the host as a whole; they are of a size that is handed to ``transform``.
     host = to_host(rows)
-    if isinstance(rows, DeviceCSR):
-        host = rows.to_host()
     blocks = rows.scan(SCAN_BYTES) if host is rows and not isinstance(rows, np.ndarray) else [(0, host)]
     for first, block in blocks:
         check_block(block, first, "X")
         part = slice(first, first + block.shape[0])
         out[part] = _of_block(distances, block, codes[part], e)
         report("outlyingness", part.stop, n)
-    if isinstance(rows, DeviceCSR):
-        return like(out, rows.values)
     return like(out, rows) if is_device_array(rows) else out
 
 

@@ -31,6 +31,8 @@ def is_device_array(x: Any) -> bool:
         return False
     # Look at the type before any attribute: an HDF5 dataset of a closed file raises when asked for its shape.
     cls = type(x)
+    if _is_csr(x):
+        return True
     # All base classes: a subclass of a tensor may be defined in a module of any name.
     libraries = _libraries(cls)
     follows_standard = hasattr(cls, "__array_namespace__") and not libraries & _OTHER_LIBRARIES
@@ -40,10 +42,10 @@ def is_device_array(x: Any) -> bool:
 
 
 def is_sparse_on_device(x: Any) -> bool:
-    """Whether ``x`` is a sparse matrix of PyTorch or CuPy, in any layout."""
+    """Whether ``x`` is a sparse matrix of PyTorch or CuPy, in any layout, or a ``DeviceCSR``."""
     # By name, so that torch need not be imported here.
     is_torch_sparse = "torch" in _libraries(type(x)) and str(getattr(x, "layout", "torch.strided")) != "torch.strided"
-    return is_torch_sparse or is_cupy_sparse(x)
+    return is_torch_sparse or is_cupy_sparse(x) or _is_csr(x)
 
 
 def is_cupy_sparse(x: Any) -> bool:
@@ -54,6 +56,11 @@ def is_cupy_sparse(x: Any) -> bool:
 def is_torch(x: Any) -> bool:
     """Whether ``x`` is a tensor of PyTorch."""
     return bool(_compat().is_torch_array(x))
+
+
+def _is_csr(x: Any) -> bool:
+    """Whether ``x`` is a ``DeviceCSR``: by a mark of the class, whose module imports this one."""
+    return bool(getattr(type(x), "is_device_csr", False))
 
 
 def _libraries(cls: type) -> set[str]:
@@ -71,7 +78,9 @@ def device_of(x: Any) -> Any:
 
 
 def _dense(x: Any) -> Any:
-    """Return an array with the library and device of ``x``: of CuPy's sparse matrices their values."""
+    """Return an array with the library and device of ``x``: of CuPy's sparse matrices, and of ours, their values."""
+    if _is_csr(x):
+        return x.values
     if is_cupy_sparse(x):
         return x.data
     if _libraries(type(x)) & {"jax", "jaxlib"} and hasattr(x, "n_sparse"):

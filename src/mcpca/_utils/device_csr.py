@@ -47,9 +47,13 @@ class DeviceCSR:
     values: Any
     shape: tuple[int, int]
 
+    is_device_csr = True  # for ``array_api``, which cannot import this class
+
     @classmethod
     def of(cls, X: Any, where: str = "X") -> DeviceCSR:
         """Return a sparse matrix of PyTorch or CuPy, without a copy if it is CSR; other layouts are converted there."""
+        if isinstance(X, cls):
+            return X
         if not is_sparse_on_device(X):
             raise TypeError(f"{where} is a {type(X).__name__}, which is not sparse; pass a sparse matrix.")
         shape = int(X.shape[0]), int(X.shape[1])
