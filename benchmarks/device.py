@@ -5,8 +5,8 @@ already, with every library and device that is found: NumPy, PyTorch on the CPU 
 NumPy's median time by the other's, from repetitions that alternate in one run: above 1 the device is faster. On a CPU
 set OMP_NUM_THREADS and OPENBLAS_NUM_THREADS to 1, or the threads of one library wait for those of the other.
 
-``--sparse`` times fits of sparse rows by passes instead, CSR of PyTorch and CuPy against SciPy's: counts of cells, log1p
-(``counts.FlatCells``), so many ``--rows`` and ``--features`` that covariances would be too large.
+``--sparse`` times fits of sparse rows by passes instead, CSR of PyTorch and CuPy against SciPy's: counts of cells after
+log1p (``flat_cells.py``), so many ``--rows`` and ``--features`` that covariances would be too large.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from counts import FlatCells, log1p_of
 
+from flat_cells import FlatCells, log1p_of
 from mcpca import MCPCA, ascore, context_covariances, decompose
 from problems import SHAPES, Shape
 
