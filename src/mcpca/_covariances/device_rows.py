@@ -114,7 +114,7 @@ class SparseDeviceSource:
         return self.csr.values
 
     @cached_property
-    def size(self) -> float:
+    def largest_entry(self) -> float:
         """The largest absolute value; that of finite ones is enough, since others are found by later checks."""
         values = self.csr.values
         xp = namespace(values)

@@ -17,7 +17,7 @@ import numpy as np
 
 from .._data.blocks import RowBlock, Source, largest, times_power
 from .._data.contexts import Contexts
-from .._data.sources import CSCDiskSource, CSCSource, CSRDiskSource, DenseDiskSource
+from .._data.sources import ChunkSource, CSCDiskSource, CSCSource, CSRDiskSource, DenseDiskSource
 from .._utils.array_api import namespace, to_host
 from .._utils.types import Array
 
@@ -130,10 +130,10 @@ def _size_of_some(contexts: Contexts) -> float:
 
 def _size_of(source: Source) -> float:
     """Return the size of the largest entry in a sample: from the beginning, and the middle and end if that is cheap."""
-    # Of chunks, which were read once, and of sparse rows on a device, which are not copied for it.
-    known = getattr(source, "size", None)
-    if known is not None:
-        size = float(known)
+    if isinstance(source, ChunkSource):
+        size = source.size
+    elif hasattr(source, "largest_entry"):  # sparse rows on a device, which are not copied for it
+        size = float(source.largest_entry)
     elif isinstance(source, (CSCSource, CSCDiskSource)):
         size = largest(source.first_entries(_SAMPLE_NUMBERS))
     else:
