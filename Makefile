@@ -17,7 +17,8 @@ browser:
 
 # Arrays on other devices and embeddings of words, with PyTorch, which is too large for `make test`.
 test-torch: $(VENV)/.test-torch
-	$(BIN)/python -m pytest -q tests/covariances/test_device_stack.py tests/analysis/test_embeddings.py
+	$(BIN)/python -m pytest -q tests/covariances/test_device_stack.py tests/covariances/test_device_sparse.py \
+	  tests/analysis/test_embeddings.py
 
 # Neighbours and UMAP of scanpy on scores; scanpy brings a compiler.
 test-scanpy: $(VENV)/.test-scanpy

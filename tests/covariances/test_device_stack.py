@@ -483,12 +483,6 @@ def test_a_factor_is_not_believed(S, monkeypatch, returned):
         decompose(library(np.stack([S[0], -S[1]])), 3)
 
 
-def test_sparse_tensors_are_refused(data):
-    torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match=r"sparse PyTorch tensor .* pass X.to_dense\(\)"):
-        MCPCA(3).fit(torch.tensor(data.X).to_sparse(), data.y)
-
-
 def test_errors_of_rows_are_those_of_numpy(library, data):
     X = data.X.copy()
     X[data.y == 2, 5] = np.inf

@@ -1,28 +1,28 @@
-"""Rows on a device: their covariances and scores are computed where they are.
+"""Rows on a device: their covariances are computed where they are.
 
 ``MCPCA.fit`` reads such rows with ``read_device_contexts``; ``fit_data`` forms their covariances on the device with
-``device_covariances`` and hands them on as a ``CovarianceStack``; ``transform`` and its inverse call ``map_rows``. What
-needs rows on the host (resampling, passes) copies them with ``rows_on_host``.
+``device_covariances`` and hands them on as a ``CovarianceStack``. Sparse rows whose covariances would be too large are
+passed over on the device (``device_panels``). What needs rows on the host (resampling) copies them with
+``rows_on_host``. Scores are in ``device_scores``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .._data.blocks import check_matrix_shape, equal_blocks, times_power
+from .._data.blocks import check_block, check_matrix_shape, csr_blocks, equal_blocks, times_power
 from .._data.contexts import Contexts, named_blocks, read_contexts
-from .._data.sources import DenseSource
-from .._data.validation import check_finite
+from .._data.sources import as_source
 from .._utils.array_api import (
     as_float,
     device_of,
     from_host,
-    indices,
-    is_device_array,
+    is_sparse_on_device,
     is_writeable,
     kind_of,
     like,
@@ -33,6 +33,7 @@ from .._utils.array_api import (
     widest_float,
     without_gradient,
 )
+from .._utils.device_csr import DeviceCSR
 from .._utils.types import Array, Report
 from .context_covariances import ContextCovariances
 from .nuisance import NuisanceFactors, degrees_of_freedom
@@ -55,9 +56,28 @@ class DeviceSource:
         # Detached: otherwise every product would be recorded for a backward pass, with its arguments kept in memory.
         self.array = as_float(without_gradient(X))
         self.shape = check_matrix_shape(self.array.shape, where)
-        # NumPy's dtype, which is what the rest of ``Contexts`` compares; as_float has left float32 or float64.
-        self.dtype = np.dtype(np.float32 if self.array.dtype == namespace(self.array).float32 else np.float64)
+        self.dtype = _numpy_dtype(self.array)
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    @property
+    def reference(self) -> Any:
+        """An array on the device."""
+        return self.array
+
+    def dense_rows(self, rows: slice | Array) -> Any:
+        """Return these rows as a dense array on the device."""
+        return take_rows(self.array, rows)
+
+    def transposed_product(self, rows: slice | Array, W: Array) -> Array:
+        """Return ``W^T X`` (m, p) of these rows on the host, for W (n, m): products are made on the device."""
+        wide = widest_float(self.array)
+        xp = namespace(self.array)
+        total: Any = 0
+        numbers = np.arange(self.shape[0])[rows]
+        for start, stop in equal_blocks(len(numbers), _ROW_CHUNK_NUMBERS // self.shape[1]):
+            x = xp.astype(take_rows(self.array, numbers[start:stop]), wide, copy=False)
+            total = total + from_host(W[start:stop].T, self.array, wide) @ x
+        return np.asarray(to_host(total), dtype=np.float64)
 
     def scaled(self, e: int) -> DeviceSource:
         """Return the rows times ``2^-e``: a copy on the device."""
@@ -73,6 +93,76 @@ class DeviceSource:
             yield first, self.gather(slice(first, stop))
 
 
+class SparseDeviceSource:
+    """Sparse rows on a device, which stay there; ``gather`` and ``scan`` copy the rows asked for to the host as CSR."""
+
+    in_memory = True
+    sparse = True
+
+    def __init__(self, X: Any, where: str) -> None:
+        shape = check_matrix_shape(X.shape, where)
+        self.csr = DeviceCSR.of(X, where)
+        self.shape = shape
+        self.dtype = _numpy_dtype(self.csr.values)
+        # As SciPy's rows with indices of 4 bytes, so that the same rows are passed over, or not, wherever they are.
+        self._entry_bytes = self.dtype.itemsize + 4
+        self.nbytes = self.csr.nnz * self._entry_bytes + 4 * (shape[0] + 1)
+
+    @property
+    def reference(self) -> Any:
+        """An array on the device."""
+        return self.csr.values
+
+    @cached_property
+    def largest_entry(self) -> float:
+        """The largest absolute value; that of finite ones is enough, since others are found by later checks."""
+        values = self.csr.values
+        xp = namespace(values)
+        if not self.csr.nnz:
+            return 0.0
+        return float(xp.max(xp.abs(xp.where(xp.isfinite(values), values, xp.zeros_like(values)))))
+
+    def dense_rows(self, rows: slice | Array) -> Any:
+        """Return these rows as a dense array on the device."""
+        return self.csr.rows(rows).toarray()
+
+    def transposed_product(self, rows: slice | Array, W: Array) -> Array:
+        """Return ``W^T X`` (m, p) of these rows on the host, for W (n, m): products are made on the device."""
+        some = self.csr.rows(rows)
+        wide = widest_float(some.values)
+        columns = some.with_values(namespace(some.values).astype(some.values, wide, copy=False)).transposed()
+        return np.asarray(to_host(columns @ from_host(W, some.values, wide)), dtype=np.float64).T
+
+    def scaled(self, e: int) -> SparseDeviceSource:
+        """Return the rows times ``2^-e``: a copy of the values on the device."""
+        return SparseDeviceSource(self.csr.with_values(times_power(self.csr.values, -e)), "X")
+
+    def gather(self, rows: slice | Array) -> Any:
+        """Return these rows in this order."""
+        return self.csr.rows(rows).to_host()
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, Any]]:
+        """Yield (number of the first row, block)."""
+        for first, stop in csr_blocks(self.csr.pointers, self._entry_bytes, max_bytes):
+            yield first, self.gather(slice(first, stop))
+
+
+def _numpy_dtype(array: Any) -> np.dtype[Any]:
+    """Return NumPy's dtype, which is what the rest of ``Contexts`` compares; as_float has left float32 or float64."""
+    return np.dtype(np.float32 if array.dtype == namespace(array).float32 else np.float64)
+
+
+def _device_source(X: Any, where: str) -> DeviceSource | SparseDeviceSource:
+    return SparseDeviceSource(X, where) if is_sparse_on_device(X) else DeviceSource(X, where)
+
+
+def check_finite_entries(csr: DeviceCSR, where: str) -> None:
+    """Raise if an entry is not finite; only then rows come to the host, for the message."""
+    xp = namespace(csr.values)
+    if not bool(xp.isfinite(xp.sum(csr.values, dtype=widest_float(csr.values)))):
+        check_block(csr.to_host(), 0, where)
+
+
 def read_device_contexts(X: Any, y: Any) -> Contexts:
     """Check a device array, or a list, tuple or mapping of them, and its labels.
 
@@ -83,7 +173,7 @@ def read_device_contexts(X: Any, y: Any) -> Contexts:
     if named is None:
         checked = read_contexts(stand_in(X), y)
         # One object for all contexts, as the reader of NumPy's arrays has it: identity tells that they share rows.
-        return replace(checked, sources=[DeviceSource(X, "X")] * len(checked.names))
+        return replace(checked, sources=[_device_source(X, "X")] * len(checked.names))
     names = named.names.tolist()
     # Before the shapes: arrays on two devices cannot be combined, whatever their shapes.
     _check_one_kind(names, named.blocks)
@@ -91,18 +181,34 @@ def read_device_contexts(X: Any, y: Any) -> Contexts:
     # By name if the caller passed a mapping, so that contexts get these names, also in messages.
     checked = read_contexts(dict(zip(names, shapes, strict=True)) if named.by_name else shapes, y)
     pairs = zip(names, named.blocks, strict=True)
-    return replace(checked, sources=[DeviceSource(block, f"X, context {name!r},") for name, block in pairs])
+    return replace(checked, sources=[_device_source(block, f"X, context {name!r},") for name, block in pairs])
 
 
 def is_on_device(contexts: Contexts) -> bool:
     """Whether the rows are on a device: those of all contexts are where those of the first are."""
-    return isinstance(contexts.sources[0], DeviceSource)
+    return isinstance(contexts.sources[0], (DeviceSource, SparseDeviceSource))
+
+
+def is_sparse_there(contexts: Contexts) -> bool:
+    """Whether the rows of all contexts are sparse and on a device."""
+    return all(isinstance(source, SparseDeviceSource) for source in contexts.sources)
+
+
+def device_reference(contexts: Contexts | None) -> Any:
+    """Return an array on the device of the rows, in their precision; None if they are on the host."""
+    if contexts is None or not is_on_device(contexts):
+        return None
+    references = [_source(contexts, i).reference for i in range(len(contexts.names))]
+    return next(r for r, source in zip(references, contexts.sources, strict=True) if source.dtype == contexts.dtype)
 
 
 def rows_on_host(contexts: Contexts) -> Contexts:
     """Return the same contexts with the rows on the host: a copy."""
     # Contexts of a labelled array share one source, which is copied once.
-    copies = {id(source): DenseSource(source.gather(slice(None)), "X") for source in contexts.sources}
+    copies: dict[int, Any] = {}
+    for source in contexts.sources:
+        if id(source) not in copies:
+            copies[id(source)] = as_source(source.gather(slice(0, source.shape[0])), "X")
     return replace(contexts, sources=[copies[id(source)] for source in contexts.sources])
 
 
@@ -112,12 +218,13 @@ def device_covariances(
     """Return the covariances on the device and the means on the host; ``factors`` of nuisance are removed.
 
     Cost O(sum_i n_i p^2). Memory the stack and 128 MB, with JAX twice the stack. Rows are centred before they are
-    squared. float32 rows are multiplied in float32, some at a time, and added up in float64 where there is float64.
+    squared, sparse ones made dense for it, 128 MB at a time. float32 rows are multiplied in float32, some at a time,
+    and added up in float64 where there is float64.
     """
     k = len(contexts.names)
     p = contexts.n_features
     # S (k, p, p) in the precision of the rows, means (k, p); sums are in ``wide``, float64 where the device has it.
-    first = _array(contexts, 0)
+    first = _source(contexts, 0).reference
     xp = namespace(first)
     wide = widest_float(first)
     dtype = xp.float32 if contexts.dtype == np.float32 else xp.float64
@@ -160,7 +267,7 @@ def _moments_of(contexts: Contexts, i: int, wide: Any, dtype: Any) -> tuple[Any,
 
     The formula for centred rows of ``_data.scatter``, without sums in place, which JAX does not have.
     """
-    xp = namespace(_array(contexts, i))
+    xp = namespace(_source(contexts, i).reference)
     n = int(contexts.n_samples[i])
     mean: Any = sum(xp.sum(x, axis=0, dtype=wide) for x in _row_chunks(contexts, i)) / n
     # As on the host: the mean is rounded to the precision of the rows, and ``shift``, the sum of the centred rows, says
@@ -183,71 +290,17 @@ def _moments_of(contexts: Contexts, i: int, wide: Any, dtype: Any) -> tuple[Any,
 
 def _row_chunks(contexts: Contexts, i: int) -> Iterator[Any]:
     """Yield the rows of context i, 128 MB at a time."""
-    array = _array(contexts, i)
+    source = _source(contexts, i)
     n = int(contexts.n_samples[i])
     for start, stop in equal_blocks(n, _ROW_CHUNK_NUMBERS // contexts.n_features):
-        yield take_rows(array, contexts.row_numbers(i, start, stop))
+        yield source.dense_rows(contexts.row_numbers(i, start, stop))
 
 
-def _array(contexts: Contexts, i: int) -> Any:
-    """Return the device array that has the rows of context i."""
+def _source(contexts: Contexts, i: int) -> DeviceSource | SparseDeviceSource:
+    """Return the source on a device that has the rows of context i."""
     source = contexts.sources[i]
-    assert isinstance(source, DeviceSource)
-    return source.array
-
-
-def finite_rows(X: Any, A: Array, where: str, features: Array | None) -> Any:
-    """Return the rows to work on, as floats, and raise where one is not finite: X if it is on a device, else A.
-
-    A sum on the device tells whether there is a NaN or an infinite value; for the message X is copied to the host.
-    """
-    if not is_device_array(X):
-        check_finite(A, where, features)
-        return A
-    X = as_float(without_gradient(X))
-    xp = namespace(X)
-    # Not finite if any entry is not. The sum may also have overflowed: the check on the host then finds nothing.
-    if not bool(xp.isfinite(xp.sum(X, dtype=widest_float(X)))):
-        check_finite(to_host(X), where, features)
-    return X
-
-
-def map_rows(
-    X: Any,
-    groups: Sequence[tuple[Any, Array]],
-    matrices: Sequence[Array],
-    dtype: np.dtype[Any],
-    *,
-    inverse: bool = False,
-) -> Any:
-    """Return ``(x - mean) @ Q.T`` for groups (rows, mean) that make up all rows of X and their matrices Q.
-
-    With ``inverse``, return ``x @ Q.T + mean``.
-
-    Computed on the device, in float64 if ``dtype`` or X is float64 and the device has it. Memory a copy of X and two of
-    the result.
-    """
-    xp = namespace(X)
-    # X (n, p) with Q (r, p), or scores (n, r) with their Q (p, r); means (groups, p).
-    work = widest_float(X) if X.dtype == xp.float64 or dtype == np.float64 else xp.float32
-    # All means in one transfer: one for each context would cost latency many times over.
-    means = from_host(np.stack([mean for _, mean in groups]), X, work)
-    on_device: dict[int, Any] = {}  # contexts share a matrix or have one each; each is sent once
-    pieces = []
-    for i, ((rows, _), Q) in enumerate(zip(groups, matrices, strict=True)):
-        if id(Q) not in on_device:
-            on_device[id(Q)] = from_host(Q.T, X, work)
-        matrix = on_device[id(Q)]
-        mean = means[i, ...]
-        # Centred in the working precision: a large mean taken off in float32 would take digits with it.
-        x = xp.astype(take_rows(X, rows), work, copy=False)
-        pieces.append(x @ matrix + mean if inverse else (x - mean) @ matrix)
-    # A single group is all rows, in order: gathering would be a copy for nothing.
-    if len(pieces) == 1:
-        return pieces[0]
-    # Pieces are in the order of groups; ``argsort`` inverts that permutation of the rows.
-    order = np.concatenate([np.arange(X.shape[0])[rows] for rows, *_ in groups])
-    return xp.take(xp.concat(pieces), indices(np.argsort(order), X), axis=0)
+    assert isinstance(source, (DeviceSource, SparseDeviceSource))
+    return source
 
 
 def _check_one_kind(names: list[Any], blocks: list[Any]) -> None:

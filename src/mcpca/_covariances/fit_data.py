@@ -18,7 +18,8 @@ from .._utils.array_api import is_device_array, to_host
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
 from .context_covariances import ContextCovariances, covariances_of
-from .device_rows import device_covariances, is_on_device, rows_on_host
+from .device_panels import panels_of
+from .device_rows import device_covariances, device_reference, is_on_device, is_sparse_there, rows_on_host
 from .interface import Covariances
 from .nuisance import NuisanceFactors, nuisance_factors
 from .passes import Passes, check_rows_on_file
@@ -87,15 +88,22 @@ class FitData:
 
     @property
     def home(self) -> Any:
-        """The covariances if they are an array: results go to its device."""
-        return None if self.moments is None else self.moments.covariances
+        """The covariances if they are an array, or of rows that are passed over on a device an array there.
+
+        Results go to its device.
+        """
+        return device_reference(self.contexts) if self.moments is None else self.moments.covariances
 
     def on_host(self) -> FitData:
         """Return the same with copies of covariances and rows on the host, where a choice of rank resamples rows."""
-        # Arrays of NumPy are on the host already, and products by passes are made there.
-        if self.moments is None or not is_device_array(self.home):
+        # Arrays of NumPy are on the host already, and so are most products by passes.
+        if not is_device_array(self.home):
             return self
         contexts = None if self.contexts is None else rows_on_host(self.contexts)
+        if self.moments is None:
+            assert isinstance(self.covariances, StreamedCovariances)
+            assert contexts is not None
+            return replace(self, covariances=self.covariances.on_host(contexts), contexts=contexts)
         moments = replace(self.moments, covariances=to_host(self.home))
         return replace(self, covariances=as_stack(moments.covariances), contexts=contexts, moments=moments)
 
@@ -132,7 +140,7 @@ def fit_data_of_rows(
 
     ``tol`` is that of a basis found by passes, None for what the rows can tell.
     """
-    if is_on_device(contexts) or not by_passes(contexts, r):
+    if not _passed_over(contexts, r):
         return _with_formed_covariances(contexts, report)
     contexts, e = in_range(loaded_if_small(contexts, report))
     # The sketch is as wide as the first block of the basis will be. If the rank is not known yet, the sketch is cut or
@@ -140,7 +148,7 @@ def fit_data_of_rows(
     rank = r or _TYPICAL_RANK
     q = width(rank, len(contexts.names))
     sketch_width = max(rank + eigenbasis.SPARE, -(-q // 2))
-    passes = Passes(report, checkpoint, tol)
+    passes = Passes(report, checkpoint, tol, device=panels_of(contexts))
     # Before the first pass, which would take its totals from the file without a look at the rows.
     check_rows_on_file(contexts, passes)
     return _after_first_pass(StreamedCovariances.of(contexts, sketch_width, passes), e)
@@ -148,21 +156,27 @@ def fit_data_of_rows(
 
 def without_basis(contexts: Contexts, r: int | None, report: Report) -> FitData:
     """Return the same as ``fit_data_of_rows`` if no basis will be needed: the first pass finds the means only."""
-    if is_on_device(contexts) or not by_passes(contexts, r):
+    if not _passed_over(contexts, r):
         return _with_formed_covariances(contexts, report)
     contexts, e = in_range(contexts)
-    passes = Passes(report, Checkpoint(None, {}), 1.0)  # without a basis the tolerance has no effect
+    # Without a basis the tolerance has no effect.
+    passes = Passes(report, Checkpoint(None, {}), 1.0, device=panels_of(contexts))
     return _after_first_pass(StreamedCovariances.with_means(contexts, passes), e)
 
 
 def _with_formed_covariances(contexts: Contexts, report: Report) -> FitData:
     """Return the data of a fit to rows by forming their covariances."""
     contexts, e = in_range(contexts)
-    # Of rows on a device, too, on the host: they come here once, block by block, and their factors are few.
+    # Factors are few, and on the host wherever the rows are.
     nuisance = nuisance_factors(contexts, report)
     of_rows = device_covariances if is_on_device(contexts) else covariances_of
     moments = of_rows(contexts, report, nuisance)
     return fit_data_of_covariances(moments, contexts.n_samples, contexts, e, nuisance)
+
+
+def _passed_over(contexts: Contexts, r: int | None) -> bool:
+    """Whether a fit passes over the rows: of those on a device only over sparse ones."""
+    return by_passes(contexts, r) and (is_sparse_there(contexts) or not is_on_device(contexts))
 
 
 def by_passes(contexts: Contexts, r: int | None) -> bool:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from .._data.contexts import Contexts
+from .._data.row_marks import marks_of
 from .._utils.types import Array
+from .device_rows import is_sparse_there
 from .row_groups import memory_limit
 
 _DIGEST_BYTES = 16  # 128 bits: no two values agree by chance
@@ -22,14 +24,21 @@ _DIGEST_BYTES = 16  # 128 bits: no two values agree by chance
 def identity_of(contexts: Contexts, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the identity of a fit: the shape of the data, labels and parameters, by the names that errors give them.
 
-    Rows on other machines have to be read for it, since passes there make no marks.
+    Rows on other machines and sparse ones on a device have to be read for it, since passes there make no marks; the
+    latter come to the host for it, a context at a time.
     """
     # Rows in this process are marked by the first pass, which reads them anyway; only labels are needed here.
-    if contexts.engine is None:
-        rows = {}
+    rows: dict[str, int] = {}
+    if contexts.engine is None and not is_sparse_there(contexts):
         labels = _digest_of_row_numbers(contexts)
     else:
-        marks, labels = contexts.engine.fingerprint()
+        if contexts.engine is None:
+            labels = _digest_of_row_numbers(contexts)
+            marks = np.concatenate(
+                [marks_of(contexts.block(i), np.zeros(n, dtype=np.intp), 1) for i, n in enumerate(contexts.n_samples)]
+            )
+        else:
+            marks, labels = contexts.engine.fingerprint()
         rows = {f"context {name!r}": mark for name, mark in zip(contexts.names.tolist(), marks.tolist(), strict=True)}
     return {
         "the number of rows": int(contexts.n_samples.sum()),

@@ -6,7 +6,7 @@ norms and core, to ``PassResults``.
 
 ``S_i V`` has to be complete before it is multiplied by S_i again, so all rows of a context are needed together.
 Contexts that fit into ``memory_limit()`` are gathered, as many at a time as fit. A larger one is read twice. Rows on
-other machines are multiplied there.
+other machines or on a device are multiplied there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .._utils.types import Array
 from .gram import Gram, GramInParts
 from .kernels import SquareLengths, with_row_squares
 from .pass_results import PassResults
-from .passes import Passes, run_pass, run_pass_on_workers
+from .passes import Passes, engine_of, run_pass, run_pass_on_workers
 from .row_groups import memory_limit
 
 # Random directions in a pass that estimates norms. Each costs half as much as a column of V, whose image is multiplied
@@ -104,8 +104,9 @@ def learned(known: PassResults, block: GramBlock, totals: GramTotals) -> PassRes
 def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotals:
     """Run the pass; two more over each context that does not fit into memory."""
     sums = _zeros(gram)
-    if contexts.engine is not None:
-        run_pass_on_workers(contexts, passes, "basis", partial(contexts.engine.add_gram, gram), sums)
+    engine = engine_of(contexts, passes)
+    if engine is not None:
+        run_pass_on_workers(contexts, passes, "basis", partial(engine.add_gram, gram), sums)
         return GramTotals(*sums)
     large = contexts.context_bytes() > memory_limit()
     run_pass(contexts, passes, "basis", gram.whole, sums, whole=np.flatnonzero(~large))

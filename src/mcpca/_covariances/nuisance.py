@@ -291,6 +291,10 @@ def _products(
             by_file.setdefault(id(source), []).append(i)
 
     def of_context(i: int) -> Array:
+        # Rows on a device are multiplied there, and only the products come to the host.
+        there = getattr(contexts.sources[i], "transposed_product", None)
+        if there is not None:
+            return np.asarray(there(contexts.rows[i], columns[i].toarray()))
         step = max(1, int(_BLOCK_BYTES // max(contexts.row_bytes(i), 1)))
         total = np.zeros((columns[i].shape[1], contexts.n_features))
         for start in range(0, int(contexts.n_samples[i]), step):

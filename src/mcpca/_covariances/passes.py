@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -57,6 +57,16 @@ _EXPLAIN_BYTES = 2**26
 Kernel = Callable[[Any, Array], list[Sum]]
 
 
+class PassEngine(Protocol):
+    """Makes passes over rows that are not read here: on a device, or on other machines."""
+
+    def add(self, kernel: Kernel, totals: list[Array]) -> None:
+        """Add what ``kernel`` makes of all rows to ``totals``."""
+
+    def add_gram(self, gram: Any, totals: list[Array]) -> None:
+        """Add ``sum_i S_i S_i V`` and its by-products to ``totals``; see ``gram.py``."""
+
+
 @dataclass
 class PassLedger:
     """The number of passes made so far. Mutable: it grows as a fit proceeds."""
@@ -76,7 +86,7 @@ class Passes:
     Settings are ``report``, the callback for progress, and ``tol``, the tolerance of the basis, or None for what the
     rows can tell (``sampling_limits``). What changes are
     ``checkpoint``, which outlives the process; ``ledger``, the count of passes; and ``room``, the buffer in which rows
-    of whole contexts are gathered, reused from pass to pass.
+    of whole contexts are gathered, reused from pass to pass. ``device`` makes the passes over rows on a device.
     """
 
     report: Report
@@ -84,6 +94,7 @@ class Passes:
     tol: float | None
     ledger: PassLedger = field(default_factory=PassLedger)
     room: Room = field(default_factory=Room)
+    device: PassEngine | None = None
 
     @classmethod
     def silent(cls) -> Passes:
@@ -116,9 +127,10 @@ def run_pass(
     only : int, optional
         Read only this context, in pieces.
     """
-    if contexts.engine is not None:
+    engine = engine_of(contexts, passes)
+    if engine is not None:
         # The kernel goes to the rows, and only totals come back.
-        run_pass_on_workers(contexts, passes, stage, partial(contexts.engine.add, kernel), totals)
+        run_pass_on_workers(contexts, passes, stage, partial(engine.add, kernel), totals)
         return
     checkpoint = passes.checkpoint
     # Passes on file are counted too: a resumed fit has the ``n_passes_`` of one that was never interrupted.
@@ -158,12 +170,17 @@ def run_pass(
     checkpoint.after(stage, totals)
 
 
+def engine_of(contexts: Contexts, passes: Passes) -> PassEngine | None:
+    """Return what makes passes over rows on a device or on other machines; None if they are read here."""
+    return contexts.engine if passes.device is None else passes.device
+
+
 def run_pass_on_workers(
     contexts: Contexts, passes: Passes, stage: str, add: Callable[[list[Array]], None], totals: list[Array]
 ) -> None:
-    """Run a pass on the machines that hold the rows; ``add`` adds its result to ``totals``."""
+    """Run a pass on the machines or the device that hold the rows; ``add`` adds its result to ``totals``."""
     # No ``resume`` and no marks here: the pass is a single computation, so a file has all of it or nothing, and the
-    # marks of rows on other machines are in the identity of the fit.
+    # marks of rows that are elsewhere are in the identity of the fit.
     heading = passes.ledger.enter(stage)
     if passes.checkpoint.recall(stage, totals):
         return
@@ -180,9 +197,10 @@ def run_pass_on_workers(
 def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
     """Raise if the rows are not those of the finished passes on file. Reads all rows once, without products.
 
-    Rows on other machines are part of the fit's identity, which was compared when the checkpoint was opened.
+    Rows on other machines and on devices are part of the fit's identity, which was compared when the checkpoint was
+    opened.
     """
-    if contexts.engine is not None or not passes.checkpoint.resumed:
+    if engine_of(contexts, passes) is not None or not passes.checkpoint.resumed:
         return
     heading = "comparing rows with the checkpoint"
     n_rows = int(contexts.n_samples.sum())

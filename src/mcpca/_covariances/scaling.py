@@ -132,6 +132,8 @@ def _size_of(source: Source) -> float:
     """Return the size of the largest entry in a sample: from the beginning, and the middle and end if that is cheap."""
     if isinstance(source, ChunkSource):
         size = source.size
+    elif hasattr(source, "largest_entry"):  # sparse rows on a device, which are not copied for it
+        size = float(source.largest_entry)
     elif isinstance(source, (CSCSource, CSCDiskSource)):
         size = largest(source.first_entries(_SAMPLE_NUMBERS))
     else:

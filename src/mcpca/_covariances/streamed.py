@@ -205,6 +205,10 @@ class StreamedCovariances:
         passes.report("a first look", 1, 1)
         return _FirstGuess(leading.vectors, mixture)
 
+    def on_host(self, contexts: Contexts) -> StreamedCovariances:
+        """Return the same for a copy of the rows on the host, where later passes are made, with an empty memory."""
+        return replace(self, contexts=contexts, passes=replace(self.passes, device=None), _memory=PassMemory())
+
     @property
     def n_contexts(self) -> int:
         """Number of contexts, k."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from .._utils.array_api import is_sparse_on_device, to_host
 from .._utils.types import Array
 from .blocks import (
     RowBlock,
@@ -179,7 +180,7 @@ def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
     ----------
     X : array, sparse matrix, dataset, function or iterable; a source is returned as it is
         - ndarray, memory map, DataFrame and whatever else becomes a 2-D array: not copied if it is an array of real
-          numbers already; a memory map is not read. Arrays on a device are copied to the host.
+          numbers already; a memory map is not read. Arrays on a device are copied to the host, sparse ones as CSR.
         - SciPy sparse: CSR and CSC are used as they are. COO, BSR, LIL, DOK and DIA are converted to CSR once, which
           takes a copy.
         - 2-D dataset of h5py or array of zarr; AnnData's backed CSR or CSC dataset, in HDF5 or Zarr; an AnnData,
@@ -215,6 +216,9 @@ def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
         check_matrix_shape(X.shape, where)
         block_dtype(X.dtype, where)
         return CSCSource(X, where) if X.format == "csc" else CSRSource(X, where)
+    if kind is InputKind.DEVICE and is_sparse_on_device(X):
+        check_matrix_shape(X.shape, where)
+        return CSRSource(to_host(X), where)
     # An array that needs no conversion is not copied, and not looked at: a memory map would be read.
     plain = isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray)
     if plain and X.ndim == 2 and X.shape[1] and X.dtype.kind in "biuf":

@@ -286,8 +286,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             rows, with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or
             memory map, a DataFrame, a SciPy sparse matrix, an AnnData (also backed), an HDF5 or Zarr dataset, a
             function that returns an iterator over blocks of rows, or a Dask array or DataFrame, whose rows stay on the
-            workers. PyTorch, CuPy and JAX arrays stay on their device (extra ``devices``), and the fitted arrays are of
-            the same kind.
+            workers. PyTorch, CuPy and JAX arrays, and sparse matrices of the first two, stay on their device (extra
+            ``devices``), and the fitted arrays are of the same kind.
         y : array-like (n,), str or list of str, optional
             Context label of each row of one matrix; for Dask rows also a Dask array or Series. A pandas Series is
             aligned by its index if the rows have one (that of a DataFrame, or the ``obs_names`` of an AnnData). A

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from .._covariances.device_rows import map_rows
+from .._covariances.device_scores import map_rows, mean_of_rows
 from .._data.labels import encode_labels, rows_by_context
 from .._data.projection import offset_scores_by_context
 from .._data.sources import Source, check_block
 from .._utils.arguments import check_unmasked
-from .._utils.array_api import is_device_array, namespace, take_rows, to_host
+from .._utils.array_api import is_device_array, to_host
 from .._utils.types import Array, Report
 from .._utils.wording import quoted
 
@@ -158,7 +158,7 @@ def _mean(rows: Any, group: slice | Array) -> Array:
     if isinstance(rows, np.ndarray):
         return np.asarray(rows[group].mean(axis=0))
     if is_device_array(rows):
-        return np.asarray(to_host(namespace(rows).mean(take_rows(rows, group), axis=0)))
+        return mean_of_rows(rows, group)
     if isinstance(group, slice) and group.stop is None:
         group = slice(0, rows.shape[0])  # a source needs to know how many rows are wanted
     # The rows of one group are in memory at once, sparse ones as sparse. SciPy may return the mean of sparse rows as a

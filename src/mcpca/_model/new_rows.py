@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._covariances.device_rows import finite_rows
+from .._covariances.device_scores import finite_rows
 from .._data.alignment import column_names, in_fitted_order
 from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts

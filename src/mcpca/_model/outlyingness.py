@@ -72,7 +72,7 @@ def outlyingness(model: FittedModel, X: Any, y: Any, center: Any, report: Report
     out = np.empty(n)
     # Rows on a device come to the host as a whole; they are of a size that is handed to ``transform``.
     host = to_host(rows)
-    blocks = [(0, host)] if isinstance(host, np.ndarray) else rows.scan(SCAN_BYTES)
+    blocks = rows.scan(SCAN_BYTES) if host is rows and not isinstance(rows, np.ndarray) else [(0, host)]
     for first, block in blocks:
         check_block(block, first, "X")
         part = slice(first, first + block.shape[0])

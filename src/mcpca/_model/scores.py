@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .._covariances.device_rows import finite_rows
+from .._covariances.device_scores import finite_rows
 from .._covariances.streamed import context_means
 from .._data.alignment import by_name, in_row_order
 from .._data.annotations import by_block, take_annotations
@@ -25,7 +25,7 @@ from .._data.detect import InputKind, has_dask_rows, input_kind, is_dask, is_sou
 from .._data.labels import encode_labels, name_array, rows_by_context, take_labels
 from .._data.sources import as_source
 from .._data.validation import check_rows
-from .._utils.array_api import like, stand_in, to_host
+from .._utils.array_api import is_device_array, like, stand_in, to_host, without_gradient
 from .._utils.optional import require
 from .._utils.types import Array, Report
 from .centering import rows_of, scores_of
@@ -202,6 +202,8 @@ def rows_from_scores(model: FittedModel, X: Any, y: Any, center: Any) -> Any:
     if has_dask_rows(X):
         return _rows_on_dask(model, X, y, center)
     # Scores pass the checks of rows; a stand-in without values tells the shape of a device array.
+    if is_device_array(X):
+        X = without_gradient(X)
     Z = check_rows(stand_in(X), "X")
     _check_n_scores(Z.shape[1], model.n_components)
     Z = finite_rows(X, Z, "X", None)

@@ -17,7 +17,7 @@ import numpy as np
 from .optional import require
 
 # PyTorch tensors, and JAX arrays of older versions, lack __array_namespace__.
-_DEVICE_LIBRARIES = frozenset({"torch", "jax", "jaxlib", "cupy"})
+_DEVICE_LIBRARIES = frozenset({"torch", "jax", "jaxlib", "cupy", "cupyx"})
 # These have it, but are read by other means: lazily (dask), as sparse matrices, or as tables.
 _OTHER_LIBRARIES = frozenset({"numpy", "dask", "sparse", "xarray", "pandas", "polars"})
 # dtypes of PyTorch that NumPy has as well; bfloat16, for one, is missing from it.
@@ -25,28 +25,70 @@ _SHARED_DTYPES = ("float32", "float64", "complex64", "complex128", "bool", "uint
 
 
 def is_device_array(x: Any) -> bool:
-    """Whether ``x`` is an array of a library other than NumPy that follows the array API standard."""
+    """Whether ``x`` is an array of a library other than NumPy that follows the array API standard, or sparse there."""
     # By far the most frequent answer, and from NumPy 2 on its arrays have __array_namespace__ as well.
     if isinstance(x, (np.ndarray, np.generic)):
         return False
     # Look at the type before any attribute: an HDF5 dataset of a closed file raises when asked for its shape.
     cls = type(x)
+    if _is_csr(x):
+        return True
     # All base classes: a subclass of a tensor may be defined in a module of any name.
-    libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    libraries = _libraries(cls)
     follows_standard = hasattr(cls, "__array_namespace__") and not libraries & _OTHER_LIBRARIES
     if not libraries & _DEVICE_LIBRARIES and not follows_standard:
         return False
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
+def is_sparse_on_device(x: Any) -> bool:
+    """Whether ``x`` is a sparse matrix of PyTorch or CuPy, in any layout, or a ``DeviceCSR``."""
+    # By name, so that torch need not be imported here.
+    is_torch_sparse = "torch" in _libraries(type(x)) and str(getattr(x, "layout", "torch.strided")) != "torch.strided"
+    return is_torch_sparse or is_cupy_sparse(x) or _is_csr(x)
+
+
+def is_cupy_sparse(x: Any) -> bool:
+    """Whether ``x`` is a sparse matrix of CuPy."""
+    return "cupyx" in _libraries(type(x)) and hasattr(x, "tocsr")
+
+
+def is_torch(x: Any) -> bool:
+    """Whether ``x`` is a tensor of PyTorch."""
+    return bool(_compat().is_torch_array(x))
+
+
+def _is_csr(x: Any) -> bool:
+    """Whether ``x`` is a ``DeviceCSR``: by a mark of the class, whose module imports this one."""
+    return bool(getattr(type(x), "is_device_csr", False))
+
+
+def _libraries(cls: type) -> set[str]:
+    return {base.__module__.partition(".")[0] for base in cls.__mro__}
+
+
 def namespace(x: Any) -> Any:
     """Return the module of array functions for ``x``."""
-    return _compat().array_namespace(x)
+    return _compat().array_namespace(_dense(x))
 
 
 def device_of(x: Any) -> Any:
     """Return the device that ``x`` is on."""
-    return _compat().device(x)
+    return _compat().device(_dense(x))
+
+
+def _dense(x: Any) -> Any:
+    """Return an array with the library and device of ``x``: of CuPy's sparse matrices, and of ours, their values."""
+    if _is_csr(x):
+        return x.values
+    if is_cupy_sparse(x):
+        return x.data
+    if _libraries(type(x)) & {"jax", "jaxlib"} and hasattr(x, "n_sparse"):
+        raise TypeError(
+            f"X is a sparse array of JAX ({type(x).__name__}), which is not supported; pass X.todense(), or rows in "
+            "CSR of PyTorch, CuPy or SciPy."
+        )
+    return x
 
 
 def kind_of(x: Any) -> str:
@@ -56,13 +98,15 @@ def kind_of(x: Any) -> str:
 
 
 def without_gradient(x: Any) -> Any:
-    """Return a dense PyTorch tensor detached from its graph, and anything else unchanged."""
-    if not _compat().is_torch_array(x):
-        return x
-    # By name, so that torch need not be imported here.
-    if str(x.layout) != "torch.strided":
-        raise TypeError(f"X is a sparse PyTorch tensor ({x.layout}), which is not supported; pass X.to_dense().")
-    return x.detach()
+    """Return a dense PyTorch tensor detached from its graph, another dense array unchanged; raise for a sparse one."""
+    if is_sparse_on_device(x):
+        layout = getattr(x, "layout", type(x).__name__)
+        way_out = "to_dense" if is_torch(x) else "toarray"
+        raise TypeError(
+            f"Rows may be sparse on a device ({layout}), covariances and scores may not; make them dense by "
+            f"{way_out}()."
+        )
+    return x.detach() if is_torch(x) else x
 
 
 def is_writeable(x: Any) -> bool:
@@ -71,9 +115,13 @@ def is_writeable(x: Any) -> bool:
 
 
 def to_host(x: Any) -> Any:
-    """Return a device array as a NumPy array, and anything else unchanged."""
+    """Return a device array as a NumPy array, a sparse one as SciPy's CSR, and anything else unchanged."""
     if not is_device_array(x):
         return x
+    if is_sparse_on_device(x):
+        from .device_csr import DeviceCSR  # here, because that module imports this one
+
+        return DeviceCSR.of(x).to_host()
     compat = _compat()
     if compat.is_torch_array(x):
         # A tensor that takes part in a graph, or is on a GPU, refuses ``numpy()``.
