@@ -25,6 +25,7 @@ from .._data.contexts import Contexts
 from .._data.labels import as_numbers
 from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array
+from .read_ahead import blocks_ahead
 
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
@@ -68,8 +69,11 @@ def memory_limit() -> int:
     return int(float(get_config()["working_memory"]) * 2**20)
 
 
-def all_rows(contexts: Contexts) -> Iterator[Group]:
-    """Yield all rows once, in any order."""
+def all_rows(contexts: Contexts, *, ahead: bool = False) -> Iterator[Group]:
+    """Yield all rows once, in any order.
+
+    ``ahead`` reads files a block ahead of what is asked for; the loop over the groups then runs in ``steady_threads``.
+    """
     # Identity and not equality: contexts of one labelled matrix share the object, and the file is read once for all.
     read: list[Source] = []
     for source in contexts.sources:
@@ -78,7 +82,7 @@ def all_rows(contexts: Contexts) -> Iterator[Group]:
         read.append(source)
         codes = contexts.codes(source)
         # The file is read in order, as groups are asked for; what threads share is the work on each block.
-        for first, block in source.scan(_SCAN_BYTES):
+        for first, block in blocks_ahead(source, _SCAN_BYTES) if ahead else source.scan(_SCAN_BYTES):
             block_codes = codes[first : first + block.shape[0]]
             yield Group(partial(_split, block, block_codes), int((block_codes >= 0).sum()))
     # The others come by context, so that kernels need not sort them.
