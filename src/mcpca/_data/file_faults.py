@@ -32,8 +32,8 @@ class DamagedChunk(FileFault):
         entries = "entries" if len(chunk) == 1 else "rows"
         super().__init__(
             f"chunk {number} ({entries} {rows[0]} to {rows[1] - 1}) of dataset {dataset!r} in {file} is damaged "
-            f"({type(error).__name__}: {error}). Copy or write the file again; a checkpoint of the fit is kept, and goes "
-            "on with a file whose rows are the same."
+            f"({type(error).__name__}: {error}). Copy or write the file again; the checkpoint of a fit, if it has one, is "
+            "kept, and the fit goes on with a file of the same rows."
         )
 
 
@@ -43,8 +43,8 @@ class ChangedFile(FileFault):
     def __init__(self, file: str, difference: str) -> None:
         super().__init__(
             f"{file} has changed since it was first read ({difference}), and rows of two versions would be mixed. Leave "
-            "the file as it is during a fit, and fit again; a checkpoint of the fit is kept, and goes on if the rows are "
-            "those it began with."
+            "the file as it is during a fit, and fit again; the checkpoint of a fit, if it has one, is kept, and the fit "
+            "goes on with a file of the same rows."
         )
 
 
