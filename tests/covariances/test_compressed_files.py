@@ -61,7 +61,9 @@ def write(path, X, layout, compression):
     stored = X if layout == "dense" else scipy.sparse.csr_matrix(X).asformat(layout)
     if compression in ("zarr2", "zarr3"):
         group = zarr.open_group(path, mode="w", zarr_format=int(compression[-1]))
-        anndata.io.write_elem(group, "X", stored, dataset_kwargs={"chunks": (50, 40) if layout == "dense" else (CHUNK,)})
+        anndata.io.write_elem(
+            group, "X", stored, dataset_kwargs={"chunks": (50, 40) if layout == "dense" else (CHUNK,)}
+        )
         return group["X"] if layout == "dense" else anndata.io.sparse_dataset(group["X"])
     options = {"gzip": {"compression": "gzip", "compression_opts": 4}, "lzf": {"compression": "lzf"}, "plain": {}}
     kinds = {"zstd": (ZSTD, numcodecs.Zstd(3)), "blosc": (BLOSC, numcodecs.Blosc("zstd", 5))}
@@ -219,14 +221,19 @@ def test_a_damaged_chunk_of_a_dense_file_and_of_zarr(small, tmp_path):
     with open(path, "r+b") as file:
         file.seek(info.byte_offset + 2)
         file.write(b"\xff" * 20)
-    with h5py.File(path) as file, pytest.raises(OSError, match=r"chunk \(2, 2\) \(rows 100 to 149\) of dataset '/X' in"):
+    with (
+        h5py.File(path) as file,
+        pytest.raises(OSError, match=r"chunk \(2, 2\) \(rows 100 to 149\) of dataset '/X' in"),
+    ):
         fit(file["X"], y)
     for version in (2, 3):
         store = tmp_path / f"z{version}"
         array = zarr.open_group(store, mode="w", zarr_format=version).create_array("X", data=X, chunks=(50, 40))
         chunk = store / "X" / ("c/2/0" if version == 3 else "2.0")
         chunk.write_bytes(chunk.read_bytes()[:-30])
-        with pytest.raises(OSError, match=rf"chunk \(2, 0\) \(rows 100 to 149\) of dataset '/X' in .*z{version} is damaged"):
+        with pytest.raises(
+            OSError, match=rf"chunk \(2, 0\) \(rows 100 to 149\) of dataset '/X' in .*z{version} is damaged"
+        ):
             fit(array, y)
     shards = zarr.open_group(tmp_path / "s", mode="w").create_array("X", data=X, chunks=(25, 40), shards=(50, 40))
     chunk = tmp_path / "s/X/c/2/0"
@@ -288,7 +295,9 @@ def test_a_chunk_of_zarr_that_changes_during_a_fit(small, tmp_path, monkeypatch)
     chunk = tmp_path / "z/X/indices/c/3"
     content = chunk.read_bytes()
     Meanwhile(monkeypatch, 6, lambda: chunk.write_bytes(content + b"more"))
-    with pytest.raises(OSError, match=rf"{chunk} has changed since it was first read \(the file of a chunk was written"):
+    with pytest.raises(
+        OSError, match=rf"{chunk} has changed since it was first read \(the file of a chunk was written"
+    ):
         fit(store, y, checkpoint=tmp_path / "fit.ckpt")
     chunk.write_bytes(content)
     same(fit(store, y, checkpoint=tmp_path / "fit.ckpt"), unbroken)

@@ -32,7 +32,15 @@ def values(rng):
 
 def same_slices(found, values):
     n = len(values)
-    for part in (slice(0, n), slice(3, 5), slice(255, 257), slice(256, 512), slice(1, n - 1), slice(n - 1, n), slice(9, 9)):
+    for part in (
+        slice(0, n),
+        slice(3, 5),
+        slice(255, 257),
+        slice(256, 512),
+        slice(1, n - 1),
+        slice(n - 1, n),
+        slice(9, 9),
+    ):
         np.testing.assert_array_equal(found[part], values[part], strict=True)
 
 
@@ -98,7 +106,12 @@ def test_libraries_that_undo_gzip(values, module, window, monkeypatch):
     np.testing.assert_array_equal(out.view(np.int32), values)
     damaged = stored.copy()
     damaged[len(damaged) // 2] ^= 255
-    for wrong, to in ((damaged, out), (stored[:-9], out), (stored, out[:-4]), (stored, np.zeros(len(out) + 4, np.uint8))):
+    for wrong, to in (
+        (damaged, out),
+        (stored[:-9], out),
+        (stored, out[:-4]),
+        (stored, np.zeros(len(out) + 4, np.uint8)),
+    ):
         with pytest.raises(Exception, match=r"\w"):  # each library has its own
             decode(wrong, [undo], to)
 
@@ -191,12 +204,27 @@ def test_arrays_of_zarr(tmp_path, rng, version, codec, shape):
         np.testing.assert_array_equal(found[part], X[part], strict=True)
 
 
+@pytest.mark.parametrize("place", ["start", "end"])
+@pytest.mark.parametrize("shape", [(401,), (31, 17)])
+def test_shards_of_zarr(tmp_path, rng, shape, place):
+    X = rng.integers(9, size=shape).astype(np.float32)
+    X[5:10] = 0  # a chunk that is not in its shard
+    X[20:30] = 0  # a shard that is not stored
+    group = zarr.open_group(tmp_path / "z", mode="w")
+    shards = {"shape": (10, 8)[: len(shape)], "index_location": place}
+    array = group.create_array("X", shape=shape, dtype="f4", chunks=(5, 4)[: len(shape)], shards=shards)
+    array[...] = X
+    found = direct_zarr(array)
+    assert isinstance(found, ZarrChunks)
+    for part in (slice(0, 31), slice(3, 12), slice(10, 15), slice(30, 31), slice(4, 4)):
+        np.testing.assert_array_equal(found[part], X[part], strict=True)
+
+
 def test_other_arrays_of_zarr_are_left_to_the_library(tmp_path, rng):
     X = rng.random((40, 6))
     group = zarr.open_group(tmp_path / "z", mode="w")
     old = zarr.open_group(tmp_path / "old", mode="w", zarr_format=2)
     others = [
-        group.create_array("shards", data=X, chunks=(5, 6), shards=(10, 6)),
         group.create_array("turned", data=X, chunks=(5, 6), filters=zarr.codecs.TransposeCodec(order=(1, 0))),
         group.create_array("swapped", data=X, chunks=(5, 6), serializer=zarr.codecs.BytesCodec(endian="big")),
         old.create_array("filtered", data=X, chunks=(5, 6), filters=[numcodecs.Delta("f8")]),
@@ -214,7 +242,9 @@ def decoded(monkeypatch):
     numbers = []
     stored = CompressedDataset._stored
     monkeypatch.setattr(
-        CompressedDataset, "_stored", lambda self, opened, chunk: numbers.append(chunk[0]) or stored(self, opened, chunk)
+        CompressedDataset,
+        "_stored",
+        lambda self, opened, chunk: numbers.append(chunk[0]) or stored(self, opened, chunk),
     )
     return numbers
 
@@ -247,7 +277,9 @@ def test_few_chunks_are_kept_and_a_chunk_that_failed_is_not(tmp_path, values, de
         assert len(found._kept._chunks) == 2
         monkeypatch.setattr(compressed_chunks, "decode", lambda *_: 1 / 0)
         for _ in range(2):
-            with pytest.raises(OSError, match=r"chunk 5 \(entries 1280 to 1535\) of dataset '/data'.*ZeroDivisionError"):
+            with pytest.raises(
+                OSError, match=r"chunk 5 \(entries 1280 to 1535\) of dataset '/data'.*ZeroDivisionError"
+            ):
                 found[1290:1300]
 
 

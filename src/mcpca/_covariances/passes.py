@@ -141,11 +141,12 @@ def run_pass(
             done += group.n_rows
             if number > skipped:
                 marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
-                # Totals are saved between groups and never within one: in a resumed pass no row is counted twice, or lost.
+                # Totals are saved between groups and never within one: in a resumed pass no row is counted twice, or
+                # lost.
                 checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
             elif marking:
-                # The totals on file cover this group already. Its rows are read only to check that they are the same; in
-                # later passes ``check_rows_on_file`` has done so, and a group on file is passed over.
+                # The totals on file cover this group already. Its rows are read only to check that they are the same;
+                # in later passes ``check_rows_on_file`` has done so, and a group on file is passed over.
                 marks = marks + _marks_of_group(group, len(marks))
             if number == skipped:
                 # A function that returns blocks of rows may cut them differently the second time.

@@ -34,9 +34,13 @@ def blocks_ahead(source: Source, max_bytes: int) -> Iterator[tuple[int, Any]]:
     with ThreadPoolExecutor(1) as pool:
         # The context says how many threads may be used, which BLAS itself does not within ``steady_threads``.
         context = copy_context()
-        coming = pool.submit(context.run, next, blocks, None)
+
+        def following() -> tuple[int, Any] | None:
+            return context.run(lambda: next(blocks, None))
+
+        coming = pool.submit(following)
         while (block := coming.result()) is not None:
-            coming = pool.submit(context.run, next, blocks, None)
+            coming = pool.submit(following)
             yield block
 
 

@@ -97,7 +97,10 @@ class ChunkedRows(ABC):
         # A chunk of which all rows are wanted is not wanted by the next read.
         values = decoded() if whole and key not in self._kept else self._kept.get(key, decoded)
         # At the edges chunks reach beyond the dataset: the part that is in it, and in the read.
-        inside = (slice(a - begins[0], b - begins[0]), *(slice(d - c) for c, d in zip(begins[1:], ends[1:], strict=True)))
+        inside = (
+            slice(a - begins[0], b - begins[0]),
+            *(slice(d - c) for c, d in zip(begins[1:], ends[1:], strict=True)),
+        )
         place[...] = values[inside]
 
     def _decode(self, opened: Any, chunk: tuple[int, ...], to: Array) -> None:

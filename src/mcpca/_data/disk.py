@@ -1,8 +1,8 @@
 """Rows in HDF5 and Zarr: read in the order of the file, by whole chunks, never all at once.
 
 ``as_source`` makes these sources of datasets that the user has opened, so neither library is imported here. Files may
-be cut short, damaged, closed or changed between passes: ``file_faults`` says which. Where they can be, bytes are read and
-decompressed past the libraries, in threads: ``hdf5_bytes``, ``zarr_bytes``.
+be cut short, damaged, closed or changed between passes: ``file_faults`` says which. Where they can be, bytes are read
+and decompressed past the libraries, in threads: ``hdf5_bytes``, ``zarr_bytes``.
 """
 
 from __future__ import annotations

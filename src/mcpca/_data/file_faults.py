@@ -32,8 +32,8 @@ class DamagedChunk(FileFault):
         entries = "entries" if len(chunk) == 1 else "rows"
         super().__init__(
             f"chunk {number} ({entries} {rows[0]} to {rows[1] - 1}) of dataset {dataset!r} in {file} is damaged "
-            f"({type(error).__name__}: {error}). Copy or write the file again; the checkpoint of a fit, if it has one, is "
-            "kept, and the fit goes on with a file of the same rows."
+            f"({type(error).__name__}: {error}). Copy or write the file again; the checkpoint of a fit, if it has one, "
+            "is kept, and the fit goes on with a file of the same rows."
         )
 
 
@@ -42,9 +42,9 @@ class ChangedFile(FileFault):
 
     def __init__(self, file: str, difference: str) -> None:
         super().__init__(
-            f"{file} has changed since it was first read ({difference}), and rows of two versions would be mixed. Leave "
-            "the file as it is during a fit, and fit again; the checkpoint of a fit, if it has one, is kept, and the fit "
-            "goes on with a file of the same rows."
+            f"{file} has changed since it was first read ({difference}), and rows of two versions would be mixed. "
+            "Leave the file as it is during a fit, and fit again; the checkpoint of a fit, if it has one, is kept, and "
+            "the fit goes on with a file of the same rows."
         )
 
 
@@ -161,6 +161,6 @@ def file_of(dataset: Any) -> str:
     """Return the path of a dataset's file, or the address of its Zarr store."""
     file = getattr(dataset, "file", None)
     if file is not None:
-        return os.path.abspath(file.filename)
+        return str(os.path.abspath(file.filename))
     store = getattr(dataset, "store", None)
     return str(getattr(store, "root", store))

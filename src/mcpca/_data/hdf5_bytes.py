@@ -21,7 +21,7 @@ from .compressed_chunks import ChunkedRows, Stored
 
 
 class DirectDataset:
-    """A dataset of h5py, (n,) or (n, p), whose chunks of ``length`` whole rows are at ``offsets`` (in bytes) of its file.
+    """A dataset of h5py, (n,) or (n, p), whose chunks of ``length`` whole rows are at ``offsets`` of its file, in bytes.
 
     Slices are read past HDF5; for the rest it looks like ``dataset``.
     """
@@ -102,7 +102,9 @@ class CompressedDataset(ChunkedRows):
         content = np.empty(int(self._index.sizes[number]), dtype=np.uint8)
         _fill(opened, content.data, offset)
         mask = int(self._index.masks[number])
-        return Stored(content, [step for i, step in enumerate(self._steps) if not mask >> i & 1] if mask else self._steps)
+        return Stored(
+            content, [step for i, step in enumerate(self._steps) if not mask >> i & 1] if mask else self._steps
+        )
 
 
 def _fill(handle: int, to: memoryview, offset: int) -> None:
