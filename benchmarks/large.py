@@ -5,9 +5,9 @@ python benchmarks/large.py [sparse] [linear] [contexts] [atlas] [--scratch DIR] 
 
 The atlas, about 500 non-zeros in each of a million rows, is made once in ``--scratch`` (4 GB, some minutes) in the
 layout of an AnnData file, rows of its 1,872 contexts in random order. With ``--compression`` a copy of it is made (gzip
-at level 4; some minutes more) and fitted as well: the ratio of both fits, and whether the answer is the same to the last
-bit. Every measurement is a process of its own; peaks are of resident memory (/proc), pages of the file that the kernel
-caches not included.
+at level 4; some minutes more) and fitted as well: the ratio of both fits, and whether the answer is the same to the
+last bit. Every measurement is a process of its own; peaks are of resident memory (/proc), pages of the file that the
+kernel caches not included.
 """
 
 from __future__ import annotations

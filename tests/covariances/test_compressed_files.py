@@ -49,6 +49,7 @@ def small(monkeypatch):
     always_by_passes(monkeypatch)
     monkeypatch.setattr(row_groups, "_SCAN_BYTES", 2**11)
     monkeypatch.setattr(compressed_chunks, "_WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(compressed_chunks, "_TURN_BYTES", 0)
     monkeypatch.setattr(compressed_chunks, "_KEPT_BYTES", 0)  # a single chunk, so that others are read again
     monkeypatch.setattr("mcpca._data.disk._READ_BYTES", 2**12)
     monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN_WRITINGS", 0.0)  # write after every block

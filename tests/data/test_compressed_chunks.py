@@ -145,6 +145,7 @@ def test_chunks_to_which_filters_were_not_applied_or_that_were_never_written(tmp
 @pytest.mark.parametrize("compression", ["gzip", None])
 def test_dense_matrices(tmp_path, rng, chunks, compression, monkeypatch):
     monkeypatch.setattr(compressed_chunks, "_WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(compressed_chunks, "_TURN_BYTES", 200)
     monkeypatch.setattr(compressed_chunks, "n_workers", lambda: 3)
     X = rng.random((31, 17)).astype(np.float32)
     with h5py.File(tmp_path / "rows.h5", "w") as file:
@@ -170,6 +171,7 @@ def test_a_dense_matrix_without_chunks(tmp_path, rng):
 @pytest.mark.parametrize("chunk", [7, 60])
 def test_sparse_matrices(tmp_path, rng, layout, chunk, monkeypatch):
     monkeypatch.setattr(compressed_chunks, "_WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(compressed_chunks, "_TURN_BYTES", 200)
     monkeypatch.setattr(compressed_chunks, "n_workers", lambda: 3)
     monkeypatch.setattr("mcpca._data.disk.n_workers", lambda: 3)
     monkeypatch.setattr("mcpca._data.disk._READ_BYTES", 300)

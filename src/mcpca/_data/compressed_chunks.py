@@ -8,6 +8,7 @@ chunk are, ``chunk_codecs`` how they are decoded; here they are put together to 
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from .file_faults import DamagedChunk, FileFault, file_of
 _KEPT_BYTES = 2**24
 # Bytes below which a read is not worth starting threads for.
 _WORTHWHILE_BYTES = 2**19
+# Bytes of decoded chunks that a thread takes at a time: handing over a single small chunk costs as much as decoding it.
+_TURN_BYTES = 2**18
 
 
 class Stored(NamedTuple):
@@ -73,7 +76,13 @@ class ChunkedRows(ABC):
         wanted = list(itertools.product(bands, *(range(count) for count in self._grid[1:])))
         # Within threads of ``each``, where BLAS is kept to one, this is 1: reads are then side by side already.
         workers = n_workers() if len(wanted) > 1 and out.nbytes >= _WORTHWHILE_BYTES else 1
-        for _ in each(lambda chunk: self._put(opened, chunk, first, out), wanted, workers):
+        step = max(1, _TURN_BYTES // (math.prod(self.chunks) * self.dtype.itemsize))
+
+        def put(start: int) -> None:
+            for chunk in wanted[start : start + step]:
+                self._put(opened, chunk, first, out)
+
+        for _ in each(put, range(0, len(wanted), step), workers):
             pass
         return out
 

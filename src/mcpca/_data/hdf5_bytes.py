@@ -21,7 +21,7 @@ from .compressed_chunks import ChunkedRows, Stored
 
 
 class DirectDataset:
-    """A dataset of h5py, (n,) or (n, p), whose chunks of ``length`` whole rows are at ``offsets`` of its file, in bytes.
+    """A dataset of h5py, (n,) or (n, p), whose chunks of ``length`` whole rows are at ``offsets`` bytes of its file.
 
     Slices are read past HDF5; for the rest it looks like ``dataset``.
     """
