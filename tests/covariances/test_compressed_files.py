@@ -108,8 +108,8 @@ def test_the_answer_is_that_of_the_plain_file(small, tmp_path, layout, compressi
         one, two = fit(plain, y), fit(pressed, y)
         assert one.n_passes_ > 2
         same(one, two)
-        # The same again, whatever the timing of threads was.
-        same(two, fit(pressed, y))
+        if threads > 1:  # the same again, whatever their timing was
+            same(two, fit(pressed, y))
 
 
 def test_blocks_are_read_ahead_in_order(small, tmp_path, rng):
@@ -258,15 +258,16 @@ def replace(path):
 
 
 @pytest.mark.parametrize(
-    ("change", "difference"),
+    ("layout", "compression", "change", "difference"),
     [
-        (append, r"it had \d+ bytes and has \d+"),
-        (touch, "it was written to"),
-        (replace, "another file has taken its place"),
-        (os.remove, "it is gone"),
+        ("csr", "gzip", append, r"it had \d+ bytes and has \d+"),
+        ("csr", "plain", append, r"it had \d+ bytes and has \d+"),
+        ("csr", "gzip", touch, "it was written to"),
+        ("dense", "gzip", touch, "it was written to"),
+        ("csr", "gzip", replace, "another file has taken its place"),
+        ("csr", "gzip", os.remove, "it is gone"),
     ],
 )
-@pytest.mark.parametrize(("layout", "compression"), [("csr", "plain"), ("csr", "gzip"), ("dense", "gzip")])
 def test_a_file_that_changes_during_a_fit(small, tmp_path, monkeypatch, change, difference, layout, compression):
     monkeypatch.setattr(row_groups, "_SCAN_BYTES", 2**11 if layout == "csr" else 2**14)
     X, y = rows_and_labels()
