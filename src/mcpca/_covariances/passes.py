@@ -31,7 +31,7 @@ not depend on it either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ from .._utils.progress import silent
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint, PassUnderWay
 from .read_ahead import steady_threads
-from .row_groups import Group, Piece, all_rows, one_context, whole_contexts
+from .row_groups import Group, Groups, Piece, all_rows, one_context, whole_contexts
 
 _TOL = 1e-7  # of a basis, for passes outside a fit; the default of ``MCPCA``
 # Rows read at a time, 64 MB, when the row of a NaN has to be named. The fit has failed by then, so only memory counts.
@@ -136,7 +136,8 @@ def run_pass(
     passes.report(heading, 0, rows.n_rows)
     # Set here, as the comparison after the loop needs ``number`` even if there are no groups.
     number = done = 0
-    with rows.threads:
+    # Closed, so that a pass that fails leaves no thread behind that still reads.
+    with rows.threads, closing(rows.groups):
         for number, group in enumerate(rows.groups, start=1):
             done += group.n_rows
             if number > skipped:
@@ -193,8 +194,8 @@ def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
     done = 0
     passes.report(heading, 0, n_rows)
     # Marks are sums mod 2^64, so the order does not matter: rows come as is fastest, however the first pass took them.
-    with steady_threads(contexts):
-        for group in all_rows(contexts, ahead=True):
+    with steady_threads(contexts), closing(all_rows(contexts, ahead=True)) as groups:
+        for group in groups:
             marks += _marks_of_group(group, len(marks))
             done += group.n_rows
             passes.report(heading, done, n_rows)
@@ -211,7 +212,7 @@ def overflow(contexts: Contexts) -> ValueError:
 class _WantedRows(NamedTuple):
     """The row groups of a pass, how many rows they have in all, and what the loop over them has to run in."""
 
-    groups: Iterator[Group]
+    groups: Groups
     n_rows: int
     threads: AbstractContextManager[None] = nullcontext()  # which can be entered as often as one likes
 

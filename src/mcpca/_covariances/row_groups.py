@@ -11,7 +11,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -56,6 +56,9 @@ class Group(NamedTuple):
     n_rows: int
 
 
+Groups = Generator[Group, None, None]
+
+
 class _Segment(NamedTuple):
     """Rows ``start`` to ``stop`` of context ``context``."""
 
@@ -69,7 +72,7 @@ def memory_limit() -> int:
     return int(float(get_config()["working_memory"]) * 2**20)
 
 
-def all_rows(contexts: Contexts, *, ahead: bool = False) -> Iterator[Group]:
+def all_rows(contexts: Contexts, *, ahead: bool = False) -> Groups:
     """Yield all rows once, in any order.
 
     ``ahead`` reads files a block ahead of what is asked for; the loop over the groups then runs in ``steady_threads``.
@@ -90,7 +93,7 @@ def all_rows(contexts: Contexts, *, ahead: bool = False) -> Iterator[Group]:
     yield from _grouped(contexts, _segments(contexts, gathered, cut=True))
 
 
-def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Group]:
+def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Groups:
     """Yield the rows of the wanted contexts, with all rows of a context in one piece.
 
     Rows that are not in memory are gathered in ``room``, so a group must be finished before the next is loaded.
@@ -116,7 +119,7 @@ def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Gr
         yield _panel(contexts, panel, room)
 
 
-def one_context(contexts: Contexts, i: int) -> Iterator[Group]:
+def one_context(contexts: Contexts, i: int) -> Groups:
     """Yield the rows of context i."""
     yield from _grouped(contexts, _segments(contexts, [i], cut=True))
 

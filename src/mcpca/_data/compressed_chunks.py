@@ -75,8 +75,8 @@ class ChunkedRows(ABC):
         bands = range(first // self.chunks[0], -(-stop // self.chunks[0]))
         wanted = list(itertools.product(bands, *(range(count) for count in self._grid[1:])))
         # Within threads of ``each``, where BLAS is kept to one, this is 1: reads are then side by side already.
-        workers = n_workers() if len(wanted) > 1 and out.nbytes >= _WORTHWHILE_BYTES else 1
         step = max(1, _TURN_BYTES // (math.prod(self.chunks) * self.dtype.itemsize))
+        workers = n_workers() if len(wanted) > step and out.nbytes >= _WORTHWHILE_BYTES else 1
 
         def put(start: int) -> None:
             for chunk in wanted[start : start + step]:

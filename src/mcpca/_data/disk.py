@@ -186,7 +186,7 @@ class _SparseDisk:
             self._state = FileState.of(group["data"])
             # Zarr reads a missing chunk as fill value without an error; as indices, zeros would pass every check below.
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
-            self._major = np.asarray(group["indptr"][:])  # of rows for CSR, of columns for CSC
+            self._major = read_rows(group["indptr"], 0, group["indptr"].shape[0])  # of rows for CSR, of columns for CSC
             n_data = int(self._data.shape[0])
             n_indices = int(self._indices.shape[0])
             index_bytes = np.dtype(self._indices.dtype).itemsize

@@ -50,7 +50,7 @@ class ChangedFile(FileFault):
 
 @dataclass(frozen=True)
 class FileState:
-    """What identifies the content of a local HDF5 file that is open for reading only: size, time and inode."""
+    """Size and time of a local HDF5 file that is open for reading only, which tell if it changes, and its inode."""
 
     path: str
     needed: int  # bytes that HDF5 says the file has
@@ -87,12 +87,13 @@ class FileState:
         # HDF5 returns zeros from beyond the end of a file that was cut short while open.
         if found.st_size < self.needed:
             raise OSError(f"the file has {found.st_size} of its {self.needed} bytes")
-        if found.st_size != self.size:
-            raise ChangedFile(self.path, f"it had {self.size} bytes and has {found.st_size}")
+        if (found.st_size, found.st_mtime_ns) == (self.size, self.modified):
+            return  # not by its inode alone, which some drives make up anew each time
         if found.st_ino != self.inode:
             raise ChangedFile(self.path, "another file has taken its place")
-        if found.st_mtime_ns != self.modified:
-            raise ChangedFile(self.path, "it was written to")
+        if found.st_size != self.size:
+            raise ChangedFile(self.path, f"it had {self.size} bytes and has {found.st_size}")
+        raise ChangedFile(self.path, "it was written to")
 
 
 @contextmanager
