@@ -206,6 +206,15 @@ def test_arrays_of_zarr(tmp_path, rng, version, codec, shape):
         np.testing.assert_array_equal(found[part], X[part], strict=True)
 
 
+def test_an_array_of_zarr_without_a_fill_value(tmp_path):
+    old = zarr.open_group(tmp_path / "old", mode="w", zarr_format=2)
+    array = old.create_array("X", shape=(20,), dtype="f4", chunks=(5,), fill_value=None)
+    array[5:10] = 1
+    found = direct_zarr(array)
+    assert isinstance(found, ZarrChunks)
+    np.testing.assert_array_equal(found[0:20], array[0:20])
+
+
 @pytest.mark.parametrize("place", ["start", "end"])
 @pytest.mark.parametrize("shape", [(401,), (31, 17)])
 def test_shards_of_zarr(tmp_path, rng, shape, place):

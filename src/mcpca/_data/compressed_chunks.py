@@ -117,7 +117,8 @@ class ChunkedRows(ABC):
         try:
             stored = self._stored(opened, chunk)
             if stored is None:
-                to[...] = self._dataset.fillvalue if hasattr(self._dataset, "fillvalue") else self._dataset.fill_value
+                fill = getattr(self._dataset, "fillvalue", getattr(self._dataset, "fill_value", None))
+                to[...] = 0 if fill is None else fill  # version 2 of Zarr may leave it open
             else:
                 decode(stored.content, stored.steps, to.reshape(-1).view(np.uint8))
         except (MemoryError, FileFault):
