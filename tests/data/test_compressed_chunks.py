@@ -15,7 +15,7 @@ from chunk_files import BLOSC, FLETCHER, GZIP, LZF, ZSTD, by_hand
 from same_rows import assert_same_rows
 
 from mcpca._data import chunk_codecs, compressed_chunks
-from mcpca._data.chunk_codecs import decode, fletcher32, hdf5_steps
+from mcpca._data.chunk_codecs import decode, fletcher32, hdf5_steps, zarr_steps
 from mcpca._data.hdf5_bytes import CompressedDataset, DirectDataset, direct
 from mcpca._data.sources import as_source
 from mcpca._data.zarr_bytes import ZarrChunks, direct_zarr
@@ -114,6 +114,31 @@ def test_libraries_that_undo_gzip(values, module, window, monkeypatch):
     ):
         with pytest.raises(Exception, match=r"\w"):  # each library has its own
             decode(wrong, [undo], to)
+
+
+@pytest.mark.parametrize(
+    "codec", [numcodecs.Zstd(3), numcodecs.Zstd(3, checksum=True), numcodecs.Blosc("lz4"), numcodecs.LZ4()]
+)
+@pytest.mark.parametrize("n", [1, 40, 300, 70_000])
+def test_chunks_of_another_size_are_refused(codec, n):
+    steps = zarr_steps([{"id": codec.codec_id}])
+    content = (np.arange(n) % 251).astype(np.uint8)
+    stored = codec.encode(content.tobytes())
+    out = np.zeros(n, np.uint8)
+    decode(stored, steps, out)
+    np.testing.assert_array_equal(out, content)
+    with pytest.raises(ValueError, match=f"{n} bytes came out where {n + 8} are needed"):
+        decode(stored, steps, np.zeros(n + 8, np.uint8))
+    if n > 1:
+        with pytest.raises(ValueError, match=f"{n} bytes came out where {n - 1} are needed"):
+            decode(stored, steps, np.zeros(n - 1, np.uint8))
+
+
+def test_chunks_of_lzf_of_another_size_are_refused():
+    imagecodecs = pytest.importorskip("imagecodecs")  # in the extra "test"
+    stored = imagecodecs.lzf_encode(bytes(4000))
+    with pytest.raises(ValueError, match="4000 bytes came out where 8000 are needed"):
+        decode(stored, hdf5_steps([(LZF, ())]), np.zeros(8000, np.uint8))
 
 
 def test_a_fletcher_checksum_is_what_its_definition_says(rng):

@@ -110,11 +110,43 @@ def _of_numcodecs(name: str) -> Undo | None:
     except (ImportError, AttributeError):
         return None
 
+    size_of = _SIZES[name]
+
     def undo(data: Any, to: Array) -> Any:
         # numcodecs refuses a destination that is too small; a larger one it would fill in part and say nothing.
-        return _filled(codec.decode(data, to), to)
+        stored = np.frombuffer(data, dtype=np.uint8)
+        size = size_of(stored[:_LONGEST_HEADER].tobytes())
+        if size is None:
+            return codec.decode(data)
+        if size != len(to):
+            raise ValueError(f"{size} bytes came out where {len(to)} are needed")
+        codec.decode(data, to)
+        return to
 
     return undo
+
+
+def _zstd_size(header: bytes) -> int | None:
+    """Return the size of the content of a Zstandard frame, None if its header does not say (RFC 8878, 3.1.1.1)."""
+    if len(header) < 5:
+        return None
+    flags = header[4]
+    one_segment = flags >> 5 & 1
+    first = 5 + (1 - one_segment) + (0, 1, 2, 4)[flags & 3]
+    length = (one_segment, 2, 4, 8)[flags >> 6]
+    if not length:
+        return None
+    size = int.from_bytes(header[first : first + length], "little")
+    return size + 256 if length == 2 else size
+
+
+# The number of bytes before compression, by what the compressed bytes begin with.
+_SIZES: dict[str, Callable[[bytes], int | None]] = {
+    "Blosc": lambda header: int.from_bytes(header[4:8], "little"),
+    "LZ4": lambda header: int.from_bytes(header[:4], "little"),  # as numcodecs writes it
+    "Zstd": _zstd_size,
+}
+_LONGEST_HEADER = 18  # that of Zstandard
 
 
 def _lzf() -> Undo | None:
@@ -125,13 +157,12 @@ def _lzf() -> Undo | None:
     # It can be built without some of its codecs.
     if not imagecodecs.LZF.available:
         return None
-    return lambda data, to: _filled(imagecodecs.lzf_decode(data, out=to), to)
 
+    def undo(data: Any, to: Array) -> Any:
+        found: Array = np.asarray(imagecodecs.lzf_decode(data, out=to))
+        return to if found.nbytes == len(to) else found.copy()
 
-def _filled(found: Any, to: Array) -> Any:
-    """Return ``to`` if the bytes found are all of it, and else the bytes found, whose number the caller compares."""
-    size = np.asarray(found).nbytes
-    return to if size == len(to) else np.asarray(found).reshape(-1).view(np.uint8)
+    return undo
 
 
 def _unshuffler(width: int) -> Undo:
