@@ -31,6 +31,7 @@ not depend on it either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -47,7 +48,8 @@ from .._utils.parallel import each, n_workers
 from .._utils.progress import silent
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint, PassUnderWay
-from .row_groups import Group, Piece, all_rows, one_context, whole_contexts
+from .read_ahead import steady_threads
+from .row_groups import Group, Groups, Piece, all_rows, one_context, whole_contexts
 
 _TOL = 1e-7  # of a basis, for passes outside a fit; the default of ``MCPCA``
 # Rows read at a time, 64 MB, when the row of a NaN has to be named. The fit has failed by then, so only memory counts.
@@ -147,23 +149,26 @@ def run_pass(
     passes.report(heading, 0, rows.n_rows)
     # Set here, as the comparison after the loop needs ``number`` even if there are no groups.
     number = done = 0
-    for number, group in enumerate(rows.groups, start=1):
-        done += group.n_rows
-        if number > skipped:
-            marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
-            # Totals are saved between groups and never within one: in a resumed pass no row is counted twice, or lost.
-            checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
-        elif marking:
-            # The totals on file cover this group already. Its rows are read only to check that they are the same; in
-            # later passes ``check_rows_on_file`` has done so, and a group on file is passed over.
-            marks = marks + _marks_of_group(group, len(marks))
-        if number == skipped:
-            # A function that returns blocks of rows may cut them differently the second time.
-            if done != skipped_rows:
-                raise checkpoint.differs("the blocks that rows come in")
-            if marking:
-                checkpoint.compare_marks(marks, contexts.names)
-        passes.report(heading, done, rows.n_rows)
+    # Closed, so that a pass that fails leaves no thread behind that still reads.
+    with rows.threads, closing(rows.groups):
+        for number, group in enumerate(rows.groups, start=1):
+            done += group.n_rows
+            if number > skipped:
+                marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
+                # Totals are saved between groups and never within one: in a resumed pass no row is counted twice, or
+                # lost.
+                checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
+            elif marking:
+                # The totals on file cover this group already. Its rows are read only to check that they are the same;
+                # in later passes ``check_rows_on_file`` has done so, and a group on file is passed over.
+                marks = marks + _marks_of_group(group, len(marks))
+            if number == skipped:
+                # A function that returns blocks of rows may cut them differently the second time.
+                if done != skipped_rows:
+                    raise checkpoint.differs("the blocks that rows come in")
+                if marking:
+                    checkpoint.compare_marks(marks, contexts.names)
+            passes.report(heading, done, rows.n_rows)
     # Fewer groups than the totals on file cover: again, rows were cut differently.
     if number < skipped:
         raise checkpoint.differs("the blocks that rows come in")
@@ -208,10 +213,11 @@ def check_rows_on_file(contexts: Contexts, passes: Passes) -> None:
     done = 0
     passes.report(heading, 0, n_rows)
     # Marks are sums mod 2^64, so the order does not matter: rows come as is fastest, however the first pass took them.
-    for group in all_rows(contexts):
-        marks += _marks_of_group(group, len(marks))
-        done += group.n_rows
-        passes.report(heading, done, n_rows)
+    with steady_threads(contexts), closing(all_rows(contexts, ahead=True)) as groups:
+        for group in groups:
+            marks += _marks_of_group(group, len(marks))
+            done += group.n_rows
+            passes.report(heading, done, n_rows)
     passes.checkpoint.compare_marks(marks, contexts.names)
 
 
@@ -223,10 +229,11 @@ def overflow(contexts: Contexts) -> ValueError:
 
 
 class _WantedRows(NamedTuple):
-    """The row groups of a pass, and how many rows they have in all."""
+    """The row groups of a pass, how many rows they have in all, and what the loop over them has to run in."""
 
-    groups: Iterator[Group]
+    groups: Groups
     n_rows: int
+    threads: AbstractContextManager[None] = nullcontext()  # which can be entered as often as one likes
 
 
 def _wanted_rows(contexts: Contexts, room: Room, whole: Array | None, only: int | None) -> _WantedRows:
@@ -235,7 +242,7 @@ def _wanted_rows(contexts: Contexts, room: Room, whole: Array | None, only: int 
         return _WantedRows(whole_contexts(contexts, whole, room), int(contexts.n_samples[whole].sum()))
     if only is not None:
         return _WantedRows(one_context(contexts, only), int(contexts.n_samples[only]))
-    return _WantedRows(all_rows(contexts), int(contexts.n_samples.sum()))
+    return _WantedRows(all_rows(contexts, ahead=True), int(contexts.n_samples.sum()), steady_threads(contexts))
 
 
 def _add_group(group: Group, contexts: Contexts, kernel: Kernel, totals: list[Array], *, marking: bool) -> Array:

@@ -11,7 +11,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -25,6 +25,7 @@ from .._data.contexts import Contexts
 from .._data.labels import as_numbers
 from .._data.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array, Report
+from .read_ahead import blocks_ahead
 
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
@@ -55,6 +56,9 @@ class Group(NamedTuple):
     n_rows: int
 
 
+Groups = Generator[Group, None, None]
+
+
 class _Segment(NamedTuple):
     """Rows ``start`` to ``stop`` of context ``context``."""
 
@@ -82,8 +86,11 @@ def loaded_if_small(contexts: Contexts, report: Report) -> Contexts:
     return replace(contexts, sources=[here.get(id(source), source) for source in contexts.sources])
 
 
-def all_rows(contexts: Contexts) -> Iterator[Group]:
-    """Yield all rows once, in any order."""
+def all_rows(contexts: Contexts, *, ahead: bool = False) -> Groups:
+    """Yield all rows once, in any order.
+
+    ``ahead`` reads files a block ahead of what is asked for; the loop over the groups then runs in ``steady_threads``.
+    """
     # Identity and not equality: contexts of one labelled matrix share the object, and the file is read once for all.
     read: list[Source] = []
     for source in contexts.sources:
@@ -92,7 +99,7 @@ def all_rows(contexts: Contexts) -> Iterator[Group]:
         read.append(source)
         codes = contexts.codes(source)
         # The file is read in order, as groups are asked for; what threads share is the work on each block.
-        for first, block in source.scan(_SCAN_BYTES):
+        for first, block in blocks_ahead(source, _SCAN_BYTES) if ahead else source.scan(_SCAN_BYTES):
             block_codes = codes[first : first + block.shape[0]]
             yield Group(partial(_split, block, block_codes), int((block_codes >= 0).sum()))
     # The others come by context, so that kernels need not sort them.
@@ -100,7 +107,7 @@ def all_rows(contexts: Contexts) -> Iterator[Group]:
     yield from _grouped(contexts, _segments(contexts, gathered, cut=True))
 
 
-def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Group]:
+def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Groups:
     """Yield the rows of the wanted contexts, with all rows of a context in one piece.
 
     Rows that are not in memory are gathered in ``room``, so a group must be finished before the next is loaded.
@@ -126,7 +133,7 @@ def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Iterator[Gr
         yield _panel(contexts, panel, room)
 
 
-def one_context(contexts: Contexts, i: int) -> Iterator[Group]:
+def one_context(contexts: Contexts, i: int) -> Groups:
     """Yield the rows of context i."""
     yield from _grouped(contexts, _segments(contexts, [i], cut=True))
 

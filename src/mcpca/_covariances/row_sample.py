@@ -13,7 +13,7 @@ import numpy as np
 
 from .._data.contexts import Contexts
 from .._data.labels import rows_by_context
-from .._data.sources import Source, as_source
+from .._data.sources import CSRSource, DenseSource, Source, as_source
 from .._utils.types import Array
 from .row_groups import ON_DISK, memory_limit
 
@@ -39,7 +39,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
     """
     # Contexts of one matrix share their source.
     sources = list({id(source): source for source in contexts.sources}.values())
-    if contexts.resampled or not all(source.in_memory or isinstance(source, ON_DISK) for source in sources):
+    if contexts.resampled or not all(isinstance(source, (DenseSource, CSRSource, *ON_DISK)) for source in sources):
         return None
     n_bytes = sum(source.nbytes for source in sources)
     # The sample stays in memory while its leading directions are found.

@@ -1,16 +1,14 @@
 """Rows in HDF5 and Zarr: read in the order of the file, by whole chunks, never all at once.
 
 ``as_source`` makes these sources of datasets that the user has opened, so neither library is imported here. Files may
-be cut short, damaged or closed between passes; every read goes through ``reading``, which turns what the libraries
-raise into one kind of error.
+be cut short, damaged, closed or changed between passes: ``file_faults`` says which. Where they can be, bytes are read
+and decompressed past the libraries, in threads: ``hdf5_bytes``, ``zarr_bytes``.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +30,9 @@ from .blocks import (
     equal_blocks,
     row_numbers,
 )
+from .file_faults import FileState, read_rows, reading
 from .hdf5_bytes import direct
+from .zarr_bytes import direct_zarr
 
 # Bytes that ``gather`` reads at a time. Larger reads need more memory next to the result, smaller ones cost a call of
 # the library each.
@@ -46,43 +46,6 @@ _BAND_RATIO = 4
 # more bytes than the second bound.
 _MAX_CSC_BLOCKS = 8
 _MAX_CSC_BLOCK_BYTES = 2**30
-
-
-@contextmanager
-def reading(where: str, what: str, *datasets: Any) -> Iterator[None]:
-    """Turn whatever a storage library raises into an OSError that says what was read and what to do.
-
-    Two faults raise nothing, and are looked for in ``datasets``: HDF5 returns zeros from beyond the end of a file that
-    was cut short while open, and h5py still knows the shape of a dataset whose file is closed.
-    """
-    try:
-        for dataset in datasets:
-            # The truth of an h5py dataset is whether its file is open; arrays of Zarr have no such thing.
-            if hasattr(type(dataset), "__bool__") and not dataset:
-                raise OSError("the file is closed")
-        yield
-        if datasets:  # all of one file
-            _check_length(datasets[0])
-    # Nothing is wrong with the file, and the advice below would mislead.
-    except MemoryError:
-        raise
-    except Exception as error:  # every codec and every store has its own
-        raise OSError(
-            f"{where}: {what} could not be read ({type(error).__name__}: {error}). The file may be cut short, damaged, "
-            "or closed: keep it open during the fit, and copy or write it again if it cannot be read."
-        ) from error
-
-
-def _check_length(dataset: Any) -> None:
-    """Raise if a local HDF5 file, open for reading only, is shorter than when it was opened."""
-    file: Any = getattr(dataset, "file", None)
-    # sec2 is the driver of plain local files; with others there may be no file on disk to compare with.
-    if getattr(file, "mode", None) != "r" or getattr(file, "driver", None) != "sec2":
-        return  # a file that is being written may be longer in memory than on disk
-    expected = int(file.id.get_filesize())
-    on_disk = os.stat(file.filename).st_size
-    if on_disk < expected:
-        raise OSError(f"the file has {on_disk} of its {expected} bytes")
 
 
 def _rows_text(first: int, stop: int) -> str:
@@ -117,9 +80,10 @@ class DenseDiskSource:
     sparse = False
 
     def __init__(self, dataset: Any, where: str) -> None:
-        self._dataset = dataset
         self._where = where
         with reading(where, "its shape", dataset):
+            self._dataset = direct_zarr(direct(dataset))
+            self._state = FileState.of(dataset)
             # None for an HDF5 dataset with a null dataspace; () has the right error below.
             shape = dataset.shape or ()
             dtype = dataset.dtype
@@ -193,8 +157,8 @@ class DenseDiskSource:
                 yield begin
 
     def _read(self, first: int, stop: int) -> Array:
-        with reading(self._where, _rows_text(first, stop), self._dataset):
-            block = np.asarray(self._dataset[first:stop])
+        with reading(self._where, _rows_text(first, stop), self._dataset, state=self._state):
+            block = read_rows(self._dataset, first, stop)
         if block.shape != (stop - first, self.shape[1]):
             raise OSError(
                 f"{self._where}: {_rows_text(first, stop)} came in shape {block.shape}; copy or write the file again."
@@ -217,11 +181,12 @@ class _SparseDisk:
         with reading(where, "its shape and indptr"):
             shape = dataset.shape
             group = dataset.group
-            self._data = direct(group["data"])
-            self._indices = direct(group["indices"])
+            self._data = direct_zarr(direct(group["data"]))
+            self._indices = direct_zarr(direct(group["indices"]))
+            self._state = FileState.of(group["data"])
             # Zarr reads a missing chunk as fill value without an error; as indices, zeros would pass every check below.
             missing = {name: _missing_chunks(group[name])[0] for name in ("data", "indices", "indptr")}
-            self._major = np.asarray(group["indptr"][:])  # of rows for CSR, of columns for CSC
+            self._major = read_rows(group["indptr"], 0, group["indptr"].shape[0])  # of rows for CSR, of columns for CSC
             n_data = int(self._data.shape[0])
             n_indices = int(self._indices.shape[0])
             index_bytes = np.dtype(self._indices.dtype).itemsize
@@ -252,9 +217,9 @@ class _SparseDisk:
 
     def _entries(self, first: int, stop: int, what: str, bound: int) -> tuple[Array, Array]:
         """Return data and indices of entries ``first`` to ``stop``, each index within [0, bound)."""
-        with reading(self._where, what, self._data, self._indices):
-            data = np.asarray(self._data[first:stop])
-            indices = np.asarray(self._indices[first:stop])
+        with reading(self._where, what, self._data, self._indices, state=self._state):
+            data = read_rows(self._data, first, stop)
+            indices = read_rows(self._indices, first, stop)
         if not len(data) == len(indices) == stop - first:
             raise OSError(
                 f"{self._where}: {what} gave {len(data)} values and {len(indices)} indices where {stop - first} are "
