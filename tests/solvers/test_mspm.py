@@ -265,7 +265,7 @@ def test_products_and_gram_find_the_same_basis(rng, monkeypatch):
     left, sigma, _ = np.linalg.svd(np.hstack(list(S)), full_matrices=False)
     for few in (0, 4):
         monkeypatch.setattr(flattening, "_VERY_FEW", few)
-        U, values, _ = CovarianceStack(S).basis(15, 5)
+        U, values, *_ = CovarianceStack(S).basis(15, 5)
         np.testing.assert_allclose(values[:5], sigma[:5], rtol=1e-10)
         np.testing.assert_allclose(np.linalg.norm(U[:, :5].T @ left[:, :5]), np.sqrt(5), rtol=1e-10)
 

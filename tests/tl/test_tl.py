@@ -222,9 +222,9 @@ def test_sparse_rows_are_not_made_dense(adata, monkeypatch):
         monkeypatch.setattr(kind, "todense", refuse)
     mcpca.tl.mcpca(adata, "patient", n_comps=R, mask_var="chosen")
     assert adata.uns["mcpca"]["diagnostics"]["n_passes"] > 0
-    assert adata.uns["mcpca"]["params"]["tol"] == 1e-4
+    assert adata.uns["mcpca"]["diagnostics"]["basis_error"] <= 0.1
     assert adata.uns["stack"]["params"]["tol"] == 1e-9
-    np.testing.assert_allclose(adata.varm["MCPCs"], adata.varm["stack_MCPCs"], atol=1e-4)
+    np.testing.assert_allclose(adata.varm["MCPCs"], adata.varm["stack_MCPCs"], atol=1e-3)
     mcpca.tl.mcpca(adata, "patient", n_comps=R, tol=1e-9, mask_var="chosen")
     np.testing.assert_allclose(adata.varm["MCPCs"], adata.varm["stack_MCPCs"], atol=1e-6)
 
