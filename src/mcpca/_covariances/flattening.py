@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .array_memory import HOST, ArrayMemory, context_chunks
 from .interface import Basis
@@ -26,6 +27,9 @@ _GRAM_LIMIT = 1e-5
 _SMALL = 200
 _SPARE = 10
 _MAX_SWEEPS = 12
+# Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own.
+_THIN = 200
+_PIECE_NUMBERS = 2**19
 EXACT = 1e-12  # residual, as a share of the r-th eigenvalue, that counts as none
 
 
@@ -95,6 +99,12 @@ def _gram(S: Any, memory: ArrayMemory) -> Any:
     if memory.flattens_without_copy(S):
         # A view of the whole stack: one product, and no sum of p x p matrices over chunks.
         F = _rows(S, slice(0, k), memory)
+        if p <= _THIN and F.size > 4 * _PIECE_NUMBERS:
+            # Of a thin F the threads of BLAS, which share out columns, have too few. Pieces do not depend on their
+            # number.
+            step = _PIECE_NUMBERS // p
+            pieces = [F[i : i + step] for i in range(0, len(F), step)]
+            return sum(each(lambda rows: rows.T @ rows, pieces, n_workers()))
         return F.T @ F
     gram = memory.send(np.zeros((p, p)))
     for part in context_chunks(S, memory):

@@ -11,18 +11,23 @@ no loop over contexts. Results are in float64, whatever the precision of the arr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .._utils.array_api import is_device_array, namespace, to_host, widest_float
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .array_memory import HOST, ArrayMemory, context_chunks, memory_of
 from .flattening import EXACT, flattening_basis
-from .interface import Basis
+from .interface import Basis, Covariances
+
+_Part = TypeVar("_Part")
+# Multiplications k p^2 m from which on threads of our own are worth starting for products with m columns.
+_WORTHWHILE_OPERATIONS = 2**26
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,28 @@ class CovarianceStack:
         # Weights in the precision of the array: float64 weights would turn a float32 stack into one of twice the size.
         values = self.values * self.memory.send(weights[:, None, None], self.values.dtype)
         return CovarianceStack(values, self.basis_tol)
+
+
+def each_congruence(S: Covariances, A: Array, call: Callable[[slice, Array], _Part]) -> list[_Part]:
+    """Return ``call(part, A^T S_i A)`` for slices of contexts: in threads where S is an array of NumPy.
+
+    Products with few columns are too thin for the threads of BLAS, and so is what ``call`` makes of them.
+    """
+    if isinstance(S, CovarianceStack) and S.memory is HOST:
+        values = S.values
+        workers = n_workers() if values.size * A.shape[1] > _WORTHWHILE_OPERATIONS else 1
+
+        def one(part: slice) -> _Part:
+            return call(part, congruence(values[part], A).transpose(1, 0, 2))
+
+        # The same chunks however many threads there are.
+        return list(each(one, [*context_chunks(values)], workers))
+    results = []
+    first = 0
+    for cross in S.congruences(A):
+        results.append(call(slice(first, first + len(cross)), cross))
+        first += len(cross)
+    return results
 
 
 def as_stack(S: Any) -> CovarianceStack:
