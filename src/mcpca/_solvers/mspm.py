@@ -29,7 +29,7 @@ this one start and one component at a time, as ``plain`` does:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     U, D = row_space(T, r, leading=core.basis is not None)
     inner = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
     # float32 takes half the time and has digits enough for _COARSE_TOL, unless some directions are too weak for it.
-    rounded = T.astype(np.float32) if D[-1] > _FLOAT32_SPREAD * D[0] else T
+    rounded = T.astype(_coarse_dtype(D), copy=False)
     space = _Space(T, U, D, inner, rounded)
     # Slices that are combinations of contexts add up to the sum of all contexts with these weights.
     total = np.ones(len(T)) if core.mixture is None else core.mixture.sum(axis=0)
@@ -146,6 +146,11 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     else:
         message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
     return SolverResult(C, n_iter, settled, message), None
+
+
+def _coarse_dtype(D: Array) -> Any:
+    """Return the precision in which maxima are found first, for singular values D (r,)."""
+    return np.float32 if D[-1] > _FLOAT32_SPREAD * D[0] else np.float64
 
 
 def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]:
@@ -186,7 +191,7 @@ def _at_once(space: _Space, total: Array) -> Joint | None:
     if W is None:
         return None
     joint = refine(space.T, space.U, W, space.inner)
-    if joint is None or not at_maxima(space.rounded, space.U / space.D, joint):
+    if joint is None or not at_maxima(space.rounded, space.U / space.D, joint, _coarse_dtype(space.D)):
         return None
     return joint
 
