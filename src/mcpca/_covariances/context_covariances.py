@@ -33,8 +33,10 @@ _COPY_SHARE = 8
 _LEAST_COPY_NUMBERS = 2**16
 # Contexts per worker from which on threads take whole contexts each.
 _CONTEXTS_PER_WORKER = 8
-# Numbers of covariances, half a megabyte, that are centred and divided together: several small ones, or one.
+# Numbers of covariances, half a megabyte, that are centred and divided together: several small ones, or one. A temporary
+# of that size for each worker is to be small beside the stack.
 _CACHED_NUMBERS = 2**16
+_CACHED_SHARE = 64
 # Progress is reported after each of so many pieces.
 _PROGRESS_PIECES = 20
 
@@ -208,7 +210,7 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
     workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
 
     # Contexts that are finished together, while their covariances are in the cache.
-    step = max(1, _CACHED_NUMBERS // (p * p))
+    step = max(1, min(_CACHED_NUMBERS, S.size // _CACHED_SHARE) // (p * p))
 
     # Each call writes to means and S of its own contexts only, so that threads need no lock.
     def fill(indices: Array) -> None:

@@ -147,17 +147,29 @@ def _in_single_precision(S: Array) -> Callable[[Array], Array]:
 
 
 def _in_pieces(S: Array, call: Callable[[Array], Array]) -> Array:
-    """Return the sum of ``call`` over pieces of the rows of all covariances (k p, p): in threads of our own.
+    """Return the sum of ``call`` over pieces of the rows of all covariances (k p, p), in two threads of our own.
 
-    Products with few columns are too thin for those of BLAS. A piece is at least a quarter of a covariance, since each
-    makes a result, and no more than a chunk where a chunk is larger.
+    Products with few columns are too thin for those of BLAS. Each thread adds up half of the pieces: with few contexts
+    more sums would take memory that counts beside the stack. A piece is at least a quarter of a covariance, since each
+    makes a result, or a chunk where that is larger.
     """
     p = S.shape[1]
     F = S.reshape(-1, p)
     step = max(HOST.chunk_numbers(S) // p, -(-p // 4))
-    workers = n_workers() if F.size > _WORTHWHILE_NUMBERS else 1
     pieces = [F[i : i + step] for i in range(0, len(F), step)]
-    return np.asarray(sum(each(call, pieces, workers)))
+
+    def add_up(half: list[Array]) -> Array:
+        total = call(half[0])
+        for piece in half[1:]:
+            total += call(piece)
+        return total
+
+    middle = -(-len(pieces) // 2)
+    halves = [half for half in (pieces[:middle], pieces[middle:]) if half]
+    total, *other = each(add_up, halves, min(n_workers(), 2) if F.size > _WORTHWHILE_NUMBERS else 1)
+    for part in other:
+        total += part
+    return np.asarray(total)
 
 
 def subspace_iteration(
