@@ -33,8 +33,8 @@ _COPY_SHARE = 8
 _LEAST_COPY_NUMBERS = 2**16
 # Contexts per worker from which on threads take whole contexts each.
 _CONTEXTS_PER_WORKER = 8
-# Numbers of covariances, half a megabyte, that are centred and divided together: several small ones, or one. A temporary
-# of that size for each worker is to be small beside the stack.
+# Numbers of covariances, half a megabyte, that are centred and divided together: several small ones, or one. A
+# temporary of that size for each worker is to be small beside the stack.
 _CACHED_NUMBERS = 2**16
 _CACHED_SHARE = 64
 # Progress is reported after each of so many pieces.
@@ -301,7 +301,7 @@ def _fill(contexts: Contexts, part: range, means: Array, S: Array, divisors: Arr
 
 
 def _less_outer(S: Array, x: Array, factors: Array | None) -> None:
-    """Multiply each of the matrices S (k, p, p) by its factor (k, 1), and subtract ``x x^T`` for its row of x (k, p)."""
+    """Multiply each of the matrices S (k, p, p) by its factor (k, 1), and subtract ``x x^T``, x its row of x (k, p)."""
     if factors is not None:
         S *= factors[:, :, None]
     # As many rows at a time as ``add_outer`` takes: no temporary of a large matrix.

@@ -27,6 +27,8 @@ _GRAM_LIMIT = 1e-5
 _SMALL = 200
 _SPARE = 10
 _MAX_SWEEPS = 12
+# Covariances from this to its inverse, also parts of them that are smaller by all digits, are in the range of float32.
+_LEAST_SINGLE = 1e-28
 # Numbers of covariances from which on threads of our own are worth starting for a product with them.
 _WORTHWHILE_NUMBERS = 2**20
 # Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own.
@@ -129,16 +131,23 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
     return memory.receive(total)
 
 
-def _in_single_precision(S: Array) -> Callable[[Array], Array]:
-    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S times a constant that keeps it in range."""
+def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
+    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S over its largest entry.
+
+    None where single precision does not reach that far, or all is 0.
+    """
     # No entry of a covariance is larger than its largest variance.
-    factor = 1 / max(float(np.einsum("kpp->kp", S).max()), np.finfo(float).tiny)
+    largest = float(np.einsum("kpp->kp", S).max())
+    if not _LEAST_SINGLE < largest < 1 / _LEAST_SINGLE:
+        return None
+    factor = np.float32(1 / largest)
 
     def times(Q: Array) -> Array:
         columns = Q.astype(np.float32)
 
         def squared(F: Array) -> Array:
-            rounded = np.multiply(F, factor, dtype=np.float32, casting="same_kind")
+            rounded = F.astype(np.float32)
+            rounded *= factor
             return rounded.T @ (rounded @ columns)
 
         return _in_pieces(S, squared).astype(np.float64)
@@ -184,8 +193,8 @@ def subspace_iteration(
 
     The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
     their residuals certify them; what lies between r and q is a good subspace and no more, which is all that a core
-    needs. None when a dozen sweeps did not certify the first r. ``rough`` is a cheaper product up to a factor, in single
-    precision, which the first steps make do with.
+    needs. None when a dozen sweeps did not certify the first r. ``rough`` is a cheaper product, in single precision and
+    up to a factor, which the first steps make do with.
 
     ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
     all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos

@@ -154,9 +154,8 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     eigenvalues, which are computed for the message only.
     """
     k, p, _ = S.shape
-    # Side by side in threads, each with half a copy of its context: blocks are too narrow for the threads of BLAS. Those
-    # are left to work where contexts are so few that the copies would count. Small contexts are factored several in one
-    # call.
+    # Side by side in threads, each with half a copy of its context: blocks are too narrow for the threads of BLAS. One
+    # after the other where contexts are so few that the copies would count. Small ones are factored several in a call.
     available = n_workers() if k * p**3 > _WORTHWHILE_OPERATIONS else 1
     workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
     step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // (_FACTOR_CHUNK_SHARE * workers)) // (p * p))

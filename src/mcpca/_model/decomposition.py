@@ -270,9 +270,10 @@ def decompose_checked(
         warn(result.message, ConvergenceWarning)
     # From here on S itself: weights decide which A is found, but loadings and facets describe the data.
     report("loadings", 0, 1)
-    # The slices of the core are those of the weighted covariances.
-    is_known = core.packed is not None and result.coordinates is not None and S_weighted is S
-    within = InCore(core.packed, result.coordinates) if is_known else None
+    within = None
+    # With weights the slices of the core are those of the weighted covariances, and say nothing of the data.
+    if core.packed is not None and result.coordinates is not None and S_weighted is S:
+        within = InCore(core.packed, result.coordinates)
     loadings = loadings_of_fit(S, result, noise, freedom, names, with_measures, within)
     report("loadings", 1, 1)
     if loadings.measures is not None:
