@@ -190,7 +190,9 @@ def _at_once(space: _Space, total: Array) -> Joint | None:
         W = pencil(space.inner, np.eye(space.U.shape[1]), total, rng)
     if W is None:
         return None
-    joint = refine(space.T, space.U, W, space.inner)
+    # Slices in the basis U are so small that single precision would save nothing.
+    rough = _coarse_dtype(space.D) if space.inner is None else np.float64
+    joint = refine(space.T, space.U, W, space.inner, rough)
     if joint is None or not at_maxima(space.rounded, space.U / space.D, joint, _coarse_dtype(space.D)):
         return None
     return joint
