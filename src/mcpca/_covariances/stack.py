@@ -94,17 +94,20 @@ class CovarianceStack:
         xp = self.memory.xp
         p, m = A.shape
         columns = self.memory.send(A)
-        # Sent from new zeros, so that it may be added to in place although ``send`` on the host returns its argument.
-        total = self.memory.send(np.zeros((p, m)))
-        for part in context_chunks(self.values, self.memory):
+
+        def of_chunk(part: slice) -> Any:
             SA = images(self.values[part, ...], columns, self.memory)
             if weights.ndim == 2:
                 # Diagonal W_i: column j of the sum is sum_i w_ij S_i a_j, at 1/m of what full W_i cost here.
-                total += _weighted_sums(SA, self.memory.send(weights[part].T), xp).T
-            else:
-                # Contexts and columns as one long index: sum_i S_i A W_i is (p, m k') times (m k', m).
-                W = self.memory.send(weights[part].transpose(1, 0, 2).reshape(-1, m))
-                total += xp.reshape(SA, (-1, p)).T @ W
+                return _weighted_sums(SA, self.memory.send(weights[part].T), xp).T
+            # Contexts and columns as one long index: sum_i S_i A W_i is (p, m k') times (m k', m).
+            return xp.reshape(SA, (-1, p)).T @ self.memory.send(weights[part].transpose(1, 0, 2).reshape(-1, m))
+
+        # Sent from new zeros, so that it may be added to in place although ``send`` on the host returns its argument.
+        total = self.memory.send(np.zeros((p, m)))
+        # In the order of the chunks, which do not depend on the number of threads.
+        for product in each(of_chunk, [*context_chunks(self.values, self.memory)], _workers(self, m)):
+            total += product
         return self.memory.receive(total)
 
     def variances(self) -> Array:
@@ -170,19 +173,24 @@ def each_congruence(S: Covariances, A: Array, call: Callable[[slice, Array], _Pa
     """
     if isinstance(S, CovarianceStack) and S.memory is HOST:
         values = S.values
-        workers = n_workers() if values.size * A.shape[1] > _WORTHWHILE_OPERATIONS else 1
 
         def one(part: slice) -> _Part:
             return call(part, congruence(values[part], A).transpose(1, 0, 2))
 
         # The same chunks however many threads there are.
-        return list(each(one, [*context_chunks(values)], workers))
+        return list(each(one, [*context_chunks(values)], _workers(S, A.shape[1])))
     results = []
     first = 0
     for cross in S.congruences(A):
         results.append(call(slice(first, first + len(cross)), cross))
         first += len(cross)
     return results
+
+
+def _workers(S: CovarianceStack, m: int) -> int:
+    """Return how many threads of our own products with m columns are worth; on a device they are its own."""
+    is_worthwhile = S.memory is HOST and S.values.size * m > _WORTHWHILE_OPERATIONS
+    return n_workers() if is_worthwhile else 1
 
 
 def as_stack(S: Any) -> CovarianceStack:

@@ -19,8 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from .._utils.types import Array
-from .interface import Covariances, project
+from .interface import Covariances
 from .packed import PackedSlices
+from .stack import each_congruence
 
 # Up to so many contexts the core has 3 r directions; beyond, 2 r more are shared out among the contexts.
 _FEW_CONTEXTS = 5
@@ -196,7 +197,11 @@ def _is_wide(q: int, p: int) -> bool:
 
 def slices(S: Covariances, basis: Array | None) -> Array:
     """Return ``U^T S_i U`` (k, q, q), or the covariances themselves where ``basis`` is None."""
-    return S.whole() if basis is None else project(S, basis)
+    if basis is None:
+        return S.whole()
+    out = np.empty((S.n_contexts, basis.shape[1], basis.shape[1]))
+    each_congruence(S, basis, out.__setitem__)
+    return out
 
 
 def mix_contexts(packed: PackedSlices, r: int, e: int) -> tuple[Array, Array]:
