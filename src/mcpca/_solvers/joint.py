@@ -24,7 +24,6 @@ from .climbing import combine_images, unit, weigh_images
 # About ten Gauss-Newton steps are the rule. Many more mean that the equations have no solution near the start.
 _MOST_STEPS = 100
 _STEP_TOL = 1e-9
-_LONG = 0.1  # of a step: the next one, as a rule much shorter, is not computed roughly any more
 # Power steps have settled when they are shorter than the first of these, or than the second and still shrinking by at
 # least the factor of the third: waiting for the first would then only repeat what is known.
 _SETTLED = 1e-4
@@ -68,21 +67,19 @@ def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator) -> Array 
     return np.asarray(np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ whitener)
 
 
-def refine(T: Array, U: Array, W: Array, inner: Array | None = None, rough: Any = np.float64) -> Joint | None:
+def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | None:
     """Solve the equations of all pairs by Gauss-Newton steps from the directions ``U W^T``; None if that fails.
 
     ``inner`` (e, r, r) are the slices in the basis U, if they exist already. A step costs O(e r^3) with them and
-    O(e q^2 r) without; memory besides the input O(q r) and a chunk of slices. Long steps are computed in the precision
-    ``rough``: those after them, which are not, leave nothing of its rounding.
+    O(e q^2 r) without; memory besides the input O(q r) and a chunk of slices.
     """
     r = len(W)
     previous_length = 0.0
-    is_rough = rough != np.float64
     for step in range(1, _MOST_STEPS + 1):
         # The v_j are the columns of V, (q, r), or (r, r) in the basis U. d is (e, r), and column j of Y is sum_i d_ij
         # T_i v_j: entries off the diagonal of V^T Y are what has to vanish.
         V = U @ W.T if inner is None else W.T
-        d, Y = pulls(T if inner is None else inner, V, rough if is_rough else np.float64)
+        d, Y = pulls(T if inner is None else inner, V)
         K = d.T @ d
         size = np.diag(K).copy()
         # No slice has variance along v_j: there is nothing to scale the row by.
@@ -99,13 +96,12 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None, rough: Any 
         except np.linalg.LinAlgError:
             return None
         # Steps end up shrinking by a constant factor, so the length of the next one is known without taking it.
-        if not is_rough and length * _pace(length, previous_length) < _STEP_TOL:
+        if length * _pace(length, previous_length) < _STEP_TOL:
             # At the final W, and in all q coordinates: v_j is in the span of U, but a_j = sum_i d_ij T_i v_j may lean
             # out.
             directions = U @ W.T
             weights, Y = pulls(T, directions)
             return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, step)
-        is_rough &= length > _LONG
         previous_length = length
     return None
 

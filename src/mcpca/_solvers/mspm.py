@@ -190,12 +190,15 @@ def _at_once(space: _Space, total: Array) -> Joint | None:
         W = pencil(space.inner, np.eye(space.U.shape[1]), total, rng)
     if W is None:
         return None
-    # Slices in the basis U are so small that single precision would save nothing.
-    rough = _coarse_dtype(space.D) if space.inner is None else np.float64
-    joint = refine(space.T, space.U, W, space.inner, rough)
-    if joint is None or not at_maxima(space.rounded, space.U / space.D, joint, _coarse_dtype(space.D)):
+    joint = refine(space.T, space.U, W, space.inner)
+    if joint is None:
         return None
-    return joint
+    dtype = _coarse_dtype(space.D)
+    are_maxima = at_maxima(space.rounded, space.U / space.D, joint, dtype)
+    # Where F is nearly flat, steps in single precision may not settle although others would.
+    if not are_maxima and space.rounded.dtype != dtype:
+        are_maxima = at_maxima(space.rounded, space.U / space.D, joint, space.rounded.dtype)
+    return joint if are_maxima else None
 
 
 def _refined(space: _Space, C: Array) -> Joint | None:
